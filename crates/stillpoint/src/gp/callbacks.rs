@@ -1,0 +1,341 @@
+//! Callbacks: functions that run once a grace period has ended.
+//!
+//! `call` pushes onto a stack that anybody may push to and only the pass takes from, all at once. The pass turns what it took
+//! around and appends it to a queue; from its front it runs what has ended, in order, with nothing of the engine held. Each
+//! callback carries the cookie that was taken when it was queued; running in batches never raises it.
+//!
+//! [C1] the push (release CAS) pairs with [C2] the take (acquire swap): the pass sees the callback complete.
+
+use super::{
+    engine::Engine,
+    policy::Policy,
+    seq::{Cookie, Seq},
+    service::{Work, in_pass},
+};
+use crate::platform::{
+    sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
+    unwind,
+};
+use std::{
+    cell::UnsafeCell,
+    ptr::{self, NonNull},
+};
+
+/// The link of a callback, to be embedded in the object that the callback is about: the kernel's `struct rcu_head`, with the
+/// grace period's cookie in it. Three words.
+///
+/// Used by [`Domain::call_head`](crate::Domain::call_head), which allocates nothing.
+#[repr(C)]
+pub struct CallbackHead {
+    /// Meaningless while the callback is not queued; owned by the queue while it is.
+    links: UnsafeCell<Links>,
+}
+
+#[derive(Clone, Copy)]
+struct Links {
+    next: *mut CallbackHead,
+    run: Option<unsafe fn(NonNull<CallbackHead>)>,
+    cookie: Cookie,
+}
+
+// SAFETY: a head holds no thread's data of its own; while it is queued only the queue touches it, through raw pointers, and
+// whoever queued it promised (in `call_head`) that the object may be handed to another thread.
+unsafe impl Send for CallbackHead {}
+// SAFETY: a shared reference to a head gives access to nothing.
+unsafe impl Sync for CallbackHead {}
+
+impl CallbackHead {
+    /// A head that is not queued. Async-signal-safe.
+    pub const fn new() -> Self {
+        let links = Links { next: ptr::null_mut(), run: None, cookie: Cookie::from_raw(0) };
+        Self { links: UnsafeCell::new(links) }
+    }
+}
+
+impl Default for CallbackHead {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for CallbackHead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallbackHead").finish_non_exhaustive()
+    }
+}
+
+/// A callback as a closure: the head in front, so that a pointer to the one is a pointer to the other.
+#[repr(C)]
+struct Boxed<F> {
+    head: CallbackHead,
+    run: F,
+}
+
+/// A heap-allocated callback that is not queued yet.
+pub(super) fn boxed<F: FnOnce() + Send + 'static>(run: F) -> Callback {
+    unsafe fn run_boxed<F: FnOnce()>(head: NonNull<CallbackHead>) {
+        // SAFETY: `boxed` made this head as the first field of a `Boxed<F>` on the heap, and a callback runs once.
+        let boxed = unsafe { Box::from_raw(head.cast::<Boxed<F>>().as_ptr()) };
+        (boxed.run)();
+    }
+    let head = NonNull::from(Box::leak(Box::new(Boxed { head: CallbackHead::new(), run }))).cast();
+    Callback { head, run: run_boxed::<F> }
+}
+
+/// What to run and where its link is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Callback {
+    pub(crate) head: NonNull<CallbackHead>,
+    pub(crate) run: unsafe fn(NonNull<CallbackHead>),
+}
+
+/// Callbacks in order, linked through their heads. It owns them.
+#[derive(Debug)]
+pub(super) struct Queue {
+    first: *mut CallbackHead,
+    last: *mut CallbackHead,
+}
+
+// SAFETY: the queue owns its callbacks, and `call`'s contract lets them run on any thread.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    const fn new() -> Self {
+        Self { first: ptr::null_mut(), last: ptr::null_mut() }
+    }
+
+    fn links(head: *mut CallbackHead) -> *mut Links {
+        // SAFETY: `head` is queued, so it is valid and the queue's alone.
+        unsafe { (*head).links.get() }
+    }
+
+    fn push_back(&mut self, head: *mut CallbackHead) {
+        // SAFETY: both are queued; see `links`.
+        unsafe {
+            (*Self::links(head)).next = ptr::null_mut();
+            if self.last.is_null() {
+                self.first = head;
+            } else {
+                (*Self::links(self.last)).next = head;
+            }
+        }
+        self.last = head;
+    }
+
+    fn front(&self) -> Option<Links> {
+        // SAFETY: a queued head; see `links`.
+        (!self.first.is_null()).then(|| unsafe { *Self::links(self.first) })
+    }
+
+    fn pop_front(&mut self) -> Option<Callback> {
+        let links = self.front()?;
+        let head = NonNull::new(self.first)?;
+        self.first = links.next;
+        if self.first.is_null() {
+            self.last = ptr::null_mut();
+        }
+        Some(Callback { head, run: links.run.expect("a queued callback has a function") })
+    }
+
+    fn cookies(&self) -> impl Iterator<Item = Cookie> {
+        std::iter::successors(self.front(), |links| {
+            // SAFETY: a queued head; see `links`.
+            (!links.next.is_null()).then(|| unsafe { *Self::links(links.next) })
+        })
+        .map(|links| links.cookie)
+    }
+}
+
+impl<P: Policy> Engine<P> {
+    /// Queues a callback for the end of a grace period that starts now.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Callbacks::push`].
+    pub(crate) unsafe fn call_head(&self, callback: Callback) {
+        let cookie = self.start();
+        // SAFETY: the caller's promise.
+        if unsafe { self.callbacks.push(callback, cookie) } {
+            self.kick();
+        } else {
+            self.ensure_service();
+        }
+    }
+
+    /// The same for a closure, which is put on the heap.
+    pub(crate) fn call(&self, run: impl FnOnce() + Send + 'static) {
+        // SAFETY: `boxed` gives a head of its own.
+        unsafe { self.call_head(boxed(run)) };
+    }
+
+    /// Waits until all callbacks that were queued before have been invoked. Refused inside a pass, and inside `section`, the
+    /// caller's own, if one of them waits for it.
+    pub(crate) fn barrier(&self, work: &impl Work, section: Option<Seq>) -> Result<(), WouldDeadlock> {
+        if in_pass(self.domain) {
+            return Err(WouldDeadlock);
+        }
+        let reached = Arc::new(AtomicBool::new(false));
+        let (marker, shared) = (Arc::clone(&reached), Arc::clone(&self.shared));
+        let callback = boxed(move || {
+            marker.store(true, Ordering::Release);
+            shared.waiters.signal();
+        });
+        let completed = Cookie::new(self.shared.seq.completed());
+        // SAFETY: `boxed` gives a head of its own.
+        let queued = unsafe { self.callbacks.push_marker(callback, section, completed) };
+        if let Err(refused) = queued {
+            // SAFETY: it was not queued, so this is the one run that `boxed` allows; it frees the memory.
+            unsafe { (callback.run)(callback.head) };
+            return Err(refused);
+        }
+        self.wait_for_passes(work, || reached.load(Ordering::Acquire))
+    }
+
+    /// The pass's part: runs what is due and returns what the rest waits for.
+    pub(crate) fn run_callbacks(&self) -> Option<Cookie> {
+        self.callbacks.run(|cookie| self.has_ended(cookie))
+    }
+
+    pub(crate) fn callbacks_pending(&self) -> u64 {
+        self.callbacks.pending()
+    }
+
+    pub(crate) fn callbacks_invoked(&self) -> u64 {
+        self.callbacks.invoked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn callbacks_panicked(&self) -> u64 {
+        self.callbacks.panicked.load(Ordering::Relaxed)
+    }
+
+    /// For the end of a domain: nobody reads any more, so everything is due.
+    pub(crate) fn run_all_callbacks(&self) {
+        self.callbacks.run(|_| true);
+    }
+}
+
+/// An operation that would wait for the caller's own section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WouldDeadlock;
+
+#[derive(Debug)]
+pub(super) struct Callbacks {
+    incoming: AtomicPtr<CallbackHead>,
+    waiting: Mutex<Queue>,
+    queued: AtomicU64,
+    invoked: AtomicU64,
+    panicked: AtomicU64,
+}
+
+impl Callbacks {
+    pub(super) fn new() -> Self {
+        Self {
+            incoming: AtomicPtr::new(ptr::null_mut()),
+            waiting: Mutex::new(Queue::new()),
+            queued: AtomicU64::new(0),
+            invoked: AtomicU64::new(0),
+            panicked: AtomicU64::new(0),
+        }
+    }
+
+    /// Queues `callback`, to be run once `cookie`'s grace period has ended. Whether nothing was incoming before, so that
+    /// the one who passes may be asleep. Lock-free.
+    ///
+    /// # Safety
+    ///
+    /// The head is valid, in no queue, and left alone by everyone else until its callback runs; the callback may run on any
+    /// thread.
+    pub(super) unsafe fn push(&self, callback: Callback, cookie: Cookie) -> bool {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        let head = callback.head.as_ptr();
+        let mut first = self.incoming.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: until the CAS publishes it the head is the caller's, by contract.
+            unsafe { *Queue::links(head) = Links { next: first, run: Some(callback.run), cookie } };
+            // [C1]
+            match self.incoming.compare_exchange_weak(first, head, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return first.is_null(),
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Queues `callback` behind everything that has been queued before this call, as already due. Refused if something before
+    /// it waits for `section`, the caller's own.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Callbacks::push`].
+    pub(super) unsafe fn push_marker(
+        &self, callback: Callback, section: Option<Seq>, completed: Cookie,
+    ) -> Result<(), WouldDeadlock> {
+        let mut waiting = lock(&self.waiting);
+        self.absorb(&mut waiting);
+        if let Some(section) = section
+            && waiting.cookies().any(|cookie| !section.at_least(cookie.seq()) && !completed.seq().at_least(cookie.seq()))
+        {
+            return Err(WouldDeadlock);
+        }
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the head is the caller's, by contract.
+        unsafe {
+            *Queue::links(callback.head.as_ptr()) = Links { next: ptr::null_mut(), run: Some(callback.run), cookie: completed };
+        }
+        waiting.push_back(callback.head.as_ptr());
+        Ok(())
+    }
+
+    /// Moves what is incoming to the end of the queue, oldest first.
+    fn absorb(&self, waiting: &mut Queue) {
+        let mut newest = self.incoming.swap(ptr::null_mut(), Ordering::Acquire); // [C2]
+        let mut oldest = ptr::null_mut();
+        while !newest.is_null() {
+            // SAFETY: taken off the stack, so ours alone.
+            let next = unsafe { std::mem::replace(&mut (*Queue::links(newest)).next, oldest) };
+            oldest = newest;
+            newest = next;
+        }
+        while !oldest.is_null() {
+            // SAFETY: as above; read before `push_back` overwrites it.
+            let next = unsafe { (*Queue::links(oldest)).next };
+            waiting.push_back(oldest);
+            oldest = next;
+        }
+    }
+
+    /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The callers take turns: the
+    /// engine's pass is one thread at a time. Returns the cookie that the rest waits for.
+    pub(super) fn run(&self, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
+        let (mut ended, rest) = self.take_ended(has_ended);
+        while let Some(callback) = ended.pop_front() {
+            // SAFETY: it was queued under `push`'s contract, its grace period has ended, and it is in no queue any more. The
+            // head is not touched after this.
+            if unwind::panics(|| unsafe { (callback.run)(callback.head) }) {
+                self.panicked.fetch_add(1, Ordering::Relaxed);
+            }
+            self.invoked.fetch_add(1, Ordering::Release);
+        }
+        rest
+    }
+
+    fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> (Queue, Option<Cookie>) {
+        let mut waiting = lock(&self.waiting);
+        self.absorb(&mut waiting);
+        let mut ended = Queue::new();
+        while let Some(front) = waiting.front() {
+            if !has_ended(front.cookie) {
+                return (ended, Some(front.cookie));
+            }
+            let callback = waiting.pop_front().expect("the queue has a front");
+            ended.push_back(callback.head.as_ptr());
+        }
+        (ended, None)
+    }
+
+    /// Callbacks that wait or run at this moment.
+    fn pending(&self) -> u64 {
+        // Invoked first: a callback that is queued and run between the two loads then counts as waiting, never as -1.
+        let invoked = self.invoked.load(Ordering::Acquire);
+        self.queued.load(Ordering::Acquire).saturating_sub(invoked)
+    }
+}

@@ -1,0 +1,242 @@
+//! The grace-period engine: starting, fencing, scanning, publishing.
+//!
+//! It decides; it never waits (`wait.rs` does). Advancing is helpable and never owned: any thread may take any step for all,
+//! no lock is held between steps, and a thread that is preempted between two of them holds up nobody.
+//!
+//! ```text
+//!   taker      unlink the object; cookie = started + 1             [W1] release RMW
+//!   advancer   see started >= cookie, or start it                  [W2] acquire
+//!              heavy barrier; fenced = that                        [W3]
+//!              scan every record for sections older than fenced    [W4] acquire
+//!              completed = the oldest of them, or fenced           [W5] acquire-release CAS
+//!   freer      see completed >= cookie; free the object            [W6] acquire
+//! ```
+//!
+//! # Why no reader is missed
+//!
+//! Take a section that loaded a pointer to the object before it was unlinked, and a freer that saw the cookie's grace period n
+//! completed.
+//!
+//! * **R1 with W1/W2.** The section carries some s. Had R1 read a value of n or more, it would have read the RMW of the one who
+//!   started n or a later one in its release sequence; W1 heads or precedes that sequence (a starter's RMW reads W1's), so the
+//!   unlinking happens before the section's loads, which then cannot find the object. So s < n, and R1's number is older
+//!   than what a scan for n accepts.
+//! * **R2+R3 with W3+W4.** light() stands between the section's store of its word and its loads; heavy() stands between the
+//!   unlinking (W1, W2: it happens before) and the scan. By the promise in `platform/barrier.rs` either the scan sees the
+//!   word (or a later one), or the section's loads see the object unlinked. The latter is excluded; so the scan sees it.
+//!   The one who scans need not be the one who fenced: it saw `fenced` by acquire, so the barrier happens before its scan.
+//! * **R4 with W4.** A scan that finds the word 0, or carrying a number of n or more, read R4 or a later R2 of that thread,
+//!   both releases: all accesses of the section happen before the scan.
+//! * **W5 with W6.** So they happen before the freer's free.
+//!
+//! A scan finds the oldest section m that is still open; every grace period up to m has ended, and is published.
+//!
+//! # Why nobody sleeps past the end
+//!
+//! **R4+R5+R6 with S1+S2.** A waiter announces itself in the event, sets the flag of one holdout [S1], issues a heavy barrier [S2]
+//! and reads that record again. Either the second reading sees the section's end, and the waiter looks again in place of
+//! sleeping, or the unlock's R6 sees the flag, takes it, and signals the event after the waiter had announced itself. Flagging
+//! one holdout is enough if it is the oldest: while it is there no grace period that the waiter or anybody behind it waits for
+//! can end, and when it leaves the waiter looks again. (`models/` shows the schedules in which a younger one does not do.)
+//!
+//! Each pair has a loom test in `loom_tests.rs`; `models/` checks the asymmetric form with store buffers.
+
+use super::{
+    callbacks::Callbacks,
+    policy::Policy,
+    record::Record,
+    registry::Registry,
+    seq::{Cookie, Seq, Sequence},
+    service::Service,
+    stall::Stalls,
+};
+use crate::platform::{
+    barrier,
+    event::Event,
+    sync::{Arc, AtomicBool, AtomicU64, Ordering},
+    thread::Token,
+};
+use std::marker::PhantomData;
+
+/// What readers touch, at an address that stays.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) seq: Sequence,
+    /// Those who wait for a grace period to end, or for a holdout to leave.
+    pub(super) waiters: Event,
+    /// The service thread.
+    pub(super) service: Event,
+    /// Whether the service thread sleeps for the same reasons as `waiters` do.
+    pub(super) service_waits: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(seq: Sequence) -> Self {
+        Self { seq, waiters: Event::new(), service: Event::new(), service_waits: AtomicBool::new(false) }
+    }
+
+    /// To be called after a grace period has ended or a flagged holdout has left. Async-signal-safe on Linux.
+    pub(super) fn wake_all(&self) {
+        self.waiters.signal();
+        if self.service_waits.load(Ordering::Relaxed) {
+            self.service.signal();
+        }
+    }
+}
+
+/// What one attempt to advance came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The grace period has ended.
+    Ended,
+    /// A reader holds it up.
+    HeldUp,
+    /// A section of the calling thread holds it up: waiting would never end.
+    HeldUpBySelf,
+}
+
+#[derive(Debug)]
+pub(crate) struct Engine<P> {
+    pub(super) domain: u64,
+    pub(super) shared: Arc<Shared>,
+    pub(super) registry: Registry,
+    pub(super) stalls: Stalls,
+    pub(super) callbacks: Callbacks,
+    pub(super) service: Service,
+    ended: AtomicU64,
+    heavy_barriers: AtomicU64,
+    policy: PhantomData<P>,
+}
+
+impl<P: Policy> Engine<P> {
+    /// An engine for the domain numbered `domain`.
+    pub(crate) fn new(domain: u64, seq: Sequence) -> Self {
+        let shared = Arc::new(Shared::new(seq));
+        Self {
+            domain,
+            registry: Registry::new(domain, Arc::clone(&shared)),
+            shared,
+            stalls: Stalls::new(),
+            callbacks: Callbacks::new(),
+            service: Service::new(),
+            ended: AtomicU64::new(0),
+            heavy_barriers: AtomicU64::new(0),
+            policy: PhantomData,
+        }
+    }
+
+    /// A record for the calling thread. It lives as long as the engine.
+    pub(crate) fn register(&self, token: Token) -> &Record {
+        self.registry.claim(token)
+    }
+
+    /// [W1] Names the next grace period without starting it.
+    pub(crate) fn get_state(&self) -> Cookie {
+        Cookie::new(self.shared.seq.snapshot())
+    }
+
+    /// [W1, W2] Starts a grace period and names it. Sections that begin from now on do not hold it up.
+    pub(crate) fn start(&self) -> Cookie {
+        Cookie::new(self.shared.seq.start())
+    }
+
+    /// [W6] Whether the grace period is known to have ended. One load; decides nothing.
+    #[inline]
+    pub(crate) fn has_ended(&self, cookie: Cookie) -> bool {
+        self.shared.seq.completed().at_least(cookie.seq())
+    }
+
+    /// One attempt to end the grace period: at most one heavy barrier and one scan. Whoever tries again soon pays for the scan
+    /// only.
+    pub(crate) fn advance(&self, cookie: Cookie, me: Token) -> Progress {
+        let seq = &self.shared.seq;
+        let goal = cookie.seq();
+        if seq.completed().at_least(goal) {
+            return Progress::Ended;
+        }
+        if !seq.fenced().at_least(goal) {
+            let started = seq.ensure_started(goal); // [W2]
+            self.heavy_barrier(P::HEAVY_BARRIER); // [W3]
+            seq.publish_fenced(started);
+        }
+        let scan = self.scan(seq.fenced(), goal, me); // [W4]
+        // [W5]
+        if seq.publish_completed(scan.oldest) {
+            self.ended.fetch_add(1, Ordering::Relaxed);
+            self.stalls.ended();
+            self.shared.wake_all();
+        }
+        if seq.completed().at_least(goal) {
+            Progress::Ended
+        } else if scan.own {
+            Progress::HeldUpBySelf
+        } else {
+            Progress::HeldUp
+        }
+    }
+
+    /// [W4] The oldest section that is older than `fenced`, or `fenced`; and whether one of the caller's own holds `goal` up.
+    fn scan(&self, fenced: Seq, goal: Seq, me: Token) -> Scan {
+        let mut scan = Scan { oldest: fenced, own: false };
+        for (record, section) in self.holdouts(fenced) {
+            scan.own |= record.is_owned_by(me) && !section.entered_after(goal);
+            // An implausible number (`Seq::entered_after`) says nothing about how old the section is.
+            let section = if section.at_least(fenced) { self.shared.seq.completed() } else { section };
+            scan.oldest = scan.oldest.older(section);
+        }
+        scan
+    }
+
+    /// The oldest section that the thread `me` has open, through whatever record.
+    pub(crate) fn section_of(&self, me: Token) -> Option<Seq> {
+        self.registry.iter().filter(|record| record.is_owned_by(me)).filter_map(Record::section).reduce(Seq::older)
+    }
+
+    pub(super) fn holdouts(&self, goal: Seq) -> impl Iterator<Item = (&Record, Seq)> {
+        self.registry
+            .iter()
+            .filter(|_| P::WAITS_FOR_READERS)
+            .filter_map(move |record| record.holds_out(goal).map(|section| (record, section)))
+    }
+
+    /// A heavy barrier, unless the policy leaves this one out.
+    pub(crate) fn heavy_barrier(&self, present: bool) {
+        if present {
+            barrier::heavy();
+        }
+        self.heavy_barriers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Flags the oldest of the readers that hold up `cookie`, so that its unlock signals. The caller has announced itself in the
+    /// event that the signal reaches. If the answer is to look again, it must advance once more before it sleeps.
+    pub(crate) fn flag_holdout(&self, cookie: Cookie) -> LookAgain {
+        let goal = cookie.seq();
+        let older = |a: (_, Seq), b: (_, Seq)| if a.1.at_least(b.1) { b } else { a };
+        let Some((witness, _)) = self.holdouts(goal).reduce(older) else {
+            return LookAgain(true);
+        };
+        witness.request_wake(); // [S1]
+        self.heavy_barrier(P::FLAG_BARRIER); // [S2]
+        LookAgain(witness.holds_out(goal).is_none())
+    }
+
+    /// Grace periods that this engine has ended; one that ends several numbers at once counts as one.
+    pub(crate) fn grace_periods(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Heavy barriers that this engine has issued.
+    pub(crate) fn heavy_barriers(&self) -> u64 {
+        self.heavy_barriers.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether the one who would sleep must look at the records once more instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct LookAgain(pub(crate) bool);
+
+struct Scan {
+    oldest: Seq,
+    own: bool,
+}

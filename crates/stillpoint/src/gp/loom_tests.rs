@@ -1,0 +1,316 @@
+//! One model-checked test for each pair of orderings in `engine.rs`, `callbacks.rs` and `service.rs`.
+//!
+//! An element is a loom cell: reading it while, or freeing it before, another thread's use of it is ordered is an error that loom
+//! reports. Time stands still in the model, so a waiter that nobody wakes is a deadlock that loom reports too. The variants
+//! that leave a barrier out must fail, and show that the tests can.
+
+use super::{
+    callbacks::boxed,
+    engine::{Engine, Progress},
+    policy::{Policy, Sound},
+    record::Record,
+    seq::{Cookie, STEP, Seq, Sequence},
+    service::{Outlook, Work},
+    wait::Waited,
+};
+use crate::platform::{
+    sync::{Arc, AtomicBool, AtomicPtr, AtomicUsize, Ordering, UnsafeCell},
+    thread::Token,
+};
+use loom::thread;
+use std::ptr;
+
+/// Just below the wrap, so that the first grace period of every model crosses it.
+const FIRST: Seq = Seq::from_bits(0u64.wrapping_sub(STEP));
+
+enum NoWait {}
+// SAFETY: broken on purpose; the model's elements are cells that report the misuse.
+unsafe impl Policy for NoWait {
+    const WAITS_FOR_READERS: bool = false;
+}
+
+enum NoHeavyBarrier {}
+// SAFETY: as above.
+unsafe impl Policy for NoHeavyBarrier {
+    const HEAVY_BARRIER: bool = false;
+}
+
+enum NoFlagBarrier {}
+// SAFETY: this one leaves memory alone; it loses wake-ups.
+unsafe impl Policy for NoFlagBarrier {
+    const FLAG_BARRIER: bool = false;
+}
+
+/// An engine, a pointer that readers follow, and the element that it points to.
+struct World<P> {
+    engine: Engine<P>,
+    pointer: AtomicPtr<UnsafeCell<u32>>,
+    element: UnsafeCell<u32>,
+}
+
+// SAFETY: loom checks each access to `element`.
+unsafe impl<P: Policy> Sync for World<P> {}
+// SAFETY: as above.
+unsafe impl<P: Policy> Send for World<P> {}
+
+impl<P: Policy> World<P> {
+    fn new() -> Arc<Self> {
+        let world = Arc::new(Self {
+            engine: Engine::new(1, Sequence::new(FIRST)),
+            pointer: AtomicPtr::new(ptr::null_mut()),
+            element: UnsafeCell::new(1),
+        });
+        world.pointer.store(ptr::from_ref(&world.element).cast_mut(), Ordering::Release);
+        world
+    }
+
+    fn register(&self, number: u64) -> &Record {
+        self.engine.register(Token::for_model(number))
+    }
+
+    /// A section that uses the element if it can still be found.
+    fn read(&self, record: &Record) {
+        record.lock();
+        let found = self.pointer.load(Ordering::Acquire);
+        if !found.is_null() {
+            // SAFETY: that it is alive is what the test is about.
+            unsafe { (*found).with(|element| assert_eq!(*element, 1)) };
+        }
+        record.unlock();
+    }
+
+    fn unlink(&self) {
+        self.pointer.swap(ptr::null_mut(), Ordering::AcqRel);
+    }
+
+    fn free(&self) {
+        // SAFETY: that nobody uses it any more is what the test is about.
+        self.element.with_mut(|element| unsafe { *element = 0 });
+    }
+
+    fn advance(&self, cookie: Cookie) -> Progress {
+        self.engine.advance(cookie, Token::for_model(1000))
+    }
+}
+
+fn model(test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(test);
+}
+
+/// One reader against one updater who does everything: R1 to R4 with W1 to W6.
+fn reader_and_updater<P: Policy>(sections: usize) {
+    model(move || {
+        let world = World::<P>::new();
+        let theirs = Arc::clone(&world);
+        let reader = thread::spawn(move || {
+            let record = theirs.register(1);
+            for _ in 0..sections {
+                theirs.read(record);
+            }
+        });
+        world.unlink();
+        let cookie = world.engine.start();
+        if world.advance(cookie) == Progress::Ended {
+            world.free();
+        }
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_reader_and_updater() {
+    reader_and_updater::<Sound>(1);
+}
+
+/// R2 is a release store: a scan that reads the second section's word must see the first one as past.
+#[test]
+fn loom_next_section_hides_nothing() {
+    reader_and_updater::<Sound>(2);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_no_wait_is_caught() {
+    reader_and_updater::<NoWait>(1);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_no_heavy_barrier_is_caught() {
+    reader_and_updater::<NoHeavyBarrier>(1);
+}
+
+/// W1 with W2, W5 with W6: one thread unlinks and takes a cookie that starts nothing, another ends grace periods, the first frees
+/// by what it sees of them.
+#[test]
+fn loom_cookie_ended_by_another() {
+    model(|| {
+        let world = World::<Sound>::new();
+        let (reading, helping) = (Arc::clone(&world), Arc::clone(&world));
+        let reader = thread::spawn(move || reading.read(reading.register(1)));
+        let helper = thread::spawn(move || helping.advance(helping.engine.get_state()));
+        world.unlink();
+        let cookie = world.engine.get_state();
+        if world.engine.has_ended(cookie) {
+            world.free();
+        }
+        helper.join().unwrap();
+        if world.engine.has_ended(cookie) {
+            world.free();
+        }
+        reader.join().unwrap();
+    });
+}
+
+/// W3 handed on through `fenced`: two updaters advance at once, each for an element of its own; a scan may rely on the
+/// other's barrier.
+#[test]
+fn loom_two_advancers() {
+    model(|| {
+        let world = World::<Sound>::new();
+        let (reading, helping) = (Arc::clone(&world), Arc::clone(&world));
+        let reader = thread::spawn(move || reading.read(reading.register(1)));
+        let helper = thread::spawn(move || helping.advance(helping.engine.start()));
+        world.unlink();
+        let cookie = world.engine.start();
+        if world.advance(cookie) == Progress::Ended {
+            world.free();
+        }
+        helper.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
+/// R4, R5, R6 with S1, S2: a waiter that sleeps is woken by the section that it waits for.
+fn waiter_and_holdout<P: Policy>() {
+    model(|| {
+        let world = World::<P>::new();
+        let theirs = Arc::clone(&world);
+        let reader = thread::spawn(move || theirs.read(theirs.register(1)));
+        world.unlink();
+        let cookie = world.engine.start();
+        assert_eq!(world.engine.wait_for(cookie, Token::for_model(1000), None), Waited::Ended);
+        world.free();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_waiter_is_woken() {
+    waiter_and_holdout::<Sound>();
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_no_flag_barrier_is_caught() {
+    waiter_and_holdout::<NoFlagBarrier>();
+}
+
+/// A record that one thread gives back and another takes over is quiescent and its sections are seen.
+#[test]
+fn loom_record_changes_hands() {
+    model(|| {
+        let world = World::<Sound>::new();
+        let readers: Vec<_> = (1..=2)
+            .map(|number| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    let record = world.register(number);
+                    world.read(record);
+                    record.depart();
+                })
+            })
+            .collect();
+        world.unlink();
+        let cookie = world.engine.start();
+        if world.advance(cookie) == Progress::Ended {
+            world.free();
+        }
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+}
+
+/// C1 with C2: callbacks pushed by two threads are run complete, once each, whoever passes.
+#[test]
+fn loom_callbacks() {
+    model(|| {
+        let engine = Arc::new(Engine::<Sound>::new(1, Sequence::new(FIRST)));
+        let runs = Arc::new(AtomicUsize::new(0));
+        let push = |engine: &Engine<Sound>, runs: &Arc<AtomicUsize>| {
+            let runs = Arc::clone(runs);
+            let value = UnsafeCell::new(1);
+            // SAFETY: `boxed` gives a head of its own. The cell is the callback's alone.
+            let callback = boxed(move || {
+                runs.fetch_add(value.with(|value| unsafe { *value }), Ordering::Relaxed);
+            });
+            // SAFETY: as above.
+            unsafe { engine.callbacks.push(callback, engine.get_state()) };
+        };
+        let (theirs, their_runs) = (Arc::clone(&engine), Arc::clone(&runs));
+        let pusher = thread::spawn(move || push(&theirs, &their_runs));
+        push(&engine, &runs);
+        engine.run_all_callbacks();
+        pusher.join().unwrap();
+        engine.run_all_callbacks();
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
+    });
+}
+
+struct Job {
+    engine: Engine<Sound>,
+    wanted: AtomicBool,
+}
+
+impl Work for Job {
+    fn pass(&self) -> Outlook {
+        if self.wanted.load(Ordering::Relaxed) {
+            self.engine.request_stop();
+        }
+        Outlook::default()
+    }
+}
+
+/// K1, K2, K3: work that is made visible before a kick is seen, however it meets the thread's going to sleep.
+#[test]
+fn loom_kick() {
+    model(|| {
+        let job = Arc::new(Job { engine: Engine::new(1, Sequence::new(FIRST)), wanted: AtomicBool::new(false) });
+        let theirs = Arc::clone(&job);
+        let service = thread::spawn(move || theirs.engine.serve(&*theirs));
+        job.wanted.store(true, Ordering::Relaxed);
+        job.engine.kick();
+        service.join().unwrap();
+    });
+}
+
+/// The service thread waits for a grace period that a reader holds up, and is woken by its end.
+struct Ripening {
+    world: Arc<World<Sound>>,
+    cookie: Cookie,
+}
+
+impl Work for Ripening {
+    fn pass(&self) -> Outlook {
+        if self.world.engine.has_ended(self.cookie) {
+            self.world.free();
+            self.world.engine.request_stop();
+            return Outlook::default();
+        }
+        Outlook { cookie: Some(self.cookie), at: None }
+    }
+}
+
+#[test]
+fn loom_service_waits_for_a_reader() {
+    model(|| {
+        let world = World::<Sound>::new();
+        let theirs = Arc::clone(&world);
+        let reader = thread::spawn(move || theirs.read(theirs.register(1)));
+        world.unlink();
+        let work = Ripening { cookie: world.engine.start(), world: Arc::clone(&world) };
+        world.engine.serve(&work);
+        reader.join().unwrap();
+    });
+}

@@ -1,0 +1,38 @@
+//! Grace periods, whatever the flavour of the readers.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `seq` | sequence numbers, cookies, the three counters |
+//! | `record`, `registry` | a reader's word, and all of them |
+//! | `engine` | starting, fencing, scanning, publishing; **the proofs** |
+//! | `wait` | spinning and sleeping until a grace period has ended |
+//! | `callbacks` | functions that run after one |
+//! | `service` | the thread that does what nobody's call does |
+//! | `stall` | grace periods that do not end |
+//! | `policy` | what tests may leave out to see themselves fail |
+//!
+//! The room knows neither threads' thread-local state (`rcu`) nor objects to be freed (`kvfree`). Every ordering has a label;
+//! `engine` pairs them.
+
+mod callbacks;
+mod engine;
+pub(crate) mod policy;
+mod record;
+mod registry;
+mod seq;
+mod service;
+mod stall;
+mod wait;
+
+#[cfg(all(test, stillpoint_loom))]
+mod loom_tests;
+
+pub use callbacks::CallbackHead;
+pub(crate) use callbacks::{Callback, WouldDeadlock};
+pub(crate) use engine::{Engine, Progress};
+pub(crate) use policy::Policy;
+pub(crate) use record::Record;
+pub use seq::Cookie;
+pub(crate) use seq::{Seq, Sequence};
+pub(crate) use service::{Outlook, Work, as_pass, in_pass};
+pub(crate) use wait::Waited;

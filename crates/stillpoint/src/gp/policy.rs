@@ -1,0 +1,31 @@
+//! What may be left out of the machinery, so that a test can show that it is needed.
+//!
+//! The core is generic over a [`Policy`]; every shipped build instantiates [`Sound`] alone. A torture program implements the
+//! trait for a type of its own with one part switched off and must then see its checks fail. There is no cargo feature and
+//! no run-time switch: only `unsafe impl Policy` reaches a broken variant, and only for a type that the writer of that
+//! `unsafe` has named.
+
+/// Which parts of the grace-period machinery are present. All of them, unless a test says otherwise.
+///
+/// # Safety
+///
+/// With every constant at its default the implementation is sound. Switching one off breaks the promise that a retired
+/// object outlives its readers: whoever does so must use the domain only with objects for which that is harmless
+/// (type-stable elements of atomics, as rcutorture does).
+pub unsafe trait Policy: Send + Sync + Sized + 'static {
+    /// Whether a scan waits for readers at all. Off: every grace period ends at once ("busted").
+    const WAITS_FOR_READERS: bool = true;
+    /// Whether the updater issues the heavy barrier between starting a grace period and scanning (W3).
+    const HEAVY_BARRIER: bool = true;
+    /// Whether a waiter issues the heavy barrier between flagging a holdout and reading it again (S2).
+    const FLAG_BARRIER: bool = true;
+    /// Whether the drain issues the heavy barrier between parking a thread and reading its page's length again (D2).
+    const PARK_BARRIER: bool = true;
+}
+
+/// The one policy of shipped builds: everything is present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sound {}
+
+// SAFETY: every constant keeps its default.
+unsafe impl Policy for Sound {}

@@ -1,0 +1,342 @@
+//! A reader's record: the one word through which a thread says that it reads.
+//!
+//! ```text
+//!   word = 0                        quiescent
+//!   word = sequence | nesting       inside a section that began when `started` was `sequence`; nesting >= 1
+//!
+//!   lock:    if nesting == 0 { s = started [R1]; word = s, nested once [R2]; light [R3] } else { word += 1 }
+//!   unlock:  if nesting == 1 { word = 0 [R4]; light [R5]; if flags != 0 { ... [R6] } } else { word -= 1 }
+//! ```
+//!
+//! `started` is kept as the very word that a new section stores, and the usual section is five loads, two stores and three
+//! branches: nested, unregistered and fenced sections all leave it by the nesting test of [`Record::lock_global_outermost`], wakes and
+//! fences by the flags test of [`Record::unlock`].
+//!
+//! Only the owner writes the word, with plain stores; a signal handler of the owner's thread may lock and unlock between
+//! any two of these steps, because it leaves the word as it found it. (A handler that runs between R1 and R2 makes the
+//! section carry an older number than it could: it is then waited for needlessly, never missed.)
+//!
+//! The scan's side is `engine.rs`, where the pairs are proved:
+//! R1 with W1/W2, R2+R3 with W3+W4, R4 with W4, R4+R5+R6 with S1+S2.
+
+#[cfg(not(stillpoint_loom))]
+use super::seq::enter_global;
+use super::{
+    engine::Shared,
+    seq::{STEP, Seq},
+};
+use crate::platform::{
+    barrier,
+    sync::{AtomicU32, AtomicU64, Ordering},
+    thread::{self, Token},
+};
+
+/// A waiter sleeps until this record's section has ended.
+const WAKE: u32 = 1 << 0;
+/// The owner has gone, or never had a place to come back to: at the end of the section the record is given back.
+const DEPARTED: u32 = 1 << 1;
+/// The owner put off work that a section must not do; it is due at the end of the section.
+const HELP: u32 = 1 << 2;
+/// Readers have to fence. Always set where that is so, never elsewhere.
+const FENCE: u32 = 1 << 3;
+
+const NESTING: u64 = STEP - 1;
+
+/// What the end of an outermost section asks of the rooms above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unlocked {
+    pub(crate) help_due: bool,
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Record {
+    word: AtomicU64,
+    flags: AtomicU32,
+    /// The owner's kernel id, for reports.
+    tid: AtomicU32,
+    /// The owner's token; 0 while nobody owns the record.
+    owner: AtomicU64,
+    /// Whether readers have to fence.
+    fences: bool,
+    domain: u64,
+    /// Points to what outlives every record: see `Registry`.
+    shared: *const Shared,
+}
+
+// SAFETY: `fences`, `domain` and `shared` are never written after construction, all other fields are atomics, and `shared`
+// points to a `Shared`, which is Sync and outlives the record (the registry that owns both says so).
+unsafe impl Send for Record {}
+// SAFETY: as for Send.
+unsafe impl Sync for Record {}
+
+impl Record {
+    /// # Safety
+    ///
+    /// `shared` outlives the record.
+    pub(super) unsafe fn new(domain: u64, shared: *const Shared) -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            flags: AtomicU32::new(0),
+            tid: AtomicU32::new(0),
+            owner: AtomicU64::new(0),
+            fences: barrier::readers_fence(),
+            domain,
+            shared,
+        }
+    }
+
+    /// The record of nobody: it looks nested as deep as can be, so that [`Record::lock_global_outermost`] refuses it.
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) const fn of_nobody() -> Self {
+        Self {
+            word: AtomicU64::new(NESTING),
+            flags: AtomicU32::new(0),
+            tid: AtomicU32::new(0),
+            owner: AtomicU64::new(0),
+            fences: false,
+            domain: 0,
+            shared: std::ptr::null(),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn domain(&self) -> u64 {
+        self.domain
+    }
+
+    #[inline(always)]
+    fn shared(&self) -> &Shared {
+        // SAFETY: `shared` outlives the record: `new`'s contract.
+        unsafe { &*self.shared }
+    }
+
+    /// Enters a section, or one more level of it. Owner (or a signal handler in its thread) only.
+    ///
+    /// # Aborts
+    ///
+    /// Past 65,535 levels.
+    #[inline]
+    pub(crate) fn lock(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & NESTING != 0 {
+            self.nest(word);
+        } else {
+            self.begin(self.shared().seq.enter()); // [R1]
+            if self.fences {
+                barrier::full_fence(); // [R3]
+            }
+        }
+    }
+
+    /// Enters a section of the global domain, unless the owner is in one or this is the record of nobody. Owner (or a signal
+    /// handler in its thread) only, and only where readers need no fence.
+    #[cfg(not(stillpoint_loom))]
+    #[inline(always)]
+    pub(crate) fn lock_global_outermost(&self) -> bool {
+        debug_assert!(!self.fences);
+        let outermost = self.word.load(Ordering::Relaxed) & NESTING == 0;
+        if outermost {
+            self.begin(enter_global()); // [R1]
+        }
+        outermost
+    }
+
+    /// [R2] Release: a scan that reads this store instead of the last section's R4 must still see that section's accesses as
+    /// past. [R3], where it is no fence.
+    #[inline(always)]
+    fn begin(&self, word: u64) {
+        self.word.store(word, Ordering::Release);
+        barrier::light_asymmetric();
+    }
+
+    #[cold]
+    fn nest(&self, word: u64) {
+        if word & NESTING == NESTING {
+            too_deep();
+        }
+        self.word.store(word + 1, Ordering::Relaxed);
+    }
+
+    /// Leaves a section, or one level of it. Owner (or a signal handler in its thread) only.
+    #[inline(always)]
+    pub(crate) fn unlock(&self) -> Unlocked {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert!(word & NESTING != 0, "unlock without lock");
+        if word & NESTING == 1 {
+            self.word.store(0, Ordering::Release); // [R4]
+            barrier::light_asymmetric(); // [R5], unless the flags say FENCE
+            // [R6]
+            if self.flags.load(Ordering::Relaxed) != 0 {
+                return self.ended_with_flags();
+            }
+        } else {
+            self.word.store(word - 1, Ordering::Relaxed);
+        }
+        Unlocked { help_due: false }
+    }
+
+    /// Async-signal-safe: a fence, a swap and at most one futex wake.
+    #[cold]
+    #[inline(never)]
+    fn ended_with_flags(&self) -> Unlocked {
+        let fence = self.fence_flag();
+        if fence != 0 {
+            barrier::full_fence(); // [R5]
+            // [R6]
+            if self.flags.load(Ordering::Relaxed) == fence {
+                return Unlocked { help_due: false };
+            }
+        }
+        // Acquire, the partner of the release in S1: the waiter's announcement in the event is seen.
+        let flags = self.flags.swap(fence, Ordering::AcqRel);
+        if flags & WAKE != 0 {
+            self.shared().wake_all();
+        }
+        if flags & DEPARTED != 0 {
+            self.vacate();
+        }
+        Unlocked { help_due: flags & HELP != 0 }
+    }
+
+    fn fence_flag(&self) -> u32 {
+        if self.fences { FENCE } else { 0 }
+    }
+
+    /// Whether the owner is inside a section. Exact for the owner, a glimpse for others.
+    #[inline]
+    pub(crate) fn is_reading(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != 0
+    }
+
+    /// The number that the owner's present section carries. Owner only.
+    pub(crate) fn section(&self) -> Option<Seq> {
+        let word = self.word.load(Ordering::Relaxed);
+        (word != 0).then(|| Seq::from_bits(word))
+    }
+
+    /// [W4] The number of this record's section if grace period `goal` must wait for it. Acquire, the partner of R4 and R2:
+    /// who finds the section ended, or a later one begun, sees its accesses as past.
+    #[inline]
+    pub(super) fn holds_out(&self, goal: Seq) -> Option<Seq> {
+        let word = self.word.load(Ordering::Acquire);
+        let seq = Seq::from_bits(word);
+        (word != 0 && !seq.entered_after(goal)).then_some(seq)
+    }
+
+    /// [S1] Asks for a signal when the section ends. Release: see `ended_with_flags`.
+    pub(super) fn request_wake(&self) {
+        self.flags.fetch_or(WAKE, Ordering::AcqRel);
+    }
+
+    /// Puts work off to the end of the owner's section. Owner only, inside a section.
+    pub(crate) fn request_help(&self) {
+        self.flags.fetch_or(HELP, Ordering::AcqRel);
+    }
+
+    pub(super) fn is_owned_by(&self, token: Token) -> bool {
+        self.owner.load(Ordering::Relaxed) == token.get()
+    }
+
+    pub(super) fn tid(&self) -> u32 {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Takes a record that nobody owns. Acquire, the partner of the release in `vacate`.
+    pub(super) fn claim(&self, token: Token) -> bool {
+        let claimed = self.owner.load(Ordering::Relaxed) == 0
+            && self.owner.compare_exchange(0, token.get(), Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if claimed {
+            debug_assert_eq!(self.word.load(Ordering::Relaxed), 0, "an unowned record is quiescent");
+            self.flags.store(self.fence_flag(), Ordering::Relaxed);
+            self.tid.store(thread::tid(), Ordering::Relaxed);
+        }
+        claimed
+    }
+
+    /// Gives the record back now, or at the end of the section that the owner is in. Owner only; the owner may no longer
+    /// enter new sections through it.
+    ///
+    /// A guard that was leaked keeps its section, and with it everything that it may have lent out, for ever.
+    pub(crate) fn depart(&self) {
+        if self.is_reading() {
+            self.flags.fetch_or(DEPARTED, Ordering::AcqRel);
+        } else {
+            self.vacate();
+        }
+    }
+
+    fn vacate(&self) {
+        self.owner.store(0, Ordering::Release);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn too_deep() -> ! {
+    eprintln!("stillpoint: read-side critical sections nested more than 65,535 deep (guards leaked in a loop?); aborting");
+    std::process::abort();
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::gp::seq::Sequence;
+
+    fn with_record(first: u64, test: impl FnOnce(&Record, &Shared)) {
+        let shared = Shared::new(Sequence::new(Seq::from_bits(first)));
+        // SAFETY: `shared` is dropped after the record.
+        let record = unsafe { Record::new(1, &shared) };
+        assert!(record.claim(thread::token()));
+        test(&record, &shared);
+    }
+
+    #[test]
+    fn an_active_word_is_never_zero_also_at_the_wrap() {
+        with_record(0, |record, _| {
+            record.lock();
+            assert!(record.is_reading());
+            assert_eq!(record.section(), Some(Seq::from_bits(0)));
+            record.unlock();
+            assert!(!record.is_reading());
+        });
+    }
+
+    #[test]
+    fn only_the_outermost_unlock_ends_the_section() {
+        with_record(7 * STEP, |record, shared| {
+            record.lock();
+            let goal = shared.seq.start();
+            record.lock();
+            assert_eq!(record.holds_out(goal), Some(Seq::from_bits(7 * STEP)), "nesting keeps the outermost number");
+            record.unlock();
+            assert!(record.holds_out(goal).is_some());
+            record.unlock();
+            assert!(record.holds_out(goal).is_none());
+        });
+    }
+
+    #[test]
+    fn a_departed_record_is_given_back_at_the_end_of_its_section() {
+        with_record(0, |record, _| {
+            let me = thread::token();
+            record.lock();
+            record.depart();
+            assert!(record.is_owned_by(me));
+            assert!(!record.claim(me), "somebody still reads through it");
+            record.unlock();
+            assert!(record.claim(me));
+        });
+    }
+
+    #[test]
+    fn help_is_due_once() {
+        with_record(0, |record, _| {
+            record.lock();
+            record.request_help();
+            assert!(record.unlock().help_due);
+            record.lock();
+            assert!(!record.unlock().help_due);
+        });
+    }
+}

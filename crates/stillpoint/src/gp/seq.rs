@@ -1,0 +1,330 @@
+//! Sequence numbers, cookies, and the three counters of a grace-period engine.
+//!
+//! ```text
+//!      completed            fenced                started
+//!  --------|-------------------|---------------------|----------->  (wrapping)
+//!   these grace     a heavy barrier has      new readers carry
+//!   periods ended   come after their start   this number
+//! ```
+//!
+//! * `started`: grace period n has started once `started` is at least n. A reader that enters afterwards carries n or more
+//!   and is none of n's business.
+//! * `fenced`: somebody has seen n started and then issued a heavy barrier. From then on a scan can tell n's readers.
+//! * `completed`: a scan after that barrier found no reader older than n. What was retired before n started may be freed.
+//!
+//! Each only grows, and `completed <= fenced <= started` at any moment in each thread's view.
+//!
+//! A number is a multiple of [`STEP`] in 64 bits, so that a reader's record can hold one and the nesting depth in one word
+//! (`record.rs`). Comparisons wrap: they hold as long as the two numbers are less than 2^47 grace periods apart.
+
+use crate::platform::sync::{AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+use std::fmt;
+
+/// The distance from one grace period to the next: the low 16 bits of a record's word count nesting.
+pub(crate) const STEP: u64 = 1 << 16;
+
+/// The low bits of `started`: one level of nesting, so that a reader stores what it loads.
+const NESTED_ONCE: u64 = 1;
+
+/// How far `started` may run ahead of `completed`, in grace periods. Far enough that nobody gets there (12 days of one
+/// start a microsecond under a reader that never leaves), and far enough below 2^47 that comparisons stay right.
+const MAX_LEAD: u64 = 1 << 40;
+
+/// The number of a grace period; its low 16 bits are zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Seq(u64);
+
+impl Seq {
+    /// The sequence part of a record's word or of a raw cookie.
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits & !(STEP - 1))
+    }
+
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0.wrapping_add(STEP))
+    }
+
+    /// How many grace periods `self` is past `other`; negative if it is behind.
+    pub(crate) const fn since(self, other: Self) -> i64 {
+        self.0.wrapping_sub(other.0).cast_signed() >> STEP.trailing_zeros()
+    }
+
+    pub(crate) const fn at_least(self, other: Self) -> bool {
+        self.since(other) >= 0
+    }
+
+    pub(crate) fn older(self, other: Self) -> Self {
+        if self.at_least(other) { other } else { self }
+    }
+
+    /// Whether a reader that carries `self` began after grace period `goal` had started, as far as a scan for `goal` can
+    /// tell. A number that is implausibly far ahead can only be a very old one (a reader that was held up for years
+    /// between reading `started` and storing it); it counts as older, which is the safe side.
+    pub(crate) const fn entered_after(self, goal: Self) -> bool {
+        let ahead = self.since(goal);
+        0 <= ahead && ahead <= 2 * MAX_LEAD.cast_signed()
+    }
+}
+
+impl fmt::Debug for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0 / STEP)
+    }
+}
+
+/// Names a grace period: once it has ended, everything that was unlinked before the cookie was taken is unreachable.
+///
+/// Taken by [`Domain::get_state`](crate::Domain::get_state) or [`Domain::start_poll`](crate::Domain::start_poll), asked about
+/// by [`Domain::poll`](crate::Domain::poll), waited for by [`Domain::cond_synchronize`](crate::Domain::cond_synchronize).
+/// The kernel's `get_state_synchronize_rcu()` value. It belongs to the domain that gave it; to any other it means nothing
+/// (an answer about it is then arbitrary, but only `unsafe` code could rely on it). It stays meaningful for 2^47 grace
+/// periods (four years of one a microsecond).
+///
+/// ```
+/// let cookie = stillpoint::global().start_poll();
+/// stillpoint::global().cond_synchronize(cookie);
+/// assert!(stillpoint::global().poll(cookie));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cookie(Seq);
+
+impl Cookie {
+    pub(crate) const fn new(seq: Seq) -> Self {
+        Self(seq)
+    }
+
+    pub(crate) const fn seq(self) -> Seq {
+        self.0
+    }
+
+    pub(crate) fn older(self, other: Self) -> Self {
+        Self(self.0.older(other.0))
+    }
+
+    /// The cookie as a plain number, for storing it in a word of one's own. Async-signal-safe.
+    pub const fn into_raw(self) -> u64 {
+        self.0.bits()
+    }
+
+    /// The cookie that [`Cookie::into_raw`] gave. Of any other number it makes a cookie whose answers are arbitrary.
+    /// Async-signal-safe.
+    ///
+    /// ```
+    /// # use stillpoint::Cookie;
+    /// let cookie = stillpoint::global().get_state();
+    /// assert_eq!(Cookie::from_raw(cookie.into_raw()), cookie);
+    /// ```
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(Seq::from_bits(raw))
+    }
+}
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cookie").field(&self.0).finish()
+    }
+}
+
+/// `started` of the global domain: at an address that its readers know without loading it from somewhere.
+#[cfg(not(stillpoint_loom))]
+static GLOBAL_STARTED: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(NESTED_ONCE));
+
+/// [R1] for a reader of the global domain: see [`Sequence::enter`].
+#[cfg(not(stillpoint_loom))]
+#[inline(always)]
+pub(crate) fn enter_global() -> u64 {
+    GLOBAL_STARTED.load(Ordering::Acquire)
+}
+
+/// Where a `started` is. On a cache line of its own: every reader loads it.
+#[derive(Debug)]
+enum Started {
+    Here(CachePadded<AtomicU64>),
+    #[cfg(not(stillpoint_loom))]
+    Global(&'static AtomicU64),
+}
+
+/// The counters.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    started: Started,
+    fenced: CachePadded<AtomicU64>,
+    completed: AtomicU64,
+}
+
+impl Sequence {
+    /// Counters at rest: `first` has completed, nothing has started since.
+    pub(crate) fn new(first: Seq) -> Self {
+        Self {
+            started: Started::Here(CachePadded::new(AtomicU64::new(first.bits() | NESTED_ONCE))),
+            fenced: CachePadded::new(AtomicU64::new(first.bits())),
+            completed: AtomicU64::new(first.bits()),
+        }
+    }
+
+    /// The counters of the global domain, of which there is one a process.
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) fn of_global() -> Self {
+        Self { started: Started::Global(&GLOBAL_STARTED), ..Self::new(Seq(0)) }
+    }
+
+    #[inline(always)]
+    fn started(&self) -> &AtomicU64 {
+        match &self.started {
+            Started::Here(started) => started,
+            #[cfg(not(stillpoint_loom))]
+            Started::Global(started) => started,
+        }
+    }
+
+    /// [R1] The word of a section that begins now: its sequence, nested once. Acquire, the partner of [W1] and [W2]: who carries n sees all that was done before a
+    /// cookie for n or less was taken, so it cannot reach what was unlinked by then.
+    #[inline(always)]
+    pub(crate) fn enter(&self) -> u64 {
+        self.started().load(Ordering::Acquire)
+    }
+
+    /// [W1] Names the grace period after the ones that have started, without starting it. A release RMW, because the one
+    /// who starts it reads this very value in [W2] and hands on what happened before; a load could not be read from.
+    pub(crate) fn snapshot(&self) -> Seq {
+        Seq::from_bits(self.started().fetch_add(0, Ordering::Release)).next()
+    }
+
+    /// [W1] and [W2] in one: starts a grace period and names it. Past `MAX_LEAD` the counter stays where it is and the
+    /// grace period is named only, to be started when an older one has ended.
+    pub(crate) fn start(&self) -> Seq {
+        let room = Seq::from_bits(self.started().load(Ordering::Relaxed)).since(self.completed()) < MAX_LEAD.cast_signed();
+        let step = if room { STEP } else { 0 };
+        Seq::from_bits(self.started().fetch_add(step, Ordering::AcqRel)).next()
+    }
+
+    /// [W2] The newest grace period that has started, which is `goal` at least, unless starting it had to be refused.
+    pub(crate) fn ensure_started(&self, goal: Seq) -> Seq {
+        let seen = Seq::from_bits(self.started().load(Ordering::Acquire));
+        if seen.at_least(goal) {
+            return seen;
+        }
+        self.start();
+        Seq::from_bits(self.started().load(Ordering::Acquire))
+    }
+
+    /// The newest grace period that a scan may decide about: [W3] came after its start.
+    pub(crate) fn fenced(&self) -> Seq {
+        Seq(self.fenced.load(Ordering::Acquire))
+    }
+
+    /// To be called by one who saw `seq` started and has issued a heavy barrier since.
+    pub(crate) fn publish_fenced(&self, seq: Seq) {
+        advance(&self.fenced, seq);
+    }
+
+    /// [W6] Acquire, the partner of [W5]: who sees n completed sees the ends of all sections that n waited for.
+    #[inline]
+    pub(crate) fn completed(&self) -> Seq {
+        Seq(self.completed.load(Ordering::Acquire))
+    }
+
+    /// [W5] To be called by one whose scan of a fenced grace period found nobody older than `seq`. Whether this moved the
+    /// counter; somebody else may have been faster.
+    pub(crate) fn publish_completed(&self, seq: Seq) -> bool {
+        advance(&self.completed, seq)
+    }
+}
+
+/// Raises `counter` to `to`, in wrapping order, by acquire-release CAS. Whether it moved.
+fn advance(counter: &AtomicU64, to: Seq) -> bool {
+    let mut seen = counter.load(Ordering::Relaxed);
+    while !Seq(seen).at_least(to) {
+        match counter.compare_exchange_weak(seen, to.bits(), Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+    false
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn seq() -> impl Strategy<Value = Seq> {
+        // Half of them around the wrap, where mistakes live.
+        prop_oneof![any::<u64>(), (0u64..64).prop_map(|n| n.wrapping_sub(32).wrapping_mul(STEP))].prop_map(Seq::from_bits)
+    }
+
+    proptest! {
+        #[test]
+        fn later_is_at_least(base in seq(), ahead in 0u64..1 << 46) {
+            let later = Seq(base.0.wrapping_add(ahead * STEP));
+            prop_assert!(later.at_least(base));
+            prop_assert_eq!(base.at_least(later), ahead == 0);
+            prop_assert_eq!(later.since(base), ahead as i64);
+            prop_assert_eq!(later.older(base), base);
+            prop_assert_eq!(base.older(later), base);
+        }
+
+        #[test]
+        fn a_word_keeps_its_sequence_at_any_depth(base in seq(), depth in 1u64..STEP) {
+            prop_assert_eq!(Seq::from_bits(base.0 + depth), base);
+        }
+
+        #[test]
+        fn counters_never_go_back(first in seq(), moves in prop::collection::vec(0u8..4, 1..200)) {
+            let counters = Sequence::new(first);
+            let mut completed = first;
+            for step in moves {
+                match step {
+                    0 => { counters.start(); }
+                    1 => {
+                        let goal = counters.snapshot();
+                        prop_assert!(!counters.completed().at_least(goal));
+                        prop_assert!(counters.ensure_started(goal).at_least(goal));
+                    }
+                    2 => counters.publish_fenced(Seq::from_bits(counters.enter())),
+                    _ => { counters.publish_completed(counters.fenced()); }
+                }
+                prop_assert!(counters.completed().at_least(completed));
+                completed = counters.completed();
+                prop_assert!(counters.fenced().at_least(completed));
+                prop_assert!(Seq::from_bits(counters.enter()).at_least(counters.fenced()));
+            }
+        }
+    }
+
+    #[test]
+    fn an_old_publication_changes_nothing() {
+        let first = Seq(0u64.wrapping_sub(STEP));
+        let counters = Sequence::new(first);
+        let newer = counters.start();
+        assert_eq!(newer.bits(), 0, "the first grace period lies past the wrap");
+        counters.publish_fenced(newer);
+        assert!(counters.publish_completed(newer));
+        assert!(!counters.publish_completed(first));
+        assert_eq!(counters.completed(), newer);
+    }
+
+    #[test]
+    fn the_lead_is_bounded() {
+        let counters = Sequence::new(Seq(0));
+        counters.started().store(MAX_LEAD * STEP + NESTED_ONCE, Ordering::Relaxed);
+        let named = counters.start();
+        assert_eq!(named, counters.start(), "past the lead a grace period is named, not started");
+        assert_eq!(Seq::from_bits(counters.enter()).bits(), MAX_LEAD * STEP);
+        counters.publish_completed(Seq(STEP));
+        assert_eq!(counters.ensure_started(named), named);
+    }
+
+    #[test]
+    fn an_implausible_word_counts_as_old() {
+        let goal = Seq(5 * STEP);
+        assert!(Seq(5 * STEP).entered_after(goal));
+        assert!(!Seq(4 * STEP).entered_after(goal));
+        assert!(!Seq((1 << 46) * STEP).entered_after(goal));
+    }
+}

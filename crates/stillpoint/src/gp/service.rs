@@ -1,0 +1,223 @@
+//! The service thread: one per engine, started on first need, for what nobody else's call can do.
+//!
+//! It runs passes. A pass (the room above supplies it) runs callbacks and drains what idle threads left, and says what it
+//! waits for: a grace period, a moment, or nothing. Between passes the thread sleeps until one of these comes, or until it
+//! is kicked.
+//!
+//! ```text
+//!   kicker   make work visible; kicked = true [K1]; signal
+//!   thread   kicked = false [K2]; pass; announce; if kicked [K3]: again; sleep
+//! ```
+//!
+//! Work that is made visible before K1 is seen by the pass after the K2 that reads it, and a kick after K2 is seen by K3 or
+//! wakes the sleeper (`platform/event.rs`).
+
+use super::{
+    callbacks::WouldDeadlock,
+    engine::{Engine, Progress},
+    policy::Policy,
+    seq::Cookie,
+    wait::{FIRST_SLEEP, LONGEST_SLEEP},
+};
+use crate::platform::{
+    clock::{self, Nanos},
+    sync::{AtomicBool, Mutex, Ordering, lock},
+    thread,
+};
+use std::{cell::Cell, fmt, io, sync::OnceLock, thread::JoinHandle};
+
+/// What a pass leaves to be waited for. Empty: nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Outlook {
+    /// The next pass can go on once this has ended.
+    pub(crate) cookie: Option<Cookie>,
+    /// The next pass is due now or then, whatever happens.
+    pub(crate) at: Option<Nanos>,
+}
+
+/// The work of an engine's service thread.
+pub(crate) trait Work: Send + Sync + 'static {
+    /// Does what can be done now. One thread at a time.
+    fn pass(&self) -> Outlook;
+}
+
+#[derive(Debug)]
+enum State {
+    NotStarted,
+    Running(JoinHandle<()>),
+    Stopped,
+}
+
+type Spawn = Box<dyn Fn(String) -> io::Result<JoinHandle<()>> + Send + Sync>;
+
+pub(super) struct Service {
+    /// Starts a thread of the given name that serves this engine. Set once, by the room that owns the engine.
+    spawn: OnceLock<Spawn>,
+    state: Mutex<State>,
+    running: AtomicBool,
+    stop: AtomicBool,
+    kicked: AtomicBool,
+    /// Held during a pass.
+    turn: Mutex<()>,
+}
+
+thread_local! {
+    /// The domain whose pass runs on this thread; 0 for none.
+    static IN_PASS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Whether the calling thread runs a callback or a deferred destructor of domain `id` at this moment.
+pub(crate) fn in_pass(id: u64) -> bool {
+    IN_PASS.get() == id
+}
+
+/// Marks the calling thread as running foreign code for domain `id` while `work` runs.
+pub(crate) fn as_pass<R>(id: u64, work: impl FnOnce() -> R) -> R {
+    struct Restore(u64);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IN_PASS.set(self.0);
+        }
+    }
+    let _restore = Restore(IN_PASS.replace(id));
+    work()
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("running", &self.running).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    pub(super) fn new() -> Self {
+        Self {
+            spawn: OnceLock::new(),
+            state: Mutex::new(State::NotStarted),
+            running: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            kicked: AtomicBool::new(false),
+            turn: Mutex::new(()),
+        }
+    }
+}
+
+impl<P: Policy> Engine<P> {
+    /// Tells the service thread that there is work, which the caller has made visible before.
+    pub(crate) fn kick(&self) {
+        // [K1] Once is enough until the thread has looked.
+        if !self.service.kicked.swap(true, Ordering::AcqRel) {
+            self.shared.service.signal();
+        }
+        self.ensure_service();
+    }
+
+    /// Starts the service thread if it does not run, which only an earlier kick for which the system had no thread leaves behind.
+    #[inline]
+    pub(crate) fn ensure_service(&self) {
+        if !self.service_runs() {
+            self.start_service();
+        }
+    }
+
+    /// How to start the service thread: it must call [`Engine::serve`] and end when that returns.
+    pub(crate) fn set_service(&self, spawn: impl Fn(String) -> io::Result<JoinHandle<()>> + Send + Sync + 'static) {
+        assert!(self.service.spawn.set(Box::new(spawn)).is_ok(), "an engine has one service");
+    }
+
+    fn service_runs(&self) -> bool {
+        self.service.running.load(Ordering::Acquire)
+    }
+
+    /// Starts the service thread with `serve` if it does not run. If the system gives no thread, the work stays queued: the
+    /// next call tries again, and those who wait for it run passes themselves.
+    #[cold]
+    fn start_service(&self) {
+        let Some(spawn) = self.service.spawn.get() else { return };
+        let mut state = lock(&self.service.state);
+        if matches!(*state, State::NotStarted)
+            && let Ok(thread) = spawn(format!("stillpoint/{}", self.domain))
+        {
+            *state = State::Running(thread);
+            self.service.running.store(true, Ordering::Release);
+        }
+    }
+
+    pub(super) fn request_stop(&self) {
+        self.service.stop.store(true, Ordering::Release);
+        self.service.kicked.store(true, Ordering::Release);
+    }
+
+    /// Asks the service thread to stop and waits until it has, unless the caller is that thread: it then stops by itself.
+    /// Whether there is, or was, such a thread.
+    pub(crate) fn stop_service(&self) -> bool {
+        self.request_stop();
+        let state = std::mem::replace(&mut *lock(&self.service.state), State::Stopped);
+        let State::Running(thread) = state else {
+            return false;
+        };
+        self.shared.service.signal();
+        if thread.thread().id() != std::thread::current().id() {
+            // A pass contains the panics of foreign code; one of our own has been printed by its thread.
+            let _ = thread.join();
+        }
+        true
+    }
+
+    /// The service thread's main loop; returns once it has been asked to stop.
+    pub(crate) fn serve(&self, work: &impl Work) {
+        let me = thread::token();
+        let mut bound = FIRST_SLEEP;
+        while !self.service.stop.load(Ordering::Acquire) {
+            self.service.kicked.swap(false, Ordering::AcqRel); // [K2]
+            let outlook = self.pass(work);
+            self.shared.service_waits.store(outlook.cookie.is_some(), Ordering::Relaxed);
+            let waiter = self.shared.service.prepare();
+            let mut until = outlook.at;
+            if let Some(cookie) = outlook.cookie {
+                if self.advance(cookie, me) == Progress::Ended || self.flag_holdout(cookie).0 {
+                    waiter.leave();
+                    bound = FIRST_SLEEP;
+                    continue;
+                }
+                let now = clock::now();
+                self.note_held_up(cookie, now);
+                until = Some(until.unwrap_or(Nanos::MAX).min(now + bound));
+                bound = (2 * bound).min(LONGEST_SLEEP);
+            }
+            // [K3]
+            if self.service.kicked.load(Ordering::Acquire) { waiter.leave() } else { waiter.sleep(until) }
+        }
+    }
+
+    /// One pass, after those of others.
+    pub(crate) fn pass(&self, work: &impl Work) -> Outlook {
+        let _turn = lock(&self.service.turn);
+        as_pass(self.domain, || work.pass())
+    }
+
+    /// Waits until `done`, which passes will make true. Where no service thread could be had, the caller runs the passes.
+    /// Refused inside a pass, which would wait for itself.
+    pub(crate) fn wait_for_passes(&self, work: &impl Work, done: impl Fn() -> bool) -> Result<(), WouldDeadlock> {
+        if in_pass(self.domain) {
+            return Err(WouldDeadlock);
+        }
+        let me = thread::token();
+        while !done() {
+            if self.service_runs() {
+                let waiter = self.shared.waiters.prepare();
+                self.kick();
+                // The pass that makes it true signals; the bound is a safety net.
+                if done() { waiter.leave() } else { waiter.sleep(Some(clock::now() + LONGEST_SLEEP)) }
+            } else if let Some(cookie) = self.pass(work).cookie {
+                let _ = self.wait_for(cookie, me, Some(clock::now() + LONGEST_SLEEP));
+            }
+        }
+        Ok(())
+    }
+
+    /// Wakes those in `wait_for_passes`; for the pass to call when it has finished something that was asked for.
+    pub(crate) fn signal_waiters(&self) {
+        self.shared.waiters.signal();
+    }
+}

@@ -1,0 +1,80 @@
+//! Waiting for a grace period: attempt, spin a little, flag a holdout, sleep until it leaves.
+//!
+//! What is waited for, and why no wake-up is lost, is `engine.rs`'s business; this file holds the pacing alone.
+
+use super::{
+    engine::{Engine, Progress},
+    policy::Policy,
+    seq::Cookie,
+};
+use crate::platform::{
+    clock::{self, Nanos},
+    thread::Token,
+};
+use std::hint;
+
+/// How long a waiter looks again and again before it sleeps: about what a sleep and a wake-up cost. Not in the model, where
+/// time stands still.
+const SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 5_000 };
+
+/// The first sleep lasts this long at most; each further one twice as long as the last, up to [`LONGEST_SLEEP`]. The bounds
+/// are a safety net and what paces stall reports: the proof that a waiter is woken does not need them.
+pub(super) const FIRST_SLEEP: Nanos = 1_000_000;
+pub(super) const LONGEST_SLEEP: Nanos = 256_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Waited {
+    Ended,
+    TimedOut,
+    /// Waiting would never end: a section of the calling thread is what holds the grace period up.
+    HeldUpBySelf,
+}
+
+impl<P: Policy> Engine<P> {
+    /// Waits until the grace period has ended or `deadline` has passed. At least one attempt is made.
+    pub(crate) fn wait_for(&self, cookie: Cookie, me: Token, deadline: Option<Nanos>) -> Waited {
+        let mut bound = FIRST_SLEEP;
+        loop {
+            match self.attempts(cookie, me) {
+                Progress::Ended => return Waited::Ended,
+                Progress::HeldUpBySelf => return Waited::HeldUpBySelf,
+                Progress::HeldUp => {}
+            }
+            let now = clock::now();
+            self.note_held_up(cookie, now);
+            if deadline.is_some_and(|at| at <= now) {
+                return Waited::TimedOut;
+            }
+            let waiter = self.shared.waiters.prepare();
+            if self.flag_holdout(cookie).0 {
+                waiter.leave();
+                continue;
+            }
+            let until = now.saturating_add(bound);
+            waiter.sleep(Some(deadline.map_or(until, |at| at.min(until))));
+            bound = (2 * bound).min(LONGEST_SLEEP);
+        }
+    }
+
+    /// Waits until `done`, which somebody makes true and then signals the waiters, or until `deadline`.
+    pub(crate) fn sleep_until(&self, deadline: Nanos, done: impl Fn() -> bool) {
+        while !done() && clock::now() < deadline {
+            let waiter = self.shared.waiters.prepare();
+            if done() { waiter.leave() } else { waiter.sleep(Some(deadline)) }
+        }
+    }
+
+    /// One attempt with a heavy barrier, then, for a moment, attempts that cost a scan each.
+    fn attempts(&self, cookie: Cookie, me: Token) -> Progress {
+        let mut progress = self.advance(cookie, me);
+        if progress == Progress::HeldUp {
+            let until = clock::now() + SPIN;
+            while progress == Progress::HeldUp && clock::now() < until {
+                hint::spin_loop();
+                progress = self.advance(cookie, me);
+            }
+        }
+        progress
+    }
+}

@@ -1,0 +1,301 @@
+//! A domain's deferred frees: what the service thread does.
+//!
+//! It frees what no retiring thread will come back for: pages with destructors, pages of threads that have gone or fallen idle,
+//! everything at a flush. Every [`TICK`] it looks at the threads that are not parked; what an idle one has left is taken over
+//! (sealed pages as they are, an open page's objects by copying them), and a thread that has nothing left is parked
+//! (`local.rs`). When all are parked and nothing waits, it asks for no further tick.
+
+use super::{
+    heap::{DrainPolicy, Heap},
+    local::{CHANNELS, Local},
+    page::{Page, PageList},
+};
+use crate::{
+    gp::{Engine, Outlook, Policy, Work, WouldDeadlock},
+    platform::{
+        clock::{self, Nanos},
+        sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
+    },
+};
+use std::ptr::NonNull;
+
+/// How often threads that retire are looked at.
+const TICK: Nanos = 10_000_000;
+
+/// So many looks in a row must find a thread idle before what it has left is taken over: two to three ticks. A thread that only
+/// waits for its turn on an oversubscribed machine so keeps its pages, whose memory is warm in its own allocator's cache.
+const IDLE_LOOKS: u32 = 2;
+
+/// So many before it is parked, which has it counted among those who share the budget no more.
+const PARKING_LOOKS: u32 = 8;
+
+#[derive(Debug)]
+pub(super) struct Drain {
+    state: Mutex<State>,
+    /// Flushes asked for, and the last one that is done with.
+    flush_wanted: AtomicU64,
+    flush_done: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Pages that wait for their grace periods here, in the order in which they came.
+    ripening: PageList,
+    /// An empty page for taking over an open one when there is no memory; it comes back when that one has been freed.
+    reserve: Option<Reserve>,
+    next_tick: Nanos,
+    /// Pages that have ever gone into `ripening`, and come out again.
+    pages_in: u64,
+    pages_out: u64,
+    flush: Option<Flush>,
+}
+
+/// An empty page that the drain owns.
+#[derive(Debug)]
+struct Reserve(NonNull<Page>);
+
+// SAFETY: an empty page that nobody else knows.
+unsafe impl Send for Reserve {}
+
+/// A flush under way: number `ticket` is done with once `pages_out` has reached `target`.
+#[derive(Debug, Clone, Copy)]
+struct Flush {
+    ticket: u64,
+    target: u64,
+}
+
+impl Drain {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                ripening: PageList::new(),
+                reserve: None,
+                next_tick: 0,
+                pages_in: 0,
+                pages_out: 0,
+                flush: None,
+            }),
+            flush_wanted: AtomicU64::new(0),
+            flush_done: AtomicU64::new(0),
+        }
+    }
+}
+
+impl State {
+    fn ripen(&mut self, pages: PageList) {
+        self.pages_in += pages.pages() as u64;
+        self.ripening.append(pages);
+    }
+
+    /// An empty page for taking over an open one.
+    fn empty_page(&mut self) -> Option<NonNull<Page>> {
+        Page::try_new().or_else(|| self.reserve.take().map(|reserve| reserve.0))
+    }
+
+    fn recycle(&mut self, page: NonNull<Page>) {
+        if self.reserve.is_none() {
+            self.reserve = Some(Reserve(page));
+        } else {
+            // SAFETY: an empty page that is in no list.
+            unsafe { Page::release(page) };
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let Some(reserve) = self.reserve.take() {
+            // SAFETY: an empty page that is in no list.
+            unsafe { Page::release(reserve.0) };
+        }
+    }
+}
+
+impl Heap {
+    /// Sees to it that open pages can be taken over also when there is no memory: called before a thread has its first.
+    pub(super) fn ensure_reserve(&self) {
+        let mut state = lock(&self.drain.state);
+        if state.reserve.is_none() {
+            state.reserve = Page::try_new().map(Reserve);
+        }
+    }
+
+    /// The pass's part: takes over what nobody else will free, and frees what is due.
+    pub(crate) fn drain<P: Policy>(&self, engine: &Engine<P>) -> Outlook {
+        let mut state = lock(&self.drain.state);
+        let now = clock::now();
+        let wanted = self.drain.flush_wanted.load(Ordering::Acquire);
+        let flushing = wanted != self.drain.flush_done.load(Ordering::Relaxed) && state.flush.is_none();
+        let mut ticking = true;
+        let mut complete = false;
+        if flushing || now >= state.next_tick {
+            complete = self.look_at_threads(engine, &mut state, flushing, &mut ticking);
+            state.next_tick = now + TICK;
+        }
+        if flushing {
+            drop(state);
+            self.wait_for_frees();
+            state = lock(&self.drain.state);
+        }
+        // After the threads: one that was ending when they were looked at has put its pages here since.
+        self.take_inbox(engine, &mut state, flushing);
+        if flushing && complete {
+            state.flush = Some(Flush { ticket: wanted, target: state.pages_in });
+        }
+        let mut state = self.free_due(engine, state);
+        if let Some(flush) = state.flush
+            && state.pages_out >= flush.target
+        {
+            state.flush = None;
+            self.drain.flush_done.store(flush.ticket, Ordering::Release);
+            engine.signal_waiters();
+        }
+        // The batch is through, and the next one is waiting for its turn.
+        let next_batch = state.ripening.is_empty() && !lock(&self.inbox).is_empty();
+        Outlook {
+            cookie: state.ripening.front().map(Page::cookie),
+            at: if next_batch { Some(now) } else { ticking.then_some(state.next_tick) },
+        }
+    }
+
+    fn take_inbox<P: Policy>(&self, engine: &Engine<P>, state: &mut State, flushing: bool) {
+        match self.policy() {
+            DrainPolicy::PerPage => {}
+            DrainPolicy::WholeBatch if state.ripening.is_empty() || flushing => {
+                // One more grace period for all of them together, whatever their own cookies say.
+                let mut inbox = lock(&self.inbox);
+                let cookie = engine.start();
+                inbox.iter().for_each(|page| page.seal(cookie));
+                state.ripen(inbox.take());
+                return;
+            }
+            DrainPolicy::WholeBatch => return,
+        }
+        state.ripen(lock(&self.inbox).take());
+    }
+
+    /// Takes over what idle threads (at a flush: all threads) have left, and parks those that have nothing. Whether everything
+    /// could be taken over; `ticking` becomes whether any thread has to be looked at again.
+    fn look_at_threads<P: Policy>(&self, engine: &Engine<P>, state: &mut State, flushing: bool, ticking: &mut bool) -> bool {
+        let locals = lock(&self.locals);
+        let mut complete = true;
+        let mut parking = Vec::new();
+        for local in locals.iter().filter(|local| flushing || !local.is_parked()) {
+            let idle_looks = local.idle_looks(&lock(&local.queue));
+            if idle_looks >= IDLE_LOOKS || flushing {
+                complete &= self.take_over(engine, state, local);
+            }
+            if idle_looks >= PARKING_LOOKS && local.is_empty(&lock(&local.queue)) {
+                parking.push(local);
+            }
+        }
+        self.park(engine, &parking);
+        *ticking = locals.iter().any(|local| !local.is_parked());
+        complete
+    }
+
+    /// Waits until every thread has freed what it had taken off its queue, or has handed over what it leaves. With nothing else
+    /// held: a plain destructor may do what it likes meanwhile.
+    fn wait_for_frees(&self) {
+        let locals = lock(&self.locals).clone();
+        locals.iter().for_each(|local| drop(lock(&local.freeing)));
+    }
+
+    /// Moves what waits in a thread's share to `ripening`. Whether there was memory for all of it.
+    fn take_over<P: Policy>(&self, engine: &Engine<P>, state: &mut State, local: &Local) -> bool {
+        let mut queue = lock(&local.queue);
+        let sealed = queue.sealed.take();
+        state.ripen(sealed);
+        for channel in CHANNELS {
+            let Some(page) = local.open_page(channel).filter(|page| page.objects() > 0) else {
+                continue;
+            };
+            let Some(copy) = state.empty_page() else {
+                return false;
+            };
+            // SAFETY: an empty page of our own.
+            let at = unsafe { copy.as_ref() };
+            page.move_to(at);
+            // The objects were unlinked before they were appended, and [D3] has seen the appends: a cookie of now covers them.
+            at.seal(engine.start());
+            self.note_sealed(at);
+            let mut taken = PageList::new();
+            taken.push_back(copy);
+            state.ripen(taken);
+        }
+        true
+    }
+
+    /// Parks threads that had nothing left at the last look, unless they turn out to have retired since.
+    pub(super) fn park<P: Policy>(&self, engine: &Engine<P>, candidates: &[&Arc<Local>]) {
+        for local in candidates {
+            self.note_parked(local.park()); // [D1]
+            lock(&local.queue).release_spares();
+        }
+        if !candidates.is_empty() {
+            engine.heavy_barrier(P::PARK_BARRIER); // [D2]
+        }
+        for local in candidates {
+            // [D3]
+            if !local.is_empty(&lock(&local.queue)) {
+                self.note_unparked(local.unpark());
+            }
+        }
+    }
+
+    /// Frees the pages at the front of `ripening` that are due, with nothing held.
+    fn free_due<'a, P: Policy>(&'a self, engine: &Engine<P>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while state.ripening.front().is_some_and(|page| engine.has_ended(page.cookie()))
+            && let Some(page) = state.ripening.pop_front()
+        {
+            drop(state);
+            // SAFETY: the page was ours alone in `ripening`, its grace period has ended, and destructors run here.
+            unsafe { self.free(engine, page) };
+            state = lock(&self.drain.state);
+            state.pages_out += 1;
+            state.recycle(page);
+        }
+        state
+    }
+
+    /// Waits until everything that was retired before this call has been freed. Refused inside a pass, and inside a section
+    /// while anything waits.
+    pub(crate) fn flush<P: Policy>(&self, engine: &Engine<P>, work: &impl Work, in_section: bool) -> Result<(), WouldDeadlock> {
+        if in_section {
+            return if self.waiting().objects == 0 { Ok(()) } else { Err(WouldDeadlock) };
+        }
+        let ticket = self.drain.flush_wanted.fetch_add(1, Ordering::AcqRel) + 1;
+        engine.wait_for_passes(work, || self.drain.flush_done.load(Ordering::Acquire) >= ticket)
+    }
+
+    /// A pass that takes over everything, without anybody waiting for it.
+    #[cfg(all(test, stillpoint_loom))]
+    pub(super) fn drain_as_flush<P: Policy>(&self, engine: &Engine<P>) {
+        self.drain.flush_wanted.fetch_add(1, Ordering::AcqRel);
+        self.drain(engine);
+    }
+
+    /// For the end of a domain: nobody reads any more, so everything is due. Whether there was anything.
+    pub(crate) fn free_all<P: Policy>(&self, engine: &Engine<P>) -> bool {
+        let mut all = PageList::new();
+        for local in lock(&self.locals).iter() {
+            // A thread that is ending puts its pages into the inbox before it lets go of this.
+            let _freeing = lock(&local.freeing);
+            let (sealed, opened) = local.take_all(|| engine.get_state());
+            opened.iter().for_each(|page| self.note_sealed(page));
+            all.append(sealed);
+            all.append(opened);
+        }
+        all.append(lock(&self.inbox).take());
+        all.append(lock(&self.drain.state).ripening.take());
+        let any = !all.is_empty();
+        while let Some(page) = all.pop_front() {
+            // SAFETY: the page was taken out of the heap; the domain has no handle, hence no guard and no reader, left.
+            unsafe {
+                self.free(engine, page);
+                Page::release(page);
+            }
+        }
+        any
+    }
+}

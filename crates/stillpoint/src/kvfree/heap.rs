@@ -1,0 +1,460 @@
+//! A domain's deferred frees: what the retiring thread does.
+//!
+//! # The pace
+//!
+//! A thread that fills a page seals it with the cookie of a grace period that starts then, and queues it. At every seal it frees
+//! up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace periods have ended: on its own thread, where the allocator's
+//! cache is warm, and a few at a time. If none has, and the queue has reached the thread's share of the budget, it ends a grace
+//! period itself, unless another thread has. One heavy barrier so serves a share's worth of objects of this thread, and all that
+//! other threads had sealed by then: the more threads, the smaller each share, and the more of them one grace period serves.
+//!
+//! Past the budget a thread that is outside any section waits, a bounded time a page; one that is inside helps at its end.
+
+use super::{
+    local::{Appended, CHANNELS, Channel, Local, Queue, Retiree},
+    page::{PAGE_BYTES, Page, PageList, weight_of},
+    slot::Slot,
+};
+use crate::{
+    gp::{Engine, Policy, Progress, Record, Waited, as_pass, in_pass},
+    platform::{
+        clock::{self, Nanos},
+        sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
+        thread,
+    },
+};
+use std::ptr::NonNull;
+
+/// How many pages are freed for each that is sealed, while there are any to free.
+const PAGES_PER_SEAL: usize = 2;
+
+/// A thread ends a grace period itself once its queue weighs this much, even if its share of the budget were larger: more would
+/// not stay in the cache.
+const LARGEST_SHARE: usize = 1 << 20;
+
+/// A share is never smaller than this, or a thread would end a grace period for every page.
+const SMALLEST_SHARE: usize = 64 << 10;
+
+/// How long a thread waits at a page at most, past the budget.
+const LONGEST_WAIT: Nanos = 10_000_000;
+
+/// What a new domain allows to wait.
+pub(crate) const DEFAULT_BUDGET: usize = 8 << 20;
+
+/// How waiting pages are freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum DrainPolicy {
+    /// Each page when its own grace period has ended, by the thread that filled it. What a program wants.
+    #[default]
+    PerPage = 0,
+    /// All pages that wait together, after one more grace period, by the service thread, without a budget: what `kvfree_rcu()`
+    /// did before its grace periods were polled page by page. For comparison; under a flood its memory grows without bound.
+    WholeBatch = 1,
+}
+
+#[derive(Debug)]
+pub(crate) struct Heap {
+    domain: u64,
+    policy: AtomicU32,
+    budget: AtomicUsize,
+    /// What sealed pages and their objects take up.
+    weight: AtomicUsize,
+    objects: AtomicUsize,
+    pages: AtomicUsize,
+    /// Threads that are not parked: those that retire.
+    active: AtomicUsize,
+    assists: AtomicU64,
+    waits: AtomicU64,
+    inline_waits: AtomicU64,
+    freed: AtomicU64,
+    panicked: AtomicU64,
+    pub(super) locals: Mutex<Vec<Arc<Local>>>,
+    /// For threads whose own share is gone, at their very end.
+    late: Mutex<Option<Arc<Local>>>,
+    /// Pages for the service thread: those with destructors, those of threads that have gone.
+    pub(super) inbox: Mutex<PageList>,
+    pub(super) drain: super::drain::Drain,
+}
+
+impl Heap {
+    pub(crate) fn new(domain: u64) -> Self {
+        Self {
+            domain,
+            policy: AtomicU32::new(DrainPolicy::default() as u32),
+            budget: AtomicUsize::new(DEFAULT_BUDGET),
+            weight: AtomicUsize::new(0),
+            objects: AtomicUsize::new(0),
+            pages: AtomicUsize::new(0),
+            active: AtomicUsize::new(0),
+            assists: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+            inline_waits: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
+            panicked: AtomicU64::new(0),
+            locals: Mutex::new(Vec::new()),
+            late: Mutex::new(None),
+            inbox: Mutex::new(PageList::new()),
+            drain: super::drain::Drain::new(),
+        }
+    }
+
+    pub(crate) fn policy(&self) -> DrainPolicy {
+        if self.policy.load(Ordering::Relaxed) == DrainPolicy::PerPage as u32 {
+            DrainPolicy::PerPage
+        } else {
+            DrainPolicy::WholeBatch
+        }
+    }
+
+    pub(crate) fn set_policy(&self, policy: DrainPolicy) {
+        self.policy.store(policy as u32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn budget(&self) -> usize {
+        self.budget.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_budget(&self, bytes: usize) {
+        self.budget.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            freed: self.freed.load(Ordering::Relaxed),
+            assists: self.assists.load(Ordering::Relaxed),
+            waits: self.waits.load(Ordering::Relaxed),
+            inline_waits: self.inline_waits.load(Ordering::Relaxed),
+            panicked: self.panicked.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A share for the calling thread.
+    pub(crate) fn join(&self) -> Arc<Local> {
+        let local = Arc::new(Local::new());
+        lock(&self.locals).push(Arc::clone(&local));
+        local
+    }
+
+    /// Gives a share up: what waits in it is handed to the service thread.
+    pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, local: &Arc<Local>) {
+        // So that a flush, or the end of the domain, waits until the pages are in the inbox.
+        let freeing = lock(&local.freeing);
+        let (sealed, opened) = local.take_all(|| engine.start());
+        for page in opened.iter() {
+            self.note_sealed(page);
+        }
+        let left = !(sealed.is_empty() && opened.is_empty());
+        let mut inbox = lock(&self.inbox);
+        inbox.append(sealed);
+        inbox.append(opened);
+        drop(inbox);
+        drop(freeing);
+        // Only now, so that statistics see each object in one place or the other.
+        lock(&self.locals).retain(|other| !Arc::ptr_eq(other, local));
+        self.note_parked(local.park());
+        if left {
+            engine.kick();
+        }
+    }
+
+    /// Retires an object. `Err` if there is no memory to remember it by, and no waiting for a grace period
+    /// here: the object is then still the caller's.
+    ///
+    /// # Safety
+    ///
+    /// New readers cannot find the object; nobody else frees it; it may be freed on any thread. `local` is the calling thread's
+    /// own, and `record` is the one through which it reads, if it has one.
+    #[inline(always)]
+    pub(crate) unsafe fn retire<P: Policy>(
+        &self, engine: &Engine<P>, local: &Local, record: Option<&Record>, object: Retiree,
+    ) -> Result<(), Slot> {
+        match local.append(object) {
+            Appended::Done => Ok(()),
+            appended => self.see_to(engine, local, record, object, appended),
+        }
+    }
+
+    /// The rest of a retire whose append was not the usual one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn see_to<P: Policy>(
+        &self, engine: &Engine<P>, local: &Local, record: Option<&Record>, object: Retiree, appended: Appended,
+    ) -> Result<(), Slot> {
+        match appended {
+            Appended::Done => Ok(()),
+            Appended::Attend => {
+                self.attend(engine, local, record);
+                Ok(())
+            }
+            Appended::NoPage => self.retire_without_page(engine, local, record, object),
+        }
+    }
+
+    fn retire_without_page<P: Policy>(
+        &self, engine: &Engine<P>, local: &Local, record: Option<&Record>, object: Retiree,
+    ) -> Result<(), Slot> {
+        self.ensure_reserve();
+        if let Some(fresh) = local.new_page() {
+            let old = local.replace(&mut lock(&local.queue), object.channel, Some(fresh));
+            debug_assert!(old.is_none(), "there was no open page");
+            let appended = local.append(object);
+            debug_assert_ne!(appended, Appended::NoPage);
+            if appended == Appended::Attend {
+                self.attend(engine, local, record);
+            }
+            return Ok(());
+        }
+        // The single-argument kvfree_rcu()'s way out: wait here and now.
+        if self.may_wait(record) && engine.wait_for(engine.start(), thread::token(), None) == Waited::Ended {
+            self.inline_waits.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: the grace period has ended, the object is ours, and nobody else will free it.
+            let panicked = as_pass(self.domain, || crate::platform::unwind::panics(|| unsafe { object.slot.free() }));
+            self.panicked.fetch_add(u64::from(panicked), Ordering::Relaxed);
+            self.freed.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        Err(object.slot)
+    }
+
+    /// Retires from a thread whose thread-local state is gone.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Heap::retire`].
+    pub(crate) unsafe fn retire_late<P: Policy>(&self, engine: &Engine<P>, object: Retiree) -> Result<(), Slot> {
+        let mut late = lock(&self.late);
+        let local = Arc::clone(late.get_or_insert_with(|| self.join()));
+        // SAFETY: whoever holds the lock is the share's owner. The record is unknown, so waiting must be ruled out: the thread
+        // may be inside a section.
+        let appended = match local.append(object) {
+            Appended::NoPage => match local.new_page() {
+                None => return Err(object.slot),
+                Some(fresh) => {
+                    local.replace(&mut lock(&local.queue), object.channel, Some(fresh));
+                    local.append(object)
+                }
+            },
+            appended => appended,
+        };
+        if appended == Appended::Attend {
+            self.seal_full_pages(engine, &local);
+            self.unpark(engine, &local);
+        }
+        Ok(())
+    }
+
+    /// Sees to what an append has found: full pages, a parked thread, the pace.
+    fn attend<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>) {
+        let sealed = self.seal_full_pages(engine, local);
+        self.unpark(engine, local);
+        engine.ensure_service();
+        if sealed {
+            self.pace(engine, local, record);
+        }
+    }
+
+    fn unpark<P: Policy>(&self, engine: &Engine<P>, local: &Local) {
+        if local.is_parked() && self.note_unparked(local.unpark()) {
+            engine.kick();
+        }
+    }
+
+    pub(super) fn note_unparked(&self, changed: bool) -> bool {
+        self.active.fetch_add(usize::from(changed), Ordering::Relaxed);
+        changed
+    }
+
+    pub(super) fn note_parked(&self, changed: bool) {
+        self.active.fetch_sub(usize::from(changed), Ordering::Relaxed);
+    }
+
+    fn seal_full_pages<P: Policy>(&self, engine: &Engine<P>, local: &Local) -> bool {
+        let mut sealed = false;
+        for channel in CHANNELS {
+            if local.is_full(channel) {
+                self.seal(engine, local, channel);
+                sealed = true;
+            }
+        }
+        sealed
+    }
+
+    fn seal<P: Policy>(&self, engine: &Engine<P>, local: &Local, channel: Channel) {
+        let fresh = local.new_page();
+        let mut queue = lock(&local.queue);
+        // Under the lock, so that the cookies of a queue are in order.
+        let cookie = engine.start();
+        let Some(full) = local.replace(&mut queue, channel, fresh) else {
+            return;
+        };
+        // SAFETY: the page was open a moment ago and is the owner's.
+        let page = unsafe { full.as_ref() };
+        page.seal(cookie);
+        self.note_sealed(page);
+        if channel == Channel::Plain && self.policy() == DrainPolicy::PerPage {
+            queue.sealed.push_back(full);
+            return;
+        }
+        // Still under the queue's lock: a flush looks at the queues first and at the inbox last, and must not miss a page that is
+        // on its way from one to the other.
+        let first = self.hand_to_service(full);
+        drop(queue);
+        if first {
+            engine.kick();
+        }
+    }
+
+    /// Whether there was nothing for the service thread before.
+    fn hand_to_service(&self, page: NonNull<Page>) -> bool {
+        let mut inbox = lock(&self.inbox);
+        let first = inbox.is_empty();
+        inbox.push_back(page);
+        first
+    }
+
+    /// Frees what has come due, and ends or awaits a grace period where too much has not. See the module's head.
+    pub(crate) fn pace<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>) {
+        // A retire from within a free: the one outside goes on freeing.
+        if local.busy.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.hurry(engine, local, record);
+        let _freeing = lock(&local.freeing);
+        let mut due = self.take_due(engine, local);
+        as_pass(self.domain, || {
+            while let Some(page) = due.pop_front() {
+                // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
+                unsafe { self.free(engine, page) };
+                local.recycle(page);
+            }
+        });
+        local.busy.store(false, Ordering::Relaxed);
+    }
+
+    /// Where nothing is due: ends a grace period if the queue has reached its share, and waits a while past the budget.
+    fn hurry<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>) {
+        let (oldest, weight) = {
+            let queue = lock(&local.queue);
+            (queue.sealed.front().map(Page::cookie), queue.sealed.weight())
+        };
+        if oldest.is_some_and(|cookie| engine.has_ended(cookie)) {
+            return;
+        }
+        if let Some(cookie) = oldest
+            && weight >= self.share()
+        {
+            if let Some(record) = record
+                && record.is_reading()
+            {
+                return record.request_help();
+            }
+            if engine.advance(cookie, thread::token()) == Progress::Ended {
+                self.assists.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        }
+        if self.is_over_budget() && self.may_wait(record) && !engine.is_stalled() {
+            self.waits.fetch_add(1, Ordering::Relaxed);
+            let until = clock::now() + LONGEST_WAIT;
+            match oldest {
+                // However this ends, the pages' own cookies decide what is freed.
+                Some(cookie) => drop(engine.wait_for(cookie, thread::token(), Some(until))),
+                None => engine.sleep_until(until, || !self.is_over_budget()),
+            }
+        }
+    }
+
+    /// The oldest pages of the queue, if they are due; a few.
+    fn take_due<P: Policy>(&self, engine: &Engine<P>, local: &Local) -> PageList {
+        let mut queue = lock(&local.queue);
+        let mut due = PageList::new();
+        while due.pages() < PAGES_PER_SEAL
+            && queue.sealed.front().is_some_and(|page| engine.has_ended(page.cookie()))
+            && let Some(page) = queue.sealed.pop_front()
+        {
+            due.push_back(page);
+        }
+        due
+    }
+
+    /// Frees a page's objects.
+    ///
+    /// # Safety
+    ///
+    /// The page is the caller's alone, its grace period has ended, and its objects may be freed on this thread.
+    pub(super) unsafe fn free<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
+        // SAFETY: the caller's promise.
+        let page = unsafe { page.as_ref() };
+        let (objects, weight) = (page.objects(), weight_of(page));
+        // SAFETY: the caller's promise.
+        let panicked = unsafe { page.free_objects() };
+        self.panicked.fetch_add(panicked, Ordering::Relaxed);
+        self.freed.fetch_add(objects as u64, Ordering::Relaxed);
+        self.objects.fetch_sub(objects, Ordering::Release);
+        self.pages.fetch_sub(1, Ordering::Release);
+        let before = self.weight.fetch_sub(weight, Ordering::Release);
+        if before >= self.budget() {
+            engine.signal_waiters();
+        }
+    }
+
+    /// A page's objects are now counted here and no longer in an open page.
+    pub(super) fn note_sealed(&self, page: &Page) {
+        self.objects.fetch_add(page.objects(), Ordering::Relaxed);
+        self.pages.fetch_add(1, Ordering::Relaxed);
+        self.weight.fetch_add(weight_of(page), Ordering::Relaxed);
+    }
+
+    /// What one thread may queue before it ends a grace period itself.
+    fn share(&self) -> usize {
+        let threads = self.active.load(Ordering::Relaxed).max(1);
+        (self.budget() / 2 / threads).clamp(SMALLEST_SHARE, LARGEST_SHARE)
+    }
+
+    fn is_over_budget(&self) -> bool {
+        self.policy() == DrainPolicy::PerPage && self.weight.load(Ordering::Relaxed) >= self.budget()
+    }
+
+    /// Whether the calling thread may wait for a grace period.
+    fn may_wait(&self, record: Option<&Record>) -> bool {
+        !record.is_some_and(Record::is_reading) && !in_pass(self.domain)
+    }
+
+    /// Objects that wait, what they take up, and the pages that remember them, open ones included.
+    pub(crate) fn waiting(&self) -> Waiting {
+        let mut waiting = Waiting::default();
+        // Open pages first: what is sealed meanwhile is counted twice for a moment, never not at all.
+        for local in lock(&self.locals).iter() {
+            let _queue: &Queue = &lock(&local.queue);
+            for page in CHANNELS.iter().filter_map(|&channel| local.open_page(channel)) {
+                waiting.objects += page.objects() as u64;
+                waiting.bytes += page.bytes() as u64;
+                waiting.pages += 1;
+            }
+        }
+        let sealed = self.pages.load(Ordering::Acquire);
+        waiting.objects += self.objects.load(Ordering::Acquire) as u64;
+        waiting.bytes += self.weight.load(Ordering::Acquire).saturating_sub(sealed * PAGE_BYTES) as u64;
+        waiting.pages += sealed as u64;
+        waiting
+    }
+}
+
+/// What waits in a heap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+    pub(crate) pages: u64,
+}
+
+/// What has happened in a heap; see the fields of [`Statistics`](crate::Statistics).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) freed: u64,
+    pub(crate) assists: u64,
+    pub(crate) waits: u64,
+    pub(crate) inline_waits: u64,
+    pub(crate) panicked: u64,
+}

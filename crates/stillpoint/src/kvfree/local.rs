@@ -1,0 +1,255 @@
+//! One thread's share of a heap: two open pages, and the sealed ones that wait for their grace periods.
+//!
+//! The owner appends to an open page without a lock or an atomic read-modify-write. Everybody else (the service thread's drain,
+//! statistics) takes the queue's lock and sees an open page up to its published length, while the owner goes on appending.
+//!
+//! # Parking
+//!
+//! The drain has to look at a thread now and then only while the thread retires. Once it finds nothing new, it parks the thread,
+//! and when all are parked it sleeps for good; the owner's next append must then say so.
+//!
+//! ```text
+//!   owner   len = n + 1 [P1]; light [P2]; if n + 1 >= limit [P3]: attend (and there: limit = SLOTS, kick)
+//!   drain   limit = 0 [D1]; heavy [D2]; if len moved [D3]: limit = SLOTS, stay
+//! ```
+//!
+//! P2 and D2 are the asymmetric pair: the drain sees the new length or the owner sees the limit 0. One heavy barrier serves all
+//! the threads that a tick parks. The same comparison tells the owner that its page is full, so it costs nothing.
+
+use super::{
+    page::{Page, PageList, SLOTS},
+    slot::{Slot, footprint},
+};
+use crate::{
+    gp::Cookie,
+    platform::{
+        barrier,
+        sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
+    },
+};
+use std::{
+    alloc::Layout,
+    mem,
+    ptr::{self, NonNull},
+};
+
+/// Where an object goes: freed wherever its page happens to be, or on the service thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    /// Freeing runs no foreign code, or code that its author has declared plain.
+    Plain = 0,
+    /// Freeing runs a destructor, which may take locks that the retiring thread holds.
+    Drop = 1,
+}
+
+pub(super) const CHANNELS: [Channel; 2] = [Channel::Plain, Channel::Drop];
+
+/// An open page is sealed early when its objects take up this much.
+pub(super) const OPEN_BYTES: usize = 64 << 10;
+
+/// Objects up to this size cannot reach [`OPEN_BYTES`] before the page is full.
+const SMALL: usize = OPEN_BYTES / SLOTS;
+
+/// How many empty pages a thread keeps for its next ones: what a share's worth of small objects needs, so that a thread that
+/// retires all the time leaves the allocator out of it. The allocator would cut returned pages up for small objects.
+const SPARES: usize = 64;
+
+/// An object that is being retired.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Retiree {
+    pub(super) channel: Channel,
+    pub(super) slot: Slot,
+    /// What the object takes up.
+    pub(super) bytes: usize,
+}
+
+impl Retiree {
+    /// A boxed object: dropped on the service thread if dropping it does anything.
+    #[inline(always)]
+    pub(crate) fn boxed<T>(object: NonNull<T>) -> Self {
+        let channel = if mem::needs_drop::<T>() { Channel::Drop } else { Channel::Plain };
+        Self { channel, slot: Slot::boxed(object), bytes: footprint(size_of::<T>()) }
+    }
+
+    /// A boxed object that may be dropped wherever its page happens to be.
+    #[inline(always)]
+    pub(crate) fn boxed_plain<T>(object: NonNull<T>) -> Self {
+        Self { channel: Channel::Plain, ..Self::boxed(object) }
+    }
+
+    /// A block of the global allocator.
+    #[inline(always)]
+    pub(crate) fn memory(block: NonNull<u8>, layout: Layout) -> Self {
+        Self { channel: Channel::Plain, slot: Slot::memory(block, layout), bytes: footprint(layout.size()) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Appended {
+    Done,
+    /// Done, and something is to be seen to: a page is full, or the thread was parked.
+    Attend,
+    /// Not done: there is no open page.
+    NoPage,
+}
+
+#[derive(Debug)]
+pub(crate) struct Local {
+    /// [D1], [P3] An append that makes a page this long must attend: SLOTS, or 0 while parked.
+    limit: AtomicUsize,
+    /// The open pages. Replaced by the owner, under the lock; so the owner may read them without, and the holder of the lock too.
+    open: [AtomicPtr<Page>; 2],
+    /// Pages that the owner has replaced, for telling whether it is active.
+    replaced: AtomicU64,
+    /// The drain's note of `progress` at its last look, and of how many looks have found it unchanged.
+    seen: AtomicU64,
+    idle: AtomicU32,
+    /// The owner is freeing pages; a retire from within goes without.
+    pub(super) busy: AtomicBool,
+    /// Held by the owner while it frees pages that it has taken off the queue, so that a flush can wait for that.
+    pub(super) freeing: Mutex<()>,
+    pub(super) queue: Mutex<Queue>,
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// Sealed pages of the plain channel, oldest first.
+    pub(super) sealed: PageList,
+    spares: PageList,
+}
+
+impl Queue {
+    /// Gives the memory of empty pages back.
+    pub(super) fn release_spares(&mut self) {
+        while let Some(spare) = self.spares.pop_front() {
+            // SAFETY: an empty page that is in no list any more.
+            unsafe { Page::release(spare) };
+        }
+    }
+}
+
+impl Local {
+    /// A parked share without pages.
+    pub(super) fn new() -> Self {
+        Self {
+            limit: AtomicUsize::new(0),
+            open: CHANNELS.map(|_| AtomicPtr::new(ptr::null_mut())),
+            replaced: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
+            idle: AtomicU32::new(0),
+            busy: AtomicBool::new(false),
+            freeing: Mutex::new(()),
+            queue: Mutex::new(Queue { sealed: PageList::new(), spares: PageList::new() }),
+        }
+    }
+
+    /// Appends an object. Owner only.
+    #[inline(always)]
+    pub(crate) fn append(&self, object: Retiree) -> Appended {
+        let Some(page) = self.open_page(object.channel) else {
+            return Appended::NoPage;
+        };
+        let fill = page.push(object.slot, object.bytes); // [P1]
+        barrier::light(); // [P2]
+        let limit = self.limit.load(Ordering::Relaxed); // [P3]
+        if fill.len() >= limit || (object.bytes > SMALL && fill.bytes() >= OPEN_BYTES) {
+            Appended::Attend
+        } else {
+            Appended::Done
+        }
+    }
+
+    /// The open page. For the owner, or under the queue's lock.
+    #[inline(always)]
+    pub(super) fn open_page(&self, channel: Channel) -> Option<&Page> {
+        // SAFETY: an open page belongs to this share and is replaced by the owner under the lock only; so for the owner, and for
+        // who holds the lock, it stays.
+        unsafe { self.open[channel as usize].load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Whether the owner's open page in `channel` is to be sealed. Owner only.
+    pub(super) fn is_full(&self, channel: Channel) -> bool {
+        self.open_page(channel).is_some_and(|page| page.len() == SLOTS || page.bytes() >= OPEN_BYTES)
+    }
+
+    /// Opens a page where there is none, or replaces a full one, which is returned. `fresh` may be `None`, for want of memory.
+    /// Owner only.
+    pub(super) fn replace(&self, queue: &mut Queue, channel: Channel, fresh: Option<NonNull<Page>>) -> Option<NonNull<Page>> {
+        let fresh = fresh.map_or(ptr::null_mut(), NonNull::as_ptr);
+        // Release and acquire would do nothing here that the lock does not do; the owner reads what it wrote itself.
+        let old = self.open[channel as usize].swap(fresh, Ordering::Relaxed);
+        self.replaced.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(queue.spares.pages() <= SPARES);
+        NonNull::new(old)
+    }
+
+    /// An empty page: a spare one or a new one. Owner only, without the lock.
+    pub(super) fn new_page(&self) -> Option<NonNull<Page>> {
+        let spare = lock(&self.queue).spares.pop_front();
+        spare.or_else(Page::try_new)
+    }
+
+    /// Keeps an empty page for later, or gives its memory back. The page is the caller's. Owner only.
+    pub(super) fn recycle(&self, page: NonNull<Page>) {
+        let mut queue = lock(&self.queue);
+        if queue.spares.pages() < SPARES {
+            queue.spares.push_back(page);
+        } else {
+            drop(queue);
+            // SAFETY: an empty page that is in no list.
+            unsafe { Page::release(page) };
+        }
+    }
+
+    /// A number that changes with every append. For anybody; a glimpse, unless under the lock and after [D2].
+    fn progress(&self) -> u64 {
+        let open = |channel| self.open_page(channel).map_or(0, |page| page.len() as u64);
+        self.replaced.load(Ordering::Relaxed) << 32 | open(Channel::Plain) << 16 | open(Channel::Drop)
+    }
+
+    /// How many looks in a row, this one included, have found that the owner retired nothing since the one before. For the
+    /// drain, under the lock.
+    pub(super) fn idle_looks(&self, _queue: &Queue) -> u32 {
+        let progress = self.progress();
+        if self.seen.swap(progress, Ordering::Relaxed) == progress {
+            self.idle.fetch_add(1, Ordering::Relaxed) + 1
+        } else {
+            self.idle.store(0, Ordering::Relaxed);
+            0
+        }
+    }
+
+    /// Whether nothing at all waits here. For the drain, under the lock.
+    pub(super) fn is_empty(&self, queue: &Queue) -> bool {
+        queue.sealed.is_empty() && CHANNELS.iter().all(|&channel| self.open_page(channel).is_none_or(|page| page.objects() == 0))
+    }
+
+    pub(super) fn is_parked(&self) -> bool {
+        self.limit.load(Ordering::Relaxed) == 0
+    }
+
+    /// [D1] The owner's next append will attend. Whether that is new.
+    pub(super) fn park(&self) -> bool {
+        self.limit.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// The owner appends by itself again. Whether that is new.
+    pub(super) fn unpark(&self) -> bool {
+        self.limit.swap(SLOTS, Ordering::Relaxed) == 0
+    }
+
+    /// Takes all pages away, sealed with `cookie` where they were open: the owner is gone, or nobody reads any more.
+    pub(super) fn take_all(&self, cookie: impl Fn() -> Cookie) -> (PageList, PageList) {
+        let mut queue = lock(&self.queue);
+        let mut opened = PageList::new();
+        for channel in CHANNELS {
+            if let Some(page) = self.replace(&mut queue, channel, None) {
+                // SAFETY: taken out of the share just now, so ours.
+                unsafe { page.as_ref() }.seal(cookie());
+                opened.push_back(page);
+            }
+        }
+        queue.release_spares();
+        (queue.sealed.take(), opened)
+    }
+}

@@ -1,0 +1,33 @@
+//! Batched deferred free, with a grace-period cookie per page: the kernel's `kvfree_rcu()`, polled.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `slot` | what is known of a waiting object |
+//! | `page` | pages of slots, and lists of them |
+//! | `local` | one thread's share: appending, parking; **the proof of the parking protocol** |
+//! | `heap` | what the retiring thread does: sealing, pacing, back-pressure |
+//! | `drain` | what the service thread does: idle threads, destructors, flushes |
+//!
+//! An object goes from its retirer's open page (no lock, no atomic read-modify-write) to that thread's queue of sealed pages, and
+//! is freed from there by the same thread; or it goes by way of the service thread. It stands on `gp` alone: any flavour of
+//! readers can use it.
+//!
+//! # Why nothing is freed too early
+//!
+//! The retirer has unlinked the object before it appends. A sealed page's cookie is taken after the last append, by the owner, or
+//! by one who has read the page's length by acquire ([P1] with [D3]) under the queue's lock; so all unlinking happens before
+//! [W1] (`gp/engine.rs`). The page is freed by one who sees that cookie's grace period ended ([W6]).
+
+mod drain;
+mod heap;
+mod local;
+mod page;
+mod slot;
+
+#[cfg(all(test, stillpoint_loom))]
+mod loom_tests;
+
+pub use heap::DrainPolicy;
+pub(crate) use heap::Heap;
+pub(crate) use local::{Appended, Local, Retiree};
+pub(crate) use slot::Slot;

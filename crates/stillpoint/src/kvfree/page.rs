@@ -1,0 +1,310 @@
+//! A page of slots, and lists of pages.
+//!
+//! A page has one owner who appends, and readers who come later and on other threads: the slots before `len` are written, and
+//! never again changed, once `len` says so ([P1] release, [D3] acquire). All else in the head belongs to whoever holds the lock
+//! of the list or queue that the page is in.
+
+use super::slot::Slot;
+use crate::{
+    gp::Cookie,
+    platform::{
+        sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell},
+        unwind,
+    },
+};
+use std::{
+    alloc::{self, Layout},
+    mem::MaybeUninit,
+    ptr::{self, NonNull},
+};
+
+/// What a page takes up in memory.
+pub(super) const PAGE_BYTES: usize = 4096;
+
+/// How many objects a page holds.
+#[cfg(not(stillpoint_loom))]
+pub(super) const SLOTS: usize = (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>();
+#[cfg(stillpoint_loom)]
+pub(super) const SLOTS: usize = 2;
+
+#[cfg(not(stillpoint_loom))]
+const HEAD_BYTES: usize = 40;
+
+/// How many objects ahead of the one that is freed the next ones are fetched.
+const PREFETCH: usize = 8;
+
+/// How full a page is: the length in the low 16 bits, the bytes above, so that one store tells both.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fill(u64);
+
+impl Fill {
+    #[inline(always)]
+    pub(super) fn len(self) -> usize {
+        usize::from(self.0 as u16)
+    }
+
+    #[inline(always)]
+    pub(super) fn bytes(self) -> usize {
+        (self.0 >> 16) as usize
+    }
+
+    /// One more object. An object counts for 512 GiB at most, so that the bytes of a page cannot overflow.
+    #[inline(always)]
+    fn with(self, bytes: usize) -> Self {
+        Self(self.0.wrapping_add(((bytes as u64).min(1 << 39) << 16) + 1))
+    }
+}
+
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Page {
+    /// [P1], [D3] How many slots are written, and what the objects in them take up: see [`Fill`]. Written by the owner.
+    fill: AtomicU64,
+    /// Slots before this one have been handed on. Written under the lock.
+    first: AtomicUsize,
+    /// What the objects in the slots before `first` took up. Written under the lock.
+    handed_on: AtomicUsize,
+    /// Once this grace period has ended, all of the page may be freed. Written under the lock, when the page is sealed.
+    cookie: AtomicU64,
+    next: UnsafeCell<*mut Page>,
+    slots: [UnsafeCell<MaybeUninit<Slot>>; SLOTS],
+}
+
+#[cfg(not(stillpoint_loom))]
+const _: () = assert!(size_of::<Page>() == PAGE_BYTES);
+
+impl Page {
+    /// A fresh page; `None` if there is no memory.
+    pub(super) fn try_new() -> Option<NonNull<Page>> {
+        let layout = Layout::new::<Page>();
+        // SAFETY: the layout is not of size 0.
+        let page = NonNull::new(unsafe { alloc::alloc(layout) }.cast::<Page>())?;
+        let at = page.as_ptr();
+        // SAFETY: the memory is ours and of this layout; every field is written, the slots (which may hold anything) only
+        // where loom's cells have state of their own.
+        unsafe {
+            (&raw mut (*at).fill).write(AtomicU64::new(0));
+            (&raw mut (*at).first).write(AtomicUsize::new(0));
+            (&raw mut (*at).handed_on).write(AtomicUsize::new(0));
+            (&raw mut (*at).cookie).write(AtomicU64::new(0));
+            (&raw mut (*at).next).write(UnsafeCell::new(ptr::null_mut()));
+            #[cfg(stillpoint_loom)]
+            for slot in 0..SLOTS {
+                (&raw mut (*at).slots[slot]).write(UnsafeCell::new(MaybeUninit::uninit()));
+            }
+        }
+        Some(page)
+    }
+
+    /// Gives the memory of an empty page back.
+    ///
+    /// # Safety
+    ///
+    /// The page came from [`Page::try_new`], is in no list, and nobody else knows it.
+    pub(super) unsafe fn release(page: NonNull<Page>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            ptr::drop_in_place(page.as_ptr());
+            alloc::dealloc(page.as_ptr().cast(), Layout::new::<Page>());
+        }
+    }
+
+    /// Appends; returns how full the page then is. For the owner, and only while the page has room.
+    #[inline(always)]
+    pub(super) fn push(&self, slot: Slot, bytes: usize) -> Fill {
+        let fill = Fill(self.fill.load(Ordering::Relaxed));
+        debug_assert!(fill.len() < SLOTS, "an open page has room");
+        // SAFETY: the length is below SLOTS: an owner replaces a page when the push that fills it returns.
+        let free = unsafe { self.slots.get_unchecked(fill.len()) };
+        // SAFETY: nobody reads the slot before `fill` says that it is there, and the owner alone writes.
+        free.with_mut(|at| unsafe { (*at).write(slot) });
+        let fill = fill.with(bytes);
+        self.fill.store(fill.0, Ordering::Release); // [P1]
+        fill
+    }
+
+    /// [D3] How many slots are written.
+    pub(super) fn len(&self) -> usize {
+        Fill(self.fill.load(Ordering::Acquire)).len()
+    }
+
+    /// What the page's remaining objects take up. Exact for the owner and once the page is sealed.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        Fill(self.fill.load(Ordering::Relaxed)).bytes().saturating_sub(self.handed_on.load(Ordering::Relaxed))
+    }
+
+    /// How many objects remain. Under the lock.
+    pub(super) fn objects(&self) -> usize {
+        self.len() - self.first.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that everything so far has been copied to `copy`. Under the lock.
+    fn hand_on(&self, len: usize, bytes: usize) {
+        self.first.store(len, Ordering::Relaxed);
+        self.handed_on.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Copies what remains to an empty page and forgets it here. Under the lock; the owner may append meanwhile.
+    pub(super) fn move_to(&self, copy: &Page) {
+        let len = self.len();
+        let mut bytes = 0;
+        for slot in self.first.load(Ordering::Relaxed)..len {
+            let slot = self.slot(slot);
+            bytes += slot.bytes();
+            copy.push(slot, slot.bytes());
+        }
+        self.hand_on(len, bytes);
+    }
+
+    fn slot(&self, index: usize) -> Slot {
+        debug_assert!(index < self.len());
+        // SAFETY: callers pass an index below a `len` that they have read, which is SLOTS at most.
+        let written = unsafe { self.slots.get_unchecked(index) };
+        // SAFETY: so the slot is written, and stays as it is.
+        written.with(|at| unsafe { (*at).assume_init_read() })
+    }
+
+    pub(super) fn cookie(&self) -> Cookie {
+        Cookie::from_raw(self.cookie.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn seal(&self, cookie: Cookie) {
+        self.cookie.store(cookie.into_raw(), Ordering::Relaxed);
+    }
+
+    /// Frees all that remains and makes the page empty. Returns how many destructors panicked.
+    ///
+    /// # Safety
+    ///
+    /// The page is the caller's alone, its grace period has ended, and its objects may be freed on this thread.
+    pub(super) unsafe fn free_objects(&self) -> u64 {
+        let (mut next, len) = (self.first.load(Ordering::Relaxed), self.len());
+        let mut panicked = 0;
+        while next < len {
+            let free_rest = || {
+                while next < len {
+                    // An object was last used long ago, and freeing it writes to it.
+                    if next + PREFETCH < len {
+                        self.slot(next + PREFETCH).prefetch();
+                    }
+                    let slot = self.slot(next);
+                    next += 1;
+                    // SAFETY: the caller's promise; `next` has passed it, so it is freed once.
+                    unsafe { slot.free() };
+                }
+            };
+            panicked += u64::from(unwind::panics(free_rest));
+        }
+        self.first.store(0, Ordering::Relaxed);
+        self.handed_on.store(0, Ordering::Relaxed);
+        self.fill.store(0, Ordering::Release);
+        panicked
+    }
+}
+
+/// Pages in a row, first in first out. It owns them.
+#[derive(Debug)]
+pub(super) struct PageList {
+    first: *mut Page,
+    last: *mut Page,
+    pages: usize,
+    /// What the pages and their objects take up, as of when each was added.
+    weight: usize,
+}
+
+// SAFETY: the list owns its pages; their objects are Send, as whoever retired them promised.
+unsafe impl Send for PageList {}
+
+impl PageList {
+    pub(super) const fn new() -> Self {
+        Self { first: ptr::null_mut(), last: ptr::null_mut(), pages: 0, weight: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        self.weight
+    }
+
+    /// The oldest page.
+    pub(super) fn front(&self) -> Option<&Page> {
+        // SAFETY: a page in the list is valid and the list's.
+        unsafe { self.first.as_ref() }
+    }
+
+    fn link(page: &Page, next: *mut Page) {
+        // SAFETY: `next` belongs to the list that the page is in, and `&mut self` of that list is at hand.
+        page.next.with_mut(|at| unsafe { *at = next });
+    }
+
+    /// Takes over `page`.
+    pub(super) fn push_back(&mut self, page: NonNull<Page>) {
+        // SAFETY: whoever hands a page over owns it.
+        let at = unsafe { page.as_ref() };
+        Self::link(at, ptr::null_mut());
+        // SAFETY: a page in the list is valid and the list's.
+        match unsafe { self.last.as_ref() } {
+            None => self.first = page.as_ptr(),
+            Some(last) => Self::link(last, page.as_ptr()),
+        }
+        self.last = page.as_ptr();
+        self.pages += 1;
+        self.weight += weight_of(at);
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<NonNull<Page>> {
+        let page = NonNull::new(self.first)?;
+        // SAFETY: a page in the list is valid and the list's.
+        let at = unsafe { page.as_ref() };
+        // SAFETY: as in `link`.
+        self.first = at.next.with(|next| unsafe { *next });
+        if self.first.is_null() {
+            self.last = ptr::null_mut();
+        }
+        self.pages -= 1;
+        self.weight -= weight_of(at);
+        Some(page)
+    }
+
+    pub(super) fn append(&mut self, mut other: PageList) {
+        if other.is_empty() {
+            return;
+        }
+        // SAFETY: a page in the list is valid and the list's.
+        match unsafe { self.last.as_ref() } {
+            None => self.first = other.first,
+            Some(last) => Self::link(last, other.first),
+        }
+        self.last = other.last;
+        self.pages += other.pages;
+        self.weight += other.weight;
+        other.first = ptr::null_mut();
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Page> {
+        // SAFETY: pages in the list are valid and the list's.
+        std::iter::successors(self.front(), |page| unsafe { page.next.with(|next| *next).as_ref() })
+    }
+
+    pub(super) fn take(&mut self) -> PageList {
+        std::mem::replace(self, PageList::new())
+    }
+}
+
+impl Drop for PageList {
+    fn drop(&mut self) {
+        debug_assert!(self.is_empty(), "a list with pages in it is handed on, never dropped");
+    }
+}
+
+/// What a sealed page and its objects take up.
+pub(super) fn weight_of(page: &Page) -> usize {
+    PAGE_BYTES + page.bytes()
+}

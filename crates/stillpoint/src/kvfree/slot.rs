@@ -1,0 +1,151 @@
+//! What is known of an object that waits to be freed: where it is and how to free it, in two words.
+
+use std::{
+    alloc::{self, Layout},
+    mem,
+    ptr::{self, NonNull},
+};
+
+/// How to free objects of one type whose memory alone is not all there is to it.
+#[derive(Debug)]
+pub(crate) struct Destructor {
+    run: unsafe fn(*mut u8),
+    bytes: usize,
+}
+
+/// An object that waits. Either a block of memory of a known layout, or an object with a destructor.
+///
+/// The layout lies in the address bits of `how`, marked by an odd address; a `Destructor` is aligned and never odd.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slot {
+    object: *mut u8,
+    how: *const Destructor,
+}
+
+// SAFETY: whoever retires an object promises that it may be freed on any thread.
+unsafe impl Send for Slot {}
+
+const LAYOUT_TAG: usize = 1;
+const ALIGN_BITS: u32 = 6;
+const SIZE_SHIFT: u32 = 1 + ALIGN_BITS;
+
+/// The destructor that turns a pointer back into a `Box<T>` and drops that.
+struct Boxed<T>(T);
+
+impl<T> Boxed<T> {
+    const DESTRUCTOR: &'static Destructor = &Destructor { run: Self::free, bytes: footprint(mem::size_of::<T>()) };
+
+    /// # Safety
+    ///
+    /// `object` came from `Box::<T>::into_raw` and is freed once.
+    unsafe fn free(object: *mut u8) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(object.cast::<T>()) });
+    }
+}
+
+impl Slot {
+    /// A block from the global allocator.
+    #[inline(always)]
+    pub(crate) fn memory(object: NonNull<u8>, layout: Layout) -> Self {
+        let how = layout.size() << SIZE_SHIFT | (layout.align().trailing_zeros() as usize) << 1 | LAYOUT_TAG;
+        Self { object: object.as_ptr(), how: ptr::without_provenance(how) }
+    }
+
+    /// A boxed object. Where nothing needs dropping it is plain memory.
+    #[inline(always)]
+    pub(crate) fn boxed<T>(object: NonNull<T>) -> Self {
+        if mem::needs_drop::<T>() || mem::size_of::<T>() == 0 {
+            Self { object: object.as_ptr().cast(), how: Boxed::<T>::DESTRUCTOR }
+        } else {
+            Self::memory(object.cast(), Layout::new::<T>())
+        }
+    }
+
+    /// What the object takes up in the allocator, in bytes.
+    pub(crate) fn bytes(self) -> usize {
+        match self.layout() {
+            Some(layout) => footprint(layout.size()),
+            // SAFETY: an even `how` was made from a `&'static Destructor`.
+            None => unsafe { (*self.how).bytes },
+        }
+    }
+
+    fn layout(self) -> Option<Layout> {
+        let how = self.how.addr();
+        let align = 1 << (how >> 1 & ((1 << ALIGN_BITS) - 1));
+        // SAFETY: an odd `how` was made from a valid layout by `memory`.
+        (how & LAYOUT_TAG != 0).then(|| unsafe { Layout::from_size_align_unchecked(how >> SIZE_SHIFT, align) })
+    }
+
+    /// Fetches the object's memory into the cache, for one who is about to free it.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: every x86-64 processor has SSE, and a prefetch of any address is no access to it.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.object.cast());
+        }
+    }
+
+    /// Frees the object.
+    ///
+    /// # Safety
+    ///
+    /// Once, on a thread that the object may be on, when nobody reads it any more.
+    #[inline]
+    pub(crate) unsafe fn free(self) {
+        match self.layout() {
+            // SAFETY: whoever made the slot said that the block came from the global allocator with this layout.
+            Some(layout) => unsafe { alloc::dealloc(self.object, layout) },
+            // SAFETY: an even `how` was made from a `&'static Destructor` that suits the object; the rest is the caller's.
+            None => unsafe { ((*self.how).run)(self.object) },
+        }
+    }
+}
+
+/// What a block of `size` bytes takes up: the size class of a general-purpose allocator (glibc's: 8 bytes of header, classes 16
+/// apart, 32 at least). An estimate for other allocators, and a good one.
+#[inline(always)]
+pub(crate) const fn footprint(size: usize) -> usize {
+    let class = size.saturating_add(8 + 15) & !15;
+    if class < 32 { 32 } else { class }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    proptest! {
+        #[test]
+        fn a_layout_survives(size in 0usize..1 << 40, log in 0u32..20) {
+            let layout = Layout::from_size_align(size, 1 << log).unwrap();
+            prop_assert_eq!(Slot::memory(NonNull::dangling(), layout).layout(), Some(layout));
+        }
+
+        #[test]
+        fn a_footprint_holds_the_block(size in 0usize..1 << 40) {
+            let bytes = footprint(size);
+            prop_assert!(bytes >= size + 8 && bytes <= size + 32 && bytes.is_multiple_of(16));
+        }
+    }
+
+    #[test]
+    fn a_destructor_runs_once_and_counts_its_bytes() {
+        static DROPS: AtomicUsize = AtomicUsize::new(0);
+        struct Loud([u64; 9]);
+        impl Drop for Loud {
+            fn drop(&mut self) {
+                DROPS.fetch_add(self.0[8] as usize, Ordering::Relaxed);
+            }
+        }
+        let slot = Slot::boxed(NonNull::from(Box::leak(Box::new(Loud([1; 9])))));
+        assert_eq!(slot.bytes(), footprint(72));
+        // SAFETY: nobody else knows the object.
+        unsafe { slot.free() };
+        assert_eq!(DROPS.load(Ordering::Relaxed), 1);
+    }
+}

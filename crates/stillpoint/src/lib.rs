@@ -1,0 +1,80 @@
+//! Kernel-style RCU and batched deferred frees for user space.
+//!
+//! Readers find shared data without a lock, a fence or an atomic read-modify-write; writers replace it, and what they replaced is
+//! freed when the last reader that may still hold it has left. This is the Linux kernel's RCU, with its `kvfree_rcu()`:
+//!
+//! * [`read_lock`] begins a read-side critical section, for about a nanosecond; [`Rcu<T>`](Rcu) is a cell that is read inside one.
+//! * [`synchronize`] waits for a grace period: until all sections that had begun before have ended. [`Domain::start_poll`] and
+//!   [`Domain::poll`] ask without waiting, [`call`] has a function run afterwards.
+//! * [`retire`] frees an object after a grace period, thousands of them for the price of one. What waits is bounded.
+//!
+//! ```
+//! use stillpoint::{Rcu, read_lock};
+//!
+//! struct Limits { requests: u32 }
+//! static LIMITS: Rcu<Limits> = Rcu::empty();
+//!
+//! LIMITS.store(Limits { requests: 100 });
+//! let reader = std::thread::spawn(|| {
+//!     let guard = read_lock();
+//!     LIMITS.load(&guard).map(|limits| limits.requests)
+//! });
+//! LIMITS.store(Limits { requests: 200 }); // the old one is freed when no reader is left
+//! assert!(matches!(reader.join().unwrap(), Some(100 | 200)));
+//! ```
+//!
+//! # The memory budget
+//!
+//! A domain allows 8 MiB to wait ([`Domain::set_budget`]), objects and the pages that remember them together. Threads that retire
+//! share half of it: whoever has queued its share ends a grace period itself (one membarrier, unless readers are in the way), and
+//! frees its oldest objects on its own thread, a few for each few that it retires. So the memory in use depends on the budget, not
+//! on how long the flood lasts. If readers hold a grace period up until the budget is used up, those who retire outside any
+//! section wait for it, 10 ms at most for each page of some 250 objects; those inside a section free what they can at its end.
+//! Once a stall is reported ([`Domain::set_stall_timeout`]) nobody waits any more: a reader that never leaves costs memory, which
+//! [`Domain::statistics`] shows, and not progress.
+//!
+//! Objects with a destructor are dropped on the domain's service thread, which starts when it is first needed; it also frees what
+//! idle threads leave, within 50 ms, and then sleeps until there is more.
+//!
+//! # Where it runs
+//!
+//! Linux, with `membarrier(2)` where there is one (since 4.14) and with a fence on each side of a section where not
+//! ([`membarrier_active`]); other Unixes with fences. `STILLPOINT_MEMBARRIER=off` forces fences, for machines whose seccomp filter
+//! takes the call away later. A process that forks keeps its use of the library in the parent; support for the child is to come.
+//!
+//! # Features
+//!
+//! `tracing`: stalls, and panics of callbacks and destructors, are emitted as events of the `tracing` crate.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The model checks the rooms below; the ones that use everything are not part of it.
+#![cfg_attr(stillpoint_loom, allow(dead_code, unused_imports))]
+
+mod gp;
+mod kvfree;
+mod platform;
+#[cfg(not(stillpoint_loom))]
+mod rcu;
+mod statistics;
+
+pub use gp::{CallbackHead, Cookie};
+pub use kvfree::DrainPolicy;
+#[cfg(not(stillpoint_loom))]
+pub use rcu::{
+    Domain, EmbedsHead, Guard, Rcu, Retired, barrier, call, global, kvfree_barrier, read, read_lock, retire, synchronize,
+};
+pub use statistics::Statistics;
+
+/// What torture programs need to break the machinery on purpose; no part of the stable interface.
+#[doc(hidden)]
+pub mod torture {
+    pub use crate::gp::policy::{Policy, Sound};
+}
+
+/// Whether readers go without fences because `membarrier(2)` works here: found once, at the first call or first reader.
+///
+/// `STILLPOINT_MEMBARRIER=off` in the environment makes it false.
+#[cfg(not(stillpoint_loom))]
+#[must_use]
+pub fn membarrier_active() -> bool {
+    !platform::barrier::readers_fence()
+}

@@ -1,0 +1,144 @@
+//! The asymmetric pair of barriers: nothing on the read side, `membarrier(2)` on the updater's.
+//!
+//! What the pair promises, and all that the rooms above rely on:
+//!
+//! > Let one thread run `A; light(); B` and another `C; heavy(); D`. Then D sees A, or B sees C (or both).
+//!
+//! * **Membarrier mode.** [`light`] keeps the compiler from reordering and costs no instruction. [`heavy`] returns after
+//!   every running thread of the process has passed a full memory barrier somewhere between its call and its return: the
+//!   point in the other thread lies after A (then D, which follows the return, sees A) or before B (then B sees C).
+//! * **Fence mode**, where the kernel has no membarrier or forbids it: both are `fence(SeqCst)`, which gives the same
+//!   promise by the total order of such fences.
+//! * **loom**: fence mode, because loom cannot put a barrier into another thread. The model in `models/` has store buffers
+//!   and a membarrier that drains them, and so checks the asymmetric form.
+//!
+//! The mode is found once, before any reader exists ([`readers_fence`]). Until then `light` is the full fence; a thread that
+//! still sees the state before therefore does too much, never too little.
+
+#[cfg(not(stillpoint_loom))]
+pub(crate) use real::{full_fence, heavy, light, readers_fence};
+
+#[cfg(stillpoint_loom)]
+pub(crate) use model::{full_fence, heavy, light, readers_fence};
+
+/// The light barrier of a thread that knows the mode to be membarrier: it binds the compiler alone.
+#[inline(always)]
+pub(crate) fn light_asymmetric() {
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+}
+
+#[cfg(not(stillpoint_loom))]
+mod real {
+    use std::sync::{
+        Once,
+        atomic::{AtomicBool, Ordering, compiler_fence, fence},
+    };
+
+    /// Whether the light barrier may be left to the compiler. Written once, inside `PROBE`.
+    static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
+    static PROBE: Once = Once::new();
+
+    /// Finds the mode, once for the process. Cheap afterwards.
+    fn init() {
+        PROBE.call_once(|| {
+            let wanted = std::env::var_os("STILLPOINT_MEMBARRIER").is_none_or(|value| value != "off");
+            if wanted && kernel::probe() {
+                ASYMMETRIC.store(true, Ordering::SeqCst);
+            }
+        });
+    }
+
+    /// Whether readers have to fence, because `membarrier(2)` does not work here.
+    pub(crate) fn readers_fence() -> bool {
+        init();
+        !ASYMMETRIC.load(Ordering::Relaxed)
+    }
+
+    /// The reader's side. Async-signal-safe.
+    #[inline(always)]
+    pub(crate) fn light() {
+        if ASYMMETRIC.load(Ordering::Relaxed) {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            full_fence();
+        }
+    }
+
+    /// Out of line, so that the fence mode does not stand in the way of the other.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn full_fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    /// The updater's side. A system call of 0.1 to 20 microseconds in membarrier mode.
+    ///
+    /// # Aborts
+    ///
+    /// If the kernel refuses a membarrier that it granted when the mode was found (a seccomp filter that was installed
+    /// later): readers already run without fences, so no grace period could ever be known to have ended again.
+    pub(crate) fn heavy() {
+        init();
+        if ASYMMETRIC.load(Ordering::Relaxed) {
+            kernel::membarrier();
+        } else {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    mod kernel {
+        use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier as call, membarrier_query};
+
+        /// Query, register, one real call: a filter may let the first two through and refuse the third.
+        pub(super) fn probe() -> bool {
+            let needed = MembarrierQuery::PRIVATE_EXPEDITED | MembarrierQuery::REGISTER_PRIVATE_EXPEDITED;
+            membarrier_query().contains(needed)
+                && call(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+                && call(MembarrierCommand::PrivateExpedited).is_ok()
+        }
+
+        pub(super) fn membarrier() {
+            if let Err(error) = call(MembarrierCommand::PrivateExpedited) {
+                eprintln!(
+                    "stillpoint: membarrier(2) worked when this process started to use it and now fails: {error}. \
+                     Readers run without fences, so no grace period can be known to have ended; aborting. If a seccomp \
+                     filter is installed later on, start the program with STILLPOINT_MEMBARRIER=off."
+                );
+                std::process::abort();
+            }
+        }
+    }
+
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    mod kernel {
+        pub(super) fn probe() -> bool {
+            false
+        }
+
+        pub(super) fn membarrier() {
+            unreachable!("without membarrier the mode is fences");
+        }
+    }
+}
+
+#[cfg(stillpoint_loom)]
+mod model {
+    use loom::sync::atomic::{Ordering, fence};
+
+    pub(crate) fn readers_fence() -> bool {
+        true
+    }
+
+    pub(crate) fn full_fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn light() {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn heavy() {
+        fence(Ordering::SeqCst);
+    }
+}

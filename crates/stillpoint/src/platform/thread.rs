@@ -1,0 +1,78 @@
+//! Who the calling thread is.
+
+use std::num::NonZeroU64;
+
+/// A number that no other thread of this process has or will have. Unlike a thread id it is never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token(NonZeroU64);
+
+impl Token {
+    pub(crate) fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// The calling thread's token. Works in thread-local destructors.
+#[cfg(not(stillpoint_loom))]
+pub(crate) fn token() -> Token {
+    use std::{
+        cell::Cell,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Without a destructor, so that it outlives every destructor of the thread.
+    thread_local!(static TOKEN: Cell<Option<Token>> = const { Cell::new(None) });
+    TOKEN.get().unwrap_or_else(|| {
+        let token = Token(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).expect("2^64 threads"));
+        TOKEN.set(Some(token));
+        token
+    })
+}
+
+/// loom's threads share one system thread; its tests pass the tokens they need.
+#[cfg(stillpoint_loom)]
+pub(crate) fn token() -> Token {
+    Token(NonZeroU64::MAX)
+}
+
+#[cfg(all(test, stillpoint_loom))]
+impl Token {
+    pub(crate) fn for_model(number: u64) -> Self {
+        Self(NonZeroU64::new(number).expect("0 is no token"))
+    }
+}
+
+/// The kernel's id of the calling thread; 0 where there is none.
+pub(crate) fn tid() -> u32 {
+    #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+    return rustix::thread::gettid().as_raw_pid().cast_unsigned();
+    #[cfg(not(all(target_os = "linux", not(any(stillpoint_loom, miri)))))]
+    0
+}
+
+/// The name of the thread with kernel id `tid`, as a person gave it; `None` once it is gone or where it cannot be known.
+pub(crate) fn name_of(tid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_differ_between_threads_and_stay() {
+        let mine = token();
+        assert_eq!(mine, token());
+        assert_ne!(mine, std::thread::spawn(token).join().unwrap());
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_named_thread_is_found_by_its_id() {
+        let named = std::thread::Builder::new().name("holdout".into());
+        let name = named.spawn(|| name_of(tid())).unwrap().join().unwrap();
+        assert_eq!(name.as_deref(), Some("holdout"));
+        assert_eq!(name_of(u32::MAX), None);
+    }
+}

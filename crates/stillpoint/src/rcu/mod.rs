@@ -1,0 +1,126 @@
+//! Thread readers, domains, and the cell.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `thread` | what a thread keeps for each domain, and its end |
+//! | `guard` | a read-side critical section |
+//! | `domain` | the public face of an engine and its heap |
+//! | `cell`, `retired` | `Rcu<T>` and what is swapped out of it |
+//!
+//! This room adds no orderings of its own beyond the cell's: the proofs are in `gp/engine.rs`.
+
+mod cell;
+mod domain;
+mod guard;
+mod retired;
+mod thread;
+
+pub use cell::Rcu;
+pub use domain::{Domain, EmbedsHead};
+pub use guard::Guard;
+pub use retired::Retired;
+
+use crate::kvfree::{Appended, Retiree};
+use std::{ptr::NonNull, sync::OnceLock};
+
+/// The global domain, which the functions of this crate use.
+///
+/// Made on first use and never dropped: what waits in it when the process exits is neither called nor freed.
+#[inline]
+pub fn global() -> &'static Domain {
+    static GLOBAL: OnceLock<Domain> = OnceLock::new();
+    GLOBAL.get_or_init(Domain::global)
+}
+
+/// The domain of a cell: its own, or the global one.
+fn home(domain: &Option<Domain>) -> &Domain {
+    match domain {
+        Some(domain) => domain,
+        None => global(),
+    }
+}
+
+/// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.
+///
+/// As [`Domain::read_lock`], with one thread-local load in place of a look-up.
+///
+/// ```
+/// let cell = stillpoint::Rcu::new("routes");
+/// let guard = stillpoint::read_lock();
+/// assert_eq!(cell.load(&guard), Some(&"routes"));
+/// ```
+#[inline(always)]
+pub fn read_lock() -> Guard<'static> {
+    match thread::lock_global_outermost() {
+        Some(record) => Guard::of(record),
+        None => read_lock_unusual(),
+    }
+}
+
+/// A nested section, a thread's first, one after the thread's end, or one that needs fences.
+#[cold]
+#[inline(never)]
+fn read_lock_unusual() -> Guard<'static> {
+    match thread::global_record() {
+        Some(record) => Guard::enter(record),
+        None => global().read_lock_late(),
+    }
+}
+
+/// Runs `section` inside a read-side critical section of the global domain.
+///
+/// ```
+/// let cell = stillpoint::Rcu::new(20);
+/// assert_eq!(stillpoint::read(|guard| cell.load(guard).copied()), Some(20));
+/// ```
+#[inline(always)]
+pub fn read<R>(section: impl FnOnce(&Guard<'_>) -> R) -> R {
+    section(&read_lock())
+}
+
+/// [`Domain::synchronize`] of the global domain.
+///
+/// # Panics
+///
+/// Inside a section of the global domain.
+pub fn synchronize() {
+    global().synchronize();
+}
+
+/// [`Domain::call`] of the global domain.
+pub fn call(callback: impl FnOnce() + Send + 'static) {
+    global().call(callback);
+}
+
+/// [`Domain::barrier`] of the global domain.
+///
+/// # Panics
+///
+/// If it would wait for itself.
+pub fn barrier() {
+    global().barrier();
+}
+
+/// [`Domain::kvfree_barrier`] of the global domain.
+///
+/// # Panics
+///
+/// If it would wait for itself.
+pub fn kvfree_barrier() {
+    global().kvfree_barrier();
+}
+
+/// [`Domain::retire`] of the global domain.
+///
+/// # Safety
+///
+/// As for [`Domain::retire`].
+#[inline]
+pub unsafe fn retire<T: Send + 'static>(object: NonNull<T>) {
+    let object = Retiree::boxed(object);
+    let appended = thread::append_global(object);
+    if appended != Some(Appended::Done) {
+        // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
+        unsafe { global().retire_unusual(object, appended) };
+    }
+}

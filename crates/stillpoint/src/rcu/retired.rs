@@ -1,0 +1,101 @@
+//! What has been taken out of a cell and may still be read.
+
+use super::{Domain, home};
+use crate::gp::Cookie;
+use std::{fmt, mem, ops::Deref, ptr::NonNull};
+
+/// A value that was taken out of an [`Rcu`](crate::Rcu) cell: readers who found it before may still be using it.
+///
+/// Drop it, and it is freed after a grace period. Or get the box back: [`Retired::wait`], [`Retired::try_into_box`]. It can be
+/// read meanwhile: it derefs to the value.
+///
+/// ```
+/// let cell = stillpoint::Rcu::new(String::from("old"));
+/// let old = cell.swap(String::from("new")).expect("the cell was not empty");
+/// assert_eq!(*old, "old");
+/// let mut back: Box<String> = old.wait();
+/// back.push_str(" and mine again");
+/// ```
+#[must_use = "dropping it frees the value after a grace period; `wait` gives the box back"]
+pub struct Retired<T: Send + Sync + 'static> {
+    value: NonNull<T>,
+    /// `None`: the global one.
+    domain: Option<Domain>,
+    cookie: Option<Cookie>,
+}
+
+// SAFETY: it owns a T that others may still read: both ways of sharing apply, and T is Send and Sync.
+unsafe impl<T: Send + Sync> Send for Retired<T> {}
+// SAFETY: as for Send.
+unsafe impl<T: Send + Sync> Sync for Retired<T> {}
+
+impl<T: Send + Sync + 'static> Retired<T> {
+    /// # Safety
+    ///
+    /// `value` came out of a box, new readers of `domain` cannot find it, and nobody else frees it.
+    pub(super) unsafe fn new(value: NonNull<T>, domain: Option<Domain>) -> Self {
+        Self { value, domain, cookie: None }
+    }
+
+    fn domain(&self) -> &Domain {
+        home(&self.domain)
+    }
+
+    /// The grace period after which nobody reads the value any more. The first call starts it.
+    pub fn cookie(&mut self) -> Cookie {
+        let domain = home(&self.domain);
+        *self.cookie.get_or_insert_with(|| domain.start_poll())
+    }
+
+    /// Waits for a grace period and gives the box back. May block: as [`Domain::synchronize`].
+    ///
+    /// # Panics
+    ///
+    /// Inside a section of the domain; the value is then freed later, as if dropped.
+    #[must_use]
+    pub fn wait(mut self) -> Box<T> {
+        let cookie = self.cookie();
+        self.domain().cond_synchronize(cookie);
+        self.into_box()
+    }
+
+    /// Gives the box back if nobody can be reading any more. The first call starts a grace period; none of them waits.
+    ///
+    /// # Errors
+    ///
+    /// `self`, if the grace period has not ended yet.
+    pub fn try_into_box(mut self) -> Result<Box<T>, Self> {
+        let cookie = self.cookie();
+        if self.domain().poll(cookie) { Ok(self.into_box()) } else { Err(self) }
+    }
+
+    fn into_box(mut self) -> Box<T> {
+        let (value, domain) = (self.value, self.domain.take());
+        mem::forget(self);
+        drop(domain);
+        // SAFETY: it came out of a box, and the callers have seen a grace period end that started after it was unlinked.
+        unsafe { Box::from_raw(value.as_ptr()) }
+    }
+}
+
+impl<T: Send + Sync + 'static> Deref for Retired<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the value is freed by nobody but us, and readers only read.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Retired<T> {
+    fn drop(&mut self) {
+        // SAFETY: by `new`'s contract; this is the end of our own use.
+        unsafe { self.domain().retire(self.value) };
+    }
+}
+
+impl<T: fmt::Debug + Send + Sync + 'static> fmt::Debug for Retired<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Retired").field(&**self).finish()
+    }
+}

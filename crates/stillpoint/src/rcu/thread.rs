@@ -1,0 +1,238 @@
+//! What a thread keeps: its record and its share of the heap, for each domain it has used.
+//!
+//! A thread is bound to a domain by its first read or retire there. The bindings are a list with a destructor; cells without
+//! destructors stand before it, so that the usual way costs one thread-local load: the record and the share of the global domain,
+//! and the binding used last.
+//!
+//! # Signal handlers
+//!
+//! A handler may read, and so look bindings up, between any two instructions of this file, in domains that the thread is bound to.
+//! Each look-up therefore loads one pointer, once, to a binding that stays: what a handler changes meanwhile (the binding used last)
+//! makes no difference to one who has loaded. Bindings are added and removed by one store each.
+//!
+//! # At the thread's end
+//!
+//! The list's destructor gives everything back. Records whose guards are still alive (in other thread-local objects, or leaked)
+//! are given back by the unlock that ends their section, if there ever is one. Later destructors of the thread may still read and
+//! retire: a read gets a record for that one section, a retire goes through a share that such threads have in common.
+
+use super::domain::{Domain, Inner};
+use crate::{
+    gp::{Policy, Record},
+    kvfree::{Appended, Local, Retiree},
+    platform::{barrier, sync::Arc, thread},
+};
+use std::{
+    cell::Cell,
+    iter, ptr,
+    sync::atomic::{Ordering, compiler_fence},
+};
+
+/// A domain as the list sees it, whatever its policy.
+trait Bound: Send + Sync {
+    fn is_closed(&self) -> bool;
+    fn leave(&self, local: &Arc<Local>);
+    fn help(&self, local: &Local, record: &Record);
+}
+
+impl<P: Policy> Bound for Inner<P> {
+    fn is_closed(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn leave(&self, local: &Arc<Local>) {
+        self.heap.leave(&self.engine, local);
+    }
+
+    fn help(&self, local: &Local, record: &Record) {
+        self.heap.pace(&self.engine, local, Some(record));
+    }
+}
+
+struct Binding {
+    /// Keeps `record` and everything else of the domain in place, also after its last handle is gone.
+    domain: Arc<dyn Bound>,
+    id: u64,
+    record: *const Record,
+    local: Arc<Local>,
+    next: Cell<*const Binding>,
+}
+
+impl Binding {
+    fn record(&self) -> &Record {
+        // SAFETY: `domain` keeps its records in place.
+        unsafe { &*self.record }
+    }
+}
+
+/// The calling thread's bindings, newest first. It owns them.
+struct Bindings(Cell<*const Binding>);
+
+impl Bindings {
+    fn iter(&self) -> impl Iterator<Item = &Binding> {
+        // SAFETY: a binding in the list stays until `remove` takes it out, which nobody calls while iterating.
+        let at = |binding: *const Binding| unsafe { binding.as_ref() };
+        iter::successors(at(self.0.get()), move |binding| at(binding.next.get()))
+    }
+
+    fn find(&self, id: u64) -> Option<&Binding> {
+        self.iter().find(|binding| binding.id == id)
+    }
+
+    fn add(&self, binding: Binding) -> &Binding {
+        binding.next.set(self.0.get());
+        let binding = Box::into_raw(Box::new(binding));
+        // A handler that finds the binding finds it complete.
+        compiler_fence(Ordering::Release);
+        self.0.set(binding);
+        // SAFETY: made just now; it stays until `remove` takes it out.
+        unsafe { &*binding }
+    }
+
+    /// Takes out all that are to go, and gives them back.
+    fn remove(&self, goes: impl Fn(&Binding) -> bool) {
+        let mut link = &self.0;
+        // SAFETY: as in `iter`.
+        while let Some(binding) = unsafe { link.get().as_ref() } {
+            if goes(binding) {
+                let gone = link.replace(binding.next.get());
+                compiler_fence(Ordering::SeqCst);
+                // SAFETY: `add` made it of a box, it is out of the list, and no handler that may have seen it there runs any more.
+                give_back(unsafe { Box::from_raw(gone.cast_mut()) });
+            } else {
+                link = &binding.next;
+            }
+        }
+    }
+}
+
+#[expect(clippy::boxed_local, reason = "the list owns boxes")]
+fn give_back(binding: Box<Binding>) {
+    binding.domain.leave(&binding.local);
+    binding.record().depart();
+}
+
+impl Drop for Bindings {
+    fn drop(&mut self) {
+        GLOBAL_RECORD.set(&NOBODY);
+        GLOBAL_LOCAL.set(ptr::null());
+        LAST.set(ptr::null());
+        self.remove(|_| true);
+    }
+}
+
+/// The global domain's number.
+pub(super) const GLOBAL_ID: u64 = 1;
+
+static NOBODY: Record = Record::of_nobody();
+
+thread_local! {
+    /// The thread's record in the global domain, where readers need no fence; else, and before the first section, nobody's.
+    static GLOBAL_RECORD: Cell<&'static Record> = const { Cell::new(&NOBODY) };
+    /// The thread's share of the global domain; null before the first use.
+    static GLOBAL_LOCAL: Cell<*const Local> = const { Cell::new(ptr::null()) };
+    /// The binding used last; null for none.
+    static LAST: Cell<*const Binding> = const { Cell::new(ptr::null()) };
+    static BINDINGS: Bindings = const { Bindings(Cell::new(ptr::null())) };
+}
+
+/// Begins an outermost section of the global domain through the calling thread's record; `None` if that takes more than the usual.
+#[inline(always)]
+pub(super) fn lock_global_outermost() -> Option<&'static Record> {
+    let record = GLOBAL_RECORD.get();
+    record.lock_global_outermost().then_some(record)
+}
+
+/// Appends an object to the calling thread's share of the global domain; `None` if it has no share yet, or no more.
+#[inline(always)]
+pub(super) fn append_global(object: Retiree) -> Option<Appended> {
+    // SAFETY: the list holds the share until the thread's end, which sets this to null before; it cannot come meanwhile.
+    let local = unsafe { GLOBAL_LOCAL.get().as_ref()? };
+    Some(local.append(object))
+}
+
+/// The calling thread's record in the global domain; registers it on first use. `None` at the thread's very end.
+pub(super) fn global_record() -> Option<&'static Record> {
+    let known = GLOBAL_RECORD.get();
+    if !ptr::eq(known, &NOBODY) {
+        return Some(known);
+    }
+    let record = record(super::global())?;
+    if !barrier::readers_fence() {
+        GLOBAL_RECORD.set(record);
+    }
+    Some(record)
+}
+
+/// The calling thread's record in `domain`; registers it on first use. `None` at the thread's very end.
+#[inline]
+pub(super) fn record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
+    let binding = binding(domain)?;
+    // SAFETY: the binding stays until the thread's end or the domain's, and its record as long as the domain, which the caller's
+    // handle keeps.
+    Some(unsafe { &*(*binding).record })
+}
+
+/// The calling thread's record and share in `domain`, for as long as `work` runs. `None` at the thread's very end.
+#[inline]
+pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(&Record, &Local) -> R) -> Option<R> {
+    let binding = binding(domain)?;
+    // SAFETY: the binding stays until the thread's end or the domain's; neither can come while `work` runs.
+    let binding = unsafe { &*binding };
+    Some(work(binding.record(), &binding.local))
+}
+
+/// The calling thread's binding to `domain`. One load of `LAST`: see the module's head.
+#[inline(always)]
+fn binding<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
+    let last = LAST.get();
+    // SAFETY: null or a binding of this thread; who removes one clears `LAST` first.
+    let is_it = unsafe { last.as_ref() }.is_some_and(|last| last.id == domain.id());
+    if is_it { Some(last) } else { find_or_bind(domain) }
+}
+
+#[cold]
+#[inline(never)]
+fn find_or_bind<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
+    let found = BINDINGS.try_with(|bindings| ptr::from_ref(bindings.find(domain.id()).unwrap_or_else(|| bind(bindings, domain))));
+    let binding = found.ok()?;
+    LAST.set(binding);
+    Some(binding)
+}
+
+fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> &'a Binding {
+    // Lets go of domains that are no more, so that a thread which outlives many of them does not collect them.
+    LAST.set(ptr::null());
+    bindings.remove(|binding| binding.domain.is_closed());
+    let inner = &domain.inner;
+    let binding = bindings.add(Binding {
+        domain: Arc::clone(inner) as Arc<dyn Bound>,
+        id: inner.id(),
+        record: inner.engine.register(thread::token()),
+        local: inner.heap.join(),
+        next: Cell::new(ptr::null()),
+    });
+    if binding.id == GLOBAL_ID {
+        GLOBAL_LOCAL.set(Arc::as_ptr(&binding.local));
+    }
+    binding
+}
+
+/// The calling thread's record in `domain` if it has one, without making it.
+pub(super) fn existing_record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
+    let found = BINDINGS.try_with(|bindings| bindings.find(domain.id()).map(|binding| binding.record));
+    // SAFETY: the record lives as long as the domain, which the caller's handle keeps.
+    found.ok().flatten().map(|record| unsafe { &*record })
+}
+
+/// Does the work that a section put off to its end.
+#[cold]
+pub(super) fn help(record: &Record) {
+    let found = BINDINGS.try_with(|bindings| {
+        let binding = bindings.iter().find(|binding| ptr::eq(binding.record, record))?;
+        Some((Arc::clone(&binding.domain), Arc::clone(&binding.local)))
+    });
+    if let Ok(Some((domain, local))) = found {
+        domain.help(&local, record);
+    }
+}

@@ -1,0 +1,65 @@
+//! What a domain does and has done, in numbers.
+
+use crate::{
+    gp::{Engine, Policy},
+    kvfree::Heap,
+};
+
+/// A domain's statistics: what waits now, and what has happened since it was made.
+///
+/// ```
+/// let statistics = stillpoint::Domain::new().statistics();
+/// assert_eq!(statistics.objects_waiting, 0);
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Retired objects that have not been freed.
+    pub objects_waiting: u64,
+    /// What they take up, in bytes, by the allocator's size classes.
+    pub bytes_waiting: u64,
+    /// Pages of 4 KiB that remember them.
+    pub pages: u64,
+    /// Callbacks that have not been invoked.
+    pub callbacks_waiting: u64,
+    /// Objects freed.
+    pub objects_freed: u64,
+    /// Callbacks invoked.
+    pub callbacks_invoked: u64,
+    /// Grace periods that have ended; several numbers that end at once count as one.
+    pub grace_periods: u64,
+    /// Heavy barriers (membarrier calls, or fences) issued.
+    pub heavy_barriers: u64,
+    /// Grace periods that a retiring thread ended by itself because its queue had reached its share.
+    pub assists: u64,
+    /// Bounded waits of retiring threads, past the budget.
+    pub waits: u64,
+    /// Objects freed by their retirer after a grace period of their own, for want of memory for a page.
+    pub inline_waits: u64,
+    /// Grace periods held up for longer than the stall time-out.
+    pub stalls: u64,
+    /// Callbacks and destructors that panicked.
+    pub panics: u64,
+}
+
+impl Statistics {
+    pub(crate) fn of<P: Policy>(engine: &Engine<P>, heap: &Heap) -> Self {
+        let waiting = heap.waiting();
+        let counts = heap.counts();
+        Self {
+            objects_waiting: waiting.objects,
+            bytes_waiting: waiting.bytes,
+            pages: waiting.pages,
+            callbacks_waiting: engine.callbacks_pending(),
+            objects_freed: counts.freed,
+            callbacks_invoked: engine.callbacks_invoked(),
+            grace_periods: engine.grace_periods(),
+            heavy_barriers: engine.heavy_barriers(),
+            assists: counts.assists,
+            waits: counts.waits,
+            inline_waits: counts.inline_waits,
+            stalls: engine.stalls(),
+            panics: counts.panicked + engine.callbacks_panicked(),
+        }
+    }
+}

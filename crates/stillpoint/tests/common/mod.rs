@@ -1,0 +1,261 @@
+//! What the tests share: patience, values that know whether they live, readers that stay, child processes.
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
+use std::{
+    any::Any,
+    env,
+    io::Read,
+    panic::{self, AssertUnwindSafe},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+use stillpoint::Domain;
+
+/// How long a test waits for what must come before it fails. Nothing is asserted about how soon it comes.
+pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 30 });
+
+/// Waits until `condition` holds; fails the test if it never does.
+#[track_caller]
+pub fn eventually(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "what should have come in the end has not come");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What `work` returns, done on a thread of its own; fails the test if it never returns.
+#[track_caller]
+pub fn returns<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (tell, told) = channel();
+    let thread = thread::spawn(move || {
+        let _ = tell.send(work());
+    });
+    match told.recv_timeout(PATIENCE) {
+        Ok(result) => {
+            thread.join().expect("it has returned");
+            result
+        }
+        Err(RecvTimeoutError::Timeout) => panic!("a call that must return has not returned"),
+        Err(RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(payload) => panic::resume_unwind(payload),
+            Ok(()) => unreachable!("it ended without a result"),
+        },
+    }
+}
+
+/// The message with which `work` panics; fails the test if it does not.
+#[track_caller]
+pub fn panic_message<R>(work: impl FnOnce() -> R) -> String {
+    match panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(_) => panic!("this call must panic"),
+        Err(payload) => text(&*payload),
+    }
+}
+
+fn text(payload: &(dyn Any + Send)) -> String {
+    let literal = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
+    literal.or_else(|| payload.downcast_ref::<String>().cloned()).expect("a panic with a text")
+}
+
+/// Counts values that are made and dropped.
+#[derive(Debug, Clone, Default)]
+pub struct Tally(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    made: AtomicUsize,
+    dropped: AtomicUsize,
+}
+
+impl Tally {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A value that this tally counts.
+    pub fn value(&self, number: u64) -> Tracked {
+        self.0.made.fetch_add(1, Ordering::Relaxed);
+        Tracked { number, life: AtomicU64::new(ALIVE), tally: self.clone() }
+    }
+
+    pub fn made(&self) -> usize {
+        self.0.made.load(Ordering::SeqCst)
+    }
+
+    pub fn dropped(&self) -> usize {
+        self.0.dropped.load(Ordering::SeqCst)
+    }
+
+    pub fn all_dropped(&self) -> bool {
+        self.dropped() == self.made()
+    }
+}
+
+const ALIVE: u64 = 0x5711_1907_A11F_E000;
+const DROPPED: u64 = 0xDEAD_DEAD_DEAD_DEAD;
+
+/// A value that knows whether it lives. Its destructor fails if it runs a second time.
+#[derive(Debug)]
+pub struct Tracked {
+    pub number: u64,
+    life: AtomicU64,
+    tally: Tally,
+}
+
+impl Tracked {
+    /// The number; fails if the value has been dropped.
+    #[track_caller]
+    pub fn get(&self) -> u64 {
+        assert_eq!(self.life.load(Ordering::Relaxed), ALIVE, "a reader sees a value that has been freed");
+        self.number
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        if self.life.swap(DROPPED, Ordering::Relaxed) != ALIVE {
+            // Not a panic: the library contains those of destructors.
+            eprintln!("a value is dropped twice");
+            std::process::abort();
+        }
+        self.tally.0.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A thread that is inside a section until it is told to leave.
+#[derive(Debug)]
+pub struct Reader {
+    leave: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reader {
+    /// Its section has begun when this returns.
+    pub fn enter(domain: &Domain) -> Self {
+        Self::enter_then(domain, || ())
+    }
+
+    /// The same; `last` is the last thing that the reader does in its section.
+    pub fn enter_then(domain: &Domain, last: impl FnOnce() + Send + 'static) -> Self {
+        let domain = domain.clone();
+        let (entered, has_entered) = channel();
+        let (leave, may_leave): (_, Receiver<()>) = channel();
+        let thread = thread::spawn(move || {
+            let guard = domain.read_lock();
+            entered.send(()).expect("somebody waits");
+            // Told, or dropped by a test that has failed.
+            let _ = may_leave.recv();
+            last();
+            drop(guard);
+        });
+        has_entered.recv_timeout(PATIENCE).expect("a reader never waits");
+        Self { leave: Some(leave), thread: Some(thread) }
+    }
+
+    /// Tells the reader to leave, without waiting for it.
+    pub fn tell_to_leave(&mut self) {
+        self.leave = None;
+    }
+
+    /// Returns when the thread has ended.
+    pub fn leave(mut self) {
+        self.tell_to_leave();
+        self.thread.take().expect("joined once").join().expect("the reader does not panic");
+    }
+}
+
+/// The child process's name for itself; see [`child`].
+const CHILD: &str = "STILLPOINT_TEST_CHILD";
+
+/// Whether this process was started by [`child`].
+pub fn is_child() -> bool {
+    env::var_os(CHILD).is_some()
+}
+
+/// How a child process ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    /// Fails the test, with what the child said, unless it went well.
+    #[track_caller]
+    pub fn well(&self) {
+        assert!(self.status.success(), "{}\n{}\n{}", self.status, self.stdout, self.stderr);
+    }
+
+    /// Fails the test unless the child aborted and said `message` on its standard error.
+    #[track_caller]
+    pub fn by_abort_with(&self, message: &str) {
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(self.status.signal(), Some(libc::SIGABRT), "{}\n{}\n{}", self.status, self.stdout, self.stderr);
+        assert!(self.stderr.contains(message), "{:?} is not in {:?}", message, self.stderr);
+    }
+}
+
+/// Runs the test called `name` of this test program in a process of its own, where [`is_child`].
+#[track_caller]
+pub fn child(name: &str) -> Ended {
+    run(Command::new(env::current_exe().expect("the test program")).env(CHILD, "1").args([
+        name,
+        "--exact",
+        "--nocapture",
+        "--test-threads=1",
+    ]))
+}
+
+/// Runs all of this test program again without membarrier, where [`without_membarrier`].
+#[track_caller]
+pub fn rerun_without_membarrier() -> Ended {
+    run(Command::new(env::current_exe().expect("the test program")).env(MODE, "off"))
+}
+
+const MODE: &str = "STILLPOINT_MEMBARRIER";
+
+/// Whether this process was told to go without membarrier.
+pub fn without_membarrier() -> bool {
+    env::var_os(MODE).is_some_and(|mode| mode == "off")
+}
+
+#[track_caller]
+fn run(command: &mut Command) -> Ended {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
+    let stdout = collect(child.stdout.take().expect("piped"));
+    let stderr = collect(child.stderr.take().expect("piped"));
+    let status = wait(&mut child);
+    let (stdout, stderr) = (stdout.join().expect("read"), stderr.join().expect("read"));
+    let status = status.unwrap_or_else(|| panic!("the child process has not ended\n{stdout}\n{stderr}"));
+    Ended { status, stdout, stderr }
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// How the child ended; `None` if it had to be killed.
+fn wait(child: &mut Child) -> Option<ExitStatus> {
+    let start = Instant::now();
+    while start.elapsed() < 2 * PATIENCE {
+        if let Some(status) = child.try_wait().expect("our child") {
+            return Some(status);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}

@@ -1,0 +1,479 @@
+//! Want of memory: when no page can be had, nothing is lost, nothing is freed twice, and who cannot wait is told.
+//!
+//! The allocator of this program refuses what has a page's layout while it is told to, and nothing else.
+
+mod common;
+
+use common::{Reader, Tally, Tracked, eventually, returns};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    mem::offset_of,
+    ptr::{self, NonNull},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::channel,
+    },
+    thread,
+};
+use stillpoint::{CallbackHead, Domain, EmbedsHead};
+
+struct Allocator;
+
+/// What a page of the library asks for, and nothing else here does.
+const PAGE: (usize, usize) = (4096, 64);
+
+static REFUSING: AtomicBool = AtomicBool::new(false);
+static REFUSED: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: all is done by the system's allocator; a null pointer is always a permitted answer.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if (layout.size(), layout.align()) == PAGE && REFUSING.load(Ordering::SeqCst) {
+            REFUSED.fetch_add(1, Ordering::SeqCst);
+            return ptr::null_mut();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise; the block came from `System`.
+        unsafe { System.dealloc(block, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+/// While this lives no page can be had, by any thread.
+struct NoPages;
+
+impl NoPages {
+    fn begin() -> Self {
+        REFUSED.store(0, Ordering::SeqCst);
+        REFUSING.store(true, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for NoPages {
+    fn drop(&mut self) {
+        REFUSING.store(false, Ordering::SeqCst);
+    }
+}
+
+/// One test at a time: they share the allocator.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// More than a page holds.
+const SOME: usize = 700;
+
+fn leak<T>(value: T) -> NonNull<T> {
+    NonNull::from(Box::leak(Box::new(value)))
+}
+
+fn retire<T: Send + 'static>(domain: &Domain, value: T) {
+    // SAFETY: nobody else has ever known the object.
+    unsafe { domain.retire(leak(value)) };
+}
+
+/// Whether the object was taken. If not, it is dropped here, as whoever gets it back may: nobody else knows it.
+fn try_retire<T: Send + 'static>(domain: &Domain, value: T) -> bool {
+    let object = leak(value);
+    // SAFETY: nobody else has ever known the object.
+    match unsafe { domain.try_retire(object) } {
+        Ok(()) => true,
+        Err(back) => {
+            assert_eq!(back, object);
+            // SAFETY: it came from a box and is ours again.
+            drop(unsafe { Box::from_raw(back.as_ptr()) });
+            false
+        }
+    }
+}
+
+struct Node {
+    value: Tracked,
+    head: CallbackHead,
+}
+
+// SAFETY: that is where the head is, and nothing else touches it.
+unsafe impl EmbedsHead for Node {
+    const HEAD_OFFSET: usize = offset_of!(Node, head);
+}
+
+fn retire_node(domain: &Domain, value: Tracked) {
+    // SAFETY: nobody else has ever known the node.
+    unsafe { domain.retire_with_head(leak(Node { value, head: CallbackHead::new() })) };
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Fails the test, by way of the count of panics, if the node were freed twice.
+        self.value.get();
+    }
+}
+
+/// Checks that `domain` works as ever once there is memory again.
+fn assert_works(domain: &Domain) {
+    let domain = domain.clone();
+    returns(move || {
+        let tally = Tally::new();
+        let waits = domain.statistics().inline_waits;
+        for number in 0..SOME {
+            retire(&domain, tally.value(1));
+            retire(&domain, number);
+            assert!(domain.read(|_| try_retire(&domain, tally.value(2))));
+        }
+        domain.kvfree_barrier();
+        assert!(tally.all_dropped());
+        let statistics = domain.statistics();
+        assert_eq!((statistics.objects_waiting, statistics.inline_waits, statistics.panics), (0, waits, 0));
+    });
+}
+
+#[test]
+fn outside_a_section_retiring_waits_and_frees_by_itself() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let no_pages = NoPages::begin();
+    for number in 0..100 {
+        retire(&domain, number);
+        retire(&domain, tally.value(number));
+        assert!(try_retire(&domain, tally.value(number)));
+        retire_node(&domain, tally.value(number));
+        // SAFETY: nobody else has ever known the object.
+        unsafe { domain.retire_plain(leak(tally.value(number))) };
+        assert!(tally.all_dropped(), "each is freed when the call returns");
+    }
+    let statistics = domain.statistics();
+    assert_eq!((statistics.inline_waits, statistics.objects_freed, statistics.pages), (500, 500, 0));
+    assert!(REFUSED.load(Ordering::SeqCst) >= 500);
+    drop(no_pages);
+    assert_works(&domain);
+}
+
+#[test]
+fn retiring_by_oneself_waits_for_readers() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let reader = Reader::enter(&domain);
+    let no_pages = NoPages::begin();
+    let (theirs, counted, next) = (domain.clone(), tally.clone(), domain.get_state());
+    let retirer = thread::spawn(move || retire(&theirs, counted.value(1)));
+    eventually(|| domain.get_state() != next);
+    assert!(!retirer.is_finished() && tally.dropped() == 0, "the reader is still there");
+    reader.leave();
+    returns(move || retirer.join().expect("no panic"));
+    assert!(tally.all_dropped());
+    drop(no_pages);
+    assert_works(&domain);
+}
+
+#[test]
+fn a_destructor_that_panics_is_contained_by_who_frees_by_itself() {
+    struct Sudden(#[expect(dead_code, reason = "counts its drop")] Tracked);
+    impl Drop for Sudden {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("without a message"));
+        }
+    }
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let no_pages = NoPages::begin();
+    retire(&domain, Sudden(tally.value(1)));
+    assert_eq!((tally.dropped(), domain.statistics().panics), (1, 1));
+    drop(no_pages);
+}
+
+#[test]
+fn inside_a_section_the_object_is_given_back() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let guard = domain.read_lock();
+    let no_pages = NoPages::begin();
+    for number in 0..10 {
+        assert!(!try_retire(&domain, tally.value(number)) && !try_retire(&domain, number));
+    }
+    assert!(tally.all_dropped(), "by their owner");
+    assert_eq!(domain.statistics().objects_freed, 0);
+    drop(no_pages);
+    assert!(try_retire(&domain, tally.value(1)));
+    assert_eq!(tally.dropped(), 10, "the section is open");
+    drop(guard);
+    assert_works(&domain);
+    assert!(tally.all_dropped());
+}
+
+#[test]
+fn an_open_page_is_filled_before_anything_is_refused() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let guard = domain.read_lock();
+    retire(&domain, tally.value(0));
+    let no_pages = NoPages::begin();
+    let taken = (1..SOME as u64).take_while(|&number| try_retire(&domain, tally.value(number))).count();
+    assert!(0 < taken && taken < SOME - 1, "{taken} fitted");
+    assert_eq!(tally.dropped(), 1, "the one that was given back");
+    drop(guard);
+    drop(no_pages);
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+    assert_works(&domain);
+}
+
+#[test]
+fn inside_a_section_objects_with_a_head_are_chained() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let no_pages = NoPages::begin();
+    let guard = domain.read_lock();
+    (0..SOME as u64).for_each(|number| retire_node(&domain, tally.value(number)));
+    assert_eq!((tally.dropped(), domain.statistics().callbacks_waiting), (0, SOME as u64));
+    drop(guard);
+    let theirs = domain.clone();
+    returns(move || theirs.kvfree_barrier());
+    assert!(tally.all_dropped(), "a barrier waits for the chain, too");
+    assert_eq!(domain.statistics().panics, 0);
+    drop(no_pages);
+    assert_works(&domain);
+}
+
+#[test]
+fn retiring_inside_a_section_aborts_when_there_is_no_other_way() {
+    if common::is_child() {
+        let domain = Domain::new();
+        let _guard = domain.read_lock();
+        let _no_pages = NoPages::begin();
+        retire(&domain, 1);
+        panic!("retired");
+    }
+    let ended = common::child("retiring_inside_a_section_aborts_when_there_is_no_other_way");
+    ended.by_abort_with("memory allocation of 4096 bytes failed");
+}
+
+#[test]
+fn inside_a_callback_the_object_is_given_back_or_chained() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let no_pages = NoPages::begin();
+    let (tell, told) = channel();
+    let (theirs, counted) = (domain.clone(), tally.clone());
+    domain.call(move || {
+        let taken = try_retire(&theirs, counted.value(1));
+        retire_node(&theirs, counted.value(2));
+        tell.send(taken).expect("somebody waits");
+    });
+    assert!(!told.recv_timeout(common::PATIENCE).expect("it does not wait"));
+    eventually(|| tally.all_dropped());
+    drop(no_pages);
+    assert_works(&domain);
+}
+
+#[test]
+fn a_barrier_returns_while_no_page_can_be_had() {
+    let _alone = alone();
+    for _ in 0..10 {
+        let domain = Domain::new();
+        let tally = Tally::new();
+        // Two open pages that nobody has taken over yet.
+        retire(&domain, tally.value(1));
+        retire(&domain, 1);
+        let no_pages = NoPages::begin();
+        let theirs = domain.clone();
+        returns(move || theirs.kvfree_barrier());
+        assert!(tally.all_dropped());
+        assert_eq!(domain.statistics().objects_waiting, 0);
+        drop(no_pages);
+        assert_works(&domain);
+    }
+}
+
+#[test]
+fn a_barrier_covers_the_open_pages_of_many_threads_while_no_page_can_be_had() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    // What has been freed once leaves a page in reserve.
+    assert_works(&domain);
+    let (retired, has_retired) = channel();
+    let idle: Vec<_> = (0..8)
+        .map(|number| {
+            let (domain, tally, retired) = (domain.clone(), tally.clone(), retired.clone());
+            let (end, may_end) = channel::<()>();
+            let thread = thread::spawn(move || {
+                retire(&domain, tally.value(number));
+                retire(&domain, number);
+                retired.send(()).expect("somebody waits");
+                may_end.recv().expect_err("nothing is sent");
+            });
+            (end, thread)
+        })
+        .collect();
+    idle.iter().for_each(|_| has_retired.recv().expect("no panic"));
+    let no_pages = NoPages::begin();
+    let theirs = domain.clone();
+    returns(move || theirs.kvfree_barrier());
+    assert!(tally.all_dropped());
+    drop(no_pages);
+    for (end, thread) in idle {
+        drop(end);
+        thread.join().expect("no panic");
+    }
+    assert_works(&domain);
+}
+
+#[test]
+fn what_could_not_be_taken_over_is_freed_once_there_is_memory() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    retire(&domain, tally.value(1));
+    retire(&domain, 1);
+    let no_pages = NoPages::begin();
+    // Fails, or finds a page in reserve: one or the other has happened once somebody has been refused or served.
+    eventually(|| REFUSED.load(Ordering::SeqCst) > 0 || tally.all_dropped());
+    drop(no_pages);
+    eventually(|| tally.all_dropped() && domain.statistics().objects_waiting == 0);
+    assert_works(&domain);
+}
+
+#[test]
+fn the_ends_of_threads_and_domains_need_no_page() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    retire(&domain, tally.value(1));
+    let (retired, has_retired) = channel();
+    let (end, may_end) = channel::<()>();
+    let (theirs, counted) = (domain.clone(), tally.clone());
+    let thread = thread::spawn(move || {
+        retire(&theirs, counted.value(2));
+        retired.send(()).expect("somebody waits");
+        may_end.recv().expect_err("nothing is sent");
+        retire(&theirs, counted.value(3));
+    });
+    has_retired.recv().expect("no panic");
+    let no_pages = NoPages::begin();
+    drop(end);
+    thread.join().expect("no panic");
+    returns(move || drop(domain));
+    assert!(tally.all_dropped());
+    drop(no_pages);
+}
+
+#[test]
+fn nothing_is_lost_while_memory_comes_and_goes() {
+    let _alone = alone();
+    let domain = Domain::new();
+    domain.set_budget(256 << 10);
+    let tally = Tally::new();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let retirers: Vec<_> = (0..4)
+            .map(|number| {
+                let (domain, tally) = (&domain, &tally);
+                scope.spawn(move || {
+                    for _ in 0..50 * SOME {
+                        retire(domain, tally.value(number));
+                        retire(domain, number);
+                        let guard = domain.read_lock();
+                        try_retire(domain, tally.value(number));
+                        try_retire(domain, number);
+                        retire_node(domain, tally.value(number));
+                        drop(guard);
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                drop(NoPages::begin());
+                thread::yield_now();
+            }
+        });
+        retirers.into_iter().for_each(|retirer| retirer.join().expect("no panic"));
+        over.store(true, Ordering::Relaxed);
+    });
+    eventually(|| domain.statistics().objects_waiting == 0);
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+    assert_eq!(domain.statistics().panics, 0);
+}
+
+/// A limit on the address space below which no thread's stack fits.
+fn without_new_threads<R>(work: impl FnOnce() -> R) -> R {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number of pages");
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a pointer to our own structure.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }, 0);
+    let low = libc::rlimit { rlim_cur: pages * 4096 + (512 << 10), ..limit };
+    // SAFETY: the same.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const low) }, 0);
+    assert!(thread::Builder::new().spawn(|| ()).is_err(), "no thread can be started");
+    let result = work();
+    // SAFETY: the same.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    result
+}
+
+#[test]
+fn a_barrier_does_without_a_service_thread() {
+    if !common::is_child() {
+        return common::child("a_barrier_does_without_a_service_thread").well();
+    }
+    let domain = Domain::new();
+    let tally = Tally::new();
+    without_new_threads(|| {
+        let value = tally.value(1);
+        domain.call(move || drop(value));
+        domain.barrier();
+        assert_eq!(tally.dropped(), 1);
+        retire(&domain, tally.value(2));
+        domain.kvfree_barrier();
+        assert_eq!(tally.dropped(), 2);
+    });
+    assert_works(&domain);
+}
+
+#[test]
+fn callbacks_from_when_no_thread_could_be_started_run_once_one_can() {
+    if !common::is_child() {
+        return common::child("callbacks_from_when_no_thread_could_be_started_run_once_one_can").well();
+    }
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let call = |number| {
+        let value = tally.value(number);
+        domain.call(move || drop(value));
+    };
+    without_new_threads(|| (0..10).for_each(call));
+    assert_eq!(tally.dropped(), 0);
+    call(10);
+    eventually(|| tally.all_dropped());
+}
+
+#[test]
+fn objects_from_when_no_thread_could_be_started_are_freed_once_one_can() {
+    if !common::is_child() {
+        return common::child("objects_from_when_no_thread_could_be_started_are_freed_once_one_can").well();
+    }
+    let domain = Domain::new();
+    let tally = Tally::new();
+    without_new_threads(|| (0..10).for_each(|number| retire(&domain, tally.value(number))));
+    assert_eq!(tally.dropped(), 0);
+    (0..SOME as u64).for_each(|number| retire(&domain, tally.value(number)));
+    eventually(|| tally.all_dropped());
+}

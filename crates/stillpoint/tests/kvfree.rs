@@ -1,0 +1,783 @@
+//! Deferred frees: everything that is retired is freed once, in bounded memory, whoever comes or goes.
+
+mod common;
+
+use common::{Reader, Tally, Tracked, eventually, returns};
+use std::{
+    alloc::{self, Layout},
+    mem::offset_of,
+    panic,
+    ptr::NonNull,
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use stillpoint::{CallbackHead, Domain, DrainPolicy, EmbedsHead};
+
+/// A page of the library holds about 250 objects; this is several pages, and no whole number of them.
+const SOME: usize = if cfg!(miri) { 300 } else { 3_001 };
+
+fn leak<T>(value: T) -> NonNull<T> {
+    NonNull::from(Box::leak(Box::new(value)))
+}
+
+fn retire<T: Send + 'static>(domain: &Domain, value: T) {
+    // SAFETY: nobody else has ever known the object.
+    unsafe { domain.retire(leak(value)) };
+}
+
+fn retire_some(domain: &Domain, tally: &Tally) {
+    (0..SOME).for_each(|number| retire(domain, tally.value(number as u64)));
+}
+
+/// Threads that have done `work` and stay, without another call, until they are dropped.
+struct Idle(Vec<(Sender<()>, Option<JoinHandle<()>>)>);
+
+impl Idle {
+    fn after(threads: usize, work: impl Fn(usize) + Clone + Send + 'static) -> Self {
+        let idle = (0..threads).map(|number| {
+            let work = work.clone();
+            let (done, is_done) = channel();
+            let (end, may_end) = channel::<()>();
+            let thread = thread::spawn(move || {
+                work(number);
+                done.send(()).expect("somebody waits");
+                may_end.recv().expect_err("nothing is sent");
+            });
+            (end, is_done, thread)
+        });
+        let idle: Vec<_> = idle.collect();
+        idle.iter().for_each(|(_, is_done, _)| is_done.recv().expect("no panic"));
+        Self(idle.into_iter().map(|(end, _, thread)| (end, Some(thread))).collect())
+    }
+
+    fn end(self) {
+        for (end, mut thread) in self.0 {
+            drop(end);
+            thread.take().expect("joined once").join().expect("no panic");
+        }
+    }
+}
+
+mod flood {
+    //! Ten million objects of 64 threads that come and go.
+
+    use super::*;
+
+    const THREADS: usize = 64;
+    const OBJECTS: usize = if cfg!(miri) { 128 } else { 10_000_000 };
+    const EACH: usize = OBJECTS / THREADS;
+
+    /// Sixteen threads at a time, each of which ends when it has retired its part.
+    fn by_short_lived_threads(work: impl Fn(usize) + Sync) {
+        for wave in 0..4 {
+            thread::scope(|scope| {
+                for thread in 0..THREADS / 4 {
+                    let work = &work;
+                    scope.spawn(move || work(wave * (THREADS / 4) + thread));
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn ten_million_plain_objects_are_all_freed() {
+        let domain = Domain::new();
+        by_short_lived_threads(|_| (0..EACH).for_each(|number| retire(&domain, number)));
+        eventually(|| domain.statistics().objects_waiting == 0);
+        domain.kvfree_barrier();
+        let statistics = domain.statistics();
+        assert_eq!(statistics.objects_freed, (EACH * THREADS) as u64);
+        assert_eq!((statistics.objects_waiting, statistics.bytes_waiting, statistics.panics), (0, 0, 0));
+    }
+
+    #[test]
+    fn ten_million_destructors_run_once_each() {
+        /// A counter a thread, so that they do not wait for one another's cache lines.
+        #[repr(align(64))]
+        struct Shard(AtomicUsize);
+        static DROPS: [Shard; THREADS] = [const { Shard(AtomicUsize::new(0)) }; THREADS];
+        struct Counted(usize);
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                // What it held is poison for a second run.
+                DROPS[std::mem::replace(&mut self.0, usize::MAX)].0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let domain = Domain::new();
+        by_short_lived_threads(|thread| (0..EACH).for_each(|_| retire(&domain, Counted(thread))));
+        eventually(|| domain.statistics().objects_waiting == 0);
+        domain.kvfree_barrier();
+        assert!(DROPS.iter().all(|shard| shard.0.load(Ordering::Relaxed) == EACH));
+        assert_eq!((domain.statistics().objects_freed, domain.statistics().panics), ((EACH * THREADS) as u64, 0));
+    }
+}
+
+#[test]
+fn what_idle_threads_have_left_is_freed_without_another_call() {
+    for some in [1, SOME] {
+        let domain = Domain::new();
+        let tally = Tally::new();
+        let (theirs, counted) = (domain.clone(), tally.clone());
+        let idle = Idle::after(4, move |_| {
+            for number in 0..some {
+                retire(&theirs, number);
+                retire(&theirs, counted.value(number as u64));
+            }
+        });
+        eventually(|| tally.all_dropped());
+        eventually(|| domain.statistics().objects_waiting == 0);
+        assert_eq!(domain.statistics().objects_freed, 8 * some as u64);
+        idle.end();
+    }
+}
+
+#[test]
+fn what_idle_threads_have_left_is_freed_time_and_again() {
+    let domain = Domain::new();
+    for round in 1..=20 {
+        retire(&domain, round);
+        eventually(|| domain.statistics().objects_freed == round);
+    }
+}
+
+#[test]
+fn what_ended_threads_have_left_is_freed_without_another_call() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    for _ in 0..20 {
+        let (theirs, counted) = (domain.clone(), tally.clone());
+        thread::spawn(move || {
+            retire(&theirs, 1);
+            retire(&theirs, counted.value(1));
+        })
+        .join()
+        .expect("no panic");
+    }
+    eventually(|| tally.all_dropped() && domain.statistics().objects_freed == 40);
+}
+
+#[test]
+fn after_a_barrier_nothing_waits() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let rounds = if cfg!(miri) { 3 } else { 50 };
+    for _ in 0..rounds {
+        retire_some(&domain, &tally);
+        (0..SOME).for_each(|number| retire(&domain, number));
+        domain.kvfree_barrier();
+        assert!(tally.all_dropped());
+        let statistics = domain.statistics();
+        assert_eq!((statistics.objects_waiting, statistics.bytes_waiting), (0, 0));
+    }
+    assert_eq!(domain.statistics().objects_freed, 2 * rounds * SOME as u64);
+}
+
+#[test]
+fn a_barrier_covers_what_idle_threads_have_retired() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let (theirs, counted) = (domain.clone(), tally.clone());
+    let idle = Idle::after(8, move |_| retire_some(&theirs, &counted));
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+    idle.end();
+}
+
+#[test]
+fn barriers_of_many_producers_each_cover_their_own() {
+    let domain = Domain::new();
+    let rounds = if cfg!(miri) { 2 } else { 30 };
+    thread::scope(|scope| {
+        for _ in 0..if cfg!(miri) { 3 } else { 8 } {
+            scope.spawn(|| {
+                let tally = Tally::new();
+                for _ in 0..rounds {
+                    retire_some(&domain, &tally);
+                    domain.kvfree_barrier();
+                    assert!(tally.all_dropped());
+                }
+            });
+        }
+    });
+}
+
+/// Whether each barrier waits for everything of which somebody else has told, before it, that it was retired.
+fn barriers_cover_what_others_have_retired_who_go_on(policy: DrainPolicy) {
+    /// So far a producer runs ahead of the drops, for the memory's sake: many pages.
+    const LEAD: usize = 20_000;
+    let domain = Domain::new();
+    domain.set_drain_policy(policy);
+    let over = AtomicBool::new(false);
+    let producers: [_; 4] = std::array::from_fn(|_| (Tally::new(), AtomicUsize::new(0)));
+    thread::scope(|scope| {
+        for (tally, told) in &producers {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    retire(&domain, tally.value(1));
+                    told.fetch_add(1, Ordering::Release);
+                    while tally.made() > tally.dropped() + LEAD && !over.load(Ordering::Relaxed) {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+        let covered = (0..if cfg!(miri) { 3 } else { 300 }).all(|_| {
+            let told = producers.each_ref().map(|(_, told)| told.load(Ordering::Acquire));
+            domain.kvfree_barrier();
+            producers.iter().zip(told).all(|((tally, _), told)| tally.dropped() >= told)
+        });
+        over.store(true, Ordering::Relaxed);
+        assert!(covered, "kvfree_barrier returned before what was retired had been freed");
+    });
+}
+
+#[test]
+fn a_barrier_covers_what_others_have_retired_who_go_on() {
+    barriers_cover_what_others_have_retired_who_go_on(DrainPolicy::PerPage);
+}
+
+#[test]
+fn a_barrier_covers_whole_batches_of_others_who_go_on() {
+    barriers_cover_what_others_have_retired_who_go_on(DrainPolicy::WholeBatch);
+}
+
+/// A scope returns when its threads have returned from their functions; their thread-local state may still be on its way.
+#[test]
+fn a_barrier_covers_what_threads_have_retired_that_are_about_to_end() {
+    let domain = Domain::new();
+    for round in 0..if cfg!(miri) { 10 } else { 2_000 } {
+        let tally = Tally::new();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| retire(&domain, tally.value(1)));
+            }
+        });
+        domain.kvfree_barrier();
+        assert_eq!(tally.dropped(), 2, "round {round}: kvfree_barrier returned before what was retired had been freed");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn the_end_of_a_domain_covers_what_threads_have_retired_that_are_about_to_end() {
+    if !common::is_child() {
+        // A thread that fails at its very end takes the process with it.
+        return common::child("the_end_of_a_domain_covers_what_threads_have_retired_that_are_about_to_end").well();
+    }
+    for round in 0..2_000 {
+        let tally = Tally::new();
+        let domain = Domain::new();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| retire(&domain, tally.value(1)));
+            }
+        });
+        drop(domain);
+        assert_eq!(tally.dropped(), 2, "round {round}: the domain is gone and its objects are not");
+    }
+}
+
+#[test]
+fn a_destructor_that_panics_is_counted_and_the_others_run() {
+    struct Sometimes(bool, #[expect(dead_code, reason = "counts its drop")] Tracked);
+    impl Drop for Sometimes {
+        fn drop(&mut self) {
+            if self.0 {
+                panic::resume_unwind(Box::new("without a message"));
+            }
+        }
+    }
+    let domain = Domain::new();
+    let tally = Tally::new();
+    for round in 1..=3 {
+        (0..SOME).for_each(|number| retire(&domain, Sometimes(number % 3 == 0, tally.value(1))));
+        domain.kvfree_barrier();
+        assert!(tally.all_dropped(), "unwinding drops the fields");
+        assert_eq!(domain.statistics().panics, round * SOME.div_ceil(3) as u64);
+        assert_eq!(domain.statistics().objects_freed, round * SOME as u64);
+    }
+    retire_some(&domain, &tally);
+    drop(domain);
+    assert!(tally.all_dropped());
+}
+
+#[test]
+fn a_plain_destructor_that_panics_is_contained_too() {
+    struct Sudden(#[expect(dead_code, reason = "counts its drop")] Tracked);
+    impl Drop for Sudden {
+        fn drop(&mut self) {
+            panic::resume_unwind(Box::new("without a message"));
+        }
+    }
+    let domain = Domain::new();
+    let tally = Tally::new();
+    for _ in 0..SOME {
+        // SAFETY: nobody else has ever known the object.
+        unsafe { domain.retire_plain(leak(Sudden(tally.value(1)))) };
+    }
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+    assert_eq!(domain.statistics().panics, SOME as u64);
+}
+
+/// An object whose destructor retires the next one.
+struct Chain {
+    left: usize,
+    domain: Domain,
+    tally: Tally,
+    #[expect(dead_code, reason = "counts its drop")]
+    own: Tracked,
+}
+
+impl Chain {
+    fn new(left: usize, domain: &Domain, tally: &Tally) -> Self {
+        Self { left, domain: domain.clone(), tally: tally.clone(), own: tally.value(left as u64) }
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            retire(&self.domain, Chain::new(self.left - 1, &self.domain, &self.tally));
+        }
+    }
+}
+
+#[test]
+fn a_destructor_may_retire_on_the_service_thread() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    (0..100).for_each(|_| retire(&domain, Chain::new(10, &domain, &tally)));
+    eventually(|| tally.dropped() == 1_100);
+    // The last objects' own handles of the domain are gone when they are freed.
+    domain.kvfree_barrier();
+    assert_eq!(domain.statistics().objects_freed, 1_100);
+}
+
+#[test]
+fn what_destructors_retire_keeps_the_domain_until_it_is_freed() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    (0..100).for_each(|_| retire(&domain, Chain::new(10, &domain, &tally)));
+    drop(domain);
+    eventually(|| tally.dropped() == 1_100);
+}
+
+#[test]
+fn a_plain_destructor_may_retire_on_the_retiring_thread() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    for _ in 0..SOME {
+        // SAFETY: nobody else has ever known the object.
+        unsafe { domain.retire_plain(leak(Chain::new(2, &domain, &tally))) };
+    }
+    eventually(|| tally.dropped() == 3 * SOME);
+}
+
+#[test]
+fn a_plain_destructor_may_retire_while_somebody_waits_for_everything() {
+    /// Retires, on the retiring thread, what is to be dropped on the service thread.
+    struct Handover(Domain, Tally);
+    impl Drop for Handover {
+        fn drop(&mut self) {
+            retire(&self.0, self.1.value(1));
+        }
+    }
+    let domain = Domain::new();
+    domain.set_budget(64 << 10);
+    let tally = Tally::new();
+    let threads = if cfg!(miri) { 2 } else { 300 };
+    let over = Arc::new(AtomicBool::new(false));
+    let waiter = {
+        let (domain, over) = (domain.clone(), Arc::clone(&over));
+        thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                domain.kvfree_barrier();
+            }
+        })
+    };
+    let (theirs, counted) = (domain.clone(), tally.clone());
+    returns(move || {
+        for _ in 0..threads {
+            let (domain, tally) = (theirs.clone(), counted.clone());
+            let retirer = thread::spawn(move || {
+                for _ in 0..SOME {
+                    // SAFETY: nobody else has ever known the object.
+                    unsafe { domain.retire_plain(leak(Handover(domain.clone(), tally.clone()))) };
+                }
+            });
+            retirer.join().expect("no panic");
+        }
+    });
+    over.store(true, Ordering::Relaxed);
+    returns(move || waiter.join().expect("no panic"));
+    eventually(|| tally.dropped() == threads * SOME);
+}
+
+#[test]
+fn what_is_retired_inside_a_section_is_freed_after_it_without_another_retire() {
+    let domain = Domain::new();
+    domain.set_budget(64 << 10);
+    let tally = Tally::new();
+    let (theirs, counted) = (domain.clone(), tally.clone());
+    let idle = Idle::after(1, move |_| {
+        let guard = theirs.read_lock();
+        for number in 0..10 * SOME {
+            retire(&theirs, [number; 8]);
+        }
+        retire_some(&theirs, &counted);
+        assert_eq!(counted.dropped(), 0, "the section is open");
+        let statistics = theirs.statistics();
+        assert!(statistics.objects_waiting >= 11 * SOME as u64 && statistics.objects_freed == 0, "{statistics:?}");
+        assert_eq!((statistics.waits, statistics.assists), (0, 0), "inside a section nobody waits");
+        drop(guard);
+    });
+    eventually(|| tally.all_dropped() && domain.statistics().objects_waiting == 0);
+    idle.end();
+}
+
+#[test]
+fn a_section_that_went_past_the_budget_helps_at_its_end() {
+    let domain = Domain::new();
+    domain.set_budget(64 << 10);
+    // The service thread may be faster, but not every time.
+    eventually(|| {
+        let guard = domain.read_lock();
+        let before = domain.statistics().assists;
+        (0..10 * SOME).for_each(|number| retire(&domain, [number; 8]));
+        assert_eq!(domain.statistics().assists, before, "inside a section nobody can");
+        drop(guard);
+        domain.statistics().assists > before
+    });
+}
+
+#[test]
+fn past_the_budget_a_reader_that_stays_is_one_stall_and_producers_go_on() {
+    let domain = Domain::new();
+    domain.set_stall_timeout(Duration::MAX);
+    domain.set_budget(256 << 10);
+    let reader = Reader::enter(&domain);
+    let tally = Tally::new();
+    let over = Arc::new(AtomicBool::new(false));
+    let producers: Vec<_> = (0..4)
+        .map(|_| {
+            let (domain, tally, over) = (domain.clone(), tally.clone(), Arc::clone(&over));
+            thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    retire(&domain, [7_u64; 8]);
+                    retire(&domain, tally.value(1));
+                    thread::yield_now();
+                }
+            })
+        })
+        .collect();
+    eventually(|| domain.statistics().waits > 0);
+    assert_eq!(domain.statistics().stalls, 0);
+    domain.set_stall_timeout(Duration::from_millis(20));
+    eventually(|| domain.statistics().stalls == 1);
+    // The stall is known: producers are not slowed down any more.
+    let made = tally.made();
+    eventually(|| tally.made() > made + 10 * SOME);
+    over.store(true, Ordering::Relaxed);
+    producers.into_iter().for_each(|producer| producer.join().expect("no panic"));
+    let statistics = domain.statistics();
+    assert!(statistics.bytes_waiting > 256 << 10, "{statistics:?}");
+    assert_eq!((statistics.objects_freed, tally.dropped(), statistics.stalls), (0, 0, 1), "one stall is reported once");
+    reader.leave();
+    eventually(|| domain.statistics().objects_waiting == 0);
+    assert_eq!((domain.statistics().bytes_waiting, domain.statistics().stalls), (0, 1));
+    assert!(tally.all_dropped());
+}
+
+#[test]
+fn each_stall_is_reported_by_itself() {
+    let domain = Domain::new();
+    domain.set_stall_timeout(Duration::from_millis(1));
+    for stall in 1..=3 {
+        let reader = Reader::enter(&domain);
+        domain.call(|| ());
+        eventually(|| domain.statistics().stalls == stall);
+        reader.leave();
+        domain.barrier();
+        assert_eq!(domain.statistics().stalls, stall);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn a_flood_stays_near_the_budget() {
+    const BUDGET: usize = 1 << 20;
+    let domain = Domain::new();
+    domain.set_budget(BUDGET);
+    let over = AtomicBool::new(false);
+    let most = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                most.fetch_max(domain.statistics().bytes_waiting as usize, Ordering::Relaxed);
+                thread::yield_now();
+            }
+        });
+        let producers: Vec<_> = (0..8)
+            .map(|_| {
+                let domain = &domain;
+                scope.spawn(move || {
+                    for number in 0..100 * SOME {
+                        retire(domain, [number; 8]);
+                        if number % 512 == 0 {
+                            drop(domain.read_lock());
+                        }
+                    }
+                })
+            })
+            .collect();
+        producers.into_iter().for_each(|producer| producer.join().expect("no panic"));
+        over.store(true, Ordering::Relaxed);
+        watcher.join().expect("no panic");
+    });
+    // A target, not a wall: 192 MB went through.
+    assert!(most.load(Ordering::Relaxed) < 16 * BUDGET, "{most:?} bytes waited at a time");
+    domain.kvfree_barrier();
+    assert_eq!(domain.statistics().objects_freed, 8 * 100 * SOME as u64);
+}
+
+#[test]
+fn whole_batches_free_everything_too() {
+    let domain = Domain::new();
+    domain.set_drain_policy(DrainPolicy::WholeBatch);
+    assert_eq!(domain.drain_policy(), DrainPolicy::WholeBatch);
+    let tally = Tally::new();
+    for _ in 0..5 {
+        let (theirs, counted) = (domain.clone(), tally.clone());
+        let idle = Idle::after(4, move |_| {
+            retire_some(&theirs, &counted);
+            (0..SOME).for_each(|number| retire(&theirs, number));
+        });
+        eventually(|| tally.all_dropped() && domain.statistics().objects_waiting == 0);
+        idle.end();
+    }
+    retire_some(&domain, &tally);
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+}
+
+/// A first batch waits for a reader; what is retired meanwhile becomes the second; then nobody calls any more.
+#[test]
+fn a_batch_behind_one_that_was_held_up_is_freed_without_another_call() {
+    for _ in 0..5 {
+        let domain = Domain::new();
+        domain.set_drain_policy(DrainPolicy::WholeBatch);
+        let tally = Tally::new();
+        let retire_elsewhere = || {
+            let (theirs, counted) = (domain.clone(), tally.clone());
+            thread::spawn(move || retire_some(&theirs, &counted)).join().expect("no panic");
+        };
+        let guard = domain.read_lock();
+        let before = domain.statistics().heavy_barriers;
+        retire_elsewhere();
+        // The service thread looks at what holds the first batch up.
+        eventually(|| domain.statistics().heavy_barriers > before + 2);
+        retire_elsewhere();
+        // Not in place of an event: keeps the service thread from its next look at idle threads until that is overdue. There
+        // are none by then, so nothing but the second batch itself is a reason to go on.
+        domain.call(|| thread::sleep(Duration::from_millis(50)));
+        assert!(!domain.poll(domain.start_poll()) && tally.dropped() == 0);
+        drop(guard);
+        eventually(|| tally.all_dropped());
+    }
+}
+
+#[test]
+fn the_policy_may_change_at_any_time() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    retire_some(&domain, &tally);
+                    (0..SOME).for_each(|number| retire(&domain, number));
+                }
+                over.store(true, Ordering::Relaxed);
+            });
+        }
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                domain.set_drain_policy(DrainPolicy::WholeBatch);
+                thread::yield_now();
+                domain.set_drain_policy(DrainPolicy::PerPage);
+                thread::yield_now();
+            }
+        });
+    });
+    eventually(|| domain.statistics().objects_waiting == 0);
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+    assert_eq!(domain.statistics().objects_freed, 60 * SOME as u64);
+}
+
+#[test]
+fn blocks_of_any_layout_are_freed() {
+    let domain = Domain::new();
+    let mut blocks = 0;
+    for size in [1, 7, 8, 24, 100, 4_096, 70_000] {
+        for align in [1, 8, 64, 4_096] {
+            let layout = Layout::from_size_align(size, align).expect("a layout");
+            for _ in 0..20 {
+                // SAFETY: the size is not 0.
+                let block = NonNull::new(unsafe { alloc::alloc(layout) }).expect("memory");
+                // SAFETY: allocated with that layout, and nobody else has ever known it.
+                unsafe { domain.retire_sized(block, layout) };
+                blocks += 1;
+            }
+        }
+    }
+    domain.kvfree_barrier();
+    assert_eq!((domain.statistics().objects_freed, domain.statistics().bytes_waiting), (blocks, 0));
+}
+
+#[test]
+fn plain_destructors_free_what_their_objects_hold() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    for number in 0..SOME {
+        let object = leak(vec![tally.value(number as u64), tally.value(0)]);
+        // SAFETY: nobody else has ever known the object.
+        unsafe { domain.retire_plain(object) };
+        // SAFETY: the same.
+        unsafe { domain.retire_plain(leak(number.to_string())) };
+    }
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+    assert_eq!(domain.statistics().objects_freed, 2 * SOME as u64);
+}
+
+#[test]
+fn objects_with_a_head_are_freed_as_others_are() {
+    struct Node {
+        value: Tracked,
+        head: CallbackHead,
+    }
+    // SAFETY: that is where the head is, and nothing else touches it.
+    unsafe impl EmbedsHead for Node {
+        const HEAD_OFFSET: usize = offset_of!(Node, head);
+    }
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let reader = Reader::enter(&domain);
+    for number in 0..SOME {
+        let node = leak(Node { value: tally.value(number as u64), head: CallbackHead::new() });
+        // SAFETY: nobody retires it but us.
+        assert_eq!(unsafe { node.as_ref() }.value.get(), number as u64);
+        // SAFETY: nobody else has ever known the node.
+        unsafe { domain.retire_with_head(node) };
+    }
+    assert_eq!(tally.dropped(), 0);
+    reader.leave();
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+}
+
+#[test]
+fn objects_without_a_size_are_freed() {
+    static DROPS: AtomicUsize = AtomicUsize::new(0);
+    struct Nothing;
+    impl Drop for Nothing {
+        fn drop(&mut self) {
+            DROPS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let domain = Domain::new();
+    for _ in 0..SOME {
+        retire(&domain, Nothing);
+        retire(&domain, ());
+        // SAFETY: nobody else has ever known the object.
+        unsafe { domain.retire_plain(leak(Nothing)) };
+    }
+    domain.kvfree_barrier();
+    assert_eq!(DROPS.load(Ordering::Relaxed), 2 * SOME);
+    assert_eq!(domain.statistics().objects_freed, 3 * SOME as u64);
+}
+
+#[test]
+fn big_objects_do_not_wait_for_their_page_to_fill() {
+    const MIB: usize = 1 << 20;
+    struct Big(Vec<u8>);
+    let domain = Domain::new();
+    let layout = Layout::from_size_align(MIB, 8).expect("a layout");
+    let retire_big = || {
+        // SAFETY: the size is not 0.
+        let block = NonNull::new(unsafe { alloc::alloc(layout) }).expect("memory");
+        // SAFETY: allocated with that layout, and nobody else has ever known it.
+        unsafe { domain.retire_sized(block, layout) };
+    };
+    let reader = Reader::enter(&domain);
+    (0..6).for_each(|_| retire_big());
+    let statistics = domain.statistics();
+    assert!(statistics.bytes_waiting >= 6 * MIB as u64 && statistics.pages >= 6, "each seals a page: {statistics:?}");
+    assert_eq!(statistics.objects_freed, 0);
+    reader.leave();
+    // Far fewer than a page holds, so only pages that are sealed early keep this from waiting all at once.
+    for _ in 0..64 {
+        retire_big();
+        let waiting = domain.statistics().bytes_waiting;
+        assert!(waiting <= 16 * MIB as u64, "{waiting} bytes wait");
+    }
+    retire(&domain, Big(vec![1; MIB]).0);
+    domain.kvfree_barrier();
+    assert_eq!((domain.statistics().objects_freed, domain.statistics().bytes_waiting), (71, 0));
+}
+
+#[test]
+fn the_end_of_a_domain_frees_what_waits() {
+    for policy in [DrainPolicy::PerPage, DrainPolicy::WholeBatch] {
+        let tally = Tally::new();
+        let domain = Domain::new();
+        domain.set_drain_policy(policy);
+        retire_some(&domain, &tally);
+        let (theirs, counted) = (domain.clone(), tally.clone());
+        let start = Arc::new(Barrier::new(2));
+        let started = Arc::clone(&start);
+        let other = thread::spawn(move || {
+            retire_some(&theirs, &counted);
+            drop(theirs);
+            started.wait();
+        });
+        start.wait();
+        returns(move || drop(domain));
+        assert!(tally.all_dropped(), "{policy:?}");
+        other.join().expect("no panic");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn two_thousand_domains_leave_nothing_behind() {
+    if !common::is_child() {
+        // In a process where no other test starts threads.
+        return common::child("two_thousand_domains_leave_nothing_behind").well();
+    }
+    let threads = || std::fs::read_dir("/proc/self/task").expect("Linux").count();
+    let tally = Tally::new();
+    let before = threads();
+    for number in 0..2_000 {
+        let domain = Domain::new();
+        let cell = stillpoint::Rcu::new_in(&domain, tally.value(number));
+        assert_eq!(cell.load(&domain.read_lock()).expect("just made").get(), number);
+        cell.store(tally.value(number));
+        retire(&domain, number);
+        if number % 16 == 0 {
+            let count = tally.value(number);
+            domain.call(move || drop(count));
+            domain.synchronize();
+        }
+    }
+    assert!(tally.all_dropped());
+    eventually(|| threads() == before);
+}

@@ -1,0 +1,335 @@
+//! Misuse: what would wait for itself panics, says what to do, and leaves the domain working.
+
+mod common;
+
+use common::{Reader, Tally, eventually, panic_message, returns};
+use std::{
+    ptr::NonNull,
+    sync::{
+        Arc,
+        mpsc::{Sender, channel},
+    },
+};
+use stillpoint::{Domain, Guard, Rcu};
+
+/// What every refusal tells its reader to do.
+const REMEDY: &str = "Drop the guard first, or hand the wait to another thread";
+
+#[track_caller]
+fn assert_refused(what: &str, message: &str) {
+    assert!(message.contains(what), "{message:?} names the call");
+    assert!(message.contains(REMEDY), "{message:?} names the remedy");
+}
+
+/// Checks that everything in `domain` still works.
+fn assert_works(domain: &Domain) {
+    let domain = domain.clone();
+    returns(move || {
+        let tally = Tally::new();
+        let cell = Rcu::new_in(&domain, tally.value(1));
+        assert_eq!(cell.load(&domain.read_lock()).expect("just made").get(), 1);
+        domain.synchronize();
+        let (called, is_called) = channel();
+        domain.call(move || called.send(()).expect("somebody waits"));
+        domain.barrier();
+        is_called.try_recv().expect("a barrier waits for callbacks");
+        drop(cell);
+        domain.kvfree_barrier();
+        assert!(tally.all_dropped());
+        assert_eq!(domain.statistics().objects_waiting, 0);
+    });
+}
+
+#[test]
+fn synchronize_inside_a_section_panics() {
+    let domain = Domain::new();
+    let guard = domain.read_lock();
+    assert_refused("waiting for a grace period", &panic_message(|| domain.synchronize()));
+    drop(guard);
+    assert_works(&domain);
+}
+
+#[test]
+fn synchronize_inside_a_section_of_the_global_domain_panics() {
+    let guard = stillpoint::read_lock();
+    assert_refused("waiting for a grace period", &panic_message(stillpoint::synchronize));
+    assert_refused("waiting for a grace period", &panic_message(|| stillpoint::read(|_| stillpoint::synchronize())));
+    drop(guard);
+    stillpoint::synchronize();
+}
+
+#[test]
+fn synchronize_inside_a_nested_section_panics_until_the_last_guard_is_dropped() {
+    let domain = Domain::new();
+    let outer = domain.read_lock();
+    let inner = domain.read_lock();
+    drop(outer);
+    assert_refused("waiting for a grace period", &panic_message(|| domain.synchronize()));
+    drop(inner);
+    domain.synchronize();
+}
+
+#[test]
+fn cond_synchronize_inside_a_section_panics() {
+    let domain = Domain::new();
+    let guard = domain.read_lock();
+    for cookie in [domain.get_state(), domain.start_poll()] {
+        assert_refused("waiting for a grace period", &panic_message(|| domain.cond_synchronize(cookie)));
+    }
+    drop(guard);
+    assert_works(&domain);
+}
+
+#[test]
+fn waiting_for_a_retired_value_inside_a_section_panics_and_the_value_is_freed_later() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let cell = Rcu::new_in(&domain, tally.value(1));
+    let guard = domain.read_lock();
+    let value = cell.load(&guard).expect("just made");
+    let retired = cell.take().expect("the cell was not empty");
+    assert_refused("waiting for a grace period", &panic_message(|| retired.wait()));
+    assert_eq!((value.get(), tally.dropped()), (1, 0), "the section is still open");
+    drop(guard);
+    domain.kvfree_barrier();
+    assert_eq!(tally.dropped(), 1);
+    assert_works(&domain);
+}
+
+#[test]
+fn into_inner_inside_a_section_panics_and_the_value_is_freed_later() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let cell = Rcu::new_in(&domain, tally.value(1));
+    let guard = domain.read_lock();
+    assert_refused("waiting for a grace period", &panic_message(|| cell.into_inner()));
+    assert_eq!(tally.dropped(), 0, "the section is still open");
+    drop(guard);
+    domain.kvfree_barrier();
+    assert_eq!(tally.dropped(), 1);
+    assert_works(&domain);
+}
+
+#[test]
+fn a_section_of_another_domain_is_no_misuse() {
+    let (one, two) = (Domain::new(), Domain::new());
+    let guard = one.read_lock();
+    two.synchronize();
+    two.cond_synchronize(two.get_state());
+    assert_works(&two);
+    drop(guard);
+    assert_works(&one);
+}
+
+#[test]
+fn a_barrier_inside_a_section_from_before_a_call_panics() {
+    let domain = Domain::new();
+    let (called, is_called) = channel();
+    let guard = domain.read_lock();
+    domain.call(move || called.send(()).expect("somebody waits"));
+    assert_refused("barrier()", &panic_message(|| domain.barrier()));
+    is_called.try_recv().expect_err("the callback waits for the section");
+    drop(guard);
+    domain.barrier();
+    is_called.try_recv().expect("a barrier waits for callbacks");
+    assert_works(&domain);
+}
+
+#[test]
+fn a_barrier_inside_a_section_from_after_the_calls_returns() {
+    for _ in 0..100 {
+        let domain = Domain::new();
+        let (called, is_called) = channel();
+        domain.call(move || called.send(()).expect("somebody waits"));
+        returns(move || {
+            let guard = domain.read_lock();
+            domain.barrier();
+            drop(guard);
+        });
+        is_called.try_recv().expect("a barrier waits for callbacks");
+    }
+}
+
+#[test]
+fn a_barrier_inside_a_section_waits_for_the_readers_of_others() {
+    let domain = Domain::new();
+    let (called, is_called) = channel();
+    let mut reader = Reader::enter(&domain);
+    domain.call(move || called.send(()).expect("somebody waits"));
+    let theirs = domain.clone();
+    let waiter = std::thread::spawn(move || {
+        let guard = theirs.read_lock();
+        theirs.barrier();
+        drop(guard);
+    });
+    // The barrier's own callback is the second.
+    eventually(|| domain.statistics().callbacks_waiting == 2);
+    assert!(!waiter.is_finished());
+    reader.tell_to_leave();
+    returns(move || waiter.join().expect("no panic"));
+    is_called.try_recv().expect("a barrier waits for callbacks");
+    reader.leave();
+}
+
+#[test]
+fn a_barrier_inside_a_section_with_nothing_queued_returns() {
+    let domain = Domain::new();
+    let theirs = domain.clone();
+    returns(move || {
+        let guard = theirs.read_lock();
+        theirs.barrier();
+        drop(guard);
+    });
+    assert_works(&domain);
+}
+
+#[test]
+fn kvfree_barrier_inside_a_section_panics_while_something_waits() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let cell = Rcu::new_in(&domain, tally.value(1));
+    let guard = domain.read_lock();
+    cell.store(tally.value(2));
+    assert_refused("kvfree_barrier()", &panic_message(|| domain.kvfree_barrier()));
+    assert_eq!(tally.dropped(), 0);
+    drop(guard);
+    domain.kvfree_barrier();
+    assert_eq!(tally.dropped(), 1);
+    assert_works(&domain);
+}
+
+#[test]
+fn kvfree_barrier_inside_a_section_returns_while_nothing_waits() {
+    let domain = Domain::new();
+    let theirs = domain.clone();
+    returns(move || {
+        theirs.read(|_| theirs.kvfree_barrier());
+        drop(Rcu::new_in(&theirs, 1));
+        theirs.kvfree_barrier();
+        theirs.read(|_| theirs.kvfree_barrier());
+    });
+    assert_works(&domain);
+}
+
+/// What `refused` panics with when a callback of `domain` calls it.
+fn refused_in_a_callback(domain: &Domain, refused: impl FnOnce(&Domain) + Send + 'static) -> String {
+    let (tell, told) = channel();
+    let theirs = domain.clone();
+    domain.call(move || tell.send(panic_message(|| refused(&theirs))).expect("somebody waits"));
+    told.recv_timeout(common::PATIENCE).expect("the call is refused at once")
+}
+
+#[test]
+fn a_barrier_inside_a_callback_panics() {
+    let domain = Domain::new();
+    assert_refused("barrier()", &refused_in_a_callback(&domain, Domain::barrier));
+    assert_works(&domain);
+}
+
+#[test]
+fn kvfree_barrier_inside_a_callback_panics() {
+    let domain = Domain::new();
+    assert_refused("kvfree_barrier()", &refused_in_a_callback(&domain, Domain::kvfree_barrier));
+    assert_works(&domain);
+}
+
+#[test]
+fn synchronize_inside_a_callback_returns() {
+    let domain = Domain::new();
+    let (tell, told) = channel();
+    let theirs = domain.clone();
+    domain.call(move || {
+        theirs.synchronize();
+        tell.send(()).expect("somebody waits");
+    });
+    told.recv_timeout(common::PATIENCE).expect("the caller does the work by itself");
+    assert_works(&domain);
+}
+
+/// Calls its function when it is dropped.
+struct OnDrop<F: FnOnce() + Send>(Option<F>);
+
+impl<F: FnOnce() + Send> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0.take().expect("dropped once"))();
+    }
+}
+
+fn retire_with_destructor(domain: &Domain, destructor: impl FnOnce() + Send + 'static) {
+    let object = NonNull::from(Box::leak(Box::new(OnDrop(Some(destructor)))));
+    // SAFETY: nobody else has ever known the object.
+    unsafe { domain.retire(object) };
+}
+
+#[test]
+fn barriers_inside_a_deferred_destructor_panic() {
+    let domain = Domain::new();
+    let (tell, told): (Sender<String>, _) = channel();
+    let theirs = domain.clone();
+    retire_with_destructor(&domain, move || {
+        tell.send(panic_message(|| theirs.barrier())).expect("somebody waits");
+        tell.send(panic_message(|| theirs.kvfree_barrier())).expect("somebody waits");
+    });
+    assert_refused("barrier()", &told.recv_timeout(common::PATIENCE).expect("refused at once"));
+    assert_refused("kvfree_barrier()", &told.recv_timeout(common::PATIENCE).expect("refused at once"));
+    assert_works(&domain);
+}
+
+#[test]
+fn a_barrier_of_another_domain_inside_a_callback_returns() {
+    let (one, two) = (Domain::new(), Domain::new());
+    let (tell, told) = channel();
+    let other = two.clone();
+    one.call(move || {
+        other.barrier();
+        other.kvfree_barrier();
+        tell.send(()).expect("somebody waits");
+    });
+    told.recv_timeout(common::PATIENCE).expect("the domains do not wait for one another");
+    assert_works(&one);
+    assert_works(&two);
+}
+
+#[test]
+fn a_guard_of_the_wrong_domain_is_refused_with_both_named_and_what_to_use() {
+    let domain = Domain::new();
+    let (mine, global) = (Rcu::new_in(&domain, 1), Rcu::new(2));
+    let check = |cell: &Rcu<i32>, guard: &Guard<'_>| {
+        let loading = panic_message(|| cell.load(guard).copied());
+        let exchanging = panic_message(|| cell.compare_exchange(None, Box::new(3), guard).is_ok());
+        for message in [loading, exchanging] {
+            assert!(message.contains("use the read_lock() of the domain that the cell was made in"), "{message}");
+            assert!(message.contains("domain 1 "), "{message}");
+        }
+    };
+    check(&mine, &stillpoint::read_lock());
+    check(&global, &domain.read_lock());
+    assert_eq!(mine.load(&domain.read_lock()), Some(&1));
+    assert_eq!(global.load(&stillpoint::read_lock()), Some(&2));
+}
+
+const DEEPEST: usize = 65_535;
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn sections_nest_65_535_deep() {
+    let domain = Domain::new();
+    let mut guards: Vec<_> = (0..DEEPEST).map(|_| domain.read_lock()).collect();
+    let cookie = domain.start_poll();
+    guards.truncate(1);
+    assert!(!domain.poll(cookie));
+    drop(guards);
+    assert!(domain.poll(cookie));
+    assert_works(&domain);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn one_level_more_than_65_535_aborts() {
+    if common::is_child() {
+        let domain = Arc::new(Domain::new());
+        let guards: Vec<_> = (0..=DEEPEST).map(|_| domain.read_lock()).collect();
+        panic!("{} guards", guards.len());
+    }
+    common::child("one_level_more_than_65_535_aborts").by_abort_with("nested more than 65,535 deep");
+}
