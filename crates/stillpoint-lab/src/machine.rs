@@ -1,0 +1,35 @@
+//! Where a run took place: the facts that figures of two machines differ by.
+
+use std::fmt;
+use std::thread;
+
+use serde::Serialize;
+
+/// The machine, as the JSON names it.
+#[derive(Serialize)]
+pub struct Machine {
+    /// CPUs that this process may run on.
+    pub cpus: usize,
+    /// The running kernel's release.
+    pub kernel: String,
+    /// Whether Stillpoint's readers go without fences here; otherwise both sides fence.
+    pub membarrier: bool,
+}
+
+impl Machine {
+    /// This machine.
+    pub fn here() -> Self {
+        Self {
+            cpus: thread::available_parallelism().map_or(1, usize::from),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            membarrier: stillpoint::membarrier_active(),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let membarrier = if self.membarrier { "on" } else { "off" };
+        write!(f, "{} CPUs, kernel {}, membarrier {membarrier}", self.cpus, self.kernel)
+    }
+}

@@ -1,0 +1,55 @@
+//! The `stillpoint` program: it measures Stillpoint beside its peers, each at its best documented use, and prints one set of
+//! figures twice, as a table for people and as JSON for scripts.
+//!
+//! Rooms: [`scale`] holds the experiments, a folder or file each; [`peers`] what each peer does in them; [`run`] starts every
+//! measurement in a process of its own and gathers the medians; [`output`] prints them; [`machine`] says where it all ran.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod machine;
+mod output;
+mod peers;
+mod run;
+mod scale;
+
+/// Measures the Stillpoint library beside its peers.
+#[derive(Parser)]
+#[command(name = "stillpoint", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure how an operation scales, beside the peers that offer it
+    #[command(subcommand)]
+    Scale(scale::Scale),
+
+    /// Answer one request for a measurement; the program starts itself with this, once for every round
+    #[command(hide = true)]
+    Measure {
+        /// The request, in JSON
+        request: String,
+    },
+}
+
+/// Exits with 0 when everything asked for was measured, 1 when something failed, 2 on bad usage.
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Scale(experiment) => scale::run(&experiment),
+        Command::Measure { request } => run::child::answer(&request, scale::measure),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => match error.downcast_ref::<clap::Error>() {
+            Some(usage) => usage.exit(),
+            None => {
+                eprintln!("stillpoint: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}

@@ -1,0 +1,44 @@
+//! crossbeam-epoch: epoch-based reclamation with the crate's default collector; a pinned guard is the read section, and a
+//! thread pins to defer as well. It cannot wait until nothing is deferred.
+
+use std::hint::black_box;
+
+use crossbeam_epoch::{Owned, pin};
+
+use crate::scale::Participant;
+use crate::scale::kfree::{Object, Reclaimer};
+use crate::scale::read::ReadSide;
+
+/// The default collector registers a thread by itself.
+pub struct CrossbeamEpoch;
+
+impl Participant for CrossbeamEpoch {
+    fn join() -> Self {
+        Self
+    }
+}
+
+impl Reclaimer for CrossbeamEpoch {
+    fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
+        let guard = pin();
+        let object = Owned::<Object<N>>::from(object).into_shared(&guard);
+        // SAFETY: the object was never published, so no thread can reach it; it is retired once, here.
+        unsafe { guard.defer_destroy(object) };
+    }
+
+    fn read(&mut self, section: impl FnOnce()) {
+        let _guard = pin();
+        section();
+    }
+}
+
+impl ReadSide for CrossbeamEpoch {
+    #[inline(never)]
+    fn pairs(&mut self, count: u64) {
+        for _ in 0..count {
+            let guard = pin();
+            black_box(());
+            drop(guard);
+        }
+    }
+}

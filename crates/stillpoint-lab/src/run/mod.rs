@@ -1,0 +1,110 @@
+//! Runs an experiment's cases: each (case, round) in a fresh process, the cases of a round in an order shuffled by the seed, so
+//! that no case always runs first, or always after the same other one.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+
+pub mod child;
+mod sample;
+
+pub use sample::{Curve, Metrics, Sample, median_by, medians};
+
+/// The options that every experiment takes.
+#[derive(Args)]
+pub struct Common {
+    /// Rounds; every subject is measured once in each, in a process of its own, and medians are reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+
+    /// Write the figures to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Seed of the order in which a round's subjects run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Seconds that one measurement may take before it is killed and reported
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout_s: u64,
+}
+
+/// What is measured: one subject in one of its variants.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// `stillpoint`, a peer by its crate's name, or `limit`.
+    pub subject: String,
+    /// The subject's way of doing the work; `default` where it has one only.
+    pub variant: String,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.variant.as_str() {
+            "default" => f.write_str(&self.subject),
+            variant => write!(f, "{} {variant}", self.subject),
+        }
+    }
+}
+
+/// A case and what its rounds measured; fewer samples than rounds where some failed.
+pub struct Measured {
+    /// What was measured.
+    pub case: Case,
+    /// One sample a round.
+    pub samples: Vec<Sample>,
+}
+
+/// A round of a case that gave no sample.
+pub struct Failure {
+    case: Case,
+    round: u32,
+    error: anyhow::Error,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, round {}: {:#}", self.case, self.round + 1, self.error)
+    }
+}
+
+/// Measures every case in every round by `measure`; a failed round is told, and costs no other its sample. A progress bar is
+/// shown on a terminal only.
+pub fn rounds(
+    cases: Vec<Case>, common: &Common, measure: impl Fn(&Case, Duration) -> Result<Sample>,
+) -> (Vec<Measured>, Vec<Failure>) {
+    let timeout = Duration::from_secs(common.timeout_s);
+    let mut random = fastrand::Rng::with_seed(common.seed);
+    let mut order: Vec<usize> = (0..cases.len()).collect();
+    let mut measured: Vec<Measured> = cases.into_iter().map(|case| Measured { case, samples: Vec::new() }).collect();
+    let mut failures = Vec::new();
+
+    let progress = progress_bar(u64::from(common.rounds) * order.len() as u64);
+    for round in 0..common.rounds {
+        random.shuffle(&mut order);
+        for &index in &order {
+            let Measured { case, samples } = &mut measured[index];
+            progress.set_message(format!("round {}: {case}", round + 1));
+            match measure(case, timeout) {
+                Ok(sample) => samples.push(sample),
+                Err(error) => failures.push(Failure { case: case.clone(), round, error }),
+            }
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    (measured, failures)
+}
+
+/// A bar on standard error, which indicatif hides where that is no terminal.
+fn progress_bar(length: u64) -> ProgressBar {
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}").expect("the template is a constant and well formed");
+    ProgressBar::new(length).with_style(style)
+}

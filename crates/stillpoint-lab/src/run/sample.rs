@@ -1,0 +1,76 @@
+//! What one process measured, and the medians over the rounds.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Figures by name, the unit in the name. A figure that the subject cannot have is absent.
+pub type Metrics = BTreeMap<String, f64>;
+
+/// A figure over time: seconds since the start, and the value.
+pub type Curve = Vec<(f64, f64)>;
+
+/// What one process measured.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// The figures.
+    pub metrics: Metrics,
+    /// The figure that the experiment plots over time; empty where it plots none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Curve,
+}
+
+/// The median of each figure over the samples that have it.
+pub fn medians(samples: &[Sample]) -> Metrics {
+    let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (name, &value) in samples.iter().flat_map(|sample| &sample.metrics) {
+        values.entry(name).or_default().push(value);
+    }
+    values.into_iter().map(|(name, values)| (name.to_owned(), median(values))).collect()
+}
+
+/// The middle value; of an even number of values the mean of the middle two.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+}
+
+/// The sample whose figure `name` is the median one (of an even number of samples the lower of the middle two).
+pub fn median_by<'a>(samples: &'a [Sample], name: &str) -> Option<&'a Sample> {
+    let mut sorted: Vec<(f64, &Sample)> =
+        samples.iter().filter_map(|sample| Some((*sample.metrics.get(name)?, sample))).collect();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let middle = sorted.len().checked_sub(1)? / 2;
+    Some(sorted[middle].1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(figures: &[(&str, f64)]) -> Sample {
+        let metrics = figures.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        Sample { metrics, curve: Curve::new() }
+    }
+
+    #[test]
+    fn a_median_is_taken_over_the_samples_that_have_the_figure() {
+        let samples = [
+            sample(&[("total_s", 3.0), ("drain_ms", 8.0)]),
+            sample(&[("total_s", 1.0)]),
+            sample(&[("total_s", 2.0), ("drain_ms", 4.0)]),
+        ];
+        let medians = medians(&samples);
+        assert_eq!(medians["total_s"], 2.0);
+        assert_eq!(medians["drain_ms"], 6.0);
+        assert_eq!(medians.len(), 2);
+    }
+
+    #[test]
+    fn the_median_sample_is_one_of_the_samples() {
+        let samples = [1.0, 4.0, 2.0, 3.0].map(|value| sample(&[("peak_mib", value)]));
+        assert_eq!(median_by(&samples, "peak_mib").expect("all have it").metrics["peak_mib"], 2.0);
+        assert!(median_by(&samples, "drain_ms").is_none());
+    }
+}

@@ -1,0 +1,184 @@
+//! `stillpoint scale kfree`: threads allocate small objects and retire each at once, as the kernel's rcuscale does in its
+//! kfree_rcu test; how long that takes, and how much memory waits for grace periods meanwhile.
+//!
+//! [`workload`] says what is measured and why it is fair, [`memory`] how memory is read.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use clap::error::ErrorKind;
+use procfs::{Current, Meminfo};
+use serde::{Deserialize, Serialize};
+
+use super::{Contender, Experiment};
+use crate::output::plot::{self, Line};
+use crate::output::{self, Metric, Row};
+#[cfg(have_liburcu)]
+use crate::peers::liburcu_memb::{self, LiburcuMemb};
+use crate::peers::{Peers, crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, seize, seize::Seize};
+use crate::run::{self, Measured};
+use workload::measure;
+
+mod memory;
+mod object;
+mod ours;
+mod workload;
+
+pub use object::Object;
+pub use workload::Reclaimer;
+
+/// The experiment's name.
+pub const NAME: &str = "kfree";
+
+const PEERS: &[&str] = &["crossbeam-epoch", "seize", "haphazard", "liburcu-memb"];
+
+const METRICS: &[Metric] = &[
+    Metric { name: "ns_per_object", decimals: 2 },
+    Metric { name: "total_s", decimals: 3 },
+    Metric { name: "footprint_mib", decimals: 1 },
+    Metric { name: "peak_mib", decimals: 1 },
+    Metric { name: "drain_ms", decimals: 2 },
+    Metric { name: "grace_periods", decimals: 0 },
+];
+
+/// The command line.
+#[derive(Args)]
+pub struct Options {
+    #[command(flatten)]
+    work: Work,
+
+    #[arg(long, value_name = "all|none|NAME,...", default_value = "all", help = Peers::help(PEERS),
+          value_parser = |text: &str| Peers::parse(text, PEERS))]
+    peers: Peers,
+
+    /// Draw the memory over time into this file (SVG), a curve for each subject
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+
+    #[command(flatten)]
+    common: run::Common,
+}
+
+/// What the work depends on.
+#[derive(Args, Serialize, Deserialize)]
+pub struct Work {
+    /// Threads that allocate and retire
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: u32,
+
+    /// Loops of each thread
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    loops: u32,
+
+    /// Objects of each loop
+    #[arg(long, value_name = "N", default_value_t = 8000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    objects: u32,
+
+    /// Bytes of an object, a power of two from 16 to 4096
+    #[arg(long, value_name = "BYTES", default_value_t = 32, value_parser = object::parse_size)]
+    object_size: usize,
+
+    /// Threads that do nothing but read, section after section
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=4096))]
+    readers: u32,
+
+    /// Microseconds that a read section of theirs lasts
+    #[arg(long, value_name = "U", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    reader_hold_us: u64,
+}
+
+impl Work {
+    fn all_objects(&self) -> u64 {
+        // Fits: each factor's range on the command line bounds the product below 2^59.
+        u64::from(self.threads) * u64::from(self.loops) * u64::from(self.objects)
+    }
+
+    /// Refuses work that cannot fit: the limit alone holds one loop's objects of all threads at once.
+    fn check(&self) -> Result<(), clap::Error> {
+        let bytes = u64::from(self.threads) * u64::from(self.objects) * self.object_size as u64;
+        let half = Meminfo::current().map_or(u64::MAX, |memory| memory.mem_total / 2);
+        if bytes <= half {
+            return Ok(());
+        }
+        let message = format!(
+            "{} threads with {} objects of {} bytes hold {} MiB at once, more than half of this machine's memory ({half} MiB); \
+             lower --threads, --objects or --object-size\n",
+            self.threads,
+            self.objects,
+            self.object_size,
+            bytes >> 20,
+            half = half >> 20,
+        );
+        Err(clap::Error::raw(ErrorKind::ValueValidation, message))
+    }
+}
+
+/// Who takes part.
+pub fn experiment() -> Experiment<Work> {
+    let contenders = vec![
+        Contender::new("stillpoint", "per-page", measure::<ours::Kvfree>),
+        Contender::new("stillpoint", "whole-batch", measure::<ours::Kvfree>).prepared_by(ours::drain_whole_batches),
+        Contender::new("stillpoint", "call", measure::<ours::Call>),
+        Contender::new("crossbeam-epoch", "default", measure::<CrossbeamEpoch>),
+        Contender::new("seize", "default", measure::<Seize>),
+        Contender::new("seize", "batch-1024", measure::<Seize>).prepared_by(seize::raise_batch_size),
+        Contender::new("haphazard", "default", measure::<Haphazard>),
+        #[cfg(have_liburcu)]
+        Contender::new("liburcu-memb", "one-worker", measure::<LiburcuMemb>),
+        #[cfg(have_liburcu)]
+        Contender::new("liburcu-memb", "per-cpu-workers", measure::<LiburcuMemb>).prepared_by(liburcu_memb::start_worker_per_cpu),
+        Contender::new("limit", "default", measure::<ours::Limit>),
+    ];
+    Experiment { name: NAME, metrics: METRICS, contenders }
+}
+
+/// Runs the experiment: prints the kernel's line for each of Stillpoint's variants, then the table.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    options.work.check()?;
+    let plot = options.plot.as_deref().map(output::create).transpose()?;
+
+    let found = experiment().compare(&options.work, &options.peers, &options.common)?;
+    println!("{}; medians of {} rounds", found.report.machine, options.common.rounds);
+    for row in found.report.rows.iter().filter(|row| row.case.subject == "stillpoint") {
+        println!("\n{}:\n{}", row.case, kernel_line(row, options.work.loops));
+    }
+    println!();
+
+    if let Some(file) = plot {
+        plot::memory_over_time(file, &title(&options.work), &curves(&found.measured))?;
+    }
+    found.conclude()
+}
+
+/// The line that rcuscale prints, with the medians. Its MB are MiB, rounded down.
+fn kernel_line(row: &Row, loops: u32) -> String {
+    let figure = |name: &str| row.metrics.get(name).copied().unwrap_or_default();
+    format!(
+        "Total time taken by all kfree'ers: {:.0} ns, loops: {loops}, batches: {:.0}, memory footprint: {:.0}MB",
+        figure("total_s") * 1e9,
+        figure("grace_periods"),
+        figure("footprint_mib").floor(),
+    )
+}
+
+fn title(work: &Work) -> String {
+    format!(
+        "Memory while {} threads free {} objects of {} bytes each",
+        work.threads,
+        work.all_objects() / u64::from(work.threads),
+        work.object_size
+    )
+}
+
+/// A curve for each case: that of the round with the median peak.
+fn curves(measured: &[Measured]) -> Vec<Line<'_>> {
+    measured
+        .iter()
+        .filter_map(|measured| {
+            let sample = run::median_by(&measured.samples, "peak_mib")?;
+            Some(Line { case: &measured.case, points: &sample.curve })
+        })
+        .collect()
+}

@@ -1,0 +1,32 @@
+//! The objects that are allocated and freed.
+
+use std::mem::MaybeUninit;
+
+/// The sizes that the program is built for.
+const SIZES: [usize; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
+
+/// `N` bytes, aligned as `malloc` aligns. A peer may write its own header over the bytes once the object is retired.
+#[repr(C, align(16))]
+pub struct Object<const N: usize> {
+    bytes: [MaybeUninit<u8>; N],
+}
+
+impl<const N: usize> Object<N> {
+    /// Allocates an object and writes to its first two words, so that its memory is really there.
+    #[inline]
+    pub fn allocate() -> Box<Self> {
+        let mut object = Box::new(Self { bytes: [MaybeUninit::uninit(); N] });
+        for byte in &mut object.bytes[..2 * size_of::<usize>()] {
+            byte.write(1);
+        }
+        object
+    }
+}
+
+/// Reads a size from the command line.
+pub fn parse_size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(size) if SIZES.contains(&size) => Ok(size),
+        _ => Err(format!("choose one of {}", SIZES.map(|size| size.to_string()).join(", "))),
+    }
+}

@@ -1,0 +1,112 @@
+//! Stillpoint's own variants, and the limit.
+
+use std::ptr::NonNull;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use stillpoint::DrainPolicy;
+
+use super::{Object, Reclaimer};
+use crate::scale::Participant;
+
+/// How often a drain is looked for: short against any drain, long against the look.
+const LOOK: Duration = Duration::from_micros(100);
+
+/// All that waits is freed together after one more grace period and nothing bounds it, as in the kernel before its per-page
+/// cookies.
+pub fn drain_whole_batches() -> Result<()> {
+    stillpoint::global().set_drain_policy(DrainPolicy::WholeBatch);
+    Ok(())
+}
+
+/// `stillpoint::retire` in the global domain.
+pub struct Kvfree;
+
+impl Participant for Kvfree {
+    fn join() -> Self {
+        Self
+    }
+}
+
+impl Reclaimer for Kvfree {
+    const DRAIN: Option<fn()> = Some(wait_until_drained);
+    const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
+
+    fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
+        // SAFETY: the object was never published, so no thread can reach it; it came from a Box and is retired once.
+        unsafe { stillpoint::retire(NonNull::from(Box::leak(object))) };
+    }
+
+    fn read(&mut self, section: impl FnOnce()) {
+        let _guard = stillpoint::read_lock();
+        section();
+    }
+}
+
+/// `stillpoint::call`, a callback for each object, in the global domain.
+pub struct Call;
+
+impl Participant for Call {
+    fn join() -> Self {
+        Self
+    }
+}
+
+impl Reclaimer for Call {
+    const DRAIN: Option<fn()> = Some(wait_until_drained);
+    const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
+
+    fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
+        stillpoint::call(move || drop(object));
+    }
+
+    fn read(&mut self, section: impl FnOnce()) {
+        let _guard = stillpoint::read_lock();
+        section();
+    }
+}
+
+/// Looks until neither an object nor a callback waits, and helps in nothing: what idle threads left must drain by itself.
+fn wait_until_drained() {
+    let waiting = || {
+        let statistics = stillpoint::global().statistics();
+        statistics.objects_waiting + statistics.callbacks_waiting
+    };
+    while waiting() > 0 {
+        thread::sleep(LOOK);
+    }
+}
+
+fn grace_periods() -> u64 {
+    stillpoint::global().statistics().grace_periods
+}
+
+/// No reclamation: a loop's objects are all allocated, then all freed at once.
+///
+/// It is a limit for small objects, whose cost is the allocator's. Where a loop's objects outgrow the caches and the allocator
+/// gives memory back to the system, who frees sooner touches less memory and can be faster.
+pub struct Limit(Vec<NonNull<()>>);
+
+impl Participant for Limit {
+    fn join() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl Reclaimer for Limit {
+    fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
+        self.0.push(NonNull::from(Box::leak(object)).cast());
+    }
+
+    fn end_loop<const N: usize>(&mut self) {
+        for object in self.0.drain(..) {
+            // SAFETY: `retire` leaked it from a Box; one run retires objects of one size, so it is an `Object<N>`.
+            drop(unsafe { Box::from_raw(object.cast::<Object<N>>().as_ptr()) });
+        }
+    }
+
+    fn read(&mut self, section: impl FnOnce()) {
+        section();
+    }
+}

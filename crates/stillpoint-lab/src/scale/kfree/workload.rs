@@ -1,0 +1,174 @@
+//! The work, the same for every subject, as rcuscale's kfree threads do it: each of `threads` threads runs `loops` loops, each
+//! of which allocates `objects` objects, one by one, and retires each at once. Beside them `readers` threads run read sections
+//! of `reader_hold_us` microseconds back to back, by the subject's own means.
+//!
+//! Figures:
+//! - `total_s`: seconds from the common start to the last thread's last retire;
+//! - `ns_per_object`: the same time in ns, divided by the objects of all threads;
+//! - `footprint_mib`: the kernel's formula over this process's resident memory: each thread notes it at its first loop, and at
+//!   every quarter of its loops moves a running mean halfway to the present value; the figure is that mean less the first note,
+//!   of the thread that ends last;
+//! - `peak_mib`: the most memory that was resident between just before the threads' start and the end of the drain, above that
+//!   before the start;
+//! - `drain_ms`: milliseconds from the last retire until nothing waits, while all threads live on and call nothing;
+//! - `grace_periods`: those completed between the start and the last retire.
+//!
+//! Fair: one allocator (the system's malloc, objects aligned to 16 bytes) serves all, a process has one subject, a registration
+//! that a subject asks for comes before the start, and no subject is told beforehand how much will come. Unlike the kernel's,
+//! the threads are not pinned, run at normal priority and start together.
+
+use std::hint;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::memory::{self, Watch};
+use super::{Object, Work};
+use crate::run::{Metrics, Sample};
+use crate::scale::Participant;
+
+/// A way to free memory that readers may still hold.
+pub trait Reclaimer: Participant {
+    /// Waits until nothing that was retired waits any more; `None` where the subject has no safe way to know.
+    const DRAIN: Option<fn()> = None;
+
+    /// Grace periods completed so far; `None` where the subject does not count them.
+    const GRACE_PERIODS: Option<fn() -> u64> = None;
+
+    /// Frees `object` once no reader can hold it.
+    fn retire<const N: usize>(&mut self, object: Box<Object<N>>);
+
+    /// Called after each loop.
+    fn end_loop<const N: usize>(&mut self) {}
+
+    /// Runs `section` as a read section.
+    fn read(&mut self, section: impl FnOnce());
+}
+
+/// Measures the work with `R`.
+pub fn measure<R: Reclaimer>(work: &Work) -> Result<Sample> {
+    match work.object_size {
+        16 => run::<R, 16>(work),
+        32 => run::<R, 32>(work),
+        64 => run::<R, 64>(work),
+        128 => run::<R, 128>(work),
+        256 => run::<R, 256>(work),
+        512 => run::<R, 512>(work),
+        1024 => run::<R, 1024>(work),
+        2048 => run::<R, 2048>(work),
+        4096 => run::<R, 4096>(work),
+        other => bail!("no objects of {other} bytes"),
+    }
+}
+
+/// What the threads of one run share.
+struct Stage {
+    /// Everybody begins together here.
+    start: Barrier,
+    /// Producers and the main thread meet here after the last retire, and once more after the drain.
+    finish: Barrier,
+    /// Readers go on until this is set.
+    stop: AtomicBool,
+}
+
+/// What a producer saw.
+struct Seen {
+    began: Instant,
+    ended: Instant,
+    footprint_mib: f64,
+    /// The count at its end.
+    grace_periods: Option<u64>,
+}
+
+fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
+    let stage = Stage {
+        start: Barrier::new((work.threads + work.readers) as usize),
+        finish: Barrier::new(work.threads as usize + 1),
+        stop: AtomicBool::new(false),
+    };
+    let watch = Watch::start()?;
+    let grace_periods_before = R::GRACE_PERIODS.map(|count| count());
+
+    let (producers, drained) = thread::scope(|scope| {
+        for _ in 0..work.readers {
+            scope.spawn(|| read_back_to_back::<R>(&stage, work));
+        }
+        let producers: Vec<_> = (0..work.threads).map(|_| scope.spawn(|| produce::<R, N>(&stage, work))).collect();
+
+        stage.finish.wait();
+        let drained = R::DRAIN.map(|drain| {
+            drain();
+            Instant::now()
+        });
+        stage.stop.store(true, Ordering::Relaxed);
+        stage.finish.wait();
+        let seen = producers.into_iter().map(|producer| producer.join().map_err(|_| anyhow!("a thread panicked"))?);
+        anyhow::Ok((seen.collect::<Result<Vec<Seen>>>()?, drained))
+    })?;
+
+    let began = producers.iter().map(|seen| seen.began).min().context("no thread began")?;
+    let last = producers.iter().max_by_key(|seen| seen.ended).context("no thread ended")?;
+    let memory = watch.finish(began)?;
+    let total = last.ended - began;
+    let mut metrics = Metrics::from([
+        ("total_s".to_owned(), total.as_secs_f64()),
+        ("ns_per_object".to_owned(), total.as_nanos() as f64 / work.all_objects() as f64),
+        ("footprint_mib".to_owned(), last.footprint_mib),
+        ("peak_mib".to_owned(), memory.peak_mib),
+    ]);
+    if let Some(drained) = drained {
+        metrics.insert("drain_ms".to_owned(), (drained - last.ended).as_secs_f64() * 1e3);
+    }
+    if let (Some(before), Some(after)) = (grace_periods_before, last.grace_periods) {
+        metrics.insert("grace_periods".to_owned(), (after - before) as f64);
+    }
+    Ok(Sample { metrics, curve: memory.curve })
+}
+
+/// A thread that allocates and retires, and then waits for the drain without a further call on the subject.
+fn produce<R: Reclaimer, const N: usize>(stage: &Stage, work: &Work) -> Result<Seen> {
+    let mut part = R::join();
+    stage.start.wait();
+    let began = Instant::now();
+    let footprint = allocate_and_retire::<R, N>(&mut part, work);
+    let ended = Instant::now();
+    let grace_periods = R::GRACE_PERIODS.map(|count| count());
+    stage.finish.wait();
+    stage.finish.wait();
+    Ok(Seen { began, ended, footprint_mib: footprint?, grace_periods })
+}
+
+/// The loops; returns the kernel's footprint.
+fn allocate_and_retire<R: Reclaimer, const N: usize>(part: &mut R, work: &Work) -> Result<f64> {
+    let quarter = (work.loops / 4).max(1);
+    let first = memory::resident()? as f64;
+    let mut mean = first;
+    for round in 0..work.loops {
+        if round > 0 && round % quarter == 0 {
+            mean = f64::midpoint(mean, memory::resident()? as f64);
+        }
+        for _ in 0..work.objects {
+            part.retire(Object::<N>::allocate());
+        }
+        part.end_loop::<N>();
+    }
+    Ok(memory::mib(first, mean))
+}
+
+/// A thread that reads.
+fn read_back_to_back<R: Reclaimer>(stage: &Stage, work: &Work) {
+    let hold = Duration::from_micros(work.reader_hold_us);
+    let mut part = R::join();
+    stage.start.wait();
+    while !stage.stop.load(Ordering::Relaxed) {
+        part.read(|| {
+            let begun = Instant::now();
+            while begun.elapsed() < hold {
+                hint::spin_loop();
+            }
+        });
+    }
+}

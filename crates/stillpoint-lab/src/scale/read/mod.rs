@@ -1,0 +1,133 @@
+//! `stillpoint scale read`: what it costs to enter and leave a read section that does nothing.
+//!
+//! `ns_per_pair` is the time of one thread for one pair, the loop around it included, which the limit shows alone. Every subject
+//! has a loop of its own ([`ReadSide::pairs`]), so that an inlined read side is inlined; the body is a compiler barrier in all of
+//! them, in C as in Rust. A process times [`SLICES`] slices of about [`SLICE`] each and reports the best: a pair's cost does not
+//! vary, so whatever lengthens a slice is the machine's other work. With more threads than one, all run a slice together, and its
+//! figure is their mean; with more than there are CPUs, it holds the time that a thread waits for one.
+
+use std::process::ExitCode;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::{Contender, Experiment, Participant};
+use crate::output::Metric;
+use crate::peers::{Peers, crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, seize::Seize, std_rwlock::StdRwLock};
+#[cfg(have_liburcu)]
+use crate::peers::{liburcu_memb::LiburcuMemb, liburcu_qsbr::LiburcuQsbr};
+use crate::run::{self, Curve, Metrics, Sample};
+
+mod ours;
+
+/// The experiment's name.
+pub const NAME: &str = "read";
+
+const PEERS: &[&str] = &["liburcu-memb", "liburcu-qsbr", "crossbeam-epoch", "seize", "haphazard", "std-rwlock"];
+
+const METRICS: &[Metric] = &[Metric { name: "ns_per_pair", decimals: 2 }];
+
+/// Slices that a process times.
+const SLICES: usize = 16;
+
+/// How long a slice takes, about.
+const SLICE: Duration = Duration::from_millis(25);
+
+/// The command line.
+#[derive(Args)]
+pub struct Options {
+    #[command(flatten)]
+    work: Work,
+
+    #[arg(long, value_name = "all|none|NAME,...", default_value = "all", help = Peers::help(PEERS),
+          value_parser = |text: &str| Peers::parse(text, PEERS))]
+    peers: Peers,
+
+    #[command(flatten)]
+    common: run::Common,
+}
+
+/// What the work depends on.
+#[derive(Args, Serialize, Deserialize)]
+pub struct Work {
+    /// Threads that read
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: u32,
+}
+
+/// A read side whose lock and unlock are timed.
+pub trait ReadSide: Participant {
+    /// Enters and leaves an empty section `count` times.
+    fn pairs(&mut self, count: u64);
+}
+
+/// Who takes part.
+pub fn experiment() -> Experiment<Work> {
+    let contenders = vec![
+        Contender::new("stillpoint", "guard", measure::<ours::Guard>),
+        Contender::new("stillpoint", "closure", measure::<ours::Closure>),
+        #[cfg(have_liburcu)]
+        Contender::new("liburcu-memb", "default", measure::<LiburcuMemb>),
+        #[cfg(have_liburcu)]
+        Contender::new("liburcu-qsbr", "default", measure::<LiburcuQsbr>),
+        Contender::new("crossbeam-epoch", "default", measure::<CrossbeamEpoch>),
+        Contender::new("seize", "default", measure::<Seize>),
+        Contender::new("haphazard", "default", measure::<Haphazard>),
+        Contender::new("std-rwlock", "default", measure::<StdRwLock>),
+        Contender::new("limit", "default", measure::<ours::Limit>),
+    ];
+    Experiment { name: NAME, metrics: METRICS, contenders }
+}
+
+/// Runs the experiment and prints its table.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let found = experiment().compare(&options.work, &options.peers, &options.common)?;
+    println!("{}; medians of {} rounds\n", found.report.machine, options.common.rounds);
+    found.conclude()
+}
+
+fn measure<R: ReadSide>(work: &Work) -> Result<Sample> {
+    let count = pairs_per_slice::<R>();
+    let together = Barrier::new(work.threads as usize);
+    let threads: Vec<[f64; SLICES]> = thread::scope(|scope| {
+        let started: Vec<_> = (0..work.threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut part = R::join();
+                    [(); SLICES].map(|()| {
+                        together.wait();
+                        time_pairs(&mut part, count).as_nanos() as f64 / count as f64
+                    })
+                })
+            })
+            .collect();
+        started.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))).collect::<Result<_>>()
+    })?;
+
+    let mean = |slice: usize| threads.iter().map(|slices| slices[slice]).sum::<f64>() / threads.len() as f64;
+    let best = (0..SLICES).map(mean).fold(f64::INFINITY, f64::min);
+    Ok(Sample { metrics: Metrics::from([("ns_per_pair".to_owned(), best)]), curve: Curve::new() })
+}
+
+/// How many pairs one thread alone does in a slice's time.
+fn pairs_per_slice<R: ReadSide>() -> u64 {
+    let mut part = R::join();
+    let mut count = 1024;
+    loop {
+        let taken = time_pairs(&mut part, count);
+        if taken >= SLICE / 10 {
+            return (count as f64 * SLICE.as_secs_f64() / taken.as_secs_f64()) as u64;
+        }
+        count *= 2;
+    }
+}
+
+fn time_pairs<R: ReadSide>(part: &mut R, count: u64) -> Duration {
+    let begun = Instant::now();
+    part.pairs(count);
+    begun.elapsed()
+}

@@ -1,0 +1,216 @@
+//! Small runs of the experiments: the JSON keeps its contract, the table shows the same figures, and a run that fails says so.
+//! Times are never judged.
+
+mod program;
+
+use std::fs;
+
+use program::{Run, stillpoint};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const TINY: &str = "scale kfree --threads 2 --loops 4 --objects 100 --rounds 1";
+
+/// A run with `--json`, and what the file holds.
+fn with_json(arguments: &str) -> (Run, Value) {
+    let folder = TempDir::new().expect("a folder for temporary files");
+    let file = folder.path().join("figures.json");
+    let run = stillpoint(&format!("{arguments} --json {}", file.display()));
+    let text = fs::read_to_string(file).expect("the JSON file is there");
+    (run, serde_json::from_str(&text).expect("it is JSON"))
+}
+
+fn rows(json: &Value) -> &Vec<Value> {
+    json["rows"].as_array().expect("rows is an array")
+}
+
+fn text<'a>(row: &'a Value, key: &str) -> &'a str {
+    row[key].as_str().expect("subject and variant are strings")
+}
+
+/// Subject and variant of every row.
+fn cases(json: &Value) -> Vec<(&str, &str)> {
+    rows(json).iter().map(|row| (text(row, "subject"), text(row, "variant"))).collect()
+}
+
+/// The contract's outer keys, and a machine that could exist.
+fn assert_contract(json: &Value, experiment: &str) {
+    assert_eq!(json["experiment"], experiment);
+    assert!(json["params"]["rounds"].is_u64());
+    assert!(json["params"]["threads"].is_u64());
+    assert!(json["machine"]["cpus"].as_u64() >= Some(1));
+    assert!(json["machine"]["kernel"].is_string());
+    assert!(json["machine"]["membarrier"].is_boolean());
+}
+
+/// Every figure of the JSON stands in the table's row for the case, as far as the table writes it out, and nothing else does.
+fn assert_table_agrees(out: &str, json: &Value) {
+    let mut lines = out
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>());
+    let header = lines.next().expect("a table");
+    let table: Vec<_> = lines.skip(1).collect();
+    assert_eq!(table.len(), rows(json).len());
+
+    for (row, cells) in rows(json).iter().zip(table) {
+        assert_eq!([text(row, "subject"), text(row, "variant")], [&cells[0], &cells[1]]);
+        let metrics = row["metrics"].as_object().expect("metrics is an object");
+        let mut shown = 0;
+        for (name, cell) in header.iter().zip(&cells).skip(2).filter(|(name, _)| *name != "x limit") {
+            let Some(figure) = metrics.get(name) else {
+                assert_eq!(cell, "-", "{name}");
+                continue;
+            };
+            let decimals = cell.split_once('.').map_or(0, |(_, digits)| digits.len());
+            let figure = figure.as_f64().expect("a number");
+            assert_eq!(&format!("{figure:.decimals$}"), cell, "{name}");
+            shown += 1;
+        }
+        assert_eq!(shown, metrics.len(), "each figure has a column");
+    }
+}
+
+/// Which of the kfree figures a subject has.
+fn kfree_figures(subject: &str) -> &'static [&'static str] {
+    match subject {
+        "stillpoint" => &["drain_ms", "footprint_mib", "grace_periods", "ns_per_object", "peak_mib", "total_s"],
+        "haphazard" | "liburcu-memb" => &["drain_ms", "footprint_mib", "ns_per_object", "peak_mib", "total_s"],
+        _ => &["footprint_mib", "ns_per_object", "peak_mib", "total_s"],
+    }
+}
+
+fn assert_kfree_figures(json: &Value) {
+    for row in rows(json) {
+        let metrics = row["metrics"].as_object().expect("metrics is an object");
+        let names: Vec<_> = metrics.keys().map(String::as_str).collect();
+        assert_eq!(names, kfree_figures(text(row, "subject")), "{row}");
+        for (name, figure) in metrics {
+            let figure = figure.as_f64().expect("a number");
+            assert!(figure.is_finite(), "{name}: {row}");
+            match name.as_str() {
+                // Work this small can end before a grace period does, and without a change in resident pages.
+                "grace_periods" | "peak_mib" => assert!(figure >= 0.0, "{name}: {row}"),
+                "footprint_mib" => {}
+                _ => assert!(figure > 0.0, "{name}: {row}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn kfree_without_peers() {
+    let (run, json) = with_json(&format!("{TINY} --peers none --seed 7"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_eq!(run.err, "", "no progress bar in a pipe");
+    assert_contract(&json, "kfree");
+    assert_eq!(json["params"]["seed"], 7);
+    assert_eq!(json["params"]["peers"], Value::Array(Vec::new()));
+    assert_eq!(
+        cases(&json),
+        [("stillpoint", "per-page"), ("stillpoint", "whole-batch"), ("stillpoint", "call"), ("limit", "default")]
+    );
+    assert_kfree_figures(&json);
+    assert_table_agrees(&run.out, &json);
+}
+
+#[test]
+fn kfree_with_all_peers() {
+    let (run, json) = with_json(&format!("{TINY} --readers 1 --reader-hold-us 50 --peers all"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    let mut peers = vec![("crossbeam-epoch", "default"), ("seize", "default"), ("seize", "batch-1024"), ("haphazard", "default")];
+    if cfg!(have_liburcu) {
+        peers.extend([("liburcu-memb", "one-worker"), ("liburcu-memb", "per-cpu-workers")]);
+    }
+    let measured = cases(&json);
+    assert_eq!(measured[3..measured.len() - 1], peers);
+    assert_kfree_figures(&json);
+    assert_table_agrees(&run.out, &json);
+}
+
+#[test]
+fn kfree_prints_the_kernels_line_for_each_variant_of_ours() {
+    let (run, json) = with_json(&format!("{TINY} --peers none"));
+    let ours = rows(&json).iter().filter(|row| row["subject"] == "stillpoint");
+    let lines: Vec<_> = run.out.lines().filter(|line| line.starts_with("Total time taken")).collect();
+    let expected: Vec<_> = ours
+        .map(|row| {
+            let figure = |name: &str| row["metrics"][name].as_f64().expect("a number");
+            format!(
+                "Total time taken by all kfree'ers: {:.0} ns, loops: 4, batches: {:.0}, memory footprint: {:.0}MB",
+                figure("total_s") * 1e9,
+                figure("grace_periods"),
+                figure("footprint_mib").floor()
+            )
+        })
+        .collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn every_object_size_is_measured() {
+    for size in [16, 32, 64, 128, 256, 512, 1024, 2048, 4096] {
+        let (run, json) = with_json(&format!("{TINY} --object-size {size} --peers haphazard"));
+        assert_eq!(run.code, 0, "{size}: {}", run.err);
+        assert_eq!(json["params"]["object_size"], size);
+        assert_eq!(rows(&json).len(), 5);
+    }
+}
+
+#[test]
+fn the_plot_names_every_case() {
+    let folder = TempDir::new().expect("a folder for temporary files");
+    let file = folder.path().join("memory.svg");
+    let run = stillpoint(&format!("{TINY} --peers seize,haphazard --plot {}", file.display()));
+    assert_eq!(run.code, 0, "{}", run.err);
+    let svg = fs::read_to_string(file).expect("the plot is there");
+    assert!(svg.starts_with("<svg"));
+    for name in
+        ["stillpoint per-page", "stillpoint whole-batch", "stillpoint call", "seize", "seize batch-1024", "haphazard", "limit"]
+    {
+        assert!(svg.lines().any(|line| line.trim() == name), "{name}");
+    }
+}
+
+#[test]
+fn a_measurement_past_its_time_is_told_and_fails_the_run() {
+    let endless = "scale kfree --threads 1 --loops 1000000 --objects 100000 --rounds 1 --peers none --timeout-s 1";
+    let (run, json) = with_json(endless);
+    assert_eq!(run.code, 1, "{}", run.out);
+    assert!(run.err.contains("stillpoint per-page, round 1: killed after 1 s"), "{}", run.err);
+    assert!(run.err.contains("limit, round 1: killed after 1 s"), "{}", run.err);
+    assert!(rows(&json).is_empty());
+}
+
+#[test]
+fn read_measures_every_peer() {
+    let (run, json) = with_json("scale read --rounds 1 --threads 2");
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_contract(&json, "read");
+    let mut expected = vec![("stillpoint", "guard"), ("stillpoint", "closure")];
+    if cfg!(have_liburcu) {
+        expected.extend([("liburcu-memb", "default"), ("liburcu-qsbr", "default")]);
+    }
+    expected.extend([
+        ("crossbeam-epoch", "default"),
+        ("seize", "default"),
+        ("haphazard", "default"),
+        ("std-rwlock", "default"),
+        ("limit", "default"),
+    ]);
+    assert_eq!(cases(&json), expected);
+    for row in rows(&json) {
+        let figure = row["metrics"]["ns_per_pair"].as_f64().expect("a number");
+        assert!(figure.is_finite() && figure > 0.0, "{row}");
+    }
+    assert_table_agrees(&run.out, &json);
+}
+
+#[test]
+fn a_missing_liburcu_is_told_and_the_run_goes_on() {
+    let (run, json) = with_json(&format!("{TINY} --peers liburcu-memb"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_eq!(cases(&json).iter().any(|case| case.0 == "liburcu-memb"), cfg!(have_liburcu));
+    assert_eq!(run.err.contains("liburcu-memb left out"), !cfg!(have_liburcu));
+    assert_eq!(run.err.contains("Install liburcu-dev"), !cfg!(have_liburcu));
+}

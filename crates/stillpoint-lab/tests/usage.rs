@@ -1,0 +1,58 @@
+//! Bad usage exits with 2 before anything is measured, and the message says what to do.
+
+mod program;
+
+use program::stillpoint;
+
+/// Arguments behind `scale`, and what the message must hold.
+const REFUSED: &[(&str, &[&str])] = &[
+    ("kfree --threads 0", &["--threads", "1..=4096"]),
+    ("kfree --threads 4097", &["--threads", "1..=4096"]),
+    ("kfree --loops 0", &["--loops", "1..=1000000"]),
+    ("kfree --rounds 0", &["--rounds", "1..=1000"]),
+    ("kfree --objects 0", &["--objects", "1..=100000000"]),
+    ("kfree --objects 9999999999", &["--objects", "1..=100000000"]),
+    ("kfree --object-size 0", &["--object-size", "choose one of 16, 32, 64"]),
+    ("kfree --object-size 24", &["--object-size", "choose one of 16, 32, 64"]),
+    ("kfree --readers 5000", &["--readers", "0..=4096"]),
+    ("kfree --peers nobody", &["no peer 'nobody'", "all, none", "crossbeam-epoch, seize, haphazard, liburcu-memb"]),
+    ("kfree --peers seize,all", &["no peer 'all'", "all, none"]),
+    ("kfree --peers std-rwlock", &["no peer 'std-rwlock'", "crossbeam-epoch"]),
+    (
+        "kfree --threads 4096 --objects 100000000 --object-size 4096",
+        &["more than half of this machine's memory", "lower --threads, --objects or --object-size"],
+    ),
+    ("read --threads 0", &["--threads", "1..=4096"]),
+    ("read --peers nobody", &["no peer 'nobody'", "liburcu-qsbr", "std-rwlock"]),
+    ("nothing", &["unrecognized subcommand 'nothing'"]),
+];
+
+#[test]
+fn bad_usage_is_refused_and_explained() {
+    for (arguments, fragments) in REFUSED {
+        let run = stillpoint(&format!("scale {arguments}"));
+        assert_eq!(run.code, 2, "{arguments}: {}", run.err);
+        assert_eq!(run.out, "", "{arguments}");
+        for fragment in *fragments {
+            assert!(run.err.contains(fragment), "{arguments}: no '{fragment}' in: {}", run.err);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_the_run() {
+    for option in ["--json", "--plot"] {
+        let run = stillpoint(&format!("scale kfree {option} /nowhere/at/all"));
+        assert_eq!(run.code, 1, "{}", run.err);
+        assert_eq!(run.out, "");
+        assert!(run.err.contains("cannot create /nowhere/at/all"), "{}", run.err);
+    }
+}
+
+#[test]
+fn help_names_the_peers_and_hides_the_inner_command() {
+    let help = stillpoint("scale kfree --help");
+    assert_eq!(help.code, 0);
+    assert!(help.out.contains("all, none, or some of crossbeam-epoch,seize,haphazard,liburcu-memb"), "{}", help.out);
+    assert!(!stillpoint("--help").out.contains("measure "), "the inner command is not for people");
+}
