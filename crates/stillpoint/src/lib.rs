@@ -60,7 +60,8 @@ pub use gp::{CallbackHead, Cookie};
 pub use kvfree::DrainPolicy;
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
-    Domain, EmbedsHead, Guard, Rcu, Retired, barrier, call, global, kvfree_barrier, read, read_lock, retire, synchronize,
+    Domain, EmbedsHead, Guard, Offline, QsbrReader, Rcu, Retired, Section, barrier, call, global, kvfree_barrier, read,
+    read_lock, retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
 

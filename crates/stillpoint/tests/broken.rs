@@ -36,7 +36,7 @@ unsafe impl Policy for Unfenced {
 
 /// How long the sound machinery is watched, and how long a broken one may go uncaught.
 const SOUND: Duration = Duration::from_millis(500);
-const CAUGHT: Duration = Duration::from_secs(30);
+const CAUGHT: Duration = Duration::from_secs(120);
 
 /// How often a reader looks at the element that it has found.
 const LOOKS: usize = 64;

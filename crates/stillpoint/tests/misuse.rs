@@ -13,7 +13,7 @@ use std::{
 use stillpoint::{Domain, Guard, Rcu};
 
 /// What every refusal tells its reader to do.
-const REMEDY: &str = "Drop the guard first, or hand the wait to another thread";
+const REMEDY: &str = "Drop the guard or go offline first, or hand the wait to another thread";
 
 #[track_caller]
 fn assert_refused(what: &str, message: &str) {

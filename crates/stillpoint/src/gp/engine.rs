@@ -84,6 +84,22 @@ impl Shared {
     }
 }
 
+/// How readers and updaters come to an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readers {
+    /// Readers go without fences where the kernel has `membarrier(2)`; a grace period pays for it.
+    Asymmetric,
+    /// Both sides fence: grace periods without a system call, and no reader is ever interrupted.
+    Fencing,
+}
+
+impl Readers {
+    /// Whether they fence, by their nature or for want of membarrier.
+    pub(super) fn fence(self) -> bool {
+        self == Self::Fencing || barrier::readers_fence()
+    }
+}
+
 /// What one attempt to advance came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -98,6 +114,7 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) struct Engine<P> {
     pub(super) domain: u64,
+    readers: Readers,
     pub(super) shared: Arc<Shared>,
     pub(super) registry: Registry,
     pub(super) stalls: Stalls,
@@ -110,11 +127,12 @@ pub(crate) struct Engine<P> {
 
 impl<P: Policy> Engine<P> {
     /// An engine for the domain numbered `domain`.
-    pub(crate) fn new(domain: u64, seq: Sequence) -> Self {
+    pub(crate) fn new(domain: u64, readers: Readers, seq: Sequence) -> Self {
         let shared = Arc::new(Shared::new(seq));
         Self {
             domain,
-            registry: Registry::new(domain, Arc::clone(&shared)),
+            readers,
+            registry: Registry::new(domain, readers, Arc::clone(&shared)),
             shared,
             stalls: Stalls::new(),
             callbacks: Callbacks::new(),
@@ -199,8 +217,18 @@ impl<P: Policy> Engine<P> {
             .filter_map(move |record| record.holds_out(goal).map(|section| (record, section)))
     }
 
-    /// A heavy barrier, unless the policy leaves this one out.
-    pub(crate) fn heavy_barrier(&self, present: bool) {
+    /// The partner of the readers' light barriers, unless the policy leaves this one out.
+    fn heavy_barrier(&self, present: bool) {
+        match self.readers {
+            Readers::Asymmetric => return self.process_barrier(present),
+            Readers::Fencing if present => barrier::full_fence(),
+            Readers::Fencing => {}
+        }
+        self.heavy_barriers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The partner of `barrier::light`, whatever the domain's readers do, unless the policy leaves it out.
+    pub(crate) fn process_barrier(&self, present: bool) {
         if present {
             barrier::heavy();
         }

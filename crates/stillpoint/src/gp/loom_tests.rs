@@ -6,12 +6,12 @@
 
 use super::{
     callbacks::boxed,
-    engine::{Engine, Progress},
+    engine::{Engine, Progress, Readers},
     policy::{Policy, Sound},
     record::Record,
     seq::{Cookie, STEP, Seq, Sequence},
     service::{Outlook, Work},
-    wait::Waited,
+    wait::{Haste, Waited},
 };
 use crate::platform::{
     sync::{Arc, AtomicBool, AtomicPtr, AtomicUsize, Ordering, UnsafeCell},
@@ -56,7 +56,7 @@ unsafe impl<P: Policy> Send for World<P> {}
 impl<P: Policy> World<P> {
     fn new() -> Arc<Self> {
         let world = Arc::new(Self {
-            engine: Engine::new(1, Sequence::new(FIRST)),
+            engine: Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST)),
             pointer: AtomicPtr::new(ptr::null_mut()),
             element: UnsafeCell::new(1),
         });
@@ -71,12 +71,16 @@ impl<P: Policy> World<P> {
     /// A section that uses the element if it can still be found.
     fn read(&self, record: &Record) {
         record.lock();
+        self.use_element();
+        record.unlock();
+    }
+
+    fn use_element(&self) {
         let found = self.pointer.load(Ordering::Acquire);
         if !found.is_null() {
             // SAFETY: that it is alive is what the test is about.
             unsafe { (*found).with(|element| assert_eq!(*element, 1)) };
         }
-        record.unlock();
     }
 
     fn unlink(&self) {
@@ -142,6 +146,50 @@ fn loom_no_heavy_barrier_is_caught() {
     reader_and_updater::<NoHeavyBarrier>(1);
 }
 
+/// R1 to R4 of a reader that never leaves: each quiescent state ends one section and begins the next.
+#[test]
+fn loom_quiescent_states() {
+    model(|| {
+        let world = World::<Sound>::new();
+        let theirs = Arc::clone(&world);
+        let reader = thread::spawn(move || {
+            let record = theirs.register(1);
+            record.lock();
+            for _ in 0..2 {
+                theirs.use_element();
+                record.quiescent_state();
+            }
+            record.unlock();
+        });
+        world.unlink();
+        let cookie = world.engine.start();
+        if world.advance(cookie) == Progress::Ended {
+            world.free();
+        }
+        reader.join().unwrap();
+    });
+}
+
+/// R4+R5+R6 with S1+S2 for such a reader: its next quiescent state wakes who waits.
+#[test]
+fn loom_quiescent_state_wakes() {
+    model(|| {
+        let world = World::<Sound>::new();
+        let theirs = Arc::clone(&world);
+        let record = world.register(1);
+        record.lock();
+        world.unlink();
+        let cookie = world.engine.start();
+        let waiter = thread::spawn(move || {
+            assert_eq!(theirs.engine.wait_for(cookie, Token::for_model(1000), None, Haste::Normal), Waited::Ended);
+            theirs.free();
+        });
+        record.quiescent_state();
+        waiter.join().unwrap();
+        record.unlock();
+    });
+}
+
 /// W1 with W2, W5 with W6: one thread unlinks and takes a cookie that starts nothing, another ends grace periods, the first frees
 /// by what it sees of them.
 #[test]
@@ -191,7 +239,7 @@ fn waiter_and_holdout<P: Policy>() {
         let reader = thread::spawn(move || theirs.read(theirs.register(1)));
         world.unlink();
         let cookie = world.engine.start();
-        assert_eq!(world.engine.wait_for(cookie, Token::for_model(1000), None), Waited::Ended);
+        assert_eq!(world.engine.wait_for(cookie, Token::for_model(1000), None, Haste::Normal), Waited::Ended);
         world.free();
         reader.join().unwrap();
     });
@@ -236,7 +284,7 @@ fn loom_record_changes_hands() {
 #[test]
 fn loom_callbacks() {
     model(|| {
-        let engine = Arc::new(Engine::<Sound>::new(1, Sequence::new(FIRST)));
+        let engine = Arc::new(Engine::<Sound>::new(1, Readers::Asymmetric, Sequence::new(FIRST)));
         let runs = Arc::new(AtomicUsize::new(0));
         let push = |engine: &Engine<Sound>, runs: &Arc<AtomicUsize>| {
             let runs = Arc::clone(runs);
@@ -276,7 +324,8 @@ impl Work for Job {
 #[test]
 fn loom_kick() {
     model(|| {
-        let job = Arc::new(Job { engine: Engine::new(1, Sequence::new(FIRST)), wanted: AtomicBool::new(false) });
+        let job =
+            Arc::new(Job { engine: Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST)), wanted: AtomicBool::new(false) });
         let theirs = Arc::clone(&job);
         let service = thread::spawn(move || theirs.engine.serve(&*theirs));
         job.wanted.store(true, Ordering::Relaxed);

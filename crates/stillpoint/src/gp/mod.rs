@@ -29,10 +29,10 @@ mod loom_tests;
 
 pub use callbacks::CallbackHead;
 pub(crate) use callbacks::{Callback, WouldDeadlock};
-pub(crate) use engine::{Engine, Progress};
+pub(crate) use engine::{Engine, Progress, Readers};
 pub(crate) use policy::Policy;
 pub(crate) use record::Record;
 pub use seq::Cookie;
 pub(crate) use seq::{Seq, Sequence};
 pub(crate) use service::{Outlook, Work, as_pass, in_pass};
-pub(crate) use wait::Waited;
+pub(crate) use wait::{Haste, Waited};

@@ -6,6 +6,7 @@
 //!
 //!   lock:    if nesting == 0 { s = started [R1]; word = s, nested once [R2]; light [R3] } else { word += 1 }
 //!   unlock:  if nesting == 1 { word = 0 [R4]; light [R5]; if flags != 0 { ... [R6] } } else { word -= 1 }
+//!   renew:   s = started [R1]; if word != s { word = s, nested once [R4, R2]; light [R3, R5]; if flags != 0 { ... [R6] } }
 //! ```
 //!
 //! `started` is kept as the very word that a new section stores, and the usual section is five loads, two stores and three
@@ -17,12 +18,13 @@
 //! section carry an older number than it could: it is then waited for needlessly, never missed.)
 //!
 //! The scan's side is `engine.rs`, where the pairs are proved:
-//! R1 with W1/W2, R2+R3 with W3+W4, R4 with W4, R4+R5+R6 with S1+S2.
+//! R1 with W1/W2, R2+R3 with W3+W4, R4 with W4, R4+R5+R6 with S1+S2. Renewing is an unlock and a lock whose two stores are one;
+//! each of them may be left out of the other's proof, and the one barrier stands where both stood.
 
 #[cfg(not(stillpoint_loom))]
 use super::seq::enter_global;
 use super::{
-    engine::Shared,
+    engine::{Readers, Shared},
     seq::{STEP, Seq},
 };
 use crate::platform::{
@@ -74,13 +76,13 @@ impl Record {
     /// # Safety
     ///
     /// `shared` outlives the record.
-    pub(super) unsafe fn new(domain: u64, shared: *const Shared) -> Self {
+    pub(super) unsafe fn new(domain: u64, readers: Readers, shared: *const Shared) -> Self {
         Self {
             word: AtomicU64::new(0),
             flags: AtomicU32::new(0),
             tid: AtomicU32::new(0),
             owner: AtomicU64::new(0),
-            fences: barrier::readers_fence(),
+            fences: readers.fence(),
             domain,
             shared,
         }
@@ -158,6 +160,29 @@ impl Record {
         self.word.store(word + 1, Ordering::Relaxed);
     }
 
+    /// The end of one section and the beginning of the next: for an owner that is always inside one. Nothing at all if no grace
+    /// period has started since. Owner only, inside an outermost section (else it does nothing), and through no handler.
+    #[inline]
+    pub(crate) fn quiescent_state(&self) {
+        let now = self.shared().seq.enter(); // [R1]
+        let word = self.word.load(Ordering::Relaxed);
+        if word != now && word & NESTING == 1 {
+            self.renew(now);
+        }
+    }
+
+    #[inline(never)]
+    fn renew(&self, word: u64) {
+        self.begin(word); // [R4] and [R2] in one store
+        if self.fences {
+            barrier::full_fence(); // [R3] and [R5]
+        }
+        // [R6]
+        if self.flags.load(Ordering::Relaxed) != self.fence_flag() {
+            self.take_flags();
+        }
+    }
+
     /// Leaves a section, or one level of it. Owner (or a signal handler in its thread) only.
     #[inline(always)]
     pub(crate) fn unlock(&self) -> Unlocked {
@@ -188,8 +213,12 @@ impl Record {
                 return Unlocked { help_due: false };
             }
         }
+        self.take_flags()
+    }
+
+    fn take_flags(&self) -> Unlocked {
         // Acquire, the partner of the release in S1: the waiter's announcement in the event is seen.
-        let flags = self.flags.swap(fence, Ordering::AcqRel);
+        let flags = self.flags.swap(self.fence_flag(), Ordering::AcqRel);
         if flags & WAKE != 0 {
             self.shared().wake_all();
         }
@@ -286,7 +315,7 @@ mod tests {
     fn with_record(first: u64, test: impl FnOnce(&Record, &Shared)) {
         let shared = Shared::new(Sequence::new(Seq::from_bits(first)));
         // SAFETY: `shared` is dropped after the record.
-        let record = unsafe { Record::new(1, &shared) };
+        let record = unsafe { Record::new(1, Readers::Asymmetric, &shared) };
         assert!(record.claim(thread::token()));
         test(&record, &shared);
     }

@@ -8,7 +8,10 @@
 //! heavy barrier, which is the same as entering its section after it (the push is ordered before R2 in that thread), and
 //! such a reader is none of the scan's business (`engine.rs`, R2+R3 with W3+W4).
 
-use super::{engine::Shared, record::Record};
+use super::{
+    engine::{Readers, Shared},
+    record::Record,
+};
 use crate::platform::{
     sync::{Arc, AtomicPtr, Mutex, Ordering, lock},
     thread::Token,
@@ -32,14 +35,15 @@ pub(super) struct Registry {
     /// Held while the list grows, so that a burst of new threads does not grow it by a chunk each.
     growing: Mutex<()>,
     domain: u64,
+    readers: Readers,
     /// Keeps alive what every record points to.
     shared: Arc<Shared>,
 }
 
 impl Registry {
     /// An empty registry. Its records point into `shared`, which the registry keeps alive for as long as it lives itself.
-    pub(super) fn new(domain: u64, shared: Arc<Shared>) -> Self {
-        Self { head: AtomicPtr::new(ptr::null_mut()), growing: Mutex::new(()), domain, shared }
+    pub(super) fn new(domain: u64, readers: Readers, shared: Arc<Shared>) -> Self {
+        Self { head: AtomicPtr::new(ptr::null_mut()), growing: Mutex::new(()), domain, readers, shared }
     }
 
     /// A record for the calling thread, whose token is `token`. Allocates when all are taken.
@@ -63,7 +67,7 @@ impl Registry {
         let chunk = Box::into_raw(Box::new(Chunk {
             next: self.head.load(Ordering::Relaxed),
             // SAFETY: the registry keeps `shared` alive, and frees its chunks before it lets go.
-            records: std::array::from_fn(|_| unsafe { Record::new(self.domain, shared) }),
+            records: std::array::from_fn(|_| unsafe { Record::new(self.domain, self.readers, shared) }),
         }));
         // Release, the partner of the acquire in `iter`: the chunk is complete before it can be found.
         self.head.store(chunk, Ordering::Release);

@@ -17,7 +17,7 @@ use super::{
     engine::{Engine, Progress},
     policy::Policy,
     seq::Cookie,
-    wait::{FIRST_SLEEP, LONGEST_SLEEP},
+    wait::{FIRST_SLEEP, Haste, LONGEST_SLEEP},
 };
 use crate::platform::{
     clock::{self, Nanos},
@@ -210,7 +210,7 @@ impl<P: Policy> Engine<P> {
                 // The pass that makes it true signals; the bound is a safety net.
                 if done() { waiter.leave() } else { waiter.sleep(Some(clock::now() + LONGEST_SLEEP)) }
             } else if let Some(cookie) = self.pass(work).cookie {
-                let _ = self.wait_for(cookie, me, Some(clock::now() + LONGEST_SLEEP));
+                let _ = self.wait_for(cookie, me, Some(clock::now() + LONGEST_SLEEP), Haste::Normal);
             }
         }
         Ok(())

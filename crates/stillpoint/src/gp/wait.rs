@@ -17,10 +17,20 @@ use std::hint;
 /// time stands still.
 const SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 5_000 };
 
+/// The same for those in haste, who let others have the processor meanwhile.
+const EXPEDITED_SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 100_000 };
+
 /// The first sleep lasts this long at most; each further one twice as long as the last, up to [`LONGEST_SLEEP`]. The bounds
 /// are a safety net and what paces stall reports: the proof that a waiter is woken does not need them.
 pub(super) const FIRST_SLEEP: Nanos = 1_000_000;
 pub(super) const LONGEST_SLEEP: Nanos = 256_000_000;
+
+/// What a waiter would rather spend, its processor's time or its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    Normal,
+    Expedited,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -33,10 +43,10 @@ pub(crate) enum Waited {
 
 impl<P: Policy> Engine<P> {
     /// Waits until the grace period has ended or `deadline` has passed. At least one attempt is made.
-    pub(crate) fn wait_for(&self, cookie: Cookie, me: Token, deadline: Option<Nanos>) -> Waited {
+    pub(crate) fn wait_for(&self, cookie: Cookie, me: Token, deadline: Option<Nanos>, haste: Haste) -> Waited {
         let mut bound = FIRST_SLEEP;
         loop {
-            match self.attempts(cookie, me) {
+            match self.attempts(cookie, me, haste) {
                 Progress::Ended => return Waited::Ended,
                 Progress::HeldUpBySelf => return Waited::HeldUpBySelf,
                 Progress::HeldUp => {}
@@ -66,15 +76,27 @@ impl<P: Policy> Engine<P> {
     }
 
     /// One attempt with a heavy barrier, then, for a moment, attempts that cost a scan each.
-    fn attempts(&self, cookie: Cookie, me: Token) -> Progress {
+    fn attempts(&self, cookie: Cookie, me: Token, haste: Haste) -> Progress {
         let mut progress = self.advance(cookie, me);
-        if progress == Progress::HeldUp {
-            let until = clock::now() + SPIN;
-            while progress == Progress::HeldUp && clock::now() < until {
-                hint::spin_loop();
-                progress = self.advance(cookie, me);
-            }
+        if progress != Progress::HeldUp {
+            return progress;
         }
-        progress
+        let start = clock::now();
+        let patience = match haste {
+            Haste::Normal => SPIN,
+            Haste::Expedited => EXPEDITED_SPIN,
+        };
+        loop {
+            let spun = clock::now() - start;
+            if progress != Progress::HeldUp || spun >= patience {
+                return progress;
+            }
+            if spun > SPIN {
+                std::thread::yield_now()
+            } else {
+                hint::spin_loop()
+            }
+            progress = self.advance(cookie, me);
+        }
     }
 }

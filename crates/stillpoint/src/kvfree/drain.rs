@@ -233,7 +233,7 @@ impl Heap {
             lock(&local.queue).release_spares();
         }
         if !candidates.is_empty() {
-            engine.heavy_barrier(P::PARK_BARRIER); // [D2]
+            engine.process_barrier(P::PARK_BARRIER); // [D2]
         }
         for local in candidates {
             // [D3]

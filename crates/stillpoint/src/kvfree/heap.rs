@@ -16,7 +16,7 @@ use super::{
     slot::Slot,
 };
 use crate::{
-    gp::{Engine, Policy, Progress, Record, Waited, as_pass, in_pass},
+    gp::{Engine, Haste, Policy, Progress, Record, Waited, as_pass, in_pass},
     platform::{
         clock::{self, Nanos},
         sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
@@ -206,7 +206,7 @@ impl Heap {
             return Ok(());
         }
         // The single-argument kvfree_rcu()'s way out: wait here and now.
-        if self.may_wait(record) && engine.wait_for(engine.start(), thread::token(), None) == Waited::Ended {
+        if self.may_wait(record) && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal) == Waited::Ended {
             self.inline_waits.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the grace period has ended, the object is ours, and nobody else will free it.
             let panicked = as_pass(self.domain, || crate::platform::unwind::panics(|| unsafe { object.slot.free() }));
@@ -359,7 +359,7 @@ impl Heap {
             let until = clock::now() + LONGEST_WAIT;
             match oldest {
                 // However this ends, the pages' own cookies decide what is freed.
-                Some(cookie) => drop(engine.wait_for(cookie, thread::token(), Some(until))),
+                Some(cookie) => drop(engine.wait_for(cookie, thread::token(), Some(until), Haste::Normal)),
                 None => engine.sleep_until(until, || !self.is_over_budget()),
             }
         }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     gp::{
-        Engine, Seq, Sequence,
+        Engine, Readers, Seq, Sequence,
         policy::{Policy, Sound},
     },
     platform::sync::{Arc, AtomicUsize, Ordering, UnsafeCell, lock},
@@ -40,7 +40,7 @@ impl<P: Policy> Share<P> {
         let local = heap.join();
         local.replace(&mut lock(&local.queue), Channel::Drop, Page::try_new());
         local.unpark();
-        Arc::new(Self { engine: Engine::new(1, Sequence::new(Seq::from_bits(0))), heap, local })
+        Arc::new(Self { engine: Engine::new(1, Readers::Asymmetric, Sequence::new(Seq::from_bits(0))), heap, local })
     }
 }
 

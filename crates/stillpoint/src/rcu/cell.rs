@@ -4,7 +4,7 @@
 //! complete. (Consume would do; Rust has none, and on x86-64 and AArch64 an acquire load costs the same or one cycle more.) The
 //! store that replaces a value is also what unlinks it; it comes before W1 in the program order of whoever retires the old value.
 
-use super::{Domain, Guard, Retired, thread::GLOBAL_ID};
+use super::{Domain, Retired, Section, thread::GLOBAL_ID};
 use std::{
     fmt,
     ptr::{self, NonNull},
@@ -72,9 +72,9 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// # Panics
     ///
-    /// If `guard` is of another domain than the cell: it would protect nothing.
+    /// If `guard` is of another domain than the cell, or an offline [`QsbrReader`](crate::QsbrReader): it would protect nothing.
     #[inline]
-    pub fn load<'g>(&self, guard: &'g Guard<'_>) -> Option<&'g T> {
+    pub fn load<'g>(&self, guard: &'g impl Section) -> Option<&'g T> {
         self.check(guard);
         // SAFETY: the value is alive now, because whoever unlinks it retires it in the cell's domain and the guard's section of
         // that domain has begun before; it stays for as long as the guard, which `'g` borrows.
@@ -82,7 +82,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     }
 
     #[inline(always)]
-    fn check(&self, guard: &Guard<'_>) {
+    fn check(&self, guard: &impl Section) {
         let own = self.domain.as_ref().map_or(GLOBAL_ID, Domain::id);
         if guard.domain_id() != own {
             wrong_domain(guard.domain_id(), own);
@@ -134,7 +134,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// If `guard` is of another domain than the cell.
     pub fn compare_exchange<'g>(
-        &self, current: Option<&'g T>, new: Box<T>, guard: &'g Guard<'_>,
+        &self, current: Option<&'g T>, new: Box<T>, guard: &'g impl Section,
     ) -> Result<Option<Retired<T>>, Box<T>> {
         self.check(guard);
         let current = current.map_or(ptr::null_mut(), |current| ptr::from_ref(current).cast_mut());
@@ -182,6 +182,10 @@ impl<T: Send + Sync + 'static> Rcu<T> {
 #[cold]
 #[inline(never)]
 fn wrong_domain(guard: u64, cell: u64) -> ! {
+    assert!(
+        guard != 0,
+        "stillpoint: a QSBR reader that is offline (its `Offline` was leaked) protects nothing; register a new one"
+    );
     panic!(
         "stillpoint: a guard of domain {guard} cannot protect a cell of domain {cell}; use the read_lock() of the domain that the \
          cell was made in (domain 1 is the global one)"

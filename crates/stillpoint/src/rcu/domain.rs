@@ -1,8 +1,11 @@
 //! Domains: readers, grace periods and deferred frees that have nothing to do with those of other domains.
 
-use super::{Guard, thread};
+use super::{Guard, QsbrReader, thread};
 use crate::{
-    gp::{self, Callback, CallbackHead, Cookie, Engine, Outlook, Policy, Progress, Seq, Sequence, Waited, Work, policy::Sound},
+    gp::{
+        self, Callback, CallbackHead, Cookie, Engine, Haste, Outlook, Policy, Progress, Readers, Seq, Sequence, Waited, Work,
+        policy::Sound,
+    },
     kvfree::{Appended, DrainPolicy, Heap, Retiree, Slot},
     platform::{
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -56,9 +59,9 @@ impl<P: Policy> Work for Inner<P> {
 }
 
 impl<P: Policy> Inner<P> {
-    fn new(id: u64, seq: Sequence) -> Arc<Self> {
+    fn new(id: u64, readers: Readers, seq: Sequence) -> Arc<Self> {
         Arc::new_cyclic(|weak: &Weak<Self>| {
-            let engine = Engine::new(id, seq);
+            let engine = Engine::new(id, readers, seq);
             let weak = weak.clone();
             engine.set_service(move |name| {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
@@ -100,6 +103,11 @@ impl<P: Policy> Inner<P> {
     }
 }
 
+fn next_id() -> u64 {
+    static NEXT_ID: AtomicU64 = AtomicU64::new(thread::GLOBAL_ID + 1);
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
 impl Domain<Sound> {
     /// A domain with the defaults: a budget of 8 MiB, [`DrainPolicy::PerPage`], stalls after 10 seconds. Starts no thread.
     ///
@@ -109,8 +117,24 @@ impl Domain<Sound> {
         Self::with_policy()
     }
 
+    /// A domain whose readers fence, where those of [`Domain::new`] leave it to `membarrier(2)`.
+    ///
+    /// A section costs two fences (some ten nanoseconds); a grace period makes no system call and interrupts nobody. For readers
+    /// that must not be disturbed, for updates as frequent as reads, and for [`QsbrReader`]s, which fence only where they
+    /// pass a quiescent state that somebody may wait for.
+    ///
+    /// ```
+    /// let domain = stillpoint::Domain::with_fences();
+    /// domain.read(|_| ());
+    /// domain.synchronize();
+    /// ```
+    #[must_use]
+    pub fn with_fences() -> Self {
+        Self { inner: Inner::new(next_id(), Readers::Fencing, Sequence::new(Cookie::from_raw(0).seq())) }
+    }
+
     pub(super) fn global() -> Self {
-        Self { inner: Inner::new(thread::GLOBAL_ID, Sequence::of_global()) }
+        Self { inner: Inner::new(thread::GLOBAL_ID, Readers::Asymmetric, Sequence::of_global()) }
     }
 }
 
@@ -132,8 +156,7 @@ impl<P: Policy> Domain<P> {
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(thread::GLOBAL_ID + 1);
-        Self { inner: Inner::new(NEXT_ID.fetch_add(1, Ordering::Relaxed), Sequence::new(first.seq())) }
+        Self { inner: Inner::new(next_id(), Readers::Asymmetric, Sequence::new(first.seq())) }
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -161,6 +184,15 @@ impl<P: Policy> Domain<P> {
         Guard::enter_once(self.engine().register(platform_thread::token()))
     }
 
+    /// Registers the calling thread as a reader that is always inside a section but where it says otherwise. The userspace RCU
+    /// library's `urcu_qsbr_register_thread()`; see [`QsbrReader`].
+    ///
+    /// May allocate; does not block.
+    #[must_use = "dropping it takes the thread's registration back"]
+    pub fn qsbr_reader(&self) -> QsbrReader<'_, P> {
+        QsbrReader::new(self, self.engine().register(platform_thread::token()))
+    }
+
     /// Runs `section` inside a read-side critical section.
     ///
     /// As [`Domain::read_lock`]; the compiler sees both ends of the section at once.
@@ -171,11 +203,7 @@ impl<P: Policy> Domain<P> {
 
     /// The oldest section that the calling thread has open here.
     fn section(&self) -> Option<Seq> {
-        match thread::existing_record(self) {
-            Some(record) => record.section(),
-            // Never bound, or at its very end, when its sections have records of their own.
-            None => self.engine().section_of(platform_thread::token()),
-        }
+        self.engine().section_of(platform_thread::token())
     }
 
     fn is_reading(&self) -> bool {
@@ -197,6 +225,22 @@ impl<P: Policy> Domain<P> {
     /// If a reader waits, in its section, for something that the caller holds (a lock, say).
     pub fn synchronize(&self) {
         self.cond_synchronize(self.start_poll());
+    }
+
+    /// As [`Domain::synchronize`], in haste: looks for up to 100 microseconds whether the readers have left, letting other threads
+    /// have the processor meanwhile, before it sleeps. The kernel's `synchronize_rcu_expedited()`.
+    ///
+    /// For short sections and rare updates: it saves a wake-up (some tens of microseconds) and costs the time that it looks.
+    ///
+    /// # Panics
+    ///
+    /// Inside a section of this domain.
+    ///
+    /// ```
+    /// stillpoint::global().synchronize_expedited();
+    /// ```
+    pub fn synchronize_expedited(&self) {
+        self.wait(self.start_poll(), Haste::Expedited);
     }
 
     /// Names the next grace period without starting it. The kernel's `get_state_synchronize_rcu()`.
@@ -231,10 +275,11 @@ impl<P: Policy> Domain<P> {
     ///
     /// If the grace period waits for a section of the calling thread.
     pub fn cond_synchronize(&self, cookie: Cookie) {
-        if self.is_reading() && !self.poll(cookie) {
-            refuse("waiting for a grace period");
-        }
-        match self.engine().wait_for(cookie, platform_thread::token(), None) {
+        self.wait(cookie, Haste::Normal);
+    }
+
+    fn wait(&self, cookie: Cookie, haste: Haste) {
+        match self.engine().wait_for(cookie, platform_thread::token(), None, haste) {
             Waited::Ended => {}
             Waited::HeldUpBySelf => refuse("waiting for a grace period"),
             Waited::TimedOut => unreachable!("no deadline was given"),
@@ -553,7 +598,8 @@ impl<P: Policy> Eq for Domain<P> {}
 fn refuse(what: &str) -> ! {
     panic!(
         "stillpoint: {what} would wait for the calling thread itself, which is inside a read-side critical section, a callback \
-         or a deferred destructor of the same domain. Drop the guard first, or hand the wait to another thread"
+         or a deferred destructor of the same domain, or is an online QSBR reader of it. Drop the guard or go offline first, or \
+         hand the wait to another thread"
     );
 }
 

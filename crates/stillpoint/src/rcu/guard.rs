@@ -48,9 +48,32 @@ impl<'d> Guard<'d> {
         record.depart();
         guard
     }
+}
 
+/// An open read-side critical section, of whatever kind: what [`Rcu::load`](crate::Rcu::load) relies on.
+///
+/// A [`Guard`], or an online [`QsbrReader`](crate::QsbrReader). Sealed: no other type can be one.
+pub trait Section: sealed::Section {}
+
+impl<S: sealed::Section> Section for S {}
+
+pub(super) mod sealed {
+    pub trait Section {
+        /// The domain whose grace periods wait for this section; 0 if none does.
+        fn domain_id(&self) -> u64;
+    }
+
+    impl<S: Section> Section for &S {
+        #[inline(always)]
+        fn domain_id(&self) -> u64 {
+            (**self).domain_id()
+        }
+    }
+}
+
+impl sealed::Section for Guard<'_> {
     #[inline(always)]
-    pub(super) fn domain_id(&self) -> u64 {
+    fn domain_id(&self) -> u64 {
         self.record.domain()
     }
 }
@@ -66,6 +89,6 @@ impl Drop for Guard<'_> {
 
 impl fmt::Debug for Guard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("domain", &self.domain_id()).finish_non_exhaustive()
+        f.debug_struct("Guard").field("domain", &self.record.domain()).finish_non_exhaustive()
     }
 }

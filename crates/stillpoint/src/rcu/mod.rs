@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `thread` | what a thread keeps for each domain, and its end |
 //! | `guard` | a read-side critical section |
+//! | `qsbr` | a thread that reads all the time, but where it says otherwise |
 //! | `domain` | the public face of an engine and its heap |
 //! | `cell`, `retired` | `Rcu<T>` and what is swapped out of it |
 //!
@@ -12,12 +13,14 @@
 mod cell;
 mod domain;
 mod guard;
+mod qsbr;
 mod retired;
 mod thread;
 
 pub use cell::Rcu;
 pub use domain::{Domain, EmbedsHead};
-pub use guard::Guard;
+pub use guard::{Guard, Section};
+pub use qsbr::{Offline, QsbrReader};
 pub use retired::Retired;
 
 use crate::kvfree::{Appended, Retiree};
@@ -85,6 +88,15 @@ pub fn read<R>(section: impl FnOnce(&Guard<'_>) -> R) -> R {
 /// Inside a section of the global domain.
 pub fn synchronize() {
     global().synchronize();
+}
+
+/// [`Domain::synchronize_expedited`] of the global domain.
+///
+/// # Panics
+///
+/// Inside a section of the global domain.
+pub fn synchronize_expedited() {
+    global().synchronize_expedited();
 }
 
 /// [`Domain::call`] of the global domain.

@@ -218,13 +218,6 @@ fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> &'a Bindin
     binding
 }
 
-/// The calling thread's record in `domain` if it has one, without making it.
-pub(super) fn existing_record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
-    let found = BINDINGS.try_with(|bindings| bindings.find(domain.id()).map(|binding| binding.record));
-    // SAFETY: the record lives as long as the domain, which the caller's handle keeps.
-    found.ok().flatten().map(|record| unsafe { &*record })
-}
-
 /// Does the work that a section put off to its end.
 #[cold]
 pub(super) fn help(record: &Record) {

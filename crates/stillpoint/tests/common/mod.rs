@@ -18,7 +18,7 @@ use std::{
 use stillpoint::Domain;
 
 /// How long a test waits for what must come before it fails. Nothing is asserted about how soon it comes.
-pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 30 });
+pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 120 });
 
 /// Waits until `condition` holds; fails the test if it never does.
 #[track_caller]

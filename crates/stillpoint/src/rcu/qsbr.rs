@@ -1,0 +1,162 @@
+//! Readers by quiescent states: threads that read all the time and say when they do not.
+
+use super::{Domain, guard::sealed};
+use crate::gp::{Policy, Record, policy::Sound};
+use std::{cell::Cell, fmt, marker::PhantomData};
+
+/// A thread that is inside a read-side critical section at all times, but for the moments at which it says otherwise: QSBR, the
+/// fastest read side there is, because it is nothing.
+///
+/// Made by [`Domain::qsbr_reader`](crate::Domain::qsbr_reader). While it is online every reference that was found through it stays
+/// valid; [`quiescent_state`](Self::quiescent_state) and [`offline`](Self::offline) take it by `&mut`, so that none survives
+/// them. Whoever waits for a grace period waits for the next of these calls: **a reader that neither comes by one nor goes offline
+/// (around a blocking call, say) holds up every grace period of its domain**, and with it the domain's memory. It is then named in
+/// the stall report.
+///
+/// Grace periods, deferred frees and cells are the domain's as ever, and guards may be used in it at the same time. In a domain
+/// [with fences](crate::Domain::with_fences) no grace period makes a system call; that is the best use of QSBR readers, and what
+/// the userspace RCU library's `urcu-qsbr` does.
+///
+/// A reader belongs to its thread: it is neither `Send` nor `Sync`. One that is leaked stays online for ever.
+///
+/// ```
+/// use stillpoint::{Domain, Rcu};
+/// let domain = Domain::with_fences();
+/// let routes = Rcu::new_in(&domain, vec![1, 2]);
+/// let mut reader = domain.qsbr_reader();
+/// for _packet in 0..3 {
+///     assert_eq!(routes.load(&reader).map(Vec::len), Some(2));
+///     reader.quiescent_state(); // once a packet, or once a batch
+/// }
+/// ```
+///
+/// No reference survives a quiescent state:
+///
+/// ```compile_fail,E0502
+/// let domain = stillpoint::Domain::with_fences();
+/// let cell = stillpoint::Rcu::new_in(&domain, 1);
+/// let mut reader = domain.qsbr_reader();
+/// let value = cell.load(&reader);
+/// reader.quiescent_state();
+/// println!("{value:?}");
+/// ```
+#[must_use = "dropping it takes the thread's registration back"]
+pub struct QsbrReader<'d, P: Policy = Sound> {
+    domain: &'d Domain<P>,
+    record: &'d Record,
+    /// The domain's number; 0 while offline, which is no domain's, so that every load is refused also if the [`Offline`] that would
+    /// end it has been leaked.
+    protects: Cell<u64>,
+    /// Not Send, not Sync: the record is one thread's.
+    thread: PhantomData<*mut ()>,
+}
+
+impl<'d, P: Policy> QsbrReader<'d, P> {
+    /// An online reader through `record`, which nobody else uses.
+    pub(super) fn new(domain: &'d Domain<P>, record: &'d Record) -> Self {
+        let reader = Self { domain, record, protects: Cell::new(0), thread: PhantomData };
+        reader.go_online();
+        reader
+    }
+
+    fn go_online(&self) {
+        self.record.lock();
+        self.protects.set(self.record.domain());
+    }
+
+    fn go_offline(&self) {
+        self.protects.set(0);
+        self.record.unlock();
+    }
+
+    /// Says that this thread uses nothing that it has found. `urcu_qsbr_quiescent_state()`.
+    ///
+    /// Two loads and a comparison if no grace period has started since the last time, which is what it nearly always costs; else a
+    /// store and a fence, and a wake-up if somebody sleeps for it. Never blocks. Does nothing while offline.
+    #[inline]
+    pub fn quiescent_state(&mut self) {
+        self.record.quiescent_state();
+    }
+
+    /// Goes offline until the returned value is dropped: around everything that may block. `urcu_qsbr_thread_offline()` and
+    /// `urcu_qsbr_thread_online()`.
+    ///
+    /// Two fences together. If the value is leaked, the reader stays offline and protects nothing: loads through it then panic.
+    ///
+    /// ```
+    /// # let domain = stillpoint::Domain::with_fences();
+    /// let mut reader = domain.qsbr_reader();
+    /// {
+    ///     let _offline = reader.offline();
+    ///     std::thread::yield_now(); // or read from a socket, take a lock, sleep
+    /// }
+    /// assert!(reader.is_online());
+    /// ```
+    #[must_use = "dropping it takes the reader online again"]
+    pub fn offline(&mut self) -> Offline<'_, 'd, P> {
+        if self.is_online() {
+            self.go_offline();
+        }
+        Offline { reader: self }
+    }
+
+    /// Whether grace periods wait for this reader.
+    #[must_use]
+    pub fn is_online(&self) -> bool {
+        self.protects.get() != 0
+    }
+
+    /// Goes offline, waits for a grace period as [`Domain::synchronize`](crate::Domain::synchronize) does, and comes back.
+    ///
+    /// `urcu_qsbr_synchronize_rcu()`. The domain's own `synchronize` would panic while this reader is online, because it cannot know
+    /// that no reference is held.
+    ///
+    /// # Panics
+    ///
+    /// Inside another section of the calling thread in this domain.
+    pub fn synchronize(&mut self) {
+        let domain = self.domain;
+        let _offline = self.offline();
+        domain.synchronize();
+    }
+}
+
+impl<P: Policy> sealed::Section for QsbrReader<'_, P> {
+    #[inline(always)]
+    fn domain_id(&self) -> u64 {
+        self.protects.get()
+    }
+}
+
+impl<P: Policy> Drop for QsbrReader<'_, P> {
+    fn drop(&mut self) {
+        if self.is_online() {
+            self.go_offline();
+        }
+        self.record.depart();
+    }
+}
+
+impl<P: Policy> fmt::Debug for QsbrReader<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QsbrReader").field("domain", &self.record.domain()).field("online", &self.is_online()).finish()
+    }
+}
+
+/// A [`QsbrReader`] that is offline until this is dropped; made by [`QsbrReader::offline`].
+#[must_use = "dropping it takes the reader online again"]
+pub struct Offline<'r, 'd, P: Policy = Sound> {
+    reader: &'r mut QsbrReader<'d, P>,
+}
+
+impl<P: Policy> Drop for Offline<'_, '_, P> {
+    fn drop(&mut self) {
+        self.reader.go_online();
+    }
+}
+
+impl<P: Policy> fmt::Debug for Offline<'_, '_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offline").field("domain", &self.reader.record.domain()).finish()
+    }
+}

@@ -1,0 +1,220 @@
+//! Readers by quiescent states: grace periods wait for them, and for nothing else of theirs.
+
+mod common;
+
+use common::{Tally, eventually, panic_message, returns};
+use std::{
+    mem,
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use stillpoint::{Domain, Rcu};
+
+/// Both kinds of domain; a QSBR reader works in either.
+fn domains() -> [Domain; 2] {
+    [Domain::with_fences(), Domain::new()]
+}
+
+#[test]
+fn a_grace_period_waits_for_the_next_quiescent_state() {
+    for domain in domains() {
+        let mut reader = domain.qsbr_reader();
+        let cookie = domain.start_poll();
+        let theirs = domain.clone();
+        thread::scope(|scope| {
+            assert!(!scope.spawn(|| theirs.poll(cookie)).join().expect("no panic"));
+            reader.quiescent_state();
+            assert!(scope.spawn(|| theirs.poll(cookie)).join().expect("no panic"));
+        });
+    }
+}
+
+#[test]
+fn a_quiescent_state_wakes_who_sleeps_for_it() {
+    for domain in domains() {
+        let mut reader = domain.qsbr_reader();
+        let theirs = domain.clone();
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                theirs.synchronize();
+                ended.store(true, Ordering::SeqCst);
+            });
+            // Long enough for it to fall asleep, most of the time; right in any case.
+            thread::sleep(Duration::from_millis(20));
+            assert!(!ended.load(Ordering::SeqCst));
+            reader.quiescent_state();
+            waiter.join().expect("no panic");
+        });
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_reader_that_is_offline() {
+    for domain in domains() {
+        let mut reader = domain.qsbr_reader();
+        {
+            let _offline = reader.offline();
+            domain.synchronize();
+        }
+        assert!(reader.is_online());
+        drop(reader);
+        domain.synchronize();
+    }
+}
+
+#[test]
+fn a_reader_synchronizes_by_going_offline() {
+    for domain in domains() {
+        let mut reader = domain.qsbr_reader();
+        for _ in 0..100 {
+            reader.synchronize();
+        }
+        assert!(reader.is_online());
+    }
+}
+
+#[test]
+fn waiting_while_online_is_refused() {
+    for domain in domains() {
+        let reader = domain.qsbr_reader();
+        assert!(panic_message(|| domain.synchronize()).contains("go offline"));
+        assert!(panic_message(|| domain.synchronize_expedited()).contains("go offline"));
+        domain.call(|| ());
+        assert!(panic_message(|| domain.barrier()).contains("go offline"));
+        drop(reader);
+        domain.barrier();
+    }
+}
+
+#[test]
+fn two_readers_that_synchronize_crosswise_do_not_wait_for_each_other() {
+    for domain in domains() {
+        returns(move || {
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        let mut reader = domain.qsbr_reader();
+                        (0..1000).for_each(|_| reader.synchronize());
+                    });
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn a_leaked_offline_leaves_a_reader_that_protects_nothing_and_says_so() {
+    let domain = Domain::with_fences();
+    let cell = Rcu::new_in(&domain, 1);
+    let mut reader = domain.qsbr_reader();
+    mem::forget(reader.offline());
+    assert!(!reader.is_online());
+    assert!(panic_message(|| cell.load(&reader).copied()).contains("offline"));
+    reader.quiescent_state();
+    assert!(!reader.is_online(), "a quiescent state takes nobody online");
+    domain.synchronize();
+    drop(reader.offline());
+    assert_eq!(cell.load(&reader), Some(&1));
+}
+
+#[test]
+fn a_reader_of_another_domain_protects_nothing_here() {
+    let (domain, other) = (Domain::with_fences(), Domain::with_fences());
+    let cell = Rcu::new_in(&domain, 1);
+    let reader = other.qsbr_reader();
+    assert!(panic_message(|| cell.load(&reader).copied()).contains("cannot protect"));
+}
+
+#[test]
+fn a_leaked_reader_holds_what_it_has_lent() {
+    let domain: &'static Domain = Box::leak(Box::new(Domain::with_fences()));
+    let tally = Tally::new();
+    let cell = Rcu::new_in(domain, tally.value(7));
+    let lent = cell.load(Box::leak(Box::new(domain.qsbr_reader()))).expect("it holds one").get();
+    drop(cell);
+    let cookie = domain.start_poll();
+    assert!(!thread::spawn(move || domain.poll(cookie)).join().expect("no panic"));
+    assert_eq!((lent, tally.dropped()), (7, 0));
+}
+
+#[test]
+fn retiring_while_online_goes_on_and_everything_is_freed_in_the_end() {
+    for domain in domains() {
+        domain.set_budget(64 << 10);
+        let tally = Tally::new();
+        let cell = Rcu::new_in(&domain, tally.value(0));
+        let mut reader = domain.qsbr_reader();
+        for number in 1..10_000 {
+            cell.store(tally.value(number));
+            if number % 100 == 0 {
+                reader.quiescent_state();
+            }
+        }
+        drop(reader);
+        drop(cell);
+        domain.kvfree_barrier();
+        assert!(tally.all_dropped());
+    }
+}
+
+/// Readers that read all the time, updaters that free what they replace; every value read must be alive.
+#[test]
+fn what_readers_hold_is_alive_until_their_next_quiescent_state() {
+    for domain in domains() {
+        let tally = Tally::new();
+        let cell = Arc::new(Rcu::new_in(&domain, tally.value(0)));
+        let start = Barrier::new(4);
+        let readers = AtomicUsize::new(2);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut reader = domain.qsbr_reader();
+                    start.wait();
+                    for round in 0..if cfg!(miri) { 20 } else { 20_000 } {
+                        let value = cell.load(&reader).expect("never empty");
+                        (0..10).for_each(|_| drop(value.get()));
+                        if round % 3 == 0 {
+                            reader.quiescent_state();
+                        }
+                        if round % 1000 == 0 {
+                            let _offline = reader.offline();
+                            thread::yield_now();
+                        }
+                    }
+                    readers.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    start.wait();
+                    let mut number = 0;
+                    while readers.load(Ordering::SeqCst) > 0 {
+                        number += 1;
+                        drop(cell.swap(tally.value(number)).expect("never empty").wait());
+                    }
+                });
+            }
+        });
+        drop(cell);
+        eventually(|| tally.all_dropped());
+    }
+}
+
+#[test]
+fn guards_and_qsbr_readers_share_a_domain() {
+    for domain in domains() {
+        let reader = domain.qsbr_reader();
+        let guard = domain.read_lock();
+        let cell = Rcu::new_in(&domain, 5);
+        assert_eq!((cell.load(&guard), cell.load(&reader)), (Some(&5), Some(&5)));
+        drop(reader);
+        assert!(panic_message(|| domain.synchronize()).contains("Drop the guard"));
+        drop(guard);
+        domain.synchronize();
+    }
+}
