@@ -44,7 +44,9 @@
 //!
 //! # Features
 //!
-//! `tracing`: stalls, and panics of callbacks and destructors, are emitted as events of the `tracing` crate.
+//! * `tracing`: stalls, and panics of callbacks and destructors, are emitted as events of the `tracing` crate.
+//! * `stall-backtrace`: stall reports say where a section was entered. Each section then takes a backtrace, which costs microseconds,
+//!   allocates, and is not async-signal-safe.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks the rooms below; the ones that use everything are not part of it.
 #![cfg_attr(stillpoint_loom, allow(dead_code, unused_imports))]
@@ -56,12 +58,12 @@ mod platform;
 mod rcu;
 mod statistics;
 
-pub use gp::{CallbackHead, Cookie};
+pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
 pub use kvfree::DrainPolicy;
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
-    Domain, EmbedsHead, Guard, Offline, QsbrReader, Rcu, Retired, Section, barrier, call, global, kvfree_barrier, read,
-    read_lock, retire, synchronize, synchronize_expedited,
+    CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, Retired, Section, barrier, call, global,
+    kvfree_barrier, read, read_lock, retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
 

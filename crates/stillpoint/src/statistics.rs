@@ -38,7 +38,9 @@ pub struct Statistics {
     pub inline_waits: u64,
     /// Grace periods held up for longer than the stall time-out.
     pub stalls: u64,
-    /// Callbacks and destructors that panicked.
+    /// Times that the service thread did not come to its work for longer than that.
+    pub service_stalls: u64,
+    /// Callbacks, destructors and stall handlers that panicked.
     pub panics: u64,
 }
 
@@ -59,7 +61,8 @@ impl Statistics {
             waits: counts.waits,
             inline_waits: counts.inline_waits,
             stalls: engine.stalls(),
-            panics: counts.panicked + engine.callbacks_panicked(),
+            service_stalls: engine.service_stalls(),
+            panics: counts.panicked + engine.callbacks_panicked() + engine.stall_handlers_panicked(),
         }
     }
 }

@@ -148,19 +148,14 @@ fn a_machinery_that_does_not_wait_for_readers_is_caught() {
     assert!(!has_two_cpus() || Torture::catches::<Busted>(2, CAUGHT, Domain::synchronize), "nobody noticed");
 }
 
+/// Unoptimized, a reader makes more stores than a store buffer holds before it loads anything: its word is out by then.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "only optimized code shows it")]
 fn a_machinery_without_the_heavy_barrier_is_caught() {
     if !stillpoint::membarrier_active() {
         return eprintln!("skipped: without membarrier readers fence by themselves");
     }
     if !has_two_cpus() {
-        return;
-    }
-    if cfg!(debug_assertions) {
-        // Unoptimized, a reader makes more stores than a store buffer holds before it loads anything: its word is out by then.
-        if !Torture::catches::<Unfenced>(1, SOUND, poll) {
-            eprintln!("not caught: to be repeated in a release build");
-        }
         return;
     }
     assert!(Torture::catches::<Unfenced>(1, CAUGHT, poll), "nobody noticed");

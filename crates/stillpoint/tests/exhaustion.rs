@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Reader, Tally, Tracked, eventually, returns};
+use common::{Over, Reader, Tally, Tracked, eventually, returns};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     mem::offset_of,
@@ -381,6 +381,7 @@ fn nothing_is_lost_while_memory_comes_and_goes() {
     let tally = Tally::new();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _over = Over(&over);
         let retirers: Vec<_> = (0..4)
             .map(|number| {
                 let (domain, tally) = (&domain, &tally);
@@ -404,7 +405,6 @@ fn nothing_is_lost_while_memory_comes_and_goes() {
             }
         });
         retirers.into_iter().for_each(|retirer| retirer.join().expect("no panic"));
-        over.store(true, Ordering::Relaxed);
     });
     eventually(|| domain.statistics().objects_waiting == 0);
     domain.kvfree_barrier();

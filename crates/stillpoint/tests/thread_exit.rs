@@ -118,6 +118,20 @@ fn destructors_of_thread_local_objects_read_retire_and_wait_in_a_domain() {
     assert_eq!(domain.statistics().panics, 0);
 }
 
+/// One destructor after the other retires, so that the service thread never finds their common share idle.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn what_destructors_retire_all_the_time_is_freed_meanwhile() {
+    let domain = eternal();
+    // Of 201 objects a thread, 101 are retired while it still has a share of its own.
+    let mut threads = 0;
+    while threads < 20 || domain.statistics().objects_freed < 150 * threads {
+        on_both_sides(|| retire(domain, 1), move || (0..100).for_each(|number| retire(domain, number)));
+        threads += 1;
+        assert!(threads < 2_000, "what late destructors retire is not freed");
+    }
+}
+
 #[test]
 fn a_thread_may_use_the_library_for_the_first_time_in_a_destructor() {
     let domain = eternal();

@@ -153,7 +153,14 @@ impl<P: Policy> Engine<P> {
     ///
     /// As for [`Callbacks::push`].
     pub(crate) unsafe fn call_head(&self, callback: Callback) {
-        let cookie = self.start();
+        // SAFETY: the caller's promise.
+        unsafe { self.enqueue(callback, self.start()) };
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Callbacks::push`].
+    unsafe fn enqueue(&self, callback: Callback, cookie: Cookie) {
         // SAFETY: the caller's promise.
         if unsafe { self.callbacks.push(callback, cookie) } {
             self.kick();
@@ -166,6 +173,17 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn call(&self, run: impl FnOnce() + Send + 'static) {
         // SAFETY: `boxed` gives a head of its own.
         unsafe { self.call_head(boxed(run)) };
+    }
+
+    /// The same for the end of a grace period that the caller knows.
+    pub(crate) fn call_after(&self, cookie: Cookie, run: impl FnOnce() + Send + 'static) {
+        // SAFETY: `boxed` gives a head of its own.
+        unsafe { self.enqueue(boxed(run), cookie) };
+    }
+
+    /// Has `run` called when all callbacks that were queued before have been invoked.
+    pub(crate) fn call_behind(&self, run: impl FnOnce() + Send + 'static) {
+        self.call_after(Cookie::new(self.shared.seq.completed()), run);
     }
 
     /// Waits until all callbacks that were queued before have been invoked. Refused inside a pass, and inside `section`, the

@@ -46,9 +46,9 @@ use super::{
     policy::Policy,
     record::Record,
     registry::Registry,
-    seq::{Cookie, Seq, Sequence},
+    seq::{self, Cookie, Seq, Sequence},
     service::Service,
-    stall::Stalls,
+    stall::{Flavour, Stalls},
 };
 use crate::platform::{
     barrier,
@@ -120,6 +120,8 @@ pub(crate) struct Engine<P> {
     pub(super) stalls: Stalls,
     pub(super) callbacks: Callbacks,
     pub(super) service: Service,
+    /// The newest grace period that was started for somebody to ask about: it has to end also if nobody does.
+    promised: AtomicU64,
     ended: AtomicU64,
     heavy_barriers: AtomicU64,
     policy: PhantomData<P>,
@@ -133,6 +135,7 @@ impl<P: Policy> Engine<P> {
             domain,
             readers,
             registry: Registry::new(domain, readers, Arc::clone(&shared)),
+            promised: AtomicU64::new(shared.seq.completed().bits()),
             shared,
             stalls: Stalls::new(),
             callbacks: Callbacks::new(),
@@ -144,8 +147,8 @@ impl<P: Policy> Engine<P> {
     }
 
     /// A record for the calling thread. It lives as long as the engine.
-    pub(crate) fn register(&self, token: Token) -> &Record {
-        self.registry.claim(token)
+    pub(crate) fn register(&self, token: Token, flavour: Flavour) -> &Record {
+        self.registry.claim(token, flavour)
     }
 
     /// [W1] Names the next grace period without starting it.
@@ -156,6 +159,24 @@ impl<P: Policy> Engine<P> {
     /// [W1, W2] Starts a grace period and names it. Sections that begin from now on do not hold it up.
     pub(crate) fn start(&self) -> Cookie {
         Cookie::new(self.shared.seq.start())
+    }
+
+    /// The same, and sees to it that the grace period ends without a further call.
+    pub(crate) fn start_promised(&self) -> Cookie {
+        let cookie = self.start();
+        seq::advance(&self.promised, cookie.seq());
+        self.kick();
+        cookie
+    }
+
+    /// What the service thread has to wait for: the older of what its work waits for and what was promised.
+    pub(super) fn due(&self, work: Option<Cookie>) -> Option<Cookie> {
+        let promised = Cookie::new(Seq::from_bits(self.promised.load(Ordering::Acquire)));
+        match work {
+            _ if self.has_ended(promised) => work,
+            Some(work) => Some(work.older(promised)),
+            None => Some(promised),
+        }
     }
 
     /// [W6] Whether the grace period is known to have ended. One load; decides nothing.
@@ -181,7 +202,7 @@ impl<P: Policy> Engine<P> {
         // [W5]
         if seq.publish_completed(scan.oldest) {
             self.ended.fetch_add(1, Ordering::Relaxed);
-            self.stalls.ended();
+            self.stalls.grace_period_ended();
             self.shared.wake_all();
         }
         if seq.completed().at_least(goal) {

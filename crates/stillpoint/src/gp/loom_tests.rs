@@ -11,6 +11,7 @@ use super::{
     record::Record,
     seq::{Cookie, STEP, Seq, Sequence},
     service::{Outlook, Work},
+    stall::Flavour,
     wait::{Haste, Waited},
 };
 use crate::platform::{
@@ -65,7 +66,7 @@ impl<P: Policy> World<P> {
     }
 
     fn register(&self, number: u64) -> &Record {
-        self.engine.register(Token::for_model(number))
+        self.engine.register(Token::for_model(number), Flavour::Thread)
     }
 
     /// A section that uses the element if it can still be found.

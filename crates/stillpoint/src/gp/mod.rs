@@ -35,4 +35,5 @@ pub(crate) use record::Record;
 pub use seq::Cookie;
 pub(crate) use seq::{Seq, Sequence};
 pub(crate) use service::{Outlook, Work, as_pass, in_pass};
+pub use stall::{Flavour, Holdout, StallReport, Stalled, ThreadName};
 pub(crate) use wait::{Haste, Waited};

@@ -21,15 +21,19 @@
 //! R1 with W1/W2, R2+R3 with W3+W4, R4 with W4, R4+R5+R6 with S1+S2. Renewing is an unlock and a lock whose two stores are one;
 //! each of them may be left out of the other's proof, and the one barrier stands where both stood.
 
+#[cfg(feature = "stall-backtrace")]
+use std::backtrace::Backtrace;
+
 #[cfg(not(stillpoint_loom))]
 use super::seq::enter_global;
 use super::{
     engine::{Readers, Shared},
     seq::{STEP, Seq},
+    stall::Flavour,
 };
 use crate::platform::{
     barrier,
-    sync::{AtomicU32, AtomicU64, Ordering},
+    sync::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     thread::{self, Token},
 };
 
@@ -59,6 +63,11 @@ pub(crate) struct Record {
     tid: AtomicU32,
     /// The owner's token; 0 while nobody owns the record.
     owner: AtomicU64,
+    /// Whether the owner is a QSBR reader, for reports.
+    qsbr: AtomicBool,
+    /// Where the owner entered its section, for reports.
+    #[cfg(feature = "stall-backtrace")]
+    entered: std::sync::Mutex<Option<std::sync::Arc<Backtrace>>>,
     /// Whether readers have to fence.
     fences: bool,
     domain: u64,
@@ -82,6 +91,9 @@ impl Record {
             flags: AtomicU32::new(0),
             tid: AtomicU32::new(0),
             owner: AtomicU64::new(0),
+            qsbr: AtomicBool::new(false),
+            #[cfg(feature = "stall-backtrace")]
+            entered: std::sync::Mutex::new(None),
             fences: readers.fence(),
             domain,
             shared,
@@ -96,6 +108,9 @@ impl Record {
             flags: AtomicU32::new(0),
             tid: AtomicU32::new(0),
             owner: AtomicU64::new(0),
+            qsbr: AtomicBool::new(false),
+            #[cfg(feature = "stall-backtrace")]
+            entered: std::sync::Mutex::new(None),
             fences: false,
             domain: 0,
             shared: std::ptr::null(),
@@ -148,8 +163,25 @@ impl Record {
     /// past. [R3], where it is no fence.
     #[inline(always)]
     fn begin(&self, word: u64) {
+        #[cfg(feature = "stall-backtrace")]
+        self.note_entry();
         self.word.store(word, Ordering::Release);
         barrier::light_asymmetric();
+    }
+
+    /// Not async-signal-safe; a handler that finds the note being taken leaves it.
+    #[cfg(feature = "stall-backtrace")]
+    #[inline(never)]
+    fn note_entry(&self) {
+        if let Ok(mut entered) = self.entered.try_lock() {
+            *entered = Some(std::sync::Arc::new(Backtrace::force_capture()));
+        }
+    }
+
+    /// Where the owner entered the section that it is in, or the last one.
+    #[cfg(feature = "stall-backtrace")]
+    pub(super) fn entered(&self) -> Option<std::sync::Arc<Backtrace>> {
+        self.entered.lock().ok()?.clone()
     }
 
     #[cold]
@@ -271,14 +303,19 @@ impl Record {
         self.tid.load(Ordering::Relaxed)
     }
 
+    pub(super) fn flavour(&self) -> Flavour {
+        if self.qsbr.load(Ordering::Relaxed) { Flavour::Qsbr } else { Flavour::Thread }
+    }
+
     /// Takes a record that nobody owns. Acquire, the partner of the release in `vacate`.
-    pub(super) fn claim(&self, token: Token) -> bool {
+    pub(super) fn claim(&self, token: Token, flavour: Flavour) -> bool {
         let claimed = self.owner.load(Ordering::Relaxed) == 0
             && self.owner.compare_exchange(0, token.get(), Ordering::Acquire, Ordering::Relaxed).is_ok();
         if claimed {
             debug_assert_eq!(self.word.load(Ordering::Relaxed), 0, "an unowned record is quiescent");
             self.flags.store(self.fence_flag(), Ordering::Relaxed);
             self.tid.store(thread::tid(), Ordering::Relaxed);
+            self.qsbr.store(flavour == Flavour::Qsbr, Ordering::Relaxed);
         }
         claimed
     }
@@ -316,7 +353,7 @@ mod tests {
         let shared = Shared::new(Sequence::new(Seq::from_bits(first)));
         // SAFETY: `shared` is dropped after the record.
         let record = unsafe { Record::new(1, Readers::Asymmetric, &shared) };
-        assert!(record.claim(thread::token()));
+        assert!(record.claim(thread::token(), Flavour::Thread));
         test(&record, &shared);
     }
 
@@ -352,9 +389,9 @@ mod tests {
             record.lock();
             record.depart();
             assert!(record.is_owned_by(me));
-            assert!(!record.claim(me), "somebody still reads through it");
+            assert!(!record.claim(me, Flavour::Thread), "somebody still reads through it");
             record.unlock();
-            assert!(record.claim(me));
+            assert!(record.claim(me, Flavour::Thread));
         });
     }
 

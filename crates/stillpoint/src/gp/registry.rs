@@ -11,6 +11,7 @@
 use super::{
     engine::{Readers, Shared},
     record::Record,
+    stall::Flavour,
 };
 use crate::platform::{
     sync::{Arc, AtomicPtr, Mutex, Ordering, lock},
@@ -47,8 +48,8 @@ impl Registry {
     }
 
     /// A record for the calling thread, whose token is `token`. Allocates when all are taken.
-    pub(super) fn claim(&self, token: Token) -> &Record {
-        let claimed = || self.iter().find(|record| record.claim(token));
+    pub(super) fn claim(&self, token: Token, flavour: Flavour) -> &Record {
+        let claimed = || self.iter().find(|record| record.claim(token, flavour));
         if let Some(record) = claimed() {
             return record;
         }

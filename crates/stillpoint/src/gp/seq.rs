@@ -237,7 +237,7 @@ impl Sequence {
 }
 
 /// Raises `counter` to `to`, in wrapping order, by acquire-release CAS. Whether it moved.
-fn advance(counter: &AtomicU64, to: Seq) -> bool {
+pub(super) fn advance(counter: &AtomicU64, to: Seq) -> bool {
     let mut seen = counter.load(Ordering::Relaxed);
     while !Seq(seen).at_least(to) {
         match counter.compare_exchange_weak(seen, to.bits(), Ordering::AcqRel, Ordering::Relaxed) {

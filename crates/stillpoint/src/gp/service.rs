@@ -24,7 +24,7 @@ use crate::platform::{
     sync::{AtomicBool, Mutex, Ordering, lock},
     thread,
 };
-use std::{cell::Cell, fmt, io, sync::OnceLock, thread::JoinHandle};
+use std::{cell::Cell, fmt, io, iter, ptr, sync::OnceLock, thread::JoinHandle};
 
 /// What a pass leaves to be waited for. Empty: nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -61,25 +61,35 @@ pub(super) struct Service {
     turn: Mutex<()>,
 }
 
+/// A domain whose foreign code runs on this thread, inside that of others: what a destructor of one domain retires to another may
+/// free there and then.
+struct Frame {
+    domain: u64,
+    outer: *const Frame,
+}
+
 thread_local! {
-    /// The domain whose pass runs on this thread; 0 for none.
-    static IN_PASS: Cell<u64> = const { Cell::new(0) };
+    /// The innermost of them; null for none.
+    static FRAMES: Cell<*const Frame> = const { Cell::new(ptr::null()) };
 }
 
 /// Whether the calling thread runs a callback or a deferred destructor of domain `id` at this moment.
 pub(crate) fn in_pass(id: u64) -> bool {
-    IN_PASS.get() == id
+    // SAFETY: null, or a frame of an `as_pass` that has not returned, on this thread's stack.
+    let frame = |at: *const Frame| unsafe { at.as_ref() };
+    iter::successors(frame(FRAMES.get()), |inner| frame(inner.outer)).any(|frame| frame.domain == id)
 }
 
 /// Marks the calling thread as running foreign code for domain `id` while `work` runs.
 pub(crate) fn as_pass<R>(id: u64, work: impl FnOnce() -> R) -> R {
-    struct Restore(u64);
+    struct Restore(*const Frame);
     impl Drop for Restore {
         fn drop(&mut self) {
-            IN_PASS.set(self.0);
+            FRAMES.set(self.0);
         }
     }
-    let _restore = Restore(IN_PASS.replace(id));
+    let frame = Frame { domain: id, outer: FRAMES.get() };
+    let _restore = Restore(FRAMES.replace(&raw const frame));
     work()
 }
 
@@ -105,6 +115,7 @@ impl Service {
 impl<P: Policy> Engine<P> {
     /// Tells the service thread that there is work, which the caller has made visible before.
     pub(crate) fn kick(&self) {
+        self.stalls.service_wanted();
         // [K1] Once is enough until the thread has looked.
         if !self.service.kicked.swap(true, Ordering::AcqRel) {
             self.shared.service.signal();
@@ -170,20 +181,25 @@ impl<P: Policy> Engine<P> {
         let mut bound = FIRST_SLEEP;
         while !self.service.stop.load(Ordering::Acquire) {
             self.service.kicked.swap(false, Ordering::AcqRel); // [K2]
+            self.stalls.service_came();
             let outlook = self.pass(work);
-            self.shared.service_waits.store(outlook.cookie.is_some(), Ordering::Relaxed);
-            let waiter = self.shared.service.prepare();
+            let cookie = self.due(outlook.cookie);
             let mut until = outlook.at;
-            if let Some(cookie) = outlook.cookie {
-                if self.advance(cookie, me) == Progress::Ended || self.flag_holdout(cookie).0 {
-                    waiter.leave();
+            if let Some(cookie) = cookie {
+                if self.advance(cookie, me) == Progress::Ended {
                     bound = FIRST_SLEEP;
                     continue;
                 }
                 let now = clock::now();
-                self.note_held_up(cookie, now);
-                until = Some(until.unwrap_or(Nanos::MAX).min(now + bound));
+                let due = self.note_held_up(cookie, now);
+                until = Some(until.unwrap_or(Nanos::MAX).min(now.saturating_add(bound)).min(due));
                 bound = (2 * bound).min(LONGEST_SLEEP);
+            }
+            self.shared.service_waits.store(cookie.is_some(), Ordering::Relaxed);
+            let waiter = self.shared.service.prepare();
+            if cookie.is_some_and(|cookie| self.flag_holdout(cookie).0) {
+                waiter.leave();
+                continue;
             }
             // [K3]
             if self.service.kicked.load(Ordering::Acquire) { waiter.leave() } else { waiter.sleep(until) }
@@ -203,12 +219,20 @@ impl<P: Policy> Engine<P> {
             return Err(WouldDeadlock);
         }
         let me = thread::token();
+        let mut listed = None;
         while !done() {
             if self.service_runs() {
+                let now = clock::now();
+                let due = self.note_service(now);
                 let waiter = self.shared.waiters.prepare();
                 self.kick();
                 // The pass that makes it true signals; the bound is a safety net.
-                if done() { waiter.leave() } else { waiter.sleep(Some(clock::now() + LONGEST_SLEEP)) }
+                if done() {
+                    waiter.leave()
+                } else {
+                    waiter.sleep(Some(due.min(now + LONGEST_SLEEP)))
+                }
+                listed.get_or_insert_with(|| self.stalls.list_waiter());
             } else if let Some(cookie) = self.pass(work).cookie {
                 let _ = self.wait_for(cookie, me, Some(clock::now() + LONGEST_SLEEP), Haste::Normal);
             }

@@ -1,84 +1,342 @@
-//! Stalls: a grace period that readers hold up for longer than anyone would want.
+//! Stalls: what holds a grace period up for longer than anyone would want, and who waits for it.
+//!
+//! Whoever waits times the wait, and reports it once: the readers that are in the way, and all who have been waiting for a while.
+//! A deadlock (the waiter holds a lock that a reader wants) so ends in a report that names both sides. A service thread that does
+//! not come to its work, because a callback blocks it, is reported in the same way by those who need it.
+//!
+//! Nothing here is on a fast path: the first look at the clock comes after the spinning, the first lock after the first sleep.
 
-use super::{engine::Engine, policy::Policy, seq::Cookie};
+use super::{engine::Engine, policy::Policy, record::Record, seq::Cookie};
 use crate::platform::{
-    clock::Nanos,
-    sync::{AtomicBool, AtomicU64, Ordering},
-    thread,
+    clock::{self, Nanos},
+    sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
+    thread, unwind,
 };
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
+
+#[cfg(feature = "stall-backtrace")]
+use std::backtrace::Backtrace;
 
 /// What a new domain takes for a stall; the kernel's is 21 s.
 pub(crate) const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Times the grace period that is being waited for. Reported once per period.
-#[derive(Debug)]
+/// A grace period, or the service thread, has been held up for longer than the domain's stall time-out.
+///
+/// Given to the handler of [`Domain::on_stall`](crate::Domain::on_stall), and with the `tracing` feature emitted as an event. Its
+/// `Display` is a report for people. The kernel's "rcu detected stalls" message.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StallReport {
+    /// What is held up.
+    pub stalled: Stalled,
+    /// The number of the domain, as its `Debug` shows it; 1 is the global one.
+    pub domain: u64,
+    /// How long it has been held up so far.
+    pub lasted: Duration,
+    /// The readers that hold the grace period up; empty if it is the service thread that is late.
+    pub holdouts: Vec<Holdout>,
+    /// The threads that have been waiting for more than a moment, in calls of this domain.
+    pub waiters: Vec<ThreadName>,
+}
+
+/// What a [`StallReport`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stalled {
+    /// A grace period: readers have not left their sections.
+    GracePeriod(Cookie),
+    /// The service thread: a callback or destructor does not return, or the system gives the thread no time.
+    Service,
+}
+
+/// A reader that holds a grace period up.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Holdout {
+    /// The thread that began the section.
+    pub thread: ThreadName,
+    /// How it reads.
+    pub flavour: Flavour,
+    /// Where it entered the section (with the feature `stall-backtrace`).
+    #[cfg(feature = "stall-backtrace")]
+    pub entered: Option<Arc<Backtrace>>,
+}
+
+/// How a thread reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Flavour {
+    /// By guards, [`Domain::read_lock`](crate::Domain::read_lock).
+    Thread,
+    /// As a [`QsbrReader`](crate::QsbrReader).
+    Qsbr,
+}
+
+/// A thread, as a person would look for it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct ThreadName {
+    /// The kernel's id; 0 where there is none.
+    pub tid: u32,
+    /// The name that the kernel has for it; `None` if the thread has ended (its guard was leaked) or where names cannot be known.
+    pub name: Option<String>,
+}
+
+impl ThreadName {
+    fn of(tid: u32) -> Self {
+        Self { tid, name: thread::name_of(tid) }
+    }
+}
+
+impl fmt::Display for ThreadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "thread '{name}' (tid {})", self.tid),
+            None => write!(f, "a thread that is gone (tid {})", self.tid),
+        }
+    }
+}
+
+impl fmt::Display for Holdout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.flavour {
+            Flavour::Thread => "holds a guard",
+            Flavour::Qsbr => "is online as a QSBR reader without passing a quiescent state",
+        };
+        write!(f, "{} {what}", self.thread)?;
+        #[cfg(feature = "stall-backtrace")]
+        if let Some(entered) = &self.entered {
+            write!(f, ", entered at\n{entered}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for StallReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.stalled {
+            Stalled::GracePeriod(cookie) => write!(f, "stillpoint: a grace period ({cookie:?})")?,
+            Stalled::Service => write!(f, "stillpoint: the service thread")?,
+        }
+        write!(f, " of domain {} has been held up for {:.1?}", self.domain, self.lasted)?;
+        let listed = |f: &mut fmt::Formatter<'_>, what: &str, who: &mut dyn Iterator<Item = &dyn fmt::Display>| {
+            who.enumerate().try_for_each(|(n, who)| if n == 0 { write!(f, "; {what}: {who}") } else { write!(f, ", {who}") })
+        };
+        listed(f, "in its way", &mut self.holdouts.iter().map(|holdout| holdout as _))?;
+        listed(f, "waiting", &mut self.waiters.iter().map(|waiter| waiter as _))
+    }
+}
+
+type Handler = Arc<dyn Fn(&StallReport) + Send + Sync>;
+
+/// Times what is being waited for. Each stall is reported once.
 pub(super) struct Stalls {
-    /// When somebody first found the present grace period held up; 0 while nobody has.
+    timeout: AtomicU64,
+    grace_period: Watch,
+    service: Watch,
+    /// Threads that have been waiting for more than a moment.
+    waiters: Mutex<Vec<u32>>,
+    handler: Mutex<Option<Handler>>,
+    panicked: AtomicU64,
+}
+
+/// Times one thing.
+#[derive(Debug)]
+struct Watch {
+    /// Since when it has been held up; 0 while it is not.
     since: AtomicU64,
     reported: AtomicBool,
     count: AtomicU64,
-    timeout: AtomicU64,
 }
 
-impl Stalls {
-    pub(super) fn new() -> Self {
-        Self {
-            since: AtomicU64::new(0),
-            reported: AtomicBool::new(false),
-            count: AtomicU64::new(0),
-            timeout: AtomicU64::new(crate::platform::clock::nanos(DEFAULT_STALL_TIMEOUT)),
-        }
+/// What a [`Watch`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// Not yet; look again at this time.
+    Early(Nanos),
+    /// A stall of this length, which the caller has to report.
+    Due(Duration),
+    Reported,
+}
+
+impl Watch {
+    const fn new() -> Self {
+        Self { since: AtomicU64::new(0), reported: AtomicBool::new(false), count: AtomicU64::new(0) }
     }
 
-    /// A grace period has ended: whatever is waited for next is waited for afresh.
-    pub(super) fn ended(&self) {
+    fn start(&self, now: Nanos) -> Nanos {
+        self.since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|since| since, |_| now)
+    }
+
+    fn stop(&self) {
         if self.since.load(Ordering::Relaxed) != 0 {
             self.since.store(0, Ordering::Relaxed);
             self.reported.store(false, Ordering::Relaxed);
         }
     }
 
-    /// How long the present grace period has been held up, if that is a stall which nobody has reported yet.
-    fn is_due(&self, now: Nanos) -> Option<Duration> {
-        let since = self.since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).unwrap_or_else(|since| since);
-        let waited = if since == 0 { 0 } else { now.saturating_sub(since) };
-        let due = waited > self.timeout.load(Ordering::Relaxed) && !self.reported.swap(true, Ordering::Relaxed);
-        due.then_some(Duration::from_nanos(waited))
+    fn verdict(&self, since: Nanos, now: Nanos, timeout: Nanos) -> Verdict {
+        let due = since.saturating_add(timeout);
+        if self.reported.load(Ordering::Relaxed) {
+            Verdict::Reported
+        } else if now < due {
+            Verdict::Early(due)
+        } else if self.reported.swap(true, Ordering::Relaxed) {
+            Verdict::Reported
+        } else {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            Verdict::Due(Duration::from_nanos(now.saturating_sub(since)))
+        }
+    }
+}
+
+impl Stalls {
+    pub(super) fn new() -> Self {
+        Self {
+            timeout: AtomicU64::new(clock::nanos(DEFAULT_STALL_TIMEOUT)),
+            grace_period: Watch::new(),
+            service: Watch::new(),
+            waiters: Mutex::new(Vec::new()),
+            handler: Mutex::new(None),
+            panicked: AtomicU64::new(0),
+        }
+    }
+
+    /// A grace period has ended: whatever is waited for next is waited for afresh.
+    pub(super) fn grace_period_ended(&self) {
+        self.grace_period.stop();
+    }
+
+    /// Work for the service thread waits from now on, if none did.
+    pub(super) fn service_wanted(&self) {
+        self.service.start(clock::now());
+    }
+
+    /// The service thread comes to its work.
+    pub(super) fn service_came(&self) {
+        self.service.stop();
+    }
+
+    fn timeout(&self) -> Nanos {
+        self.timeout.load(Ordering::Relaxed)
+    }
+
+    /// Lists the calling thread among those who wait, until the returned value is dropped.
+    pub(super) fn list_waiter(&self) -> Listed<'_> {
+        let tid = thread::tid();
+        lock(&self.waiters).push(tid);
+        Listed { stalls: self, tid }
+    }
+}
+
+impl fmt::Debug for Stalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stalls").field("grace_period", &self.grace_period).field("service", &self.service).finish_non_exhaustive()
+    }
+}
+
+/// A place in the list of those who wait.
+#[derive(Debug)]
+pub(super) struct Listed<'a> {
+    stalls: &'a Stalls,
+    tid: u32,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        let mut waiters = lock(&self.stalls.waiters);
+        if let Some(place) = waiters.iter().position(|&tid| tid == self.tid) {
+            waiters.swap_remove(place);
+        }
     }
 }
 
 impl<P: Policy> Engine<P> {
-    /// To be called now and then by whoever finds `cookie` held up.
-    pub(crate) fn note_held_up(&self, cookie: Cookie, now: Nanos) {
-        let Some(waited) = self.stalls.is_due(now) else {
-            return;
-        };
-        self.stalls.count.fetch_add(1, Ordering::Relaxed);
-        for (record, _) in self.holdouts(cookie.seq()) {
-            let name = thread::name_of(record.tid());
-            report(cookie, waited, record.tid(), name.as_deref().unwrap_or("(gone)"));
+    /// To be called by whoever finds `cookie` held up. Reports a stall if it is time; when to look again at the latest.
+    pub(crate) fn note_held_up(&self, cookie: Cookie, now: Nanos) -> Nanos {
+        let watch = &self.stalls.grace_period;
+        let since = watch.start(now);
+        if self.has_ended(cookie) {
+            // It ended before the watch was started, so nobody will stop it: the next grace period must not look old.
+            watch.stop();
+            return now;
+        }
+        match watch.verdict(since, now, self.stalls.timeout()) {
+            Verdict::Early(due) => due,
+            Verdict::Reported => Nanos::MAX,
+            Verdict::Due(lasted) => {
+                let holdouts = self.holdouts(cookie.seq()).map(|(record, _)| holdout(record)).collect();
+                self.report(Stalled::GracePeriod(cookie), lasted, holdouts);
+                Nanos::MAX
+            }
+        }
+    }
+
+    /// To be called now and then by those for whom the service thread should work. When to look again at the latest.
+    pub(crate) fn note_service(&self, now: Nanos) -> Nanos {
+        let watch = &self.stalls.service;
+        let since = watch.since.load(Ordering::Relaxed);
+        if since == 0 {
+            return now.saturating_add(self.stalls.timeout());
+        }
+        match watch.verdict(since, now, self.stalls.timeout()) {
+            Verdict::Early(due) => due,
+            Verdict::Reported => Nanos::MAX,
+            Verdict::Due(lasted) => {
+                self.report(Stalled::Service, lasted, Vec::new());
+                Nanos::MAX
+            }
+        }
+    }
+
+    /// With nothing held: the handler may read, and wait as far as its thread may.
+    fn report(&self, stalled: Stalled, lasted: Duration, holdouts: Vec<Holdout>) {
+        let waiters = lock(&self.stalls.waiters).clone();
+        let waiters = waiters.into_iter().map(ThreadName::of).collect();
+        let report = StallReport { stalled, domain: self.domain, lasted, holdouts, waiters };
+        #[cfg(feature = "tracing")]
+        tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
+        let handler = lock(&self.stalls.handler).clone();
+        if let Some(handler) = handler
+            && unwind::panics(|| handler(&report))
+        {
+            self.stalls.panicked.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Whether the present grace period has been reported as stalled and has not ended since.
     pub(crate) fn is_stalled(&self) -> bool {
-        self.stalls.reported.load(Ordering::Relaxed)
+        self.stalls.grace_period.reported.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stalls(&self) -> u64 {
-        self.stalls.count.load(Ordering::Relaxed)
+        self.stalls.grace_period.count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn service_stalls(&self) -> u64 {
+        self.stalls.service.count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stall_handlers_panicked(&self) -> u64 {
+        self.stalls.panicked.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_stall_timeout(&self, timeout: Duration) {
-        self.stalls.timeout.store(crate::platform::clock::nanos(timeout), Ordering::Relaxed);
+        self.stalls.timeout.store(clock::nanos(timeout), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_stall_handler(&self, handler: Option<Handler>) {
+        // Dropped outside the lock: it may own anything.
+        let old = std::mem::replace(&mut *lock(&self.stalls.handler), handler);
+        drop(old);
     }
 }
 
-#[cfg(feature = "tracing")]
-fn report(cookie: Cookie, waited: Duration, tid: u32, name: &str) {
-    tracing::warn!(?cookie, ?waited, tid, name, "a reader holds up a grace period");
+fn holdout(record: &Record) -> Holdout {
+    Holdout {
+        thread: ThreadName::of(record.tid()),
+        flavour: record.flavour(),
+        #[cfg(feature = "stall-backtrace")]
+        entered: record.entered(),
+    }
 }
-
-#[cfg(not(feature = "tracing"))]
-fn report(_: Cookie, _: Duration, _: u32, _: &str) {}

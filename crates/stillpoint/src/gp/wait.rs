@@ -45,14 +45,18 @@ impl<P: Policy> Engine<P> {
     /// Waits until the grace period has ended or `deadline` has passed. At least one attempt is made.
     pub(crate) fn wait_for(&self, cookie: Cookie, me: Token, deadline: Option<Nanos>, haste: Haste) -> Waited {
         let mut bound = FIRST_SLEEP;
+        let mut listed = None;
         loop {
             match self.attempts(cookie, me, haste) {
                 Progress::Ended => return Waited::Ended,
                 Progress::HeldUpBySelf => return Waited::HeldUpBySelf,
                 Progress::HeldUp => {}
             }
+            if bound > FIRST_SLEEP {
+                listed.get_or_insert_with(|| self.stalls.list_waiter());
+            }
             let now = clock::now();
-            self.note_held_up(cookie, now);
+            let due = self.note_held_up(cookie, now);
             if deadline.is_some_and(|at| at <= now) {
                 return Waited::TimedOut;
             }
@@ -61,7 +65,7 @@ impl<P: Policy> Engine<P> {
                 waiter.leave();
                 continue;
             }
-            let until = now.saturating_add(bound);
+            let until = now.saturating_add(bound).min(due);
             waiter.sleep(Some(deadline.map_or(until, |at| at.min(until))));
             bound = (2 * bound).min(LONGEST_SLEEP);
         }

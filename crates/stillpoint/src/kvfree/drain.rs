@@ -281,8 +281,7 @@ impl Heap {
         for local in lock(&self.locals).iter() {
             // A thread that is ending puts its pages into the inbox before it lets go of this.
             let _freeing = lock(&local.freeing);
-            let (sealed, opened) = local.take_all(|| engine.get_state());
-            opened.iter().for_each(|page| self.note_sealed(page));
+            let (sealed, opened) = local.take_all(|| engine.get_state(), |page| self.note_sealed(page));
             all.append(sealed);
             all.append(opened);
         }

@@ -8,10 +8,11 @@
 //! period itself, unless another thread has. One heavy barrier so serves a share's worth of objects of this thread, and all that
 //! other threads had sealed by then: the more threads, the smaller each share, and the more of them one grace period serves.
 //!
-//! Past the budget a thread that is outside any section waits, a bounded time a page; one that is inside helps at its end.
+//! Where that does not help, because readers hold the grace period up, a thread whose queue has reached twice its share, and every
+//! thread past the budget, waits a bounded time a page; inside a section it does all this at the section's end.
 
 use super::{
-    local::{Appended, CHANNELS, Channel, Local, Queue, Retiree},
+    local::{Appended, CHANNELS, Channel, Local, OPEN_BYTES, Queue, Retiree},
     page::{PAGE_BYTES, Page, PageList, weight_of},
     slot::Slot,
 };
@@ -35,8 +36,19 @@ const LARGEST_SHARE: usize = 1 << 20;
 /// A share is never smaller than this, or a thread would end a grace period for every page.
 const SMALLEST_SHARE: usize = 64 << 10;
 
-/// How long a thread waits at a page at most, past the budget.
+/// A thread's wall, in shares: where grace periods are held up, so much of its own may wait before it waits itself. Without it one
+/// thread's turn on the processor fills the budget, and the next thread's again: never too much at a time, but each allocator arena
+/// keeps the most that it has ever held.
+const WALL: usize = 2;
+
+/// How long a thread waits at most for each [`OPEN_BYTES`] that it adds at its wall, or past the budget.
 const LONGEST_WAIT: Nanos = 10_000_000;
+
+/// So many times that at most for one page, however large its objects.
+const LONGEST_WAIT_PAGES: usize = 100;
+
+/// What a full page of small objects weighs, about.
+const FULL_PAGE: usize = 16 << 10;
 
 /// What a new domain allows to wait.
 pub(crate) const DEFAULT_BUDGET: usize = 8 << 20;
@@ -51,6 +63,13 @@ pub enum DrainPolicy {
     /// All pages that wait together, after one more grace period, by the service thread, without a budget: what `kvfree_rcu()`
     /// did before its grace periods were polled page by page. For comparison; under a flood its memory grows without bound.
     WholeBatch = 1,
+}
+
+/// Who frees a sealed page of plain objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Freer {
+    Owner,
+    Service,
 }
 
 #[derive(Debug)]
@@ -140,10 +159,7 @@ impl Heap {
     pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, local: &Arc<Local>) {
         // So that a flush, or the end of the domain, waits until the pages are in the inbox.
         let freeing = lock(&local.freeing);
-        let (sealed, opened) = local.take_all(|| engine.start());
-        for page in opened.iter() {
-            self.note_sealed(page);
-        }
+        let (sealed, opened) = local.take_all(|| engine.start(), |page| self.note_sealed(page));
         let left = !(sealed.is_empty() && opened.is_empty());
         let mut inbox = lock(&self.inbox);
         inbox.append(sealed);
@@ -206,7 +222,7 @@ impl Heap {
             return Ok(());
         }
         // The single-argument kvfree_rcu()'s way out: wait here and now.
-        if self.may_wait(record) && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal) == Waited::Ended {
+        if self.may_wait(engine) && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal) == Waited::Ended {
             self.inline_waits.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the grace period has ended, the object is ours, and nobody else will free it.
             let panicked = as_pass(self.domain, || crate::platform::unwind::panics(|| unsafe { object.slot.free() }));
@@ -238,7 +254,8 @@ impl Heap {
             appended => appended,
         };
         if appended == Appended::Attend {
-            self.seal_full_pages(engine, &local);
+            // Nobody paces this share, so its pages are the service thread's.
+            self.seal_full_pages(engine, &local, Freer::Service);
             self.unpark(engine, &local);
         }
         Ok(())
@@ -246,11 +263,12 @@ impl Heap {
 
     /// Sees to what an append has found: full pages, a parked thread, the pace.
     fn attend<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>) {
-        let sealed = self.seal_full_pages(engine, local);
+        let sealed = self.seal_full_pages(engine, local, Freer::Owner);
         self.unpark(engine, local);
         engine.ensure_service();
-        if sealed {
-            self.pace(engine, local, record);
+        let _ = engine.note_service(clock::now());
+        if sealed > 0 {
+            self.pace(engine, local, record, sealed);
         }
     }
 
@@ -269,32 +287,28 @@ impl Heap {
         self.active.fetch_sub(usize::from(changed), Ordering::Relaxed);
     }
 
-    fn seal_full_pages<P: Policy>(&self, engine: &Engine<P>, local: &Local) -> bool {
-        let mut sealed = false;
-        for channel in CHANNELS {
-            if local.is_full(channel) {
-                self.seal(engine, local, channel);
-                sealed = true;
-            }
-        }
-        sealed
+    /// What the pages that were sealed weigh; 0 if none was.
+    fn seal_full_pages<P: Policy>(&self, engine: &Engine<P>, local: &Local, freer: Freer) -> usize {
+        let full = CHANNELS.into_iter().filter(|&channel| local.is_full(channel));
+        full.map(|channel| self.seal(engine, local, channel, freer)).sum()
     }
 
-    fn seal<P: Policy>(&self, engine: &Engine<P>, local: &Local, channel: Channel) {
+    fn seal<P: Policy>(&self, engine: &Engine<P>, local: &Local, channel: Channel, freer: Freer) -> usize {
         let fresh = local.new_page();
         let mut queue = lock(&local.queue);
         // Under the lock, so that the cookies of a queue are in order.
         let cookie = engine.start();
         let Some(full) = local.replace(&mut queue, channel, fresh) else {
-            return;
+            return 0;
         };
         // SAFETY: the page was open a moment ago and is the owner's.
         let page = unsafe { full.as_ref() };
         page.seal(cookie);
         self.note_sealed(page);
-        if channel == Channel::Plain && self.policy() == DrainPolicy::PerPage {
+        let weight = weight_of(page);
+        if channel == Channel::Plain && freer == Freer::Owner && self.policy() == DrainPolicy::PerPage {
             queue.sealed.push_back(full);
-            return;
+            return weight;
         }
         // Still under the queue's lock: a flush looks at the queues first and at the inbox last, and must not miss a page that is
         // on its way from one to the other.
@@ -303,6 +317,7 @@ impl Heap {
         if first {
             engine.kick();
         }
+        weight
     }
 
     /// Whether there was nothing for the service thread before.
@@ -313,27 +328,30 @@ impl Heap {
         first
     }
 
-    /// Frees what has come due, and ends or awaits a grace period where too much has not. See the module's head.
-    pub(crate) fn pace<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>) {
+    /// Frees what has come due, and ends or awaits a grace period where too much has not. `sealed` is what was added since the last
+    /// time, in bytes. See the module's head.
+    pub(crate) fn pace<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>, sealed: usize) {
         // A retire from within a free: the one outside goes on freeing.
         if local.busy.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.hurry(engine, local, record);
+        self.hurry(engine, local, record, sealed);
         let _freeing = lock(&local.freeing);
         let mut due = self.take_due(engine, local);
+        let spares = self.share() / FULL_PAGE;
         as_pass(self.domain, || {
             while let Some(page) = due.pop_front() {
                 // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
                 unsafe { self.free(engine, page) };
-                local.recycle(page);
+                local.recycle(page, spares);
             }
         });
         local.busy.store(false, Ordering::Relaxed);
     }
 
-    /// Where nothing is due: ends a grace period if the queue has reached its share, and waits a while past the budget.
-    fn hurry<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>) {
+    /// Where nothing is due: ends a grace period if the queue has reached its share, and waits a while if that does not help and
+    /// the thread's wall or the budget is reached. A section puts both off to its end.
+    fn hurry<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>, sealed: usize) {
         let (oldest, weight) = {
             let queue = lock(&local.queue);
             (queue.sealed.front().map(Page::cookie), queue.sealed.weight())
@@ -341,22 +359,26 @@ impl Heap {
         if oldest.is_some_and(|cookie| engine.has_ended(cookie)) {
             return;
         }
-        if let Some(cookie) = oldest
-            && weight >= self.share()
-        {
-            if let Some(record) = record
-                && record.is_reading()
-            {
-                return record.request_help();
-            }
-            if engine.advance(cookie, thread::token()) == Progress::Ended {
-                self.assists.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
+        let share = self.share();
+        let too_much = self.policy() == DrainPolicy::PerPage && (weight >= WALL * share || self.is_over_budget());
+        if weight < share && !too_much {
+            return;
         }
-        if self.is_over_budget() && self.may_wait(record) && !engine.is_stalled() {
+        if let Some(record) = record
+            && record.is_reading()
+        {
+            return record.request_help();
+        }
+        if let Some(cookie) = oldest
+            && engine.advance(cookie, thread::token()) == Progress::Ended
+        {
+            self.assists.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if too_much && self.may_wait(engine) && !engine.is_stalled() {
             self.waits.fetch_add(1, Ordering::Relaxed);
-            let until = clock::now() + LONGEST_WAIT;
+            let pages = (sealed / OPEN_BYTES + 1).min(LONGEST_WAIT_PAGES);
+            let until = clock::now() + LONGEST_WAIT * pages as Nanos;
             match oldest {
                 // However this ends, the pages' own cookies decide what is freed.
                 Some(cookie) => drop(engine.wait_for(cookie, thread::token(), Some(until), Haste::Normal)),
@@ -394,7 +416,7 @@ impl Heap {
         self.objects.fetch_sub(objects, Ordering::Release);
         self.pages.fetch_sub(1, Ordering::Release);
         let before = self.weight.fetch_sub(weight, Ordering::Release);
-        if before >= self.budget() {
+        if before >= self.budget() && before - weight < self.budget() {
             engine.signal_waiters();
         }
     }
@@ -413,12 +435,12 @@ impl Heap {
     }
 
     fn is_over_budget(&self) -> bool {
-        self.policy() == DrainPolicy::PerPage && self.weight.load(Ordering::Relaxed) >= self.budget()
+        self.weight.load(Ordering::Relaxed) >= self.budget()
     }
 
-    /// Whether the calling thread may wait for a grace period.
-    fn may_wait(&self, record: Option<&Record>) -> bool {
-        !record.is_some_and(Record::is_reading) && !in_pass(self.domain)
+    /// Whether the calling thread may wait for a grace period: not in a pass, nor in a section of any kind. Looks at all records.
+    fn may_wait<P: Policy>(&self, engine: &Engine<P>) -> bool {
+        !in_pass(self.domain) && engine.section_of(thread::token()).is_none()
     }
 
     /// Objects that wait, what they take up, and the pages that remember them, open ones included.

@@ -50,10 +50,6 @@ pub(super) const OPEN_BYTES: usize = 64 << 10;
 /// Objects up to this size cannot reach [`OPEN_BYTES`] before the page is full.
 const SMALL: usize = OPEN_BYTES / SLOTS;
 
-/// How many empty pages a thread keeps for its next ones: what a share's worth of small objects needs, so that a thread that
-/// retires all the time leaves the allocator out of it. The allocator would cut returned pages up for small objects.
-const SPARES: usize = 64;
-
 /// An object that is being retired.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Retiree {
@@ -174,12 +170,11 @@ impl Local {
 
     /// Opens a page where there is none, or replaces a full one, which is returned. `fresh` may be `None`, for want of memory.
     /// Owner only.
-    pub(super) fn replace(&self, queue: &mut Queue, channel: Channel, fresh: Option<NonNull<Page>>) -> Option<NonNull<Page>> {
+    pub(super) fn replace(&self, _queue: &mut Queue, channel: Channel, fresh: Option<NonNull<Page>>) -> Option<NonNull<Page>> {
         let fresh = fresh.map_or(ptr::null_mut(), NonNull::as_ptr);
         // Release and acquire would do nothing here that the lock does not do; the owner reads what it wrote itself.
         let old = self.open[channel as usize].swap(fresh, Ordering::Relaxed);
         self.replaced.fetch_add(1, Ordering::Relaxed);
-        debug_assert!(queue.spares.pages() <= SPARES);
         NonNull::new(old)
     }
 
@@ -189,10 +184,12 @@ impl Local {
         spare.or_else(Page::try_new)
     }
 
-    /// Keeps an empty page for later, or gives its memory back. The page is the caller's. Owner only.
-    pub(super) fn recycle(&self, page: NonNull<Page>) {
+    /// Keeps an empty page for the next ones, of which there are up to `spares`, or gives its memory back. A thread that retires all
+    /// the time so leaves the allocator out of it, which would cut returned pages up for small objects. The page is the caller's.
+    /// Owner only.
+    pub(super) fn recycle(&self, page: NonNull<Page>, spares: usize) {
         let mut queue = lock(&self.queue);
-        if queue.spares.pages() < SPARES {
+        if queue.spares.pages() < spares {
             queue.spares.push_back(page);
         } else {
             drop(queue);
@@ -238,14 +235,16 @@ impl Local {
         self.limit.swap(SLOTS, Ordering::Relaxed) == 0
     }
 
-    /// Takes all pages away, sealed with `cookie` where they were open: the owner is gone, or nobody reads any more.
-    pub(super) fn take_all(&self, cookie: impl Fn() -> Cookie) -> (PageList, PageList) {
+    /// Takes all pages away, sealed with `cookie` and noted where they were open: the owner is gone, or nobody reads any more.
+    pub(super) fn take_all(&self, cookie: impl Fn() -> Cookie, note: impl Fn(&Page)) -> (PageList, PageList) {
         let mut queue = lock(&self.queue);
         let mut opened = PageList::new();
         for channel in CHANNELS {
             if let Some(page) = self.replace(&mut queue, channel, None) {
                 // SAFETY: taken out of the share just now, so ours.
-                unsafe { page.as_ref() }.seal(cookie());
+                let at = unsafe { page.as_ref() };
+                at.seal(cookie());
+                note(at);
                 opened.push_back(page);
             }
         }

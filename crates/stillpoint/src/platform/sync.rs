@@ -16,8 +16,9 @@ use std::sync::PoisonError;
 
 /// Locks `mutex`, also when a thread panicked while it held it.
 ///
-/// No lock of this library is held while foreign code runs, so a poisoned lock means a panic of the library's own
-/// (an assertion); the data behind it is consistent between statements, and losing every later free would be worse.
+/// The locks that guard data are not held while foreign code runs (those that mark a turn hold nothing, and contain its panics), so
+/// a poisoned lock means a panic of the library's own (an assertion); the data behind it is consistent between statements, and
+/// losing every later free would be worse.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,10 @@
 //! Domains: readers, grace periods and deferred frees that have nothing to do with those of other domains.
 
-use super::{Guard, QsbrReader, thread};
+use super::{CallbackBarrier, GracePeriod, Guard, QsbrReader, thread};
 use crate::{
     gp::{
-        self, Callback, CallbackHead, Cookie, Engine, Haste, Outlook, Policy, Progress, Readers, Seq, Sequence, Waited, Work,
-        policy::Sound,
+        self, Callback, CallbackHead, Cookie, Engine, Flavour, Haste, Outlook, Policy, Progress, Readers, Seq, Sequence,
+        StallReport, Waited, Work, policy::Sound,
     },
     kvfree::{Appended, DrainPolicy, Heap, Retiree, Slot},
     platform::{
@@ -181,7 +181,7 @@ impl<P: Policy> Domain<P> {
 
     #[cold]
     pub(super) fn read_lock_late(&self) -> Guard<'_> {
-        Guard::enter_once(self.engine().register(platform_thread::token()))
+        Guard::enter_once(self.engine().register(platform_thread::token(), Flavour::Thread))
     }
 
     /// Registers the calling thread as a reader that is always inside a section but where it says otherwise. The userspace RCU
@@ -190,7 +190,7 @@ impl<P: Policy> Domain<P> {
     /// May allocate; does not block.
     #[must_use = "dropping it takes the thread's registration back"]
     pub fn qsbr_reader(&self) -> QsbrReader<'_, P> {
-        QsbrReader::new(self, self.engine().register(platform_thread::token()))
+        QsbrReader::new(self, self.engine().register(platform_thread::token(), Flavour::Qsbr))
     }
 
     /// Runs `section` inside a read-side critical section.
@@ -224,7 +224,7 @@ impl<P: Policy> Domain<P> {
     ///
     /// If a reader waits, in its section, for something that the caller holds (a lock, say).
     pub fn synchronize(&self) {
-        self.cond_synchronize(self.start_poll());
+        self.wait(self.engine().start(), Haste::Normal);
     }
 
     /// As [`Domain::synchronize`], in haste: looks for up to 100 microseconds whether the readers have left, letting other threads
@@ -240,7 +240,7 @@ impl<P: Policy> Domain<P> {
     /// stillpoint::global().synchronize_expedited();
     /// ```
     pub fn synchronize_expedited(&self) {
-        self.wait(self.start_poll(), Haste::Expedited);
+        self.wait(self.engine().start(), Haste::Expedited);
     }
 
     /// Names the next grace period without starting it. The kernel's `get_state_synchronize_rcu()`.
@@ -253,10 +253,12 @@ impl<P: Policy> Domain<P> {
 
     /// Starts a grace period and names it. The kernel's `start_poll_synchronize_rcu()`.
     ///
-    /// One atomic read-modify-write. It ends when somebody has looked: a [`Domain::poll`], a waiter, a deferred free.
+    /// It ends without a further call, as soon as its readers have left: the service thread sees to it, unless somebody else
+    /// (a [`Domain::poll`], a waiter, a deferred free) has. A few atomic operations; where the service thread sleeps, also a
+    /// wake-up, of some microseconds. Does not block; not async-signal-safe.
     #[must_use]
     pub fn start_poll(&self) -> Cookie {
-        self.engine().start()
+        self.engine().start_promised()
     }
 
     /// Whether the grace period has ended. The kernel's `poll_state_synchronize_rcu()`.
@@ -284,6 +286,42 @@ impl<P: Policy> Domain<P> {
             Waited::HeldUpBySelf => refuse("waiting for a grace period"),
             Waited::TimedOut => unreachable!("no deadline was given"),
         }
+    }
+
+    /// As [`Domain::synchronize`], for tasks: a future that is ready when every section that had begun before this call has ended.
+    ///
+    /// The grace period starts now and ends by itself, whether or not the future is polled; no thread waits. For any executor.
+    /// Sections of the very thread that polls hold it up like all others: where the same task keeps a guard across the `.await`,
+    /// or another task of a single-threaded executor that would have to run first, it never ends, which nobody can see
+    /// beforehand; it is then reported as a stall, and the guard's thread named.
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     loop {
+    /// #         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// #         if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) { return output; }
+    /// #         std::thread::yield_now();
+    /// #     }
+    /// # }
+    /// block_on(async {
+    ///     stillpoint::global().synchronize_async().await;
+    /// });
+    /// ```
+    pub fn synchronize_async(&self) -> GracePeriod<'_, P> {
+        self.cond_synchronize_async(self.start_poll())
+    }
+
+    /// As [`Domain::cond_synchronize`], for tasks: a future that is ready when the grace period has ended. See
+    /// [`Domain::synchronize_async`].
+    pub fn cond_synchronize_async(&self, cookie: Cookie) -> GracePeriod<'_, P> {
+        GracePeriod::new(self, cookie)
+    }
+
+    /// As [`Domain::barrier`], for tasks: a future that is ready when every callback that was queued before this call has been
+    /// invoked. Allocates; does not block. Never refused: what would wait for itself is reported as a stall.
+    pub fn barrier_async(&self) -> CallbackBarrier<'_, P> {
+        CallbackBarrier::new(self)
     }
 
     /// Has `callback` run on the domain's service thread after a grace period. The kernel's `call_rcu()`, for a closure.
@@ -530,9 +568,29 @@ impl<P: Policy> Domain<P> {
         self.inner.heap.budget()
     }
 
-    /// How long a grace period may be held up before that counts as a stall. 10 seconds by default.
+    /// How long a grace period (or the service thread) may be held up before that counts as a stall. 10 seconds by default.
     pub fn set_stall_timeout(&self, timeout: Duration) {
         self.engine().set_stall_timeout(timeout);
+    }
+
+    /// Has `handler` told of every stall from now on, in place of an earlier one; once a stall. The kernel's "rcu detected stalls".
+    ///
+    /// A grace period is watched while anybody waits for it, in a call or by a deferred free. The handler runs on the thread that
+    /// finds the stall, one that waits or the service thread, with nothing held: it may use the library's read side, and log.
+    /// While it runs that thread does nothing else, so it should not block. If it panics that is counted ([`Statistics::panics`]).
+    ///
+    /// ```
+    /// # use std::{sync::mpsc::channel, time::Duration};
+    /// let domain = stillpoint::Domain::new();
+    /// domain.set_stall_timeout(Duration::from_millis(1));
+    /// let (tell, told) = channel();
+    /// domain.on_stall(move |report| tell.send(report.to_string()).unwrap());
+    /// let guard = domain.read_lock();
+    /// let _ = domain.start_poll();
+    /// assert!(told.recv().unwrap().contains("holds a guard"));
+    /// ```
+    pub fn on_stall(&self, handler: impl Fn(&StallReport) + Send + Sync + 'static) {
+        self.engine().set_stall_handler(Some(std::sync::Arc::new(handler)));
     }
 
     /// What the domain does and has done. Takes a lock a thread that has used the domain; exact at rest, else a glimpse.

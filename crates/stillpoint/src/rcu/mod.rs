@@ -6,12 +6,14 @@
 //! | `guard` | a read-side critical section |
 //! | `qsbr` | a thread that reads all the time, but where it says otherwise |
 //! | `domain` | the public face of an engine and its heap |
+//! | `future` | waiting for grace periods and callbacks without a thread |
 //! | `cell`, `retired` | `Rcu<T>` and what is swapped out of it |
 //!
 //! This room adds no orderings of its own beyond the cell's: the proofs are in `gp/engine.rs`.
 
 mod cell;
 mod domain;
+mod future;
 mod guard;
 mod qsbr;
 mod retired;
@@ -19,6 +21,7 @@ mod thread;
 
 pub use cell::Rcu;
 pub use domain::{Domain, EmbedsHead};
+pub use future::{CallbackBarrier, GracePeriod};
 pub use guard::{Guard, Section};
 pub use qsbr::{Offline, QsbrReader};
 pub use retired::Retired;

@@ -53,9 +53,11 @@ impl<T: Send + Sync + 'static> Retired<T> {
     ///
     /// Inside a section of the domain; the value is then freed later, as if dropped.
     #[must_use]
-    pub fn wait(mut self) -> Box<T> {
-        let cookie = self.cookie();
-        self.domain().cond_synchronize(cookie);
+    pub fn wait(self) -> Box<T> {
+        match self.cookie {
+            Some(cookie) => self.domain().cond_synchronize(cookie),
+            None => self.domain().synchronize(),
+        }
         self.into_box()
     }
 

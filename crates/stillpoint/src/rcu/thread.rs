@@ -18,7 +18,7 @@
 
 use super::domain::{Domain, Inner};
 use crate::{
-    gp::{Policy, Record},
+    gp::{Flavour, Policy, Record},
     kvfree::{Appended, Local, Retiree},
     platform::{barrier, sync::Arc, thread},
 };
@@ -45,7 +45,7 @@ impl<P: Policy> Bound for Inner<P> {
     }
 
     fn help(&self, local: &Local, record: &Record) {
-        self.heap.pace(&self.engine, local, Some(record));
+        self.heap.pace(&self.engine, local, Some(record), 0);
     }
 }
 
@@ -208,7 +208,7 @@ fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> &'a Bindin
     let binding = bindings.add(Binding {
         domain: Arc::clone(inner) as Arc<dyn Bound>,
         id: inner.id(),
-        record: inner.engine.register(thread::token()),
+        record: inner.engine.register(thread::token(), Flavour::Thread),
         local: inner.heap.join(),
         next: Cell::new(ptr::null()),
     });

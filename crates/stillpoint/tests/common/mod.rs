@@ -9,7 +9,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread::{self, JoinHandle},
@@ -126,6 +126,16 @@ impl Drop for Tracked {
             std::process::abort();
         }
         self.tally.0.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Says that it is over when it is dropped, also by a test that fails: for threads that would else go on for ever.
+#[derive(Debug)]
+pub struct Over<'a>(pub &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 

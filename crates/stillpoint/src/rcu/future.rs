@@ -1,0 +1,154 @@
+//! Waiting without a thread: grace periods and barriers as futures, for any executor.
+//!
+//! A future registers a callback that wakes its task; the service thread, which runs callbacks anyway, is all that works for it.
+//! So nothing depends on a future being polled, and one that is dropped leaves a callback behind that does nothing.
+
+use super::Domain;
+use crate::{
+    gp::{Cookie, Policy, Progress, policy::Sound},
+    platform::thread,
+};
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+/// A callback's word that it has run, and whom to tell.
+#[derive(Debug, Default)]
+struct Signal(Mutex<Heard>);
+
+#[derive(Debug, Default)]
+struct Heard {
+    done: bool,
+    waker: Option<Waker>,
+}
+
+impl Signal {
+    fn with<R>(&self, work: impl FnOnce(&mut Heard) -> R) -> R {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn raise(&self) {
+        let waker = self.with(|heard| {
+            heard.done = true;
+            heard.waker.take()
+        });
+        // Foreign code, so with nothing held.
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn poll(&self, waker: &Waker) -> Poll<()> {
+        let (poll, old) = self.with(|heard| match &heard.waker {
+            _ if heard.done => (Poll::Ready(()), None),
+            Some(known) if known.will_wake(waker) => (Poll::Pending, None),
+            _ => (Poll::Pending, heard.waker.replace(waker.clone())),
+        });
+        drop(old);
+        poll
+    }
+
+    /// Nobody listens any more.
+    fn silence(&self) {
+        drop(self.with(|heard| heard.waker.take()));
+    }
+}
+
+/// Ready when a grace period has ended: made by [`Domain::synchronize_async`](crate::Domain::synchronize_async) and
+/// [`Domain::cond_synchronize_async`](crate::Domain::cond_synchronize_async).
+///
+/// May be dropped at any time, and moved between threads and executors between polls. Polling it again after it was ready is
+/// harmless.
+#[must_use = "a future does nothing for its task unless it is awaited"]
+pub struct GracePeriod<'d, P: Policy = Sound> {
+    domain: &'d Domain<P>,
+    cookie: Cookie,
+    signal: Option<Arc<Signal>>,
+}
+
+impl<'d, P: Policy> GracePeriod<'d, P> {
+    pub(super) fn new(domain: &'d Domain<P>, cookie: Cookie) -> Self {
+        Self { domain, cookie, signal: None }
+    }
+
+    /// The grace period's cookie.
+    pub fn cookie(&self) -> Cookie {
+        self.cookie
+    }
+}
+
+impl<P: Policy> Future for GracePeriod<'_, P> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let (engine, cookie) = (&self.domain.inner.engine, self.cookie);
+        if engine.has_ended(cookie) {
+            return Poll::Ready(());
+        }
+        if let Some(signal) = &self.signal {
+            return signal.poll(context.waker());
+        }
+        // Idle, one attempt ends it: cheaper than to have oneself woken.
+        if engine.advance(cookie, thread::token()) == Progress::Ended {
+            return Poll::Ready(());
+        }
+        let signal = Arc::new(Signal::default());
+        let pending = signal.poll(context.waker());
+        let theirs = Arc::clone(&signal);
+        engine.call_after(cookie, move || theirs.raise());
+        self.signal = Some(signal);
+        pending
+    }
+}
+
+impl<P: Policy> Drop for GracePeriod<'_, P> {
+    fn drop(&mut self) {
+        if let Some(signal) = &self.signal {
+            signal.silence();
+        }
+    }
+}
+
+impl<P: Policy> fmt::Debug for GracePeriod<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GracePeriod").field("domain", &self.domain.id()).field("cookie", &self.cookie).finish()
+    }
+}
+
+/// Ready when every callback that was queued before it was made has been invoked: made by
+/// [`Domain::barrier_async`](crate::Domain::barrier_async).
+///
+/// May be dropped at any time, and moved between threads and executors between polls.
+#[must_use = "a future does nothing for its task unless it is awaited"]
+#[derive(Debug)]
+pub struct CallbackBarrier<'d, P: Policy = Sound> {
+    signal: Arc<Signal>,
+    domain: &'d Domain<P>,
+}
+
+impl<'d, P: Policy> CallbackBarrier<'d, P> {
+    pub(super) fn new(domain: &'d Domain<P>) -> Self {
+        let signal = Arc::new(Signal::default());
+        let theirs = Arc::clone(&signal);
+        domain.inner.engine.call_behind(move || theirs.raise());
+        Self { signal, domain }
+    }
+}
+
+impl<P: Policy> Future for CallbackBarrier<'_, P> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // Starts the service thread if the system had none to give before.
+        self.domain.inner.engine.ensure_service();
+        self.signal.poll(context.waker())
+    }
+}
+
+impl<P: Policy> Drop for CallbackBarrier<'_, P> {
+    fn drop(&mut self) {
+        self.signal.silence();
+    }
+}

@@ -1,0 +1,212 @@
+//! Stalls: what hangs explains itself, once, with names, and nothing is freed under it.
+#![cfg(not(miri))]
+
+mod common;
+
+use common::{Reader, Tally, child, eventually, is_child};
+use std::{
+    ptr::NonNull,
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, channel},
+    },
+    thread,
+    time::Duration,
+};
+use stillpoint::{Domain, Flavour, Rcu, StallReport, Stalled};
+
+/// Short enough for a test, long enough for an honest grace period to come first on a loaded machine, mostly.
+const TIMEOUT: Duration = Duration::from_millis(50);
+
+fn watched(domain: Domain) -> (Domain, Receiver<StallReport>) {
+    let (tell, told) = channel();
+    domain.set_stall_timeout(TIMEOUT);
+    domain.on_stall(move |report| drop(tell.send(report.clone())));
+    (domain, told)
+}
+
+fn next(told: &Receiver<StallReport>) -> StallReport {
+    told.recv_timeout(common::PATIENCE).expect("a stall is reported")
+}
+
+fn named<R: Send + 'static>(name: &str, work: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).expect("a thread")
+}
+
+#[test]
+fn a_guard_that_is_kept_is_reported_by_name_with_who_waits() {
+    let (domain, told) = watched(Domain::new());
+    let (entered, has_entered) = channel();
+    let (leave, may_leave) = channel::<()>();
+    let theirs = domain.clone();
+    let reader = named("long-reader", move || {
+        let guard = theirs.read_lock();
+        entered.send(()).expect("somebody waits");
+        let _ = may_leave.recv();
+        drop(guard);
+    });
+    has_entered.recv().expect("it enters");
+    let theirs = domain.clone();
+    let waiter = named("long-waiter", move || theirs.synchronize());
+    let report = next(&told);
+    assert!(matches!(report.stalled, Stalled::GracePeriod(_)));
+    assert!(report.lasted >= TIMEOUT);
+    assert_eq!(report.holdouts.len(), 1);
+    assert_eq!(report.holdouts[0].flavour, Flavour::Thread);
+    assert_eq!(report.holdouts[0].thread.name.as_deref(), Some("long-reader"));
+    assert!(report.waiters.iter().any(|waiter| waiter.name.as_deref() == Some("long-waiter")), "{report}");
+    let text = report.to_string();
+    assert!(text.contains("'long-reader'") && text.contains("holds a guard") && text.contains("'long-waiter'"), "{text}");
+    #[cfg(feature = "stall-backtrace")]
+    assert!(text.contains("a_guard_that_is_kept"), "{text}");
+    assert_eq!(domain.statistics().stalls, 1);
+    drop(leave);
+    reader.join().expect("no panic");
+    waiter.join().expect("no panic");
+    assert!(told.try_recv().is_err(), "once a stall");
+    // The next one is another.
+    let reader = Reader::enter(&domain);
+    let _ = domain.start_poll();
+    next(&told);
+    reader.leave();
+}
+
+#[test]
+fn a_qsbr_reader_that_blocks_online_is_named() {
+    let (domain, told) = watched(Domain::with_fences());
+    let (leave, may_leave) = channel::<()>();
+    let theirs = domain.clone();
+    let (entered, has_entered) = channel();
+    let reader = named("qsbr-blocker", move || {
+        let _reader = theirs.qsbr_reader();
+        entered.send(()).expect("somebody waits");
+        let _ = may_leave.recv();
+    });
+    has_entered.recv().expect("it registers");
+    let _ = domain.start_poll();
+    let report = next(&told);
+    assert_eq!(report.holdouts[0].flavour, Flavour::Qsbr);
+    assert_eq!(report.holdouts[0].thread.name.as_deref(), Some("qsbr-blocker"));
+    drop(leave);
+    reader.join().expect("no panic");
+}
+
+#[test]
+fn nobody_is_reported_who_leaves_in_time() {
+    let (domain, told) = watched(Domain::new());
+    domain.set_stall_timeout(common::PATIENCE);
+    for _ in 0..20 {
+        let reader = Reader::enter(&domain);
+        let _ = domain.start_poll();
+        reader.leave();
+        domain.synchronize();
+    }
+    assert!(told.try_recv().is_err());
+    assert_eq!((domain.statistics().stalls, domain.statistics().service_stalls), (0, 0));
+}
+
+/// The waiter holds what the reader wants. Nobody can refuse that; the report names both sides.
+#[test]
+fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
+    if !is_child() {
+        return child("a_deadlock_by_a_lock_is_reported_with_both_sides").well();
+    }
+    let (domain, told) = watched(Domain::new());
+    let mutex = Arc::new(Mutex::new(()));
+    let (entered, has_entered) = channel();
+    let (locked, is_locked) = channel();
+    let (theirs, wanted) = (domain.clone(), Arc::clone(&mutex));
+    named("wants-lock", move || {
+        let _guard = theirs.read_lock();
+        entered.send(()).expect("somebody waits");
+        is_locked.recv().expect("the other side");
+        drop(wanted.lock());
+    });
+    has_entered.recv().expect("it enters");
+    let theirs = domain.clone();
+    named("holds-lock", move || {
+        let _held = mutex.lock().expect("no panic");
+        locked.send(()).expect("somebody waits");
+        theirs.synchronize();
+    });
+    let report = next(&told);
+    assert_eq!(report.holdouts[0].thread.name.as_deref(), Some("wants-lock"));
+    assert!(report.waiters.iter().any(|waiter| waiter.name.as_deref() == Some("holds-lock")), "{report}");
+    // The two stay where they are; the process need not.
+    std::process::exit(0);
+}
+
+#[test]
+fn a_callback_that_blocks_the_service_thread_is_reported() {
+    let (domain, told) = watched(Domain::new());
+    let (end, may_end) = channel::<()>();
+    domain.call(move || _ = may_end.recv());
+    let theirs = domain.clone();
+    let waiter = named("barrier", move || theirs.barrier());
+    let report = loop {
+        let report = next(&told);
+        if report.stalled == Stalled::Service {
+            break report;
+        }
+    };
+    assert!(report.holdouts.is_empty());
+    assert!(report.waiters.iter().any(|waiter| waiter.name.as_deref() == Some("barrier")), "{report}");
+    assert!(domain.statistics().service_stalls >= 1);
+    drop(end);
+    waiter.join().expect("no panic");
+}
+
+#[test]
+fn a_leaked_guard_of_a_thread_that_has_ended_is_reported_and_nothing_is_freed_under_it() {
+    let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
+    let (_, told) = watched(domain.clone());
+    let tally = Tally::new();
+    let cell = Rcu::new_in(domain, tally.value(7));
+    let lent = thread::scope(|scope| {
+        scope.spawn(|| cell.load(Box::leak(Box::new(domain.read_lock()))).expect("it holds one").number).join().expect("no panic")
+    });
+    drop(cell);
+    let _ = domain.start_poll();
+    let report = next(&told);
+    assert_eq!(report.holdouts[0].thread.name, None);
+    assert!(report.to_string().contains("gone"), "{report}");
+    assert_eq!((lent, tally.dropped()), (7, 0));
+}
+
+#[test]
+fn a_handler_may_read_and_may_panic() {
+    let (domain, _) = watched(Domain::new());
+    let cell = Arc::new(Rcu::new_in(&domain, 5));
+    let (tell, told) = channel();
+    let (theirs, seen) = (domain.clone(), Arc::clone(&cell));
+    domain.on_stall(move |_| {
+        tell.send(seen.load(&theirs.read_lock()).copied()).expect("somebody waits");
+        std::panic::resume_unwind(Box::new("without a message"));
+    });
+    let reader = Reader::enter(&domain);
+    let _ = domain.start_poll();
+    assert_eq!(told.recv_timeout(common::PATIENCE), Ok(Some(5)));
+    eventually(|| domain.statistics().panics == 1);
+    reader.leave();
+    domain.synchronize();
+    // The handler owns a handle of its domain and a cell of it, which this takes apart again.
+    domain.on_stall(|_| ());
+}
+
+#[test]
+fn a_stalled_reader_lets_producers_go_on_and_memory_falls_when_it_leaves() {
+    let (domain, told) = watched(Domain::new());
+    domain.set_budget(64 << 10);
+    let reader = Reader::enter(&domain);
+    for number in 0..100_000_u64 {
+        // SAFETY: nobody else has ever known the object.
+        unsafe { domain.retire(NonNull::from(Box::leak(Box::new(number)))) };
+    }
+    next(&told);
+    let statistics = domain.statistics();
+    assert!(statistics.bytes_waiting > 64 << 10, "reported: {statistics:?}");
+    assert!(statistics.stalls >= 1);
+    reader.leave();
+    domain.kvfree_barrier();
+    assert_eq!(domain.statistics().objects_waiting, 0);
+}
