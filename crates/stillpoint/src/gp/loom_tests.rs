@@ -364,3 +364,27 @@ fn loom_service_waits_for_a_reader() {
         reader.join().unwrap();
     });
 }
+
+/// A service thread whose work is nothing; it ends with the first grace period.
+struct Idle(Engine<Sound>);
+
+impl Work for Idle {
+    fn pass(&self) -> Outlook {
+        if self.0.has_ended(Cookie::new(FIRST.next())) {
+            self.0.request_stop();
+        }
+        Outlook::default()
+    }
+}
+
+/// K1 to K3 for a promise: a started cookie comes true without a further call.
+#[test]
+fn loom_promise_is_kept() {
+    model(|| {
+        let idle = Arc::new(Idle(Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST))));
+        let theirs = Arc::clone(&idle);
+        let service = thread::spawn(move || theirs.0.serve(&*theirs));
+        assert_eq!(idle.0.start_promised(), Cookie::new(FIRST.next()));
+        service.join().unwrap();
+    });
+}

@@ -160,7 +160,7 @@ enum Verdict {
 }
 
 impl Watch {
-    const fn new() -> Self {
+    fn new() -> Self {
         Self { since: AtomicU64::new(0), reported: AtomicBool::new(false), count: AtomicU64::new(0) }
     }
 
