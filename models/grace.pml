@@ -31,6 +31,10 @@
  *   NAME_ONLY       A cookie names the grace period after the newest that has
  *                   started, without starting it; the advancer starts it.
  *
+ *   RENEW           Readers by quiescent states: a section ends with the
+ *                   store that begins the next, or with none if no grace
+ *                   period has started since.
+ *
  * Broken variants (-D), each of which must fail:
  *   NO_MEMBARRIER     [W3] left out
  *   BARRIER_FIRST     [W3] before [W2]: g may be newer than the barrier
@@ -45,6 +49,8 @@
  *   USE_AFTER         the element is used after the word was cleared ([R4])
  *   NEST_FRESH        an inner lock renews the sequence in the word
  *   NEST_DROP         an inner unlock clears the word
+ *   RENEW_USE         with RENEW: an element is used after the next renewal
+ *   RENEW_FRESH       with RENEW: [R1] after the pointer of the next section
  * and, with a MOD too small for the number of cookies, three ways to outrun
  * the wrapping comparison.
  */
@@ -109,6 +115,9 @@ proctype reader(byte me)
 #ifdef NEST
 	byte w, inner;
 #endif
+#ifdef RENEW
+	byte own, late;
+#endif
 
 	do
 	:: n == SECTIONS -> break
@@ -116,9 +125,27 @@ proctype reader(byte me)
 #ifdef PTR_FIRST
 		e = ptr;
 #endif
+#ifdef RENEW_FRESH
+		e = ptr;
+#endif
 		s = started;				/* [R1] */
+#ifdef RENEW
+		if
+		:: own == WORD(s, 1)
+		:: else ->
+			own = WORD(s, 1);
+			tso_store(me, me, own)		/* [R4] [R2], [R3] */
+		fi;
+#ifdef RENEW_USE
+		if
+		:: n > 0 -> USE(late)
+		:: else
+		fi;
+#endif
+#else
 		tso_store(me, me, WORD(s, 1));		/* [R2], [R3] */
-#ifdef PTR_FIRST
+#endif
+#if defined(PTR_FIRST) || defined(RENEW_FRESH)
 		s = 0;
 #else
 		atomic { e = ptr; s = 0 };
@@ -142,12 +169,19 @@ proctype reader(byte me)
 #ifndef USE_AFTER
 		USE(e);
 #endif
+#ifdef RENEW
+		late = e;
+#else
 		tso_store(me, me, QUIESCENT);		/* [R4] */
+#endif
 #ifdef USE_AFTER
 		USE(e);
 #endif
 		atomic { n++; e = 0 }
-	od
+	od;
+#ifdef RENEW
+	tso_store(me, me, QUIESCENT)			/* [R4] */
+#endif
 }
 
 /* completed := max(completed, m); c is the last value seen. */
