@@ -75,9 +75,10 @@ impl Shared {
         Self { seq, waiters: Event::new(), service: Event::new(), service_waits: AtomicBool::new(false) }
     }
 
-    /// To be called after a grace period has ended or a flagged holdout has left. Async-signal-safe on Linux.
+    /// To be called after a grace period has ended or a flagged holdout has left, which is a read-modify-write in either case (W5,
+    /// or the swap that takes the flags). Async-signal-safe on Linux.
     pub(super) fn wake_all(&self) {
-        self.waiters.signal();
+        self.waiters.signal_after_rmw();
         if self.service_waits.load(Ordering::Relaxed) {
             self.service.signal();
         }
@@ -122,8 +123,7 @@ pub(crate) struct Engine<P> {
     pub(super) service: Service,
     /// The newest grace period that was started for somebody to ask about: it has to end also if nobody does.
     promised: AtomicU64,
-    ended: AtomicU64,
-    heavy_barriers: AtomicU64,
+    counts: Counts,
     policy: PhantomData<P>,
 }
 
@@ -140,8 +140,7 @@ impl<P: Policy> Engine<P> {
             stalls: Stalls::new(),
             callbacks: Callbacks::new(),
             service: Service::new(),
-            ended: AtomicU64::new(0),
-            heavy_barriers: AtomicU64::new(0),
+            counts: Counts::new(),
             policy: PhantomData,
         }
     }
@@ -193,18 +192,19 @@ impl<P: Policy> Engine<P> {
         if seq.completed().at_least(goal) {
             return Progress::Ended;
         }
-        if !seq.fenced().at_least(goal) {
+        let fences = !seq.fenced().at_least(goal);
+        if fences {
             let started = seq.ensure_started(goal); // [W2]
             self.heavy_barrier(P::HEAVY_BARRIER); // [W3]
             seq.publish_fenced(started);
         }
         let scan = self.scan(seq.fenced(), goal, me); // [W4]
-        // [W5]
-        if seq.publish_completed(scan.oldest) {
-            self.ended.fetch_add(1, Ordering::Relaxed);
+        let ends = seq.publish_completed(scan.oldest); // [W5]
+        if ends {
             self.stalls.grace_period_ended();
             self.shared.wake_all();
         }
+        self.counts.note_attempt(fences, ends);
         if seq.completed().at_least(goal) {
             Progress::Ended
         } else if scan.own {
@@ -238,14 +238,13 @@ impl<P: Policy> Engine<P> {
             .filter_map(move |record| record.holds_out(goal).map(|section| (record, section)))
     }
 
-    /// The partner of the readers' light barriers, unless the policy leaves this one out.
+    /// The partner of the readers' light barriers, unless the policy leaves it out.
     fn heavy_barrier(&self, present: bool) {
         match self.readers {
-            Readers::Asymmetric => return self.process_barrier(present),
-            Readers::Fencing if present => barrier::full_fence(),
-            Readers::Fencing => {}
+            _ if !present => {}
+            Readers::Asymmetric => barrier::heavy(),
+            Readers::Fencing => barrier::full_fence(),
         }
-        self.heavy_barriers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The partner of `barrier::light`, whatever the domain's readers do, unless the policy leaves it out.
@@ -253,7 +252,7 @@ impl<P: Policy> Engine<P> {
         if present {
             barrier::heavy();
         }
-        self.heavy_barriers.fetch_add(1, Ordering::Relaxed);
+        self.counts.note_barrier();
     }
 
     /// Flags the oldest of the readers that hold up `cookie`, so that its unlock signals. The caller has announced itself in the
@@ -266,17 +265,18 @@ impl<P: Policy> Engine<P> {
         };
         witness.request_wake(); // [S1]
         self.heavy_barrier(P::FLAG_BARRIER); // [S2]
+        self.counts.note_barrier();
         LookAgain(witness.holds_out(goal).is_none())
     }
 
     /// Grace periods that this engine has ended; one that ends several numbers at once counts as one.
     pub(crate) fn grace_periods(&self) -> u64 {
-        self.ended.load(Ordering::Relaxed)
+        self.counts.usual.load(Ordering::Relaxed) + self.counts.other_ends.load(Ordering::Relaxed)
     }
 
     /// Heavy barriers that this engine has issued.
     pub(crate) fn heavy_barriers(&self) -> u64 {
-        self.heavy_barriers.load(Ordering::Relaxed)
+        self.counts.usual.load(Ordering::Relaxed) + self.counts.other_barriers.load(Ordering::Relaxed)
     }
 }
 
@@ -284,6 +284,37 @@ impl<P: Policy> Engine<P> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct LookAgain(pub(crate) bool);
+
+/// What has been done, counted so that the usual attempt costs one addition.
+#[derive(Debug)]
+struct Counts {
+    /// Attempts that issued a barrier and ended a grace period.
+    usual: AtomicU64,
+    /// Further attempts that ended one.
+    other_ends: AtomicU64,
+    /// Further barriers.
+    other_barriers: AtomicU64,
+}
+
+impl Counts {
+    fn new() -> Self {
+        Self { usual: AtomicU64::new(0), other_ends: AtomicU64::new(0), other_barriers: AtomicU64::new(0) }
+    }
+
+    fn note_attempt(&self, fences: bool, ends: bool) {
+        let counter = match (fences, ends) {
+            (true, true) => &self.usual,
+            (false, true) => &self.other_ends,
+            (true, false) => &self.other_barriers,
+            (false, false) => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn note_barrier(&self) {
+        self.note_attempt(true, false);
+    }
+}
 
 struct Scan {
     oldest: Seq,

@@ -17,8 +17,9 @@ use std::hint;
 /// time stands still.
 const SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 5_000 };
 
-/// The same for those in haste, who let others have the processor meanwhile.
-const EXPEDITED_SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 100_000 };
+/// The same for those in haste: longer than most sections. They do not yield, or a reader that shares their processor would keep it
+/// for its whole turn, while one that is slept for gives it back at the end of its section.
+const EXPEDITED_SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 50_000 };
 
 /// The first sleep lasts this long at most; each further one twice as long as the last, up to [`LONGEST_SLEEP`]. The bounds
 /// are a safety net and what paces stall reports: the proof that a waiter is woken does not need them.
@@ -85,22 +86,15 @@ impl<P: Policy> Engine<P> {
         if progress != Progress::HeldUp {
             return progress;
         }
-        let start = clock::now();
         let patience = match haste {
             Haste::Normal => SPIN,
             Haste::Expedited => EXPEDITED_SPIN,
         };
-        loop {
-            let spun = clock::now() - start;
-            if progress != Progress::HeldUp || spun >= patience {
-                return progress;
-            }
-            if spun > SPIN {
-                std::thread::yield_now()
-            } else {
-                hint::spin_loop()
-            }
+        let until = clock::now() + patience;
+        while progress == Progress::HeldUp && clock::now() < until {
+            hint::spin_loop();
             progress = self.advance(cookie, me);
         }
+        progress
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn light_asymmetric() {
 mod real {
     use std::sync::{
         Once,
-        atomic::{AtomicBool, Ordering, compiler_fence, fence},
+        atomic::{AtomicBool, Ordering, compiler_fence},
     };
 
     /// Whether the light barrier may be left to the compiler. Written once, inside `PROBE`.
@@ -64,11 +64,17 @@ mod real {
         }
     }
 
-    /// Out of line, so that the fence mode does not stand in the way of the other.
-    #[cold]
-    #[inline(never)]
+    /// A full fence. On x86-64 a locked instruction that leaves the stack as it is: it orders as much as MFENCE, in half the time.
+    #[inline]
     pub(crate) fn full_fence() {
-        fence(Ordering::SeqCst);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: the word on top of the stack is readable and writable, and keeps its value. The compiler takes the block for one
+        // that may read and write any memory, so it moves no access across.
+        unsafe {
+            std::arch::asm!("lock or dword ptr [rsp], 0");
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        std::sync::atomic::fence(Ordering::SeqCst);
     }
 
     /// The updater's side. A system call of 0.1 to 20 microseconds in membarrier mode.
@@ -82,7 +88,7 @@ mod real {
         if ASYMMETRIC.load(Ordering::Relaxed) {
             kernel::membarrier();
         } else {
-            fence(Ordering::SeqCst);
+            full_fence();
         }
     }
 

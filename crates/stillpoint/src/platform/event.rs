@@ -16,9 +16,11 @@
 //! kernel's lock) returns at once. Signalling nobody costs a fence and a load. Proved by `loom_event` in this file's tests.
 
 use super::{
+    barrier::full_fence,
     clock::Nanos,
-    sync::{AtomicU32, Ordering, fence},
+    sync::{AtomicU32, Ordering},
 };
+use std::sync::atomic::compiler_fence;
 
 #[derive(Debug)]
 pub(crate) struct Event {
@@ -34,13 +36,28 @@ impl Event {
     /// Announces a waiter. It must look at its condition after this and before [`Waiter::sleep`].
     pub(crate) fn prepare(&self) -> Waiter<'_> {
         self.sleepers.fetch_add(1, Ordering::Relaxed); // [E1]
-        fence(Ordering::SeqCst); // [E2]
+        full_fence(); // [E2]
         Waiter { event: self, key: self.signals.load() }
     }
 
     /// Wakes all who wait. To be called after the condition has been made true. Async-signal-safe on Linux.
     pub(crate) fn signal(&self) {
-        fence(Ordering::SeqCst); // [E4]
+        full_fence(); // [E4]
+        self.wake_sleepers();
+    }
+
+    /// The same for a caller who has made the condition true by a read-modify-write: on x86-64 that is the full fence.
+    pub(crate) fn signal_after_rmw(&self) {
+        if cfg!(all(target_arch = "x86_64", not(any(stillpoint_loom, miri)))) {
+            compiler_fence(Ordering::SeqCst); // [E4]
+        } else {
+            full_fence(); // [E4]
+        }
+        self.wake_sleepers();
+    }
+
+    #[inline]
+    fn wake_sleepers(&self) {
         // [E5]
         if self.sleepers.load(Ordering::Relaxed) != 0 {
             self.signals.raise();

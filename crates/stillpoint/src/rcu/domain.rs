@@ -227,10 +227,10 @@ impl<P: Policy> Domain<P> {
         self.wait(self.engine().start(), Haste::Normal);
     }
 
-    /// As [`Domain::synchronize`], in haste: looks for up to 100 microseconds whether the readers have left, letting other threads
-    /// have the processor meanwhile, before it sleeps. The kernel's `synchronize_rcu_expedited()`.
+    /// As [`Domain::synchronize`], in haste: looks for up to 50 microseconds, in place of 5, whether the readers have left before it
+    /// sleeps. The kernel's `synchronize_rcu_expedited()`.
     ///
-    /// For short sections and rare updates: it saves a wake-up (some tens of microseconds) and costs the time that it looks.
+    /// Where sections last some tens of microseconds it saves the wake-up, and costs the processor's time meanwhile.
     ///
     /// # Panics
     ///
