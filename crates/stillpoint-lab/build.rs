@@ -1,8 +1,9 @@
-//! Compiles the C side of the liburcu peers where liburcu is installed, and sets `cfg(have_liburcu)` there. Without it the
-//! program is built all the same, and says at run time what is missing.
+//! Compiles the C side of the liburcu peers where liburcu is installed, and sets `cfg(have_liburcu)` there; where it is new enough
+//! to have polled grace periods, `cfg(have_liburcu_poll)` as well. Without it the program is built all the same, and says at run
+//! time what is missing.
 
 fn main() {
-    println!("cargo::rustc-check-cfg=cfg(have_liburcu)");
+    println!("cargo::rustc-check-cfg=cfg(have_liburcu, have_liburcu_poll)");
     println!("cargo::rerun-if-changed=c");
 
     // Both flavours come in one package; 0.12 gave each flavour its own function names.
@@ -28,8 +29,12 @@ fn main() {
         .force_frame_pointer(false)
         // As the workspace's .cargo/config.toml does for Rust, and for its reason: no luck with jumps across 32 bytes.
         .flag_if_supported("-Wa,-mbranches-within-32B-boundaries")
-        .warnings(true)
-        .files(["c/urcu_memb.c", "c/urcu_qsbr.c"])
-        .compile("stillpoint_lab_urcu");
+        .warnings(true);
+    // Asks for the version alone: what to link is known from above.
+    if pkg_config::Config::new().atleast_version("0.14").cargo_metadata(false).probe("liburcu-memb").is_ok() {
+        build.define("LAB_HAVE_POLL", None);
+        println!("cargo::rustc-cfg=have_liburcu_poll");
+    }
+    build.files(["c/urcu_memb.c", "c/urcu_qsbr.c"]).compile("stillpoint_lab_urcu");
     println!("cargo::rustc-cfg=have_liburcu");
 }

@@ -36,6 +36,11 @@ void lab_memb_read_pairs(uint64_t count)
 	}
 }
 
+void lab_memb_synchronize(void)
+{
+	urcu_memb_synchronize_rcu();
+}
+
 void lab_memb_call_rcu(struct rcu_head *head, void (*reclaim)(struct rcu_head *head))
 {
 	urcu_memb_call_rcu(head, reclaim);
@@ -51,3 +56,17 @@ int lab_memb_start_worker_per_cpu(void)
 {
 	return urcu_memb_create_all_cpu_call_rcu_data(0);
 }
+
+#ifdef LAB_HAVE_POLL
+unsigned long lab_memb_start_poll(void)
+{
+	return urcu_memb_start_poll_synchronize_rcu().grace_period_id;
+}
+
+int lab_memb_poll(unsigned long cookie)
+{
+	struct urcu_gp_poll_state state = { .grace_period_id = cookie };
+
+	return urcu_memb_poll_state_synchronize_rcu(state);
+}
+#endif

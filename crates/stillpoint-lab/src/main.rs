@@ -2,12 +2,14 @@
 //! figures twice, as a table for people and as JSON for scripts.
 //!
 //! Rooms: [`scale`] holds the experiments, a folder or file each; [`peers`] what each peer does in them; [`run`] starts every
-//! measurement in a process of its own and gathers the medians; [`output`] prints them; [`machine`] says where it all ran.
+//! measurement in a process of its own and gathers the medians; [`output`] prints them; [`choice`] reads which cases were asked
+//! for; [`machine`] says where it all ran.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod choice;
 mod machine;
 mod output;
 mod peers;

@@ -54,10 +54,12 @@ fn assert_table_agrees(out: &str, json: &Value) {
     assert_eq!(table.len(), rows(json).len());
 
     for (row, cells) in rows(json).iter().zip(table) {
-        assert_eq!([text(row, "subject"), text(row, "variant")], [&cells[0], &cells[1]]);
+        let scenario = row.get("scenario").map(|scenario| scenario.as_str().expect("a scenario is a string"));
+        let names: Vec<_> = scenario.into_iter().chain([text(row, "subject"), text(row, "variant")]).collect();
+        assert_eq!(cells[..names.len()], names);
         let metrics = row["metrics"].as_object().expect("metrics is an object");
         let mut shown = 0;
-        for (name, cell) in header.iter().zip(&cells).skip(2).filter(|(name, _)| *name != "x limit") {
+        for (name, cell) in header.iter().zip(&cells).skip(names.len()).filter(|(name, _)| *name != "x limit") {
             let Some(figure) = metrics.get(name) else {
                 assert_eq!(cell, "-", "{name}");
                 continue;
@@ -187,7 +189,7 @@ fn read_measures_every_peer() {
     let (run, json) = with_json("scale read --rounds 1 --threads 2");
     assert_eq!(run.code, 0, "{}", run.err);
     assert_contract(&json, "read");
-    let mut expected = vec![("stillpoint", "guard"), ("stillpoint", "closure")];
+    let mut expected = vec![("stillpoint", "guard"), ("stillpoint", "closure"), ("stillpoint", "qsbr")];
     if cfg!(have_liburcu) {
         expected.extend([("liburcu-memb", "default"), ("liburcu-qsbr", "default")]);
     }
@@ -213,4 +215,88 @@ fn a_missing_liburcu_is_told_and_the_run_goes_on() {
     assert_eq!(cases(&json).iter().any(|case| case.0 == "liburcu-memb"), cfg!(have_liburcu));
     assert_eq!(run.err.contains("liburcu-memb left out"), !cfg!(have_liburcu));
     assert_eq!(run.err.contains("Install liburcu-dev"), !cfg!(have_liburcu));
+}
+
+#[test]
+fn variants_restrict_stillpoint_alone() {
+    let (run, json) = with_json(&format!("{TINY} --variants call --peers haphazard"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_eq!(cases(&json), [("stillpoint", "call"), ("haphazard", "default"), ("limit", "default")]);
+    assert_eq!(json["params"]["variants"], serde_json::json!(["call"]));
+}
+
+const TIMES: [&str; 5] = ["mean_us", "min_us", "p50_us", "p99_us", "max_us"];
+
+/// The rows of one scenario, which have it.
+fn in_scenario<'a>(json: &'a Value, scenario: &str) -> Vec<&'a Value> {
+    rows(json).iter().filter(|row| text(row, "scenario") == scenario).collect()
+}
+
+/// Every row has the times and the cost, and of `others` those that it can have.
+fn assert_sync_figures(row: &Value, others: &[&str]) {
+    let metrics = row["metrics"].as_object().expect("metrics is an object");
+    let figure = |name: &str| metrics.get(name).and_then(Value::as_f64);
+    let times = TIMES.map(|name| figure(name).expect(name));
+    assert!(times.iter().all(|time| time.is_finite() && *time > 0.0), "{row}");
+    let [mean, min, p50, p99, max] = times;
+    assert!(min <= p50 && p50 <= p99 && p99 <= max && min <= mean && mean <= max, "{row}");
+    assert!(figure("cpu_us_per_gp").expect("every process takes time") > 0.0, "{row}");
+
+    // Only Stillpoint counts grace periods; each ends at least one wait, and perhaps those of others.
+    assert_eq!(figure("calls_per_gp").is_some(), text(row, "subject") == "stillpoint", "{row}");
+    assert!(figure("calls_per_gp").is_none_or(|calls| calls > 0.0), "{row}");
+    for name in others {
+        assert!(figure(name).expect(name) > 0.0, "{row}");
+    }
+    let counted = usize::from(figure("calls_per_gp").is_some());
+    assert_eq!(metrics.len(), TIMES.len() + 1 + counted + others.len(), "{row}");
+}
+
+#[test]
+fn sync_without_peers() {
+    let (run, json) = with_json("scale sync --rounds 1 --scenarios idle,callback --peers none --seed 3");
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_contract(&json, "sync");
+    assert_eq!(json["params"]["scenarios"], serde_json::json!(["idle", "callback"]));
+    let cases = |scenario| in_scenario(&json, scenario).into_iter().map(|row| (text(row, "subject"), text(row, "variant")));
+    let ours = ["rcu", "expedited", "qsbr", "service-led"].map(|variant| ("stillpoint", variant));
+    let limit = limit_case(&json);
+    assert!(cases("idle").eq(ours.into_iter().chain(limit)));
+    assert!(cases("callback").eq([("stillpoint", "rcu"), ("stillpoint", "qsbr")].into_iter().chain(limit)));
+    assert_eq!(in_scenario(&json, "idle").len() + in_scenario(&json, "callback").len(), rows(&json).len());
+    rows(&json).iter().for_each(|row| assert_sync_figures(row, &[]));
+    assert_table_agrees(&run.out, &json);
+}
+
+/// The limit's case, where the kernel has a membarrier to be it.
+fn limit_case(json: &Value) -> Option<(&'static str, &'static str)> {
+    (json["machine"]["membarrier"] == true).then_some(("limit", "default"))
+}
+
+#[test]
+fn sync_beside_readers_and_in_a_herd() {
+    let scenarios = "idle16,busy1,busy-oversub,herd64,bridge,barrier,poll";
+    let peers = "liburcu-memb,liburcu-qsbr";
+    let (run, json) =
+        with_json(&format!("scale sync --rounds 1 --threads 4 --variants rcu,qsbr --scenarios {scenarios} --peers {peers}"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    for scenario in scenarios.split(',') {
+        let peers = match scenario {
+            // Debian's liburcu has no polled grace periods.
+            "poll" if !cfg!(have_liburcu_poll) => 0,
+            _ if !cfg!(have_liburcu) => 0,
+            _ => 2,
+        };
+        let rows = in_scenario(&json, scenario);
+        assert_eq!(rows.len(), 2 + peers + limit_case(&json).iter().len(), "{scenario}");
+        for row in rows {
+            let others: &[&str] = match scenario {
+                "herd64" => &["calls_per_s"],
+                "bridge" => &["total_s"],
+                _ => &[],
+            };
+            assert_sync_figures(row, others);
+        }
+    }
+    assert_table_agrees(&run.out, &json);
 }

@@ -24,6 +24,15 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     ("read --threads 0", &["--threads", "1..=4096"]),
     ("read --peers nobody", &["no peer 'nobody'", "liburcu-qsbr", "std-rwlock"]),
+    ("kfree --variants nothing", &["no variant 'nothing'", "say all, or some of per-page, whole-batch, call"]),
+    ("kfree --variants none", &["no variant 'none'"]),
+    ("read --variants guard,rcu", &["no variant 'rcu'", "guard, closure, qsbr"]),
+    ("sync --variants guard", &["no variant 'guard'", "rcu, expedited, qsbr, service-led"]),
+    ("sync --scenarios idle,nowhere", &["no scenario 'nowhere'", "say all, or some of idle, idle16", "busy-oversub"]),
+    ("sync --scenarios none", &["no scenario 'none'"]),
+    ("sync --peers seize", &["no peer 'seize'", "all, none", "liburcu-memb, liburcu-qsbr, kernel"]),
+    ("sync --threads 0", &["--threads", "1..=4096"]),
+    ("kfree --scenarios idle", &["unexpected argument '--scenarios'"]),
     ("nothing", &["unrecognized subcommand 'nothing'"]),
 ];
 

@@ -38,7 +38,7 @@ pub struct Report {
 /// A case and its medians.
 #[derive(Serialize)]
 pub struct Row {
-    /// The subject and variant.
+    /// The subject, variant and scenario.
     #[serde(flatten)]
     pub case: Case,
     /// The medians; what the subject cannot have is absent.

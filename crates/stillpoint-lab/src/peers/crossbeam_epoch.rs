@@ -5,9 +5,9 @@ use std::hint::black_box;
 
 use crossbeam_epoch::{Owned, pin};
 
-use crate::scale::Participant;
 use crate::scale::kfree::{Object, Reclaimer};
 use crate::scale::read::ReadSide;
+use crate::scale::{Participant, Reader};
 
 /// The default collector registers a thread by itself.
 pub struct CrossbeamEpoch;
@@ -18,17 +18,19 @@ impl Participant for CrossbeamEpoch {
     }
 }
 
+impl Reader for CrossbeamEpoch {
+    fn read(&mut self, section: impl FnOnce()) {
+        let _guard = pin();
+        section();
+    }
+}
+
 impl Reclaimer for CrossbeamEpoch {
     fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
         let guard = pin();
         let object = Owned::<Object<N>>::from(object).into_shared(&guard);
         // SAFETY: the object was never published, so no thread can reach it; it is retired once, here.
         unsafe { guard.defer_destroy(object) };
-    }
-
-    fn read(&mut self, section: impl FnOnce()) {
-        let _guard = pin();
-        section();
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicPtr;
 use haphazard::HazardPointer;
 use haphazard::raw::Domain;
 
-use crate::scale::Participant;
 use crate::scale::kfree::{Object, Reclaimer};
 use crate::scale::read::ReadSide;
+use crate::scale::{Participant, Reader};
 
 /// What readers protect: it is never retired, so that it may be read at any time.
 static VALUE: u64 = 1;
@@ -24,6 +24,14 @@ impl Participant for Haphazard {
     }
 }
 
+impl Reader for Haphazard {
+    fn read(&mut self, section: impl FnOnce()) {
+        protect(&mut self.0);
+        section();
+        self.0.reset_protection();
+    }
+}
+
 impl Reclaimer for Haphazard {
     const DRAIN: Option<fn()> = Some(|| {
         Domain::global().eager_reclaim();
@@ -33,12 +41,6 @@ impl Reclaimer for Haphazard {
         // SAFETY: the object was never published, so no hazard pointer guards it; it is retired once, and the global domain
         // lives as long as the process.
         unsafe { Domain::global().retire_ptr::<_, Box<Object<N>>>(Box::into_raw(object)) };
-    }
-
-    fn read(&mut self, section: impl FnOnce()) {
-        protect(&mut self.0);
-        section();
-        self.0.reset_protection();
     }
 }
 

@@ -2,19 +2,19 @@
 //! `call_rcu` with its one worker or with a worker for every CPU.
 
 use std::ffi::c_int;
+#[cfg(have_liburcu_poll)]
+use std::ffi::c_ulong;
 use std::marker::PhantomData;
 
 use anyhow::{Result, ensure};
 
-use crate::scale::Participant;
+use super::liburcu::{self, RcuHead, Run};
 use crate::scale::kfree::{Object, Reclaimer};
 use crate::scale::read::ReadSide;
-
-/// liburcu's `struct rcu_head`: a link and a function, which `call_rcu` writes at the object's start.
-#[repr(C)]
-struct RcuHead {
-    words: [usize; 2],
-}
+#[cfg(have_liburcu_poll)]
+use crate::scale::sync::Polled;
+use crate::scale::sync::{Callbacks, Updater};
+use crate::scale::{Participant, Reader};
 
 unsafe extern "C" {
     fn lab_memb_register();
@@ -22,9 +22,14 @@ unsafe extern "C" {
     fn lab_memb_read_lock();
     fn lab_memb_read_unlock();
     fn lab_memb_read_pairs(count: u64);
-    fn lab_memb_call_rcu(head: *mut RcuHead, reclaim: unsafe extern "C" fn(*mut RcuHead));
+    fn lab_memb_synchronize();
+    fn lab_memb_call_rcu(head: *mut RcuHead, reclaim: Run);
     safe fn lab_memb_barrier();
     safe fn lab_memb_start_worker_per_cpu() -> c_int;
+    #[cfg(have_liburcu_poll)]
+    fn lab_memb_start_poll() -> c_ulong;
+    #[cfg(have_liburcu_poll)]
+    safe fn lab_memb_poll(cookie: c_ulong) -> c_int;
 }
 
 /// Gives the process a `call_rcu` worker for every CPU.
@@ -51,6 +56,50 @@ impl Drop for LiburcuMemb {
     }
 }
 
+impl Reader for LiburcuMemb {
+    fn read(&mut self, section: impl FnOnce()) {
+        // SAFETY: the thread is registered while `self` lives, and the section is closed below.
+        unsafe { lab_memb_read_lock() };
+        section();
+        // SAFETY: closes the section opened above.
+        unsafe { lab_memb_read_unlock() };
+    }
+}
+
+impl Updater for LiburcuMemb {
+    fn synchronize(&mut self) {
+        // SAFETY: no read section is open: each ends within the call that began it, and this is none.
+        unsafe { lab_memb_synchronize() };
+    }
+}
+
+impl Callbacks for LiburcuMemb {
+    fn call(&mut self, callback: impl FnOnce() + Send + 'static) {
+        let (head, run) = liburcu::boxed(callback);
+        // SAFETY: the thread is registered while `self` lives. The head is ours alone; from here on it belongs to liburcu, which
+        // hands it to `run` once.
+        unsafe { lab_memb_call_rcu(head, run) };
+    }
+
+    fn barrier() {
+        lab_memb_barrier();
+    }
+}
+
+#[cfg(have_liburcu_poll)]
+impl Polled for LiburcuMemb {
+    type Cookie = c_ulong;
+
+    fn start_poll(&mut self) -> c_ulong {
+        // SAFETY: the thread is registered while `self` lives: starting queues a callback.
+        unsafe { lab_memb_start_poll() }
+    }
+
+    fn poll(cookie: c_ulong) -> bool {
+        lab_memb_poll(cookie) != 0
+    }
+}
+
 impl Reclaimer for LiburcuMemb {
     const DRAIN: Option<fn()> = Some(|| lab_memb_barrier());
 
@@ -61,14 +110,6 @@ impl Reclaimer for LiburcuMemb {
         // SAFETY: the thread is registered while `self` lives. The object is ours alone and has room for the head; from here
         // on it belongs to liburcu, which hands it to `reclaim::<N>` once.
         unsafe { lab_memb_call_rcu(head, reclaim::<N>) };
-    }
-
-    fn read(&mut self, section: impl FnOnce()) {
-        // SAFETY: the thread is registered while `self` lives, and the section is closed below.
-        unsafe { lab_memb_read_lock() };
-        section();
-        // SAFETY: closes the section opened above.
-        unsafe { lab_memb_read_unlock() };
     }
 }
 

@@ -1,14 +1,31 @@
-//! liburcu's quiescent-state flavour, driven by c/urcu_qsbr.c.
+//! liburcu's quiescent-state flavour, driven by c/urcu_qsbr.c: threads registered, a quiescent state after every section, offline
+//! around what blocks.
 
+#[cfg(have_liburcu_poll)]
+use std::ffi::{c_int, c_ulong};
 use std::marker::PhantomData;
 
-use crate::scale::Participant;
+use super::liburcu::{self, RcuHead, Run};
 use crate::scale::read::ReadSide;
+#[cfg(have_liburcu_poll)]
+use crate::scale::sync::Polled;
+use crate::scale::sync::{Callbacks, Updater};
+use crate::scale::{Participant, Reader};
 
 unsafe extern "C" {
     fn lab_qsbr_register();
     fn lab_qsbr_unregister();
+    fn lab_qsbr_offline();
+    fn lab_qsbr_online();
+    fn lab_qsbr_quiescent_state();
     fn lab_qsbr_read_pairs(count: u64);
+    fn lab_qsbr_synchronize();
+    fn lab_qsbr_call_rcu(head: *mut RcuHead, run: Run);
+    safe fn lab_qsbr_barrier();
+    #[cfg(have_liburcu_poll)]
+    fn lab_qsbr_start_poll() -> c_ulong;
+    #[cfg(have_liburcu_poll)]
+    safe fn lab_qsbr_poll(cookie: c_ulong) -> c_int;
 }
 
 /// A thread's registration, which lasts until it is dropped; it cannot leave its thread.
@@ -33,5 +50,57 @@ impl ReadSide for LiburcuQsbr {
     fn pairs(&mut self, count: u64) {
         // SAFETY: the thread is registered while `self` lives.
         unsafe { lab_qsbr_read_pairs(count) };
+    }
+}
+
+impl Reader for LiburcuQsbr {
+    fn read(&mut self, section: impl FnOnce()) {
+        // Lock and unlock are nothing in this flavour.
+        section();
+        // SAFETY: the thread is registered while `self` lives, and the section has ended.
+        unsafe { lab_qsbr_quiescent_state() };
+    }
+
+    fn away<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        // SAFETY: the thread is registered and online while `self` lives, and no section is open: `read` does not call this.
+        unsafe { lab_qsbr_offline() };
+        let result = work();
+        // SAFETY: taken offline above.
+        unsafe { lab_qsbr_online() };
+        result
+    }
+}
+
+impl Updater for LiburcuQsbr {
+    fn synchronize(&mut self) {
+        // SAFETY: the thread is registered while `self` lives, and no section is open.
+        unsafe { lab_qsbr_synchronize() };
+    }
+}
+
+impl Callbacks for LiburcuQsbr {
+    fn call(&mut self, callback: impl FnOnce() + Send + 'static) {
+        let (head, run) = liburcu::boxed(callback);
+        // SAFETY: the thread is registered and online while `self` lives. The head is ours alone; from here on it belongs to
+        // liburcu, which hands it to `run` once.
+        unsafe { lab_qsbr_call_rcu(head, run) };
+    }
+
+    fn barrier() {
+        lab_qsbr_barrier();
+    }
+}
+
+#[cfg(have_liburcu_poll)]
+impl Polled for LiburcuQsbr {
+    type Cookie = c_ulong;
+
+    fn start_poll(&mut self) -> c_ulong {
+        // SAFETY: the thread is registered and online while `self` lives: starting queues a callback.
+        unsafe { lab_qsbr_start_poll() }
+    }
+
+    fn poll(cookie: c_ulong) -> bool {
+        lab_qsbr_poll(cookie) != 0
     }
 }

@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 use anyhow::Result;
 use seize::{Collector, reclaim};
 
-use crate::scale::Participant;
 use crate::scale::kfree::{Object, Reclaimer};
 use crate::scale::read::ReadSide;
+use crate::scale::{Participant, Reader};
 
 /// The collector that every thread of the process uses.
 static COLLECTOR: OnceLock<Collector> = OnceLock::new();
@@ -30,15 +30,17 @@ impl Participant for Seize {
     }
 }
 
+impl Reader for Seize {
+    fn read(&mut self, section: impl FnOnce()) {
+        let _guard = self.0.enter();
+        section();
+    }
+}
+
 impl Reclaimer for Seize {
     fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
         // SAFETY: the object was never published, so no thread can reach it; it came from a Box, as `boxed` expects.
         unsafe { self.0.retire(Box::into_raw(object), reclaim::boxed) };
-    }
-
-    fn read(&mut self, section: impl FnOnce()) {
-        let _guard = self.0.enter();
-        section();
     }
 }
 

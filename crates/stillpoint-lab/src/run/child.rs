@@ -24,7 +24,7 @@ use super::{Case, Sample};
 pub struct Request {
     /// The experiment's name.
     pub experiment: String,
-    /// The subject and variant.
+    /// The subject, variant and scenario.
     pub case: Case,
     /// The experiment's own parameters.
     pub params: Value,

@@ -35,20 +35,27 @@ pub struct Common {
     pub timeout_s: u64,
 }
 
-/// What is measured: one subject in one of its variants.
+/// What is measured: one subject in one of its variants, and one scenario.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Case {
     /// `stillpoint`, a peer by its crate's name, or `limit`.
     pub subject: String,
     /// The subject's way of doing the work; `default` where it has one only.
     pub variant: String,
+    /// What goes on around it; absent where the experiment has one scenario only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scenario: Option<String>,
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.variant.as_str() {
-            "default" => f.write_str(&self.subject),
-            variant => write!(f, "{} {variant}", self.subject),
+        f.write_str(&self.subject)?;
+        if self.variant != "default" {
+            write!(f, " {}", self.variant)?;
+        }
+        match &self.scenario {
+            Some(scenario) => write!(f, " in {scenario}"),
+            None => Ok(()),
         }
     }
 }

@@ -10,14 +10,16 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::choice::Choice;
 use crate::machine::Machine;
 use crate::output::{self, Metric, Report, Row, table};
-use crate::peers::{self, Peers};
+use crate::peers;
 use crate::run::child::Request;
 use crate::run::{self, Case, Common, Failure, Measured, Sample, child};
 
 pub mod kfree;
 pub mod read;
+pub mod sync;
 
 /// The experiments.
 #[derive(Subcommand)]
@@ -26,6 +28,8 @@ pub enum Scale {
     Kfree(kfree::Options),
     /// Enter and leave an empty read section: the cost of the pair
     Read(read::Options),
+    /// Wait for a grace period, beside readers that sleep or work: how long, and at what cost
+    Sync(sync::Options),
 }
 
 /// Runs an experiment and prints what it found.
@@ -33,6 +37,7 @@ pub fn run(experiment: &Scale) -> Result<ExitCode> {
     match experiment {
         Scale::Kfree(options) => kfree::run(options),
         Scale::Read(options) => read::run(options),
+        Scale::Sync(options) => sync::run(options),
     }
 }
 
@@ -41,6 +46,7 @@ pub fn measure(request: &Request) -> Result<Sample> {
     match request.experiment.as_str() {
         kfree::NAME => kfree::experiment().measure(request),
         read::NAME => read::experiment().measure(request),
+        sync::NAME => sync::experiment().measure(request),
         unknown => bail!("no experiment {unknown}"),
     }
 }
@@ -51,19 +57,39 @@ pub trait Participant {
     fn join() -> Self;
 }
 
-/// One subject in one of its variants, and how it is measured.
+/// A thread's part in a subject that has read sections.
+pub trait Reader: Participant {
+    /// Runs `section` as a read section; where threads say that they are outside of one, this one says so after it.
+    fn read(&mut self, section: impl FnOnce());
+
+    /// Runs `work`, which may block: nobody waits for this thread meanwhile.
+    fn away<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        work()
+    }
+}
+
+type Measure<P> = dyn Fn(&P) -> Result<Sample>;
+
+/// One subject in one of its variants and one scenario, and how it is measured.
 pub struct Contender<P> {
     subject: &'static str,
     variant: &'static str,
+    /// `None` where the experiment has one scenario only.
+    scenario: Option<&'static str>,
     /// Puts the variant in force for the process, before any thread takes part.
     prepare: fn() -> Result<()>,
-    measure: fn(&P) -> Result<Sample>,
+    measure: Box<Measure<P>>,
 }
 
 impl<P> Contender<P> {
     /// A subject whose process needs nothing before it is measured.
-    pub fn new(subject: &'static str, variant: &'static str, measure: fn(&P) -> Result<Sample>) -> Self {
-        Self { subject, variant, prepare: || Ok(()), measure }
+    pub fn new(subject: &'static str, variant: &'static str, measure: impl Fn(&P) -> Result<Sample> + 'static) -> Self {
+        Self { subject, variant, scenario: None, prepare: || Ok(()), measure: Box::new(measure) }
+    }
+
+    /// The same in one of several scenarios.
+    pub fn in_scenario(self, scenario: &'static str) -> Self {
+        Self { scenario: Some(scenario), ..self }
     }
 
     /// The same with something to do first.
@@ -72,7 +98,11 @@ impl<P> Contender<P> {
     }
 
     fn case(&self) -> Case {
-        Case { subject: self.subject.to_owned(), variant: self.variant.to_owned() }
+        Case {
+            subject: self.subject.to_owned(),
+            variant: self.variant.to_owned(),
+            scenario: self.scenario.map(ToOwned::to_owned),
+        }
     }
 }
 
@@ -86,6 +116,34 @@ pub struct Experiment<P> {
     pub contenders: Vec<Contender<P>>,
 }
 
+/// Which of an experiment's cases a run was asked for; the limit always runs.
+#[derive(Serialize)]
+pub struct Chosen<'a> {
+    /// Stillpoint's own variants.
+    pub variants: &'a Choice,
+    /// The peers.
+    pub peers: &'a Choice,
+    /// The scenarios; `None` where the experiment has one only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scenarios: Option<&'a Choice>,
+}
+
+impl Chosen<'_> {
+    /// The chosen ones of `contenders`; of the peers, those `at_hand`.
+    fn among<'c, P>(&self, contenders: &'c [Contender<P>], at_hand: &Choice) -> impl Iterator<Item = &'c Contender<P>> {
+        let takes_part = |contender: &Contender<P>| match contender.subject {
+            "stillpoint" => self.variants.includes(contender.variant),
+            "limit" => true,
+            peer => at_hand.includes(peer),
+        };
+        let takes_place = |contender: &Contender<P>| match (self.scenarios, contender.scenario) {
+            (Some(scenarios), Some(scenario)) => scenarios.includes(scenario),
+            _ => true,
+        };
+        contenders.iter().filter(move |contender| takes_part(contender) && takes_place(contender))
+    }
+}
+
 /// What the JSON says a run was asked for.
 #[derive(Serialize)]
 struct Params<'a, P> {
@@ -93,7 +151,8 @@ struct Params<'a, P> {
     work: &'a P,
     rounds: u32,
     seed: u64,
-    peers: &'a Peers,
+    #[serde(flatten)]
+    chosen: &'a Chosen<'a>,
 }
 
 impl<P: Serialize + DeserializeOwned> Experiment<P> {
@@ -109,17 +168,12 @@ impl<P: Serialize + DeserializeOwned> Experiment<P> {
         (contender.measure)(&params)
     }
 
-    /// In the parent: measures Stillpoint, the chosen peers and the limit, round by round.
-    pub fn compare(self, work: &P, peers: &Peers, common: &Common) -> Result<Comparison> {
+    /// In the parent: measures the chosen cases of Stillpoint and the peers, and the limit, round by round.
+    pub fn compare(self, work: &P, chosen: &Chosen, common: &Common) -> Result<Comparison> {
         let json = common.json.as_deref().map(output::create).transpose()?;
-        peers::tell_missing(peers);
+        let at_hand = peers::at_hand(chosen.peers);
 
-        let cases: Vec<Case> = self
-            .contenders
-            .iter()
-            .filter(|contender| matches!(contender.subject, "stillpoint" | "limit") || peers.include(contender.subject))
-            .map(Contender::case)
-            .collect();
+        let cases: Vec<Case> = chosen.among(&self.contenders, &at_hand).map(Contender::case).collect();
         let params = serde_json::to_value(work)?;
         let measure = |case: &Case, timeout: Duration| {
             let experiment = self.name.to_owned();
@@ -132,7 +186,7 @@ impl<P: Serialize + DeserializeOwned> Experiment<P> {
             .filter(|measured| !measured.samples.is_empty())
             .map(|measured| Row { case: measured.case.clone(), metrics: run::medians(&measured.samples) })
             .collect();
-        let asked = Params { work, rounds: common.rounds, seed: common.seed, peers };
+        let asked = Params { work, rounds: common.rounds, seed: common.seed, chosen };
         let report = Report { experiment: self.name, params: serde_json::to_value(asked)?, machine: Machine::here(), rows };
         Ok(Comparison { report, measured, metrics: self.metrics, failures, json })
     }
@@ -160,5 +214,38 @@ impl Comparison {
             eprintln!("stillpoint: failed: {failure}");
         }
         Ok(if self.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::choice::Menu;
+
+    /// What can be asked for is what there is, and no two contenders are the same case. A peer may be missing from this build.
+    fn assert_menus<P>(experiment: &Experiment<P>, variants: &Menu, peers: &Menu, scenarios: Option<&Menu>) {
+        let cases: BTreeSet<_> = experiment.contenders.iter().map(|contender| contender.case().to_string()).collect();
+        assert_eq!(cases.len(), experiment.contenders.len());
+
+        let set = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
+        let ours = |contender: &&Contender<P>| contender.subject == "stillpoint";
+        let ours: BTreeSet<_> = experiment.contenders.iter().filter(ours).map(|contender| contender.variant).collect();
+        assert_eq!(ours, set(variants.names()));
+
+        let subjects: BTreeSet<_> = experiment.contenders.iter().map(|contender| contender.subject).collect();
+        let others: BTreeSet<_> = subjects.difference(&BTreeSet::from(["stillpoint", "limit"])).copied().collect();
+        assert!(others.is_subset(&set(peers.names())), "{others:?}");
+
+        let found: BTreeSet<_> = experiment.contenders.iter().filter_map(|contender| contender.scenario).collect();
+        assert_eq!(found, scenarios.map(|menu| set(menu.names())).unwrap_or_default());
+    }
+
+    #[test]
+    fn the_menus_name_what_there_is() {
+        assert_menus(&kfree::experiment(), &kfree::VARIANTS, &kfree::PEERS, None);
+        assert_menus(&read::experiment(), &read::VARIANTS, &read::PEERS, None);
+        assert_menus(&sync::experiment(), &sync::VARIANTS, &sync::PEERS, Some(&sync::SCENARIOS));
     }
 }

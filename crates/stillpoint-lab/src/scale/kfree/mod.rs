@@ -12,12 +12,13 @@ use clap::error::ErrorKind;
 use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
-use super::{Contender, Experiment};
+use super::{Chosen, Contender, Experiment};
+use crate::choice::{Choice, Menu};
 use crate::output::plot::{self, Line};
 use crate::output::{self, Metric, Row};
 #[cfg(have_liburcu)]
 use crate::peers::liburcu_memb::{self, LiburcuMemb};
-use crate::peers::{Peers, crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, seize, seize::Seize};
+use crate::peers::{crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, seize, seize::Seize};
 use crate::run::{self, Measured};
 use workload::measure;
 
@@ -32,7 +33,11 @@ pub use workload::Reclaimer;
 /// The experiment's name.
 pub const NAME: &str = "kfree";
 
-const PEERS: &[&str] = &["crossbeam-epoch", "seize", "haphazard", "liburcu-memb"];
+/// Stillpoint's own variants.
+pub const VARIANTS: Menu = Menu::of_variants(&["per-page", "whole-batch", "call"]);
+
+/// The peers.
+pub const PEERS: Menu = Menu::of_peers(&["crossbeam-epoch", "seize", "haphazard", "liburcu-memb"]);
 
 const METRICS: &[Metric] = &[
     Metric { name: "ns_per_object", decimals: 2 },
@@ -49,9 +54,13 @@ pub struct Options {
     #[command(flatten)]
     work: Work,
 
-    #[arg(long, value_name = "all|none|NAME,...", default_value = "all", help = Peers::help(PEERS),
-          value_parser = |text: &str| Peers::parse(text, PEERS))]
-    peers: Peers,
+    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = VARIANTS.help(),
+          value_parser = |text: &str| VARIANTS.parse(text))]
+    variants: Choice,
+
+    #[arg(long, value_name = "all|none|NAME,...", default_value = "all", help = PEERS.help(),
+          value_parser = |text: &str| PEERS.parse(text))]
+    peers: Choice,
 
     /// Draw the memory over time into this file (SVG), a curve for each subject
     #[arg(long, value_name = "FILE.svg")]
@@ -139,7 +148,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     options.work.check()?;
     let plot = options.plot.as_deref().map(output::create).transpose()?;
 
-    let found = experiment().compare(&options.work, &options.peers, &options.common)?;
+    let chosen = Chosen { variants: &options.variants, peers: &options.peers, scenarios: None };
+    let found = experiment().compare(&options.work, &chosen, &options.common)?;
     println!("{}; medians of {} rounds", found.report.machine, options.common.rounds);
     for row in found.report.rows.iter().filter(|row| row.case.subject == "stillpoint") {
         println!("\n{}:\n{}", row.case, kernel_line(row, options.work.loops));

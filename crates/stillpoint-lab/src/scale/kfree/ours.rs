@@ -8,7 +8,7 @@ use anyhow::Result;
 use stillpoint::DrainPolicy;
 
 use super::{Object, Reclaimer};
-use crate::scale::Participant;
+use crate::scale::{Participant, Reader};
 
 /// How often a drain is looked for: short against any drain, long against the look.
 const LOOK: Duration = Duration::from_micros(100);
@@ -29,6 +29,13 @@ impl Participant for Kvfree {
     }
 }
 
+impl Reader for Kvfree {
+    fn read(&mut self, section: impl FnOnce()) {
+        let _guard = stillpoint::read_lock();
+        section();
+    }
+}
+
 impl Reclaimer for Kvfree {
     const DRAIN: Option<fn()> = Some(wait_until_drained);
     const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
@@ -36,11 +43,6 @@ impl Reclaimer for Kvfree {
     fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
         // SAFETY: the object was never published, so no thread can reach it; it came from a Box and is retired once.
         unsafe { stillpoint::retire(NonNull::from(Box::leak(object))) };
-    }
-
-    fn read(&mut self, section: impl FnOnce()) {
-        let _guard = stillpoint::read_lock();
-        section();
     }
 }
 
@@ -53,17 +55,19 @@ impl Participant for Call {
     }
 }
 
+impl Reader for Call {
+    fn read(&mut self, section: impl FnOnce()) {
+        let _guard = stillpoint::read_lock();
+        section();
+    }
+}
+
 impl Reclaimer for Call {
     const DRAIN: Option<fn()> = Some(wait_until_drained);
     const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
 
     fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
         stillpoint::call(move || drop(object));
-    }
-
-    fn read(&mut self, section: impl FnOnce()) {
-        let _guard = stillpoint::read_lock();
-        section();
     }
 }
 
@@ -94,6 +98,12 @@ impl Participant for Limit {
     }
 }
 
+impl Reader for Limit {
+    fn read(&mut self, section: impl FnOnce()) {
+        section();
+    }
+}
+
 impl Reclaimer for Limit {
     fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
         self.0.push(NonNull::from(Box::leak(object)).cast());
@@ -104,9 +114,5 @@ impl Reclaimer for Limit {
             // SAFETY: `retire` leaked it from a Box; one run retires objects of one size, so it is an `Object<N>`.
             drop(unsafe { Box::from_raw(object.cast::<Object<N>>().as_ptr()) });
         }
-    }
-
-    fn read(&mut self, section: impl FnOnce()) {
-        section();
     }
 }

@@ -28,10 +28,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::memory::{self, Watch};
 use super::{Object, Work};
 use crate::run::{Metrics, Sample};
-use crate::scale::Participant;
+use crate::scale::Reader;
 
 /// A way to free memory that readers may still hold.
-pub trait Reclaimer: Participant {
+pub trait Reclaimer: Reader {
     /// Waits until nothing that was retired waits any more; `None` where the subject has no safe way to know.
     const DRAIN: Option<fn()> = None;
 
@@ -43,9 +43,6 @@ pub trait Reclaimer: Participant {
 
     /// Called after each loop.
     fn end_loop<const N: usize>(&mut self) {}
-
-    /// Runs `section` as a read section.
-    fn read(&mut self, section: impl FnOnce());
 }
 
 /// Measures the work with `R`.

@@ -2,9 +2,10 @@
 //!
 //! `ns_per_pair` is the time of one thread for one pair, the loop around it included, which the limit shows alone. Every subject
 //! has a loop of its own ([`ReadSide::pairs`]), so that an inlined read side is inlined; the body is a compiler barrier in all of
-//! them, in C as in Rust. A process times [`SLICES`] slices of about [`SLICE`] each and reports the best: a pair's cost does not
-//! vary, so whatever lengthens a slice is the machine's other work. With more threads than one, all run a slice together, and its
-//! figure is their mean; with more than there are CPUs, it holds the time that a thread waits for one.
+//! them, in C as in Rust. Under QSBR a pair is nothing, and the thread passes one quiescent state after the loop. A process times
+//! [`SLICES`] slices of about [`SLICE`] each and reports the best: a pair's cost does not vary, so whatever lengthens a slice is
+//! the machine's other work. With more threads than one, all run a slice together, and its figure is their mean; with more than
+//! there are CPUs, it holds the time that a thread waits for one.
 
 use std::process::ExitCode;
 use std::sync::Barrier;
@@ -15,9 +16,11 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{Contender, Experiment, Participant};
+use super::sync::Qsbr;
+use super::{Chosen, Contender, Experiment, Participant};
+use crate::choice::{Choice, Menu};
 use crate::output::Metric;
-use crate::peers::{Peers, crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, seize::Seize, std_rwlock::StdRwLock};
+use crate::peers::{crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, seize::Seize, std_rwlock::StdRwLock};
 #[cfg(have_liburcu)]
 use crate::peers::{liburcu_memb::LiburcuMemb, liburcu_qsbr::LiburcuQsbr};
 use crate::run::{self, Curve, Metrics, Sample};
@@ -27,7 +30,11 @@ mod ours;
 /// The experiment's name.
 pub const NAME: &str = "read";
 
-const PEERS: &[&str] = &["liburcu-memb", "liburcu-qsbr", "crossbeam-epoch", "seize", "haphazard", "std-rwlock"];
+/// Stillpoint's own variants.
+pub const VARIANTS: Menu = Menu::of_variants(&["guard", "closure", "qsbr"]);
+
+/// The peers.
+pub const PEERS: Menu = Menu::of_peers(&["liburcu-memb", "liburcu-qsbr", "crossbeam-epoch", "seize", "haphazard", "std-rwlock"]);
 
 const METRICS: &[Metric] = &[Metric { name: "ns_per_pair", decimals: 2 }];
 
@@ -43,9 +50,13 @@ pub struct Options {
     #[command(flatten)]
     work: Work,
 
-    #[arg(long, value_name = "all|none|NAME,...", default_value = "all", help = Peers::help(PEERS),
-          value_parser = |text: &str| Peers::parse(text, PEERS))]
-    peers: Peers,
+    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = VARIANTS.help(),
+          value_parser = |text: &str| VARIANTS.parse(text))]
+    variants: Choice,
+
+    #[arg(long, value_name = "all|none|NAME,...", default_value = "all", help = PEERS.help(),
+          value_parser = |text: &str| PEERS.parse(text))]
+    peers: Choice,
 
     #[command(flatten)]
     common: run::Common,
@@ -70,6 +81,7 @@ pub fn experiment() -> Experiment<Work> {
     let contenders = vec![
         Contender::new("stillpoint", "guard", measure::<ours::Guard>),
         Contender::new("stillpoint", "closure", measure::<ours::Closure>),
+        Contender::new("stillpoint", "qsbr", measure::<Qsbr>),
         #[cfg(have_liburcu)]
         Contender::new("liburcu-memb", "default", measure::<LiburcuMemb>),
         #[cfg(have_liburcu)]
@@ -85,7 +97,8 @@ pub fn experiment() -> Experiment<Work> {
 
 /// Runs the experiment and prints its table.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let found = experiment().compare(&options.work, &options.peers, &options.common)?;
+    let chosen = Chosen { variants: &options.variants, peers: &options.peers, scenarios: None };
+    let found = experiment().compare(&options.work, &chosen, &options.common)?;
     println!("{}; medians of {} rounds\n", found.report.machine, options.common.rounds);
     found.conclude()
 }

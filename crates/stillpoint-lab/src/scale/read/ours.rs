@@ -4,6 +4,7 @@ use std::hint::black_box;
 
 use super::ReadSide;
 use crate::scale::Participant;
+use crate::scale::sync::Qsbr;
 
 /// `stillpoint::read_lock`, whose guard's drop is the unlock.
 pub struct Guard;
@@ -40,6 +41,16 @@ impl ReadSide for Closure {
         for _ in 0..count {
             stillpoint::read(|_guard| black_box(()));
         }
+    }
+}
+
+impl ReadSide for Qsbr {
+    #[inline(never)]
+    fn pairs(&mut self, count: u64) {
+        for _ in 0..count {
+            black_box(());
+        }
+        self.reader().quiescent_state();
     }
 }
 

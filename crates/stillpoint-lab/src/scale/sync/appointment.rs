@@ -1,0 +1,31 @@
+//! Where a thread waits for a callback of its own.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+/// One callback at a time keeps it, one thread waits for it.
+#[derive(Default)]
+pub struct Appointment {
+    kept: Mutex<Option<Instant>>,
+    changed: Condvar,
+}
+
+impl Appointment {
+    /// For the callback: notes when it was invoked, and wakes whoever waits.
+    pub fn keep(&self) {
+        let now = Instant::now();
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        self.changed.notify_one();
+    }
+
+    /// Sleeps until it has been kept; when that was. It can be kept again afterwards.
+    pub fn wait(&self) -> Instant {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match kept.take() {
+                Some(at) => return at,
+                None => kept = self.changed.wait(kept).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What is noted of the waits, and the figures made of it.
+//!
+//! - `mean_us`, `min_us`, `p50_us`, `p99_us`, `max_us`: the times of the single waits. Each holds one reading of the clock (some
+//!   twenty nanoseconds), the limit's as well;
+//! - `cpu_us_per_gp`: processor time of the process between the first wait's start and the last one's end, without that of the
+//!   readers that spin, for each wait. It holds the work of the subject's own threads, and the timing itself (some fifty
+//!   nanoseconds a wait);
+//! - `calls_per_gp`: waits for each grace period that has ended meanwhile.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Updater;
+use super::crowd::Stage;
+use crate::run::{Curve, Metrics, Sample};
+
+/// Waits go on for this long in one process.
+pub const BUDGET: Duration = Duration::from_millis(120);
+
+/// However long they take, each caller makes so many.
+const FEWEST: u64 = 5;
+
+/// Longer waits are counted as this long.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// How long each wait took, in nanoseconds, to three digits.
+pub type Times = Histogram<u64>;
+
+/// No waits yet.
+pub fn no_times() -> Times {
+    let longest = LONGEST.as_nanos() as u64;
+    Histogram::new_with_bounds(1, longest, 3).expect("the bounds are constants, and in order")
+}
+
+/// One wait.
+pub struct Timed {
+    /// How long it took.
+    pub took: Duration,
+    /// When the caller had its answer.
+    pub ended: Instant,
+}
+
+/// Times `wait` from its call to its return.
+pub fn time(wait: impl FnOnce()) -> Timed {
+    let begun = Instant::now();
+    wait();
+    let ended = Instant::now();
+    Timed { took: ended - begun, ended }
+}
+
+/// Notes one wait.
+pub fn note(times: &mut Times, timed: &Timed) {
+    times.saturating_record(timed.took.as_nanos() as u64);
+}
+
+/// Waits again and again, `until` then.
+pub fn repeat(until: Instant, mut once: impl FnMut() -> Timed) -> Times {
+    let mut times = no_times();
+    loop {
+        let timed = once();
+        note(&mut times, &timed);
+        if timed.ended >= until && times.len() >= FEWEST {
+            return times;
+        }
+    }
+}
+
+/// What a span of waits cost.
+pub struct Cost {
+    cpu: Duration,
+    grace_periods: Option<u64>,
+}
+
+/// Sets the busy readers going, runs `waits`, halts the readers; what `waits` returned and what it cost.
+pub fn observe<S: Updater, T>(stage: &Stage, waits: impl FnOnce() -> T) -> (T, Cost) {
+    let ended_before = S::GRACE_PERIODS.map(|count| count());
+    // The kernel's sum over threads is exact only for those that do not run: it is read while all readers sleep.
+    let cpu_before = cpu_time(ClockId::ProcessCPUTime);
+    stage.set_going();
+    let result = waits();
+    let readers = stage.halt();
+    let cpu = cpu_time(ClockId::ProcessCPUTime) - cpu_before;
+    let ended = S::GRACE_PERIODS.map(|count| count());
+    let grace_periods = ended.zip(ended_before).map(|(after, before)| after - before);
+    (result, Cost { cpu: cpu.saturating_sub(readers), grace_periods })
+}
+
+/// What `clock` shows, one of those that count processor time.
+pub fn cpu_time(clock: ClockId) -> Duration {
+    clock_gettime(clock).try_into().expect("processor time counts from 0")
+}
+
+/// The figures that every scenario reports.
+pub fn sample(times: &Times, cost: &Cost) -> Sample {
+    let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+    let waits = times.len() as f64;
+    let figures = [
+        ("mean_us", times.mean() / 1e3),
+        ("min_us", us(times.min())),
+        ("p50_us", us(times.value_at_quantile(0.5))),
+        ("p99_us", us(times.value_at_quantile(0.99))),
+        ("max_us", us(times.max())),
+        ("cpu_us_per_gp", cost.cpu.as_secs_f64() * 1e6 / waits),
+    ];
+    let mut metrics: Metrics = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
+    if let Some(grace_periods) = cost.grace_periods.filter(|&count| count > 0) {
+        metrics.insert("calls_per_gp".to_owned(), waits / grace_periods as f64);
+    }
+    Sample { metrics, curve: Curve::new() }
+}

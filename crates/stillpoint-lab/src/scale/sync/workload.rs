@@ -1,0 +1,205 @@
+//! What is done in each scenario, the same for every subject. A process registers its threads, makes [`WARM_UPS`] waits that
+//! nobody counts, and then waits again and again for a fixed time (at least a few times).
+//!
+//! | scenario | callers | beside them | what is timed |
+//! |---|---|---|---|
+//! | idle | 1 | nobody | a wait |
+//! | idle16, idle1000 | 1 | so many registered threads that sleep | a wait |
+//! | busy1 | 1 | a reader, sections of 200 ns without a pause | a wait |
+//! | busy-oversub | 1 | two such readers, all on two CPUs | a wait |
+//! | herd64 | 64, at once (`--threads`) | nobody | a wait |
+//! | bridge | 1 | 64 registered threads that sleep | a wait, of 100 times 4; `total_s` is their sum |
+//! | callback | 1 | 16 registered threads that sleep | from the call to the callback's first instruction |
+//! | barrier | 1 | the same | a call and the barrier behind it |
+//! | poll | 1 | the same | from the start to the first poll that says yes |
+//!
+//! Fair: the callers are registered as the readers are, a thread under QSBR is offline where it sleeps, and one file times all.
+//! bridge is the kernel's test of adding, configuring and deleting a network bridge, which waits for some four grace periods each
+//! time, without the bridge. Who polls never sleeps, so poll's processor time is at least the wait's length.
+
+use std::hint;
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use super::appointment::Appointment;
+use super::crowd::{Crowd, Latch, Stage, beside, start_thread};
+use super::figures::{self, BUDGET, Timed, Times, note, observe, repeat, time};
+use super::{Callbacks, Polled, Updater};
+use crate::run::Sample;
+
+/// The readers of the scenarios that defer or poll.
+pub const IDLE_READERS: Crowd = Crowd::asleep(16);
+
+/// Waits before the first that counts: they start the subject's threads and fill the caches.
+const WARM_UPS: usize = 2;
+
+/// The seed's test adds, configures and deletes a bridge so often.
+const BRIDGE_ITERATIONS: usize = 100;
+
+/// Grace periods that each of these waits for.
+const BRIDGE_WAITS: usize = 4;
+
+/// One for each CPU of the machine of the seed's test.
+const BRIDGE_READERS: Crowd = Crowd::asleep(64);
+
+/// Looks at a cookie before the caller lets somebody else run.
+const LOOKS: u32 = 64;
+
+/// One caller waits.
+pub fn waits<S: Updater>(crowd: Crowd) -> Result<Sample> {
+    beside::<S, _>(crowd, |stage| {
+        let mut part = S::join();
+        Ok(one_caller::<S>(stage, || time(|| part.synchronize())))
+    })
+}
+
+/// One caller waits a fixed number of times.
+pub fn bridge<S: Updater>() -> Result<Sample> {
+    beside::<S, _>(BRIDGE_READERS, |stage| {
+        let mut part = S::join();
+        (0..WARM_UPS).for_each(|_| part.synchronize());
+        let ((times, total), cost) = observe::<S, _>(stage, || {
+            let mut times = figures::no_times();
+            let begun = Instant::now();
+            for _ in 0..BRIDGE_ITERATIONS * BRIDGE_WAITS {
+                note(&mut times, &time(|| part.synchronize()));
+            }
+            (times, begun.elapsed())
+        });
+        let mut sample = figures::sample(&times, &cost);
+        sample.metrics.insert("total_s".to_owned(), total.as_secs_f64());
+        Ok(sample)
+    })
+}
+
+/// Many callers wait at once.
+pub fn herd<S: Updater>(callers: usize) -> Result<Sample> {
+    beside::<S, _>(Crowd::NONE, |stage| {
+        let gates = Gates { ready: Latch::new(callers), go: Latch::new(1), begun: OnceLock::new(), end: Latch::new(1) };
+        let (report, reports) = mpsc::channel();
+        thread::scope(|scope| {
+            let _release = Release(&gates);
+            for _ in 0..callers {
+                let report = report.clone();
+                start_thread(scope, || one_of_many::<S>(&gates, report))?;
+            }
+            // Only the callers' own are left, so that the reports end also where a caller is lost.
+            drop(report);
+            gates.ready.wait();
+
+            let ((reports, begun), cost) = observe::<S, _>(stage, || {
+                let begun = *gates.begun.get_or_init(Instant::now);
+                gates.go.open();
+                (reports.into_iter().collect::<Vec<_>>(), begun)
+            });
+            ensure!(reports.len() == callers, "a caller panicked");
+
+            let mut all = figures::no_times();
+            let mut last = begun;
+            for (times, ended) in reports {
+                all.add(times)?;
+                last = last.max(ended);
+            }
+            let mut sample = figures::sample(&all, &cost);
+            sample.metrics.insert("calls_per_s".to_owned(), all.len() as f64 / (last - begun).as_secs_f64());
+            Ok(sample)
+        })
+    })
+}
+
+/// Where the callers of a herd wait for each other.
+struct Gates {
+    ready: Latch,
+    go: Latch,
+    /// When the gate before was opened: the time is up for all at once, whenever each gets a CPU.
+    begun: OnceLock<Instant>,
+    end: Latch,
+}
+
+/// Lets the callers go when it is dropped, also where not all of them could be started.
+struct Release<'g>(&'g Gates);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.go.open();
+        self.0.end.open();
+    }
+}
+
+fn one_of_many<S: Updater>(gates: &Gates, report: mpsc::Sender<(Times, Instant)>) {
+    let mut part = S::join();
+    (0..WARM_UPS).for_each(|_| part.synchronize());
+    part.away(|| {
+        gates.ready.arrive();
+        gates.go.wait();
+    });
+    let begun = *gates.begun.get_or_init(Instant::now);
+    let times = repeat(begun + BUDGET, || time(|| part.synchronize()));
+    let ended = Instant::now();
+    part.away(|| {
+        // Nobody receives only where the measurement has failed already.
+        let _ = report.send((times, ended));
+        drop(report);
+        gates.end.wait();
+    });
+}
+
+/// One callback at a time, by a caller that sleeps until it has been invoked.
+pub fn callback<S: Callbacks>() -> Result<Sample> {
+    beside::<S, _>(IDLE_READERS, |stage| {
+        let mut part = S::join();
+        let appointment = Arc::new(Appointment::default());
+        Ok(one_caller::<S>(stage, || {
+            let callback = Arc::clone(&appointment);
+            let begun = Instant::now();
+            part.call(move || callback.keep());
+            let invoked = part.away(|| appointment.wait());
+            Timed { took: invoked - begun, ended: Instant::now() }
+        }))
+    })
+}
+
+/// One callback, and the barrier that waits for it.
+pub fn barrier<S: Callbacks>() -> Result<Sample> {
+    beside::<S, _>(IDLE_READERS, |stage| {
+        let mut part = S::join();
+        Ok(one_caller::<S>(stage, || {
+            time(|| {
+                part.call(|| ());
+                part.away(S::barrier);
+            })
+        }))
+    })
+}
+
+/// A grace period started, and asked about until it has ended.
+pub fn poll<S: Polled>() -> Result<Sample> {
+    beside::<S, _>(IDLE_READERS, |stage| {
+        let mut part = S::join();
+        Ok(one_caller::<S>(stage, || {
+            time(|| {
+                let cookie = part.start_poll();
+                part.away(|| {
+                    for look in 1_u32.. {
+                        if S::poll(cookie) {
+                            return;
+                        }
+                        if look % LOOKS == 0 { thread::yield_now() } else { hint::spin_loop() }
+                    }
+                });
+            })
+        }))
+    })
+}
+
+/// Waits for the time that a process has, after some waits that do not count.
+fn one_caller<S: Updater>(stage: &Stage, mut once: impl FnMut() -> Timed) -> Sample {
+    for _ in 0..WARM_UPS {
+        once();
+    }
+    let (times, cost) = observe::<S, _>(stage, || repeat(Instant::now() + BUDGET, once));
+    figures::sample(&times, &cost)
+}
