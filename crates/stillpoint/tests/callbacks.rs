@@ -8,7 +8,7 @@ use std::{
     panic,
     ptr::NonNull,
     sync::{
-        Arc, Mutex,
+        Arc, Barrier, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::channel,
     },
@@ -400,4 +400,31 @@ fn the_last_handle_may_be_dropped_by_what_the_domain_frees() {
     drop(domain);
     drop(cell);
     eventually(|| tally.all_dropped());
+}
+
+#[test]
+fn callbacks_of_two_domains_may_drop_each_other() {
+    returns(|| {
+        for _ in 0..50 {
+            let (a, b) = (Domain::new(), Domain::new());
+            let meet = Arc::new(Barrier::new(2));
+            let (met_a, met_b) = (Arc::clone(&meet), meet);
+            let (tell, told) = channel();
+            let (of_a, of_b) = (a.clone(), b.clone());
+            let tell_too = tell.clone();
+            a.call(move || {
+                met_a.wait();
+                drop(of_b);
+                tell_too.send(()).expect("somebody waits");
+            });
+            b.call(move || {
+                met_b.wait();
+                drop(of_a);
+                tell.send(()).expect("somebody waits");
+            });
+            drop((a, b));
+            told.recv().expect("both return");
+            told.recv().expect("both return");
+        }
+    });
 }

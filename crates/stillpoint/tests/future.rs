@@ -174,3 +174,19 @@ fn a_future_moves_between_threads() {
     drop(old.wait());
     assert!(tally.all_dropped());
 }
+
+#[test]
+fn a_cookie_of_another_domain_holds_nothing_up() {
+    let (domain, other): (&'static Domain, _) = (Box::leak(Box::new(Domain::new())), Domain::new());
+    (0..100).for_each(|_| other.synchronize());
+    let reader = Reader::enter(domain);
+    let mut stray = pin!(domain.cond_synchronize_async(other.start_poll()));
+    let mut wild = pin!(domain.cond_synchronize_async(stillpoint::Cookie::from_raw(1 << 60)));
+    assert!(!poll(stray.as_mut(), Waker::noop()) && !poll(wild.as_mut(), Waker::noop()));
+    reader.leave();
+    domain.call(|| ());
+    common::returns(move || {
+        domain.barrier();
+        domain.cond_synchronize(stillpoint::Cookie::from_raw(1 << 60));
+    });
+}

@@ -210,3 +210,37 @@ fn a_stalled_reader_lets_producers_go_on_and_memory_falls_when_it_leaves() {
     domain.kvfree_barrier();
     assert_eq!(domain.statistics().objects_waiting, 0);
 }
+
+#[test]
+fn a_handler_that_would_wait_for_the_service_thread_is_refused() {
+    let (domain, _) = watched(Domain::new());
+    let theirs = domain.clone();
+    domain.on_stall(move |_| theirs.barrier());
+    let reader = Reader::enter(&domain);
+    domain.call(|| ());
+    eventually(|| domain.statistics().panics == 1);
+    reader.leave();
+    domain.on_stall(|_| ());
+    domain.barrier();
+}
+
+/// The handler owns something whose destructor uses the library; it goes with the domain, while the thread is bound to both.
+#[test]
+fn what_a_handler_owns_is_dropped_with_the_domain() {
+    struct Reads(Domain);
+    impl Drop for Reads {
+        fn drop(&mut self) {
+            drop(self.0.read_lock());
+            drop(Domain::new().read_lock());
+        }
+    }
+    for _ in 0..20 {
+        let (first, second) = (Domain::new(), Domain::new());
+        drop(first.read_lock());
+        drop(second.read_lock());
+        let owned = Reads(first);
+        second.on_stall(move |_| drop(owned.0.read_lock()));
+        drop(second);
+        drop(Domain::new().read_lock());
+    }
+}

@@ -25,8 +25,8 @@
 //!   unlinking (W1, W2: it happens before) and the scan. By the promise in `platform/barrier.rs` either the scan sees the
 //!   word (or a later one), or the section's loads see the object unlinked. The latter is excluded; so the scan sees it.
 //!   The one who scans need not be the one who fenced: it saw `fenced` by acquire, so the barrier happens before its scan.
-//! * **R4 with W4.** A scan that finds the word 0, or carrying a number of n or more, read R4 or a later R2 of that thread,
-//!   both releases: all accesses of the section happen before the scan.
+//! * **R4 with W4.** A scan that finds the word 0, or carrying a number of n or more, read R4 or a later store to the word, by that
+//!   thread or by one that has the record from it. All of them are releases: all accesses of the section happen before the scan.
 //! * **W5 with W6.** So they happen before the freer's free.
 //!
 //! A scan finds the oldest section m that is still open; every grace period up to m has ended, and is published.

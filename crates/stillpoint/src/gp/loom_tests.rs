@@ -365,6 +365,20 @@ fn loom_service_waits_for_a_reader() {
     });
 }
 
+/// A request to stop, at whatever moment it comes, ends the service thread.
+#[test]
+fn loom_stop() {
+    model(|| {
+        let job =
+            Arc::new(Job { engine: Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST)), wanted: AtomicBool::new(false) });
+        let theirs = Arc::clone(&job);
+        let service = thread::spawn(move || theirs.engine.serve(&*theirs));
+        job.engine.request_stop();
+        job.engine.shared.service.signal();
+        service.join().unwrap();
+    });
+}
+
 /// A service thread whose work is nothing; it ends with the first grace period.
 struct Idle(Engine<Sound>);
 

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! `started` is kept as the very word that a new section stores, and the usual section is five loads, two stores and three
-//! branches: nested, unregistered and fenced sections all leave it by the nesting test of [`Record::lock_global_outermost`], wakes and
-//! fences by the flags test of [`Record::unlock`].
+//! branches: nested, unregistered and fenced sections all leave it by the nesting test of [`Record::lock_global_outermost`], sections
+//! with work put off to their end by that of [`Record::unlock`], wakes and fences by its flags test.
 //!
 //! Only the owner writes the word, with plain stores; a signal handler of the owner's thread may lock and unlock between
 //! any two of these steps, because it leaves the word as it found it. (A handler that runs between R1 and R2 makes the
@@ -75,7 +75,7 @@ pub(crate) struct Record {
     shared: *const Shared,
 }
 
-// SAFETY: `fences`, `domain` and `shared` are never written after construction, all other fields are atomics, and `shared`
+// SAFETY: `fences`, `domain` and `shared` are never written after construction, all other fields are atomics and locks, and `shared`
 // points to a `Shared`, which is Sync and outlives the record (the registry that owns both says so).
 unsafe impl Send for Record {}
 // SAFETY: as for Send.
@@ -184,12 +184,13 @@ impl Record {
         self.entered.lock().ok()?.clone()
     }
 
+    /// Release, for a scan that reads this store in place of R2: the sections before this one are past.
     #[cold]
     fn nest(&self, word: u64) {
         if word & NESTING == NESTING {
             too_deep();
         }
-        self.word.store(word + 1, Ordering::Relaxed);
+        self.word.store(word + 1, Ordering::Release);
     }
 
     /// The end of one section and the beginning of the next: for an owner that is always inside one. Nothing at all if no grace
@@ -221,34 +222,53 @@ impl Record {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & NESTING != 0, "unlock without lock");
         if word & NESTING == 1 {
-            self.word.store(0, Ordering::Release); // [R4]
-            barrier::light_asymmetric(); // [R5], unless the flags say FENCE
-            // [R6]
-            if self.flags.load(Ordering::Relaxed) != 0 {
-                return self.ended_with_flags();
-            }
+            self.end();
+            Unlocked { help_due: false }
         } else {
-            self.word.store(word - 1, Ordering::Relaxed);
+            self.unnest(word)
         }
-        Unlocked { help_due: false }
+    }
+
+    #[inline(always)]
+    fn end(&self) {
+        self.word.store(0, Ordering::Release); // [R4]
+        barrier::light_asymmetric(); // [R5], unless the flags say FENCE
+        // [R6]
+        if self.flags.load(Ordering::Relaxed) != 0 {
+            self.ended_with_flags();
+        }
+    }
+
+    /// Release, as in `nest`.
+    #[inline(never)]
+    fn unnest(&self, word: u64) -> Unlocked {
+        // A handler of this thread is nested one deeper, so it never takes the note for the owner.
+        let help_due = word & NESTING == 2 && self.flags.load(Ordering::Relaxed) & HELP != 0;
+        if help_due {
+            self.flags.fetch_and(!HELP, Ordering::Relaxed);
+            self.end();
+        } else {
+            self.word.store(word - 1, Ordering::Release);
+        }
+        Unlocked { help_due }
     }
 
     /// Async-signal-safe: a fence, a swap and at most one futex wake.
     #[cold]
     #[inline(never)]
-    fn ended_with_flags(&self) -> Unlocked {
+    fn ended_with_flags(&self) {
         let fence = self.fence_flag();
         if fence != 0 {
             barrier::full_fence(); // [R5]
             // [R6]
             if self.flags.load(Ordering::Relaxed) == fence {
-                return Unlocked { help_due: false };
+                return;
             }
         }
-        self.take_flags()
+        self.take_flags();
     }
 
-    fn take_flags(&self) -> Unlocked {
+    fn take_flags(&self) {
         // Acquire, the partner of the release in S1: the waiter's announcement in the event is seen.
         let flags = self.flags.swap(self.fence_flag(), Ordering::AcqRel);
         if flags & WAKE != 0 {
@@ -257,7 +277,6 @@ impl Record {
         if flags & DEPARTED != 0 {
             self.vacate();
         }
-        Unlocked { help_due: flags & HELP != 0 }
     }
 
     fn fence_flag(&self) -> u32 {
@@ -290,9 +309,15 @@ impl Record {
         self.flags.fetch_or(WAKE, Ordering::AcqRel);
     }
 
-    /// Puts work off to the end of the owner's section. Owner only, inside a section.
+    /// Puts work off to the end of the owner's section. Owner only (no handler), inside a section.
+    ///
+    /// The section then counts one level more than it has, by which its end knows that it has to look for the note, and a handler
+    /// that runs meanwhile knows that the note is not its own.
     pub(crate) fn request_help(&self) {
-        self.flags.fetch_or(HELP, Ordering::AcqRel);
+        if self.flags.load(Ordering::Relaxed) & HELP == 0 {
+            self.nest(self.word.load(Ordering::Relaxed));
+            self.flags.fetch_or(HELP, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn is_owned_by(&self, token: Token) -> bool {
@@ -403,6 +428,25 @@ mod tests {
             assert!(record.unlock().help_due);
             record.lock();
             assert!(!record.unlock().help_due);
+        });
+    }
+
+    #[test]
+    fn help_is_due_at_the_end_of_the_section_that_asked_and_in_no_handler_before() {
+        with_record(0, |record, _| {
+            record.lock();
+            record.lock();
+            record.request_help();
+            record.request_help();
+            // A handler's section, at any moment from here on.
+            record.lock();
+            assert!(!record.unlock().help_due);
+            assert!(!record.unlock().help_due);
+            record.lock();
+            assert!(!record.unlock().help_due);
+            assert!(record.is_reading());
+            assert!(record.unlock().help_due);
+            assert!(!record.is_reading());
         });
     }
 }

@@ -4,8 +4,8 @@
 //! claims it; so the list is as long as the largest number of threads that were registered at a time. Walking it takes no
 //! lock.
 //!
-//! A new chunk may be missed by a scan that has already read the head: its first reader then pushed it after that scan's
-//! heavy barrier, which is the same as entering its section after it (the push is ordered before R2 in that thread), and
+//! A new chunk may be missed by a scan that has already read the head: it was then pushed after that scan's heavy
+//! barrier, and whoever reads through it has seen the push before R2, which is the same as entering its section after the barrier:
 //! such a reader is none of the scan's business (`engine.rs`, R2+R3 with W3+W4).
 
 use super::{

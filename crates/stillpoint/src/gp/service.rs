@@ -156,11 +156,11 @@ impl<P: Policy> Engine<P> {
 
     pub(super) fn request_stop(&self) {
         self.service.stop.store(true, Ordering::Release);
-        self.service.kicked.store(true, Ordering::Release);
+        self.service.kicked.swap(true, Ordering::AcqRel);
     }
 
-    /// Asks the service thread to stop and waits until it has, unless the caller is that thread: it then stops by itself.
-    /// Whether there is, or was, such a thread.
+    /// Asks the service thread to stop and waits until it has, but not in a callback or destructor of whatever domain: that could be
+    /// one that the service thread waits for, or this very thread's. It then stops by itself. Whether there is, or was, such a thread.
     pub(crate) fn stop_service(&self) -> bool {
         self.request_stop();
         let state = std::mem::replace(&mut *lock(&self.service.state), State::Stopped);
@@ -168,7 +168,7 @@ impl<P: Policy> Engine<P> {
             return false;
         };
         self.shared.service.signal();
-        if thread.thread().id() != std::thread::current().id() {
+        if FRAMES.get().is_null() {
             // A pass contains the panics of foreign code; one of our own has been printed by its thread.
             let _ = thread.join();
         }
@@ -179,8 +179,12 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn serve(&self, work: &impl Work) {
         let me = thread::token();
         let mut bound = FIRST_SLEEP;
-        while !self.service.stop.load(Ordering::Acquire) {
+        loop {
             self.service.kicked.swap(false, Ordering::AcqRel); // [K2]
+            // Asked to stop before the kick that K2 has taken, or there will be another.
+            if self.service.stop.load(Ordering::Acquire) {
+                return;
+            }
             self.stalls.service_came();
             let outlook = self.pass(work);
             let cookie = self.due(outlook.cookie);
@@ -197,7 +201,7 @@ impl<P: Policy> Engine<P> {
             }
             self.shared.service_waits.store(cookie.is_some(), Ordering::Relaxed);
             let waiter = self.shared.service.prepare();
-            if cookie.is_some_and(|cookie| self.flag_holdout(cookie).0) {
+            if cookie.is_some_and(|cookie| self.has_ended(cookie) || self.flag_holdout(cookie).0) {
                 waiter.leave();
                 continue;
             }
@@ -235,6 +239,10 @@ impl<P: Policy> Engine<P> {
                 listed.get_or_insert_with(|| self.stalls.list_waiter());
             } else if let Some(cookie) = self.pass(work).cookie {
                 let _ = self.wait_for(cookie, me, Some(clock::now() + LONGEST_SLEEP), Haste::Normal);
+            } else {
+                // No thread, and nothing to wait for: it is memory that was wanting.
+                self.ensure_service();
+                self.sleep_until(clock::now() + FIRST_SLEEP, &done);
             }
         }
         Ok(())

@@ -6,7 +6,7 @@
 //!
 //! Nothing here is on a fast path: the first look at the clock comes after the spinning, the first lock after the first sleep.
 
-use super::{engine::Engine, policy::Policy, record::Record, seq::Cookie};
+use super::{engine::Engine, policy::Policy, record::Record, seq::Cookie, service::as_pass};
 use crate::platform::{
     clock::{self, Nanos},
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
@@ -169,7 +169,7 @@ impl Watch {
     }
 
     fn stop(&self) {
-        if self.since.load(Ordering::Relaxed) != 0 {
+        if self.since.load(Ordering::Relaxed) != 0 || self.reported.load(Ordering::Relaxed) {
             self.since.store(0, Ordering::Relaxed);
             self.reported.store(false, Ordering::Relaxed);
         }
@@ -289,7 +289,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// With nothing held: the handler may read, and wait as far as its thread may.
+    /// With nothing of the engine held: the handler may read. As in a pass, because this may be the service thread.
     fn report(&self, stalled: Stalled, lasted: Duration, holdouts: Vec<Holdout>) {
         let waiters = lock(&self.stalls.waiters).clone();
         let waiters = waiters.into_iter().map(ThreadName::of).collect();
@@ -298,7 +298,7 @@ impl<P: Policy> Engine<P> {
         tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
         let handler = lock(&self.stalls.handler).clone();
         if let Some(handler) = handler
-            && unwind::panics(|| handler(&report))
+            && as_pass(self.domain, || unwind::panics(|| handler(&report)))
         {
             self.stalls.panicked.fetch_add(1, Ordering::Relaxed);
         }

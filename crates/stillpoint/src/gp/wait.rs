@@ -23,7 +23,7 @@ const EXPEDITED_SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 50_000 };
 
 /// The first sleep lasts this long at most; each further one twice as long as the last, up to [`LONGEST_SLEEP`]. The bounds
 /// are a safety net and what paces stall reports: the proof that a waiter is woken does not need them.
-pub(super) const FIRST_SLEEP: Nanos = 1_000_000;
+pub(super) const FIRST_SLEEP: Nanos = 20_000_000;
 pub(super) const LONGEST_SLEEP: Nanos = 256_000_000;
 
 /// What a waiter would rather spend, its processor's time or its own.
@@ -62,7 +62,8 @@ impl<P: Policy> Engine<P> {
                 return Waited::TimedOut;
             }
             let waiter = self.shared.waiters.prepare();
-            if self.flag_holdout(cookie).0 {
+            // The first may have come true just before the announcement; the second sees to the time after it.
+            if self.has_ended(cookie) || self.flag_holdout(cookie).0 {
                 waiter.leave();
                 continue;
             }

@@ -50,6 +50,30 @@ pub(crate) fn tid() -> u32 {
     0
 }
 
+/// Runs `spawn` with every signal blocked in the calling thread, so that a thread which it starts has them blocked for good: a
+/// handler of the program must never find itself on a thread that the program does not know, in the middle of an allocation.
+pub(crate) fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
+    #[cfg(all(unix, not(any(stillpoint_loom, miri))))]
+    let _restore = {
+        struct Restore(libc::sigset_t);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                // SAFETY: the set that the call below has filled in.
+                unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+            }
+        }
+        // SAFETY: plain integers, for which zeroes are a value.
+        let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+        // SAFETY: pointers to our own sets. Neither call can fail with these arguments.
+        unsafe {
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
+        }
+        Restore(old)
+    };
+    spawn()
+}
+
 /// The name of the thread with kernel id `tid`, as a person gave it; `None` once it is gone or where it cannot be known.
 pub(crate) fn name_of(tid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).ok()?;

@@ -22,7 +22,7 @@ use std::{alloc::Layout, fmt, io, ptr::NonNull, sync::Weak, time::Duration};
 ///
 /// This is a handle: cloning it names the same domain. When the last handle is dropped nobody can be reading (a guard borrows
 /// from a handle); the callbacks that still wait are then invoked, the objects freed, and the service thread is stopped and
-/// joined (detached, if it is that thread which drops the handle).
+/// joined (detached, if a callback or a deferred destructor of any domain drops the handle).
 ///
 /// Dropping the last handle may block for as long as callbacks and destructors take.
 ///
@@ -65,9 +65,12 @@ impl<P: Policy> Inner<P> {
             let weak = weak.clone();
             engine.set_service(move |name| {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
-                std::thread::Builder::new().name(name).spawn(move || {
-                    inner.engine.serve(&*inner);
-                    inner.finish();
+                let thread = std::thread::Builder::new().name(name);
+                platform_thread::without_signals(|| {
+                    thread.spawn(move || {
+                        inner.engine.serve(&*inner);
+                        inner.finish();
+                    })
                 })
             });
             Self { engine, heap: Heap::new(id), id, handles: AtomicUsize::new(1), closed: AtomicBool::new(false) }
@@ -85,6 +88,8 @@ impl<P: Policy> Inner<P> {
     /// The last handle is gone.
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        // Foreign, like the callbacks: it must not linger until the last thread lets go of the domain.
+        self.engine.set_stall_handler(None);
         if !self.engine.stop_service() {
             self.finish();
         }
@@ -277,7 +282,7 @@ impl<P: Policy> Domain<P> {
     ///
     /// If the grace period waits for a section of the calling thread.
     pub fn cond_synchronize(&self, cookie: Cookie) {
-        self.wait(cookie, Haste::Normal);
+        self.wait(self.known(cookie), Haste::Normal);
     }
 
     fn wait(&self, cookie: Cookie, haste: Haste) {
@@ -315,7 +320,12 @@ impl<P: Policy> Domain<P> {
     /// As [`Domain::cond_synchronize`], for tasks: a future that is ready when the grace period has ended. See
     /// [`Domain::synchronize_async`].
     pub fn cond_synchronize_async(&self, cookie: Cookie) -> GracePeriod<'_, P> {
-        GracePeriod::new(self, cookie)
+        GracePeriod::new(self, self.known(cookie))
+    }
+
+    /// The cookie, or an older one if this domain has never given it: so that a stray one is not waited for until doomsday.
+    fn known(&self, cookie: Cookie) -> Cookie {
+        if self.engine().has_ended(cookie) { cookie } else { cookie.older(self.get_state()) }
     }
 
     /// As [`Domain::barrier`], for tasks: a future that is ready when every callback that was queued before this call has been
@@ -405,7 +415,8 @@ impl<P: Policy> Domain<P> {
     /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one argument.
     ///
     /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees older ones, ends a grace period,
-    /// or, past the budget and outside any section, waits up to 10 ms. Objects with a destructor are dropped on the service
+    /// or, where readers hold up what fills the thread's share or the budget, waits outside sections: up to 10 ms for each 64 KiB, a
+    /// second at most. Objects with a destructor are dropped on the service
     /// thread; others are freed by the retiring thread. May be called inside sections, callbacks and thread-local
     /// destructors; not in signal handlers.
     ///
@@ -448,11 +459,11 @@ impl<P: Policy> Domain<P> {
         unsafe { self.retire_object(Retiree::boxed(object)) }.map_err(|_| object)
     }
 
-    /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the middle of any later retire: one
-    /// that only frees memory, such as that of `Vec<u8>` or `String`.
+    /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the middle of any later retire, and at the
+    /// end of any section in which one was made: one that only frees memory, such as that of `Vec<u8>` or `String`.
     ///
-    /// Freed where it was allocated, it is cheaper than on the service thread. A destructor that takes a lock here may deadlock
-    /// with a caller of `retire` that holds it.
+    /// Freed where it was allocated, it is cheaper than on the service thread. A destructor that takes a lock may deadlock with a
+    /// caller of `retire`, or with one who drops a guard, while holding it.
     ///
     /// # Safety
     ///
@@ -576,8 +587,10 @@ impl<P: Policy> Domain<P> {
     /// Has `handler` told of every stall from now on, in place of an earlier one; once a stall. The kernel's "rcu detected stalls".
     ///
     /// A grace period is watched while anybody waits for it, in a call or by a deferred free. The handler runs on the thread that
-    /// finds the stall, one that waits or the service thread, with nothing held: it may use the library's read side, and log.
-    /// While it runs that thread does nothing else, so it should not block. If it panics that is counted ([`Statistics::panics`]).
+    /// finds the stall: one that waits, one that retires, or the service thread. It may use the library's read side, and log; it must
+    /// not wait for callbacks or deferred frees, as if it were a callback, nor take locks that are held around calls of this
+    /// library. If it panics that is counted ([`Statistics::panics`]). A handler that owns a handle of the domain keeps it open until
+    /// it is replaced.
     ///
     /// ```
     /// # use std::{sync::mpsc::channel, time::Duration};

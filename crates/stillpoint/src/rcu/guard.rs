@@ -13,8 +13,8 @@ use std::{fmt, marker::PhantomData};
 /// A guard that is leaked leaves its section open for ever, because references that it lent may be anywhere: grace periods of
 /// its domain end no more (a stall that is counted in [`Statistics::stalls`](crate::Statistics::stalls)), and nothing is freed.
 ///
-/// Costs, together with making it, well under a nanosecond where membarrier works and two fences where it does not. Making and
-/// dropping it is async-signal-safe in a thread that has read in the domain before.
+/// Costs, together with making it, about a nanosecond where membarrier works and two fences where it does not. Making and dropping it
+/// is async-signal-safe in a thread that has read in the domain before, until its thread-local destructors run.
 ///
 /// It cannot be sent:
 ///

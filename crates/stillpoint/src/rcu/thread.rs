@@ -89,19 +89,27 @@ impl Bindings {
         unsafe { &*binding }
     }
 
-    /// Takes out all that are to go, and gives them back.
+    /// Takes out all that are to go, and then gives them back: what runs at that may bind the thread again.
     fn remove(&self, goes: impl Fn(&Binding) -> bool) {
+        let mut gone: *const Binding = ptr::null();
         let mut link = &self.0;
         // SAFETY: as in `iter`.
         while let Some(binding) = unsafe { link.get().as_ref() } {
             if goes(binding) {
-                let gone = link.replace(binding.next.get());
-                compiler_fence(Ordering::SeqCst);
-                // SAFETY: `add` made it of a box, it is out of the list, and no handler that may have seen it there runs any more.
-                give_back(unsafe { Box::from_raw(gone.cast_mut()) });
+                link.set(binding.next.replace(gone));
+                gone = binding;
             } else {
                 link = &binding.next;
             }
+        }
+        // A handler may have found one of them until a moment ago.
+        LAST.set(ptr::null());
+        compiler_fence(Ordering::SeqCst);
+        while !gone.is_null() {
+            // SAFETY: `add` made it of a box, it is out of the list, and no handler that may have seen it there runs any more.
+            let binding = unsafe { Box::from_raw(gone.cast_mut()) };
+            gone = binding.next.get();
+            give_back(binding);
         }
     }
 }
@@ -116,7 +124,6 @@ impl Drop for Bindings {
     fn drop(&mut self) {
         GLOBAL_RECORD.set(&NOBODY);
         GLOBAL_LOCAL.set(ptr::null());
-        LAST.set(ptr::null());
         self.remove(|_| true);
     }
 }
@@ -186,7 +193,7 @@ pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(&Record, 
 #[inline(always)]
 fn binding<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
     let last = LAST.get();
-    // SAFETY: null or a binding of this thread; who removes one clears `LAST` first.
+    // SAFETY: null or a binding of this thread; who frees one clears `LAST` before, when no handler can find it any more.
     let is_it = unsafe { last.as_ref() }.is_some_and(|last| last.id == domain.id());
     if is_it { Some(last) } else { find_or_bind(domain) }
 }
@@ -202,7 +209,6 @@ fn find_or_bind<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
 
 fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> &'a Binding {
     // Lets go of domains that are no more, so that a thread which outlives many of them does not collect them.
-    LAST.set(ptr::null());
     bindings.remove(|binding| binding.domain.is_closed());
     let inner = &domain.inner;
     let binding = bindings.add(Binding {
