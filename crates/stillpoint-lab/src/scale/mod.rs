@@ -2,7 +2,8 @@
 //! takes part and what is reported, and a line in [`Scale`], [`run`] and [`measure`].
 
 use std::fs::File;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -49,6 +50,17 @@ pub fn measure(request: &Request) -> Result<Sample> {
         sync::NAME => sync::experiment().measure(request),
         unknown => bail!("no experiment {unknown}"),
     }
+}
+
+/// Starts a thread of a measurement. If the system has none to give, the process ends and says so: the others may be waiting for
+/// this one, and a measurement with fewer threads than asked for is none.
+pub fn spawn<'scope, T: Send + 'scope>(
+    thread: thread::Builder, scope: &'scope Scope<'scope, '_>, work: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    thread.spawn_scoped(scope, work).unwrap_or_else(|error| {
+        eprintln!("stillpoint: cannot start a thread ({error}); lower --threads or --readers");
+        process::exit(1)
+    })
 }
 
 /// A thread's part in a subject: its registration, its hazard pointer, or nothing at all. Dropped on the same thread, it ends.

@@ -46,6 +46,7 @@ use super::{
     policy::Policy,
     record::Record,
     registry::Registry,
+    ride::Ride,
     seq::{self, Cookie, Seq, Sequence},
     service::Service,
     stall::{Flavour, Stalls},
@@ -68,11 +69,12 @@ pub(crate) struct Shared {
     pub(super) service: Event,
     /// Whether the service thread sleeps for the same reasons as `waiters` do.
     pub(super) service_waits: AtomicBool,
+    pub(super) ride: Ride,
 }
 
 impl Shared {
     pub(super) fn new(seq: Sequence) -> Self {
-        Self { seq, waiters: Event::new(), service: Event::new(), service_waits: AtomicBool::new(false) }
+        Self { seq, waiters: Event::new(), service: Event::new(), service_waits: AtomicBool::new(false), ride: Ride::new() }
     }
 
     /// To be called after a grace period has ended or a flagged holdout has left, which is a read-modify-write in either case (W5,
@@ -123,7 +125,7 @@ pub(crate) struct Engine<P> {
     pub(super) service: Service,
     /// The newest grace period that was started for somebody to ask about: it has to end also if nobody does.
     promised: AtomicU64,
-    counts: Counts,
+    pub(super) counts: Counts,
     policy: PhantomData<P>,
 }
 
@@ -187,11 +189,19 @@ impl<P: Policy> Engine<P> {
     /// One attempt to end the grace period: at most one heavy barrier and one scan. Whoever tries again soon pays for the scan
     /// only.
     pub(crate) fn advance(&self, cookie: Cookie, me: Token) -> Progress {
-        let seq = &self.shared.seq;
-        let goal = cookie.seq();
-        if seq.completed().at_least(goal) {
+        if self.has_ended(cookie) {
             return Progress::Ended;
         }
+        let attempt = self.attempt(cookie, me, || ());
+        self.counts.note_attempt(attempt.fenced, attempt.ended);
+        attempt.progress
+    }
+
+    /// The same for a grace period that is not known to have ended; `decided` is called before the outcome is published.
+    #[inline]
+    pub(super) fn attempt(&self, cookie: Cookie, me: Token, decided: impl FnOnce()) -> Attempt {
+        let seq = &self.shared.seq;
+        let goal = cookie.seq();
         let fences = !seq.fenced().at_least(goal);
         if fences {
             let started = seq.ensure_started(goal); // [W2]
@@ -199,19 +209,30 @@ impl<P: Policy> Engine<P> {
             seq.publish_fenced(started);
         }
         let scan = self.scan(seq.fenced(), goal, me); // [W4]
+        decided();
         let ends = seq.publish_completed(scan.oldest); // [W5]
         if ends {
             self.stalls.grace_period_ended();
             self.shared.wake_all();
         }
-        self.counts.note_attempt(fences, ends);
-        if seq.completed().at_least(goal) {
+        let progress = if seq.completed().at_least(goal) {
             Progress::Ended
         } else if scan.own {
             Progress::HeldUpBySelf
         } else {
             Progress::HeldUp
-        }
+        };
+        Attempt { progress, fenced: fences, ended: ends }
+    }
+
+    /// Whether a heavy barrier has been issued since the grace period started.
+    pub(super) fn is_fenced(&self, cookie: Cookie) -> bool {
+        self.shared.seq.fenced().at_least(cookie.seq())
+    }
+
+    /// Whether a heavy barrier is a system call.
+    pub(super) fn barriers_are_dear(&self) -> bool {
+        self.readers == Readers::Asymmetric
     }
 
     /// [W4] The oldest section that is older than `fenced`, or `fenced`; and whether one of the caller's own holds `goal` up.
@@ -271,13 +292,24 @@ impl<P: Policy> Engine<P> {
 
     /// Grace periods that this engine has ended; one that ends several numbers at once counts as one.
     pub(crate) fn grace_periods(&self) -> u64 {
-        self.counts.usual.load(Ordering::Relaxed) + self.counts.other_ends.load(Ordering::Relaxed)
+        let turns = self.shared.ride.turns().saturating_sub(self.counts.drives_without_end.load(Ordering::Relaxed));
+        turns + self.counts.other_ends.load(Ordering::Relaxed)
     }
 
     /// Heavy barriers that this engine has issued.
     pub(crate) fn heavy_barriers(&self) -> u64 {
-        self.counts.usual.load(Ordering::Relaxed) + self.counts.other_barriers.load(Ordering::Relaxed)
+        let turns = self.shared.ride.turns().saturating_sub(self.counts.drives_without_barrier.load(Ordering::Relaxed));
+        turns + self.counts.other_barriers.load(Ordering::Relaxed)
     }
+}
+
+/// What one attempt did.
+pub(super) struct Attempt {
+    pub(super) progress: Progress,
+    /// It issued a heavy barrier.
+    pub(super) fenced: bool,
+    /// It ended a grace period.
+    pub(super) ended: bool,
 }
 
 /// Whether the one who would sleep must look at the records once more instead.
@@ -285,30 +317,44 @@ impl<P: Policy> Engine<P> {
 #[must_use]
 pub(crate) struct LookAgain(pub(crate) bool);
 
-/// What has been done, counted so that the usual attempt costs one addition.
+/// What has been done. A turn (`ride.rs`) is counted by itself, and nearly always stands for a barrier and for the end of a grace
+/// period; here is what it does not stand for.
 #[derive(Debug)]
-struct Counts {
-    /// Attempts that issued a barrier and ended a grace period.
-    usual: AtomicU64,
-    /// Further attempts that ended one.
-    other_ends: AtomicU64,
-    /// Further barriers.
+pub(super) struct Counts {
+    /// Barriers, and ends, that came without a turn.
     other_barriers: AtomicU64,
+    other_ends: AtomicU64,
+    /// Turns that came without a barrier, or without an end.
+    drives_without_barrier: AtomicU64,
+    drives_without_end: AtomicU64,
 }
 
 impl Counts {
     fn new() -> Self {
-        Self { usual: AtomicU64::new(0), other_ends: AtomicU64::new(0), other_barriers: AtomicU64::new(0) }
+        Self {
+            other_barriers: AtomicU64::new(0),
+            other_ends: AtomicU64::new(0),
+            drives_without_barrier: AtomicU64::new(0),
+            drives_without_end: AtomicU64::new(0),
+        }
     }
 
-    fn note_attempt(&self, fences: bool, ends: bool) {
-        let counter = match (fences, ends) {
-            (true, true) => &self.usual,
-            (false, true) => &self.other_ends,
-            (true, false) => &self.other_barriers,
-            (false, false) => return,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+    fn note_attempt(&self, fenced: bool, ended: bool) {
+        if fenced {
+            self.other_barriers.fetch_add(1, Ordering::Relaxed);
+        }
+        if ended {
+            self.other_ends.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn note_drive(&self, fenced: bool, ended: bool) {
+        if !fenced {
+            self.drives_without_barrier.fetch_add(1, Ordering::Relaxed);
+        }
+        if !ended {
+            self.drives_without_end.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn note_barrier(&self) {

@@ -402,3 +402,22 @@ fn loom_promise_is_kept() {
         service.join().unwrap();
     });
 }
+
+/// F1 to F4: of three who wait at once, each returns, whoever drives and whoever rides.
+#[test]
+fn loom_riders_are_not_left_asleep() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(1);
+    builder.check(|| {
+        let engine = Arc::new(Engine::<Sound>::new(1, Readers::Asymmetric, Sequence::new(FIRST)));
+        let wait = |engine: &Engine<Sound>, number| {
+            assert_eq!(engine.wait_for(engine.start(), Token::for_model(number), None, Haste::Normal), Waited::Ended);
+        };
+        let others = [1, 2].map(|number| {
+            let theirs = Arc::clone(&engine);
+            thread::spawn(move || wait(&theirs, number))
+        });
+        wait(&engine, 3);
+        others.map(|other| other.join().unwrap());
+    });
+}

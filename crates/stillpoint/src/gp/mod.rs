@@ -5,6 +5,7 @@
 //! | `seq` | sequence numbers, cookies, the three counters |
 //! | `record`, `registry` | a reader's word, and all of them |
 //! | `engine` | starting, fencing, scanning, publishing; **the proofs** |
+//! | `ride` | one barrier for many who wait |
 //! | `wait` | spinning and sleeping until a grace period has ended |
 //! | `callbacks` | functions that run after one |
 //! | `service` | the thread that does what nobody's call does |
@@ -19,6 +20,7 @@ mod engine;
 pub(crate) mod policy;
 mod record;
 mod registry;
+mod ride;
 mod seq;
 mod service;
 mod stall;

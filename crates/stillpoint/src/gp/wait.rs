@@ -15,7 +15,7 @@ use std::hint;
 
 /// How long a waiter looks again and again before it sleeps: about what a sleep and a wake-up cost. Not in the model, where
 /// time stands still.
-const SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 5_000 };
+const SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 2_000 };
 
 /// The same for those in haste: longer than most sections. They do not yield, or a reader that shares their processor would keep it
 /// for its whole turn, while one that is slept for gives it back at the end of its section.
@@ -83,7 +83,7 @@ impl<P: Policy> Engine<P> {
 
     /// One attempt with a heavy barrier, then, for a moment, attempts that cost a scan each.
     fn attempts(&self, cookie: Cookie, me: Token, haste: Haste) -> Progress {
-        let mut progress = self.advance(cookie, me);
+        let mut progress = self.attempt_in_turn(cookie, me);
         if progress != Progress::HeldUp {
             return progress;
         }

@@ -22,6 +22,9 @@ use super::{
 };
 use std::sync::atomic::compiler_fence;
 
+/// As many as there may be.
+const ALL: u32 = i32::MAX as u32;
+
 #[derive(Debug)]
 pub(crate) struct Event {
     sleepers: AtomicU32,
@@ -56,11 +59,24 @@ impl Event {
         self.wake_sleepers();
     }
 
+    /// Wakes one of those who wait, if there is any; which one is up to the system.
+    pub(crate) fn signal_one(&self) {
+        full_fence(); // [E4]
+        if self.has_sleepers() {
+            self.signals.raise(1);
+        }
+    }
+
+    /// [E5] Whether anybody waits. For a caller that has fenced.
+    #[inline]
+    pub(crate) fn has_sleepers(&self) -> bool {
+        self.sleepers.load(Ordering::Relaxed) != 0
+    }
+
     #[inline]
     fn wake_sleepers(&self) {
-        // [E5]
-        if self.sleepers.load(Ordering::Relaxed) != 0 {
-            self.signals.raise();
+        if self.has_sleepers() {
+            self.signals.raise(ALL);
         }
     }
 }
@@ -111,10 +127,10 @@ mod futex {
             self.0.load(Ordering::Acquire)
         }
 
-        pub(super) fn raise(&self) {
+        pub(super) fn raise(&self, sleepers: u32) {
             self.0.fetch_add(1, Ordering::Release);
             // Waking cannot fail for a valid private word; were it to, the sleepers' bounds would still bring them back.
-            let _ = wake(&self.0, Flags::PRIVATE, i32::MAX as u32);
+            let _ = wake(&self.0, Flags::PRIVATE, sleepers);
         }
 
         /// FUTEX_WAIT_BITSET, because its time-out is a moment on the monotonic clock and not a length of time.
@@ -157,10 +173,10 @@ mod condvar {
             *lock(&self.count)
         }
 
-        pub(super) fn raise(&self) {
+        pub(super) fn raise(&self, sleepers: u32) {
             let mut count = lock(&self.count);
             *count = count.wrapping_add(1);
-            self.raised.notify_all();
+            if sleepers == 1 { self.raised.notify_one() } else { self.raised.notify_all() }
         }
 
         pub(super) fn wait_while(&self, key: u32, deadline: Option<Nanos>) {

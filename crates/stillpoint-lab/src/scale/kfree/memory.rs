@@ -50,12 +50,18 @@ impl Watch {
         Ok(Self { base: resident()?, mark, stop, sampler })
     }
 
+    /// Bytes that were resident when the watch began.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
     /// Ends the watch; the curve's time 0 is `origin`.
     pub fn finish(self, origin: Instant) -> Result<Seen> {
         drop(self.stop);
         let samples = self.sampler.join().map_err(|_| anyhow!("the memory sampler panicked"))??;
         let sampled = samples.iter().map(|&(_, bytes)| bytes).max().unwrap_or(self.base);
-        let peak = if self.mark { highest()? } else { sampled };
+        // The kernel's two accounts may differ by what each CPU has yet to hand in.
+        let peak = if self.mark { highest()? } else { sampled }.max(self.base);
         let above = |bytes: u64| mib(self.base as f64, bytes as f64);
         let curve = samples
             .into_iter()

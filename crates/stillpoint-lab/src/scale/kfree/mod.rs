@@ -156,10 +156,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     println!();
 
-    if let Some(file) = plot {
-        plot::memory_over_time(file, &title(&options.work), &curves(&found.measured))?;
-    }
-    found.conclude()
+    let plotted = plot.map(|file| plot::memory_over_time(file, &title(&options.work), &curves(&found.measured)));
+    // A plot that cannot be written costs nobody the figures.
+    let outcome = found.conclude()?;
+    plotted.transpose()?;
+    Ok(outcome)
 }
 
 /// The line that rcuscale prints, with the medians. Its MB are MiB, rounded down.
@@ -169,7 +170,7 @@ fn kernel_line(row: &Row, loops: u32) -> String {
         "Total time taken by all kfree'ers: {:.0} ns, loops: {loops}, batches: {:.0}, memory footprint: {:.0}MB",
         figure("total_s") * 1e9,
         figure("grace_periods"),
-        figure("footprint_mib").floor(),
+        figure("footprint_mib").max(0.0).floor(),
     )
 }
 

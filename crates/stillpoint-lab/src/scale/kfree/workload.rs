@@ -5,12 +5,14 @@
 //! Figures:
 //! - `total_s`: seconds from the common start to the last thread's last retire;
 //! - `ns_per_object`: the same time in ns, divided by the objects of all threads;
-//! - `footprint_mib`: the kernel's formula over this process's resident memory: each thread notes it at its first loop, and at
+//! - `footprint_mib`: the kernel's formula over this process's resident memory: each thread begins with a note of it, and at
 //!   every quarter of its loops moves a running mean halfway to the present value; the figure is that mean less the first note,
-//!   of the thread that ends last;
+//!   of the thread that ends last. The first note is one for all, from before the start: with fewer CPUs than threads a thread that
+//!   takes its own often begins, and ends, when the others have filled the memory;
 //! - `peak_mib`: the most memory that was resident between just before the threads' start and the end of the drain, above that
 //!   before the start;
-//! - `drain_ms`: milliseconds from the last retire until nothing waits, while all threads live on and call nothing;
+//! - `drain_ms`: milliseconds from the last retire until nothing waits, while all threads live on and call nothing. Stillpoint is
+//!   left to itself, which includes the time by which an idle thread is known; who has a call for it (liburcu, haphazard) is asked;
 //! - `grace_periods`: those completed between the start and the last retire.
 //!
 //! Fair: one allocator (the system's malloc, objects aligned to 16 bytes) serves all, a process has one subject, a registration
@@ -20,7 +22,7 @@
 use std::hint;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -28,7 +30,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::memory::{self, Watch};
 use super::{Object, Work};
 use crate::run::{Metrics, Sample};
-use crate::scale::Reader;
+use crate::scale::{Reader, spawn};
 
 /// A way to free memory that readers may still hold.
 pub trait Reclaimer: Reader {
@@ -91,9 +93,10 @@ fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
 
     let (producers, drained) = thread::scope(|scope| {
         for _ in 0..work.readers {
-            scope.spawn(|| read_back_to_back::<R>(&stage, work));
+            spawn(Builder::new(), scope, || read_back_to_back::<R>(&stage, work));
         }
-        let producers: Vec<_> = (0..work.threads).map(|_| scope.spawn(|| produce::<R, N>(&stage, work))).collect();
+        let producers: Vec<_> =
+            (0..work.threads).map(|_| spawn(Builder::new(), scope, || produce::<R, N>(&stage, work, watch.base()))).collect();
 
         stage.finish.wait();
         let drained = R::DRAIN.map(|drain| {
@@ -126,11 +129,11 @@ fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
 }
 
 /// A thread that allocates and retires, and then waits for the drain without a further call on the subject.
-fn produce<R: Reclaimer, const N: usize>(stage: &Stage, work: &Work) -> Result<Seen> {
+fn produce<R: Reclaimer, const N: usize>(stage: &Stage, work: &Work, base: u64) -> Result<Seen> {
     let mut part = R::join();
     stage.start.wait();
     let began = Instant::now();
-    let footprint = allocate_and_retire::<R, N>(&mut part, work);
+    let footprint = allocate_and_retire::<R, N>(&mut part, work, base);
     let ended = Instant::now();
     let grace_periods = R::GRACE_PERIODS.map(|count| count());
     stage.finish.wait();
@@ -138,10 +141,10 @@ fn produce<R: Reclaimer, const N: usize>(stage: &Stage, work: &Work) -> Result<S
     Ok(Seen { began, ended, footprint_mib: footprint?, grace_periods })
 }
 
-/// The loops; returns the kernel's footprint.
-fn allocate_and_retire<R: Reclaimer, const N: usize>(part: &mut R, work: &Work) -> Result<f64> {
+/// The loops; returns the kernel's footprint above `base`.
+fn allocate_and_retire<R: Reclaimer, const N: usize>(part: &mut R, work: &Work, base: u64) -> Result<f64> {
     let quarter = (work.loops / 4).max(1);
-    let first = memory::resident()? as f64;
+    let first = base as f64;
     let mut mean = first;
     for round in 0..work.loops {
         if round > 0 && round % quarter == 0 {

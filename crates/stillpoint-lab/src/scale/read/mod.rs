@@ -9,7 +9,7 @@
 
 use std::process::ExitCode;
 use std::sync::Barrier;
-use std::thread;
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
@@ -17,7 +17,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::sync::Qsbr;
-use super::{Chosen, Contender, Experiment, Participant};
+use super::{Chosen, Contender, Experiment, Participant, spawn};
 use crate::choice::{Choice, Menu};
 use crate::output::Metric;
 use crate::peers::{crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, seize::Seize, std_rwlock::StdRwLock};
@@ -109,7 +109,7 @@ fn measure<R: ReadSide>(work: &Work) -> Result<Sample> {
     let threads: Vec<[f64; SLICES]> = thread::scope(|scope| {
         let started: Vec<_> = (0..work.threads)
             .map(|_| {
-                scope.spawn(|| {
+                spawn(Builder::new(), scope, || {
                     let mut part = R::join();
                     [(); SLICES].map(|()| {
                         together.wait();

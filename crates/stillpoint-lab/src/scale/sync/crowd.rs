@@ -20,7 +20,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::ClockId;
 
 use super::figures::cpu_time;
-use crate::scale::Reader;
+use crate::scale::{Reader, spawn};
 
 /// How long a busy reader's section lasts.
 const SECTION: Duration = Duration::from_nanos(200);
@@ -148,10 +148,10 @@ pub fn beside<R: Reader, T>(crowd: Crowd, measured: impl FnOnce(&Stage) -> Resul
     thread::scope(|scope| {
         let _dismissal = Dismissal(&stage);
         for _ in 0..crowd.asleep {
-            start_thread(scope, || stage.sleep_through::<R>())?;
+            start_thread(scope, || stage.sleep_through::<R>());
         }
         for _ in 0..crowd.busy {
-            start_thread(scope, || stage.read_without_pause::<R>(section))?;
+            start_thread(scope, || stage.read_without_pause::<R>(section));
         }
         stage.settled.wait();
         thread::sleep(SETTLING);
@@ -160,9 +160,8 @@ pub fn beside<R: Reader, T>(crowd: Crowd, measured: impl FnOnce(&Stage) -> Resul
 }
 
 /// Starts a thread of the scope, on a small stack.
-pub fn start_thread<'scope>(scope: &'scope Scope<'scope, '_>, body: impl FnOnce() + Send + 'scope) -> Result<()> {
-    Builder::new().stack_size(STACK).spawn_scoped(scope, body).context("cannot start a thread")?;
-    Ok(())
+pub fn start_thread<'scope>(scope: &'scope Scope<'scope, '_>, body: impl FnOnce() + Send + 'scope) {
+    spawn(Builder::new().stack_size(STACK), scope, body);
 }
 
 /// Leaves the process the first two of its CPUs; to be called before it starts threads.
