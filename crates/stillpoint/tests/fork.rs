@@ -82,6 +82,49 @@ fn fork_here() -> Option<Forked> {
     }
 }
 
+/// A thread that is none of std's, for forked children: those take a lock at their start and end, which a vanished one may hold.
+#[must_use]
+struct Bare(libc::pthread_t);
+
+impl Bare {
+    fn spawn(work: impl FnOnce() + Send + 'static) -> Self {
+        type Work = Box<dyn FnOnce() + Send>;
+        extern "C" fn start(work: *mut libc::c_void) -> *mut libc::c_void {
+            // SAFETY: left to this thread below.
+            let work = unsafe { Box::from_raw(work.cast::<Work>()) };
+            let failed = panic::catch_unwind(AssertUnwindSafe(work)).is_err();
+            ptr::without_provenance_mut(usize::from(failed))
+        }
+        let work: *mut Work = Box::into_raw(Box::new(Box::new(work)));
+        let mut thread = mem::MaybeUninit::uninit();
+        // SAFETY: a place for the id, the usual attributes, and what `start` expects.
+        assert_eq!(unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), start, work.cast()) }, 0);
+        // SAFETY: it has been written.
+        Self(unsafe { thread.assume_init() })
+    }
+
+    #[track_caller]
+    fn join(self) {
+        let mut failed = ptr::null_mut();
+        // SAFETY: joined once, and a place for the result.
+        assert_eq!(unsafe { libc::pthread_join(self.0, &raw mut failed) }, 0);
+        assert!(failed.is_null(), "a thread has panicked");
+    }
+}
+
+/// What `work` returns, done on a thread of its own.
+#[track_caller]
+fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    let mut result = None;
+    {
+        let work: Box<dyn FnOnce() + Send + '_> = Box::new(|| result = Some(work()));
+        // SAFETY: the thread is joined before anything that is borrowed ends.
+        let work: Box<dyn FnOnce() + Send + 'static> = unsafe { mem::transmute(work) };
+        Bare::spawn(work).join();
+    }
+    result.expect("it has returned")
+}
+
 /// Runs the calling test, `name`, in a process of its own; whether this is that process.
 #[track_caller]
 fn is_apart(name: &str) -> bool {
@@ -110,7 +153,7 @@ fn waiting(Statistics { objects_waiting, bytes_waiting, pages, callbacks_waiting
 /// Checks that everything in `domain` works, on this thread and on a new one, which is outside any section.
 fn assert_works(domain: &Domain) {
     assert_works_here(domain);
-    thread::scope(|scope| scope.spawn(|| assert_works_here(domain)).join().expect("no panic"));
+    elsewhere(|| assert_works_here(domain));
     let [objects, bytes, _open, callbacks] = waiting(domain.statistics());
     assert_eq!((objects, bytes, callbacks), (0, 0, 0));
 }
@@ -127,7 +170,7 @@ fn assert_works_here(domain: &Domain) {
         let value = cell.load(&guard).expect("just made");
         cell.store(tally.value(2));
         assert_eq!(value.get(), 1);
-        assert!(panic_message(|| domain.synchronize()).contains("waiting for a grace period"));
+        assert!(!domain.poll(domain.get_state()), "the section holds it up");
     }
     domain.synchronize();
     domain.synchronize_expedited();
@@ -159,7 +202,7 @@ fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Arc<AtomicUsize>) {
         }
     };
     some();
-    thread::scope(|scope| scope.spawn(some).join().expect("no panic"));
+    elsewhere(some);
 }
 
 #[test]
@@ -290,7 +333,7 @@ fn a_section_of_the_forking_thread_stays_open() {
         assert!(refused.contains("waiting for a grace period"), "{refused}");
         assert!(panic_message(|| domain.kvfree_barrier()).contains("kvfree_barrier()"));
         drop(nested);
-        thread::scope(|scope| assert!(!scope.spawn(|| domain.poll(cookie)).join().expect("no panic")));
+        assert!(!elsewhere(|| domain.poll(cookie)));
         assert_eq!((value.get(), global.load(&of_global), tally.dropped()), (7, Some(&8), 0));
         drop((guard, of_global));
         assert!(domain.poll(cookie));
@@ -337,7 +380,7 @@ fn a_qsbr_reader_that_forks_stays_online() {
             fork(|| {
                 let cookie = domain.start_poll();
                 assert_eq!(cell.load(&reader), Some(&1));
-                thread::scope(|scope| assert!(!scope.spawn(|| domain.poll(cookie)).join().expect("no panic")));
+                assert!(!elsewhere(|| domain.poll(cookie)));
                 reader.quiescent_state();
                 assert!(domain.poll(cookie) || reader.is_online());
                 reader.synchronize();
@@ -365,7 +408,15 @@ fn a_child_may_fork_again() {
     let reader = Reader::enter(&domain);
     let_much_wait(&domain, &tally, &calls);
     fork(|| {
-        let reader = Reader::enter(&domain);
+        let ((leave, may_leave), (entered, has_entered)) = (channel::<()>(), channel());
+        let theirs = domain.clone();
+        let reader = Bare::spawn(move || {
+            let guard = theirs.read_lock();
+            entered.send(()).expect("somebody waits");
+            let _ = may_leave.recv();
+            drop(guard);
+        });
+        has_entered.recv().expect("a reader never waits");
         let_much_wait(&domain, &tally, &calls);
         let cookie = domain.start_poll();
         fork(|| {
@@ -377,7 +428,8 @@ fn a_child_may_fork_again() {
         })
         .well();
         assert!(!domain.poll(cookie));
-        reader.leave();
+        drop(leave);
+        reader.join();
         domain.barrier();
         domain.kvfree_barrier();
         assert_eq!(calls.load(Ordering::SeqCst), 2 * SOME as usize, "its own, not its parent's");
@@ -412,7 +464,7 @@ fn a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone() {
             theirs.synchronize();
             retire(&theirs, 1);
         }));
-        thread::spawn(move || {
+        let _ = Bare::spawn(move || {
             end_after(|| {
                 assert!(checked.is_ok());
                 // Goes through once the callback has returned, and the thread that forked serves the child.
@@ -471,7 +523,7 @@ fn a_domain_whose_service_thread_forked_ends_in_the_child() {
         if let Some(child) = fork_here() {
             return tell.send(child).expect("somebody waits");
         }
-        thread::spawn(move || {
+        let _ = Bare::spawn(move || {
             end_after(|| {
                 let domain = take(&theirs);
                 for number in 0..SOME {
@@ -527,7 +579,7 @@ fn a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone() {
         &domain,
         Forking::new(&tell, move || {
             let so_far = counted.dropped();
-            thread::spawn(move || {
+            let _ = Bare::spawn(move || {
                 end_after(|| {
                     assert!(so_far < counted.made());
                     assert_works_here(&theirs);
@@ -770,14 +822,18 @@ fn any_moment_will_do() {
     let domains = [Domain::new(), Domain::with_fences()];
     let tally = Tally::new();
     let cells: Vec<_> = domains.iter().map(|domain| Rcu::new_in(domain, tally.value(0))).collect();
-    let stop = AtomicBool::new(false);
+    // While a child works they rest, or it would take minutes.
+    let (stop, rest) = (AtomicBool::new(false), AtomicBool::new(false));
     let ops = AtomicU64::new(0);
     thread::scope(|scope| {
         for thread in 0..8 {
-            let (domains, cells, tally, stop, ops) = (&domains, &cells, &tally, &stop, &ops);
+            let (domains, cells, tally, stop, rest, ops) = (&domains, &cells, &tally, &stop, &rest, &ops);
             scope.spawn(move || {
                 let mut random = Random(0x9E37_79B9 + thread);
                 while !stop.load(Ordering::Relaxed) {
+                    while rest.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_micros(500));
+                    }
                     let which = random.below(2) as usize;
                     do_something(&mut random, &domains[which], &cells[which], tally);
                     ops.fetch_add(1, Ordering::Relaxed);
@@ -789,7 +845,7 @@ fn any_moment_will_do() {
             for (domain, cell) in domains.iter().zip(&cells) {
                 do_something(&mut random, domain, cell, &tally);
             }
-            fork(|| {
+            let child = fork(|| {
                 let before = tally.dropped();
                 for (domain, cell) in domains.iter().zip(&cells) {
                     assert_eq!(waiting(domain.statistics()), [0; 4]);
@@ -798,8 +854,11 @@ fn any_moment_will_do() {
                 }
                 assert_works(&Domain::new());
                 assert_eq!(tally.dropped(), before);
-            })
-            .well();
+            });
+            rest.store(true, Ordering::Relaxed);
+            child.well();
+            rest.store(false, Ordering::Relaxed);
+            thread::sleep(Duration::from_micros(100 + random.below(3000)));
         }
         stop.store(true, Ordering::Relaxed);
     });

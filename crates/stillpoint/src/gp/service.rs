@@ -29,7 +29,7 @@ use crate::platform::{
     thread,
     turn::Turn,
 };
-use std::{cell::Cell, fmt, io, iter, ptr, sync::OnceLock, thread::JoinHandle};
+use std::{cell::Cell, fmt, io, iter, ptr, sync::OnceLock};
 
 /// What a pass leaves to be waited for. Empty: nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,11 +50,11 @@ pub(crate) trait Work: Send + Sync + 'static {
 enum State {
     NotStarted,
     /// `None` in the child of a fork by that very thread: it ends by itself, and nobody can join it.
-    Running(Option<JoinHandle<()>>),
+    Running(Option<thread::Handle>),
     Stopped,
 }
 
-type Spawn = Box<dyn Fn(String) -> io::Result<JoinHandle<()>> + Send + Sync>;
+type Spawn = Box<dyn Fn(String) -> io::Result<thread::Handle> + Send + Sync>;
 
 pub(super) struct Service {
     /// Starts a thread of the given name that serves this engine. Set once, by the room that owns the engine.
@@ -162,7 +162,7 @@ impl<P: Policy> Engine<P> {
     }
 
     /// How to start the service thread: it must call [`Engine::serve`] and end when that returns.
-    pub(crate) fn set_service(&self, spawn: impl Fn(String) -> io::Result<JoinHandle<()>> + Send + Sync + 'static) {
+    pub(crate) fn set_service(&self, spawn: impl Fn(String) -> io::Result<thread::Handle> + Send + Sync + 'static) {
         assert!(self.service.spawn.set(Box::new(spawn)).is_ok(), "an engine has one service");
     }
 
@@ -202,7 +202,7 @@ impl<P: Policy> Engine<P> {
             && FRAMES.get().is_null()
         {
             // A pass contains the panics of foreign code; one of our own has been printed by its thread.
-            let _ = thread.join();
+            thread.join();
         }
         true
     }

@@ -49,6 +49,13 @@ pub(crate) use real::{InChild, Place};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process(u64);
 
+impl Process {
+    /// Whether it has come of a fork since the library came to use.
+    pub(crate) fn is_child(self) -> bool {
+        self.0 > 0
+    }
+}
+
 /// The present process, as seen by a thread that has called, or will call, foreign code.
 #[inline]
 pub(crate) fn process() -> Process {

@@ -87,9 +87,8 @@ impl<P: Policy> Inner<P> {
             let weak = weak.clone();
             engine.set_service(move |name| {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
-                let thread = std::thread::Builder::new().name(name);
                 platform_thread::without_signals(|| {
-                    thread.spawn(move || {
+                    platform_thread::spawn(name, move || {
                         inner.engine.serve(&*inner);
                         inner.finish();
                     })
