@@ -154,8 +154,12 @@ fn waiting(Statistics { objects_waiting, bytes_waiting, pages, callbacks_waiting
 fn assert_works(domain: &Domain) {
     assert_works_here(domain);
     elsewhere(|| assert_works_here(domain));
-    let [objects, bytes, _open, callbacks] = waiting(domain.statistics());
-    assert_eq!((objects, bytes, callbacks), (0, 0, 0));
+    // A thread that ends hands its open pages over, empty as they are; the bytes are a glimpse until those are back.
+    eventually(|| {
+        let [objects, bytes, _open, callbacks] = waiting(domain.statistics());
+        assert_eq!((objects, callbacks), (0, 0));
+        bytes == 0
+    });
 }
 
 /// More than a page holds.
@@ -814,6 +818,15 @@ fn do_something(random: &mut Random, domain: &Domain, cell: &Rcu<Tracked>, tally
     }
 }
 
+/// Does something when it is dropped.
+struct AtEnd<F: Fn()>(F);
+
+impl<F: Fn()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 #[test]
 fn any_moment_will_do() {
     if !is_apart("any_moment_will_do") {
@@ -840,6 +853,11 @@ fn any_moment_will_do() {
                 }
             });
         }
+        // Also if a child has failed.
+        let _stop = AtEnd(|| {
+            stop.store(true, Ordering::Relaxed);
+            rest.store(false, Ordering::Relaxed);
+        });
         let mut random = Random(42);
         for _ in 0..FORKS {
             for (domain, cell) in domains.iter().zip(&cells) {
@@ -860,7 +878,6 @@ fn any_moment_will_do() {
             rest.store(false, Ordering::Relaxed);
             thread::sleep(Duration::from_micros(100 + random.below(3000)));
         }
-        stop.store(true, Ordering::Relaxed);
     });
     drop(cells);
     domains.iter().for_each(Domain::barrier);
