@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Over, Reader, Tally, Tracked, eventually, returns};
+use common::{Over, Reader, Tally, Tracked, eventually, returns, without_new_threads};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     mem::offset_of,
@@ -410,23 +410,6 @@ fn nothing_is_lost_while_memory_comes_and_goes() {
     domain.kvfree_barrier();
     assert!(tally.all_dropped());
     assert_eq!(domain.statistics().panics, 0);
-}
-
-/// A limit on the address space below which no thread's stack fits.
-fn without_new_threads<R>(work: impl FnOnce() -> R) -> R {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number of pages");
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a pointer to our own structure.
-    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }, 0);
-    let low = libc::rlimit { rlim_cur: pages * 4096 + (512 << 10), ..limit };
-    // SAFETY: the same.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const low) }, 0);
-    assert!(thread::Builder::new().spawn(|| ()).is_err(), "no thread can be started");
-    let result = work();
-    // SAFETY: the same.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
-    result
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::{
     service::{Work, in_pass},
 };
 use crate::platform::{
+    fork,
     sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
     unwind,
 };
@@ -322,8 +323,10 @@ impl Callbacks {
     }
 
     /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The callers take turns: the
-    /// engine's pass is one thread at a time. Returns the cookie that the rest waits for.
+    /// engine's pass is one thread at a time. Returns the cookie that the rest waits for. If a callback forks, those behind it are
+    /// forgotten in the child, like all the others that waited.
     pub(super) fn run(&self, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
+        let process = fork::process();
         let (mut ended, rest) = self.take_ended(has_ended);
         while let Some(callback) = ended.pop_front() {
             // SAFETY: it was queued under `push`'s contract, its grace period has ended, and it is in no queue any more. The
@@ -331,9 +334,26 @@ impl Callbacks {
             if unwind::panics(|| unsafe { (callback.run)(callback.head) }) {
                 self.panicked.fetch_add(1, Ordering::Relaxed);
             }
+            if fork::process() != process {
+                // This one has been forgotten as well: see `in_child`.
+                return None;
+            }
             self.invoked.fetch_add(1, Ordering::Release);
         }
         rest
+    }
+
+    /// In the child of a fork: forgets what waits, where it is.
+    ///
+    /// # Safety
+    ///
+    /// As for [`fork::InChild::in_child`].
+    #[cfg(not(stillpoint_loom))]
+    pub(super) unsafe fn in_child(&self) {
+        self.incoming.store(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        unsafe { self.waiting.renew(Queue::new()) };
+        self.queued.store(self.invoked.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> (Queue, Option<Cookie>) {

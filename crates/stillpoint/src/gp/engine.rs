@@ -290,6 +290,27 @@ impl<P: Policy> Engine<P> {
         LookAgain(witness.holds_out(goal).is_none())
     }
 
+    /// In the child of a fork by the thread `me`: see `platform/fork.rs`. The three counters are atomics of which each only grows, and
+    /// are right as they are: a heavy barrier that was issued for vanished threads too is as good as any for the one that is left.
+    ///
+    /// # Safety
+    ///
+    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) unsafe fn in_child(&self, me: Token) {
+        self.shared.waiters.in_child();
+        self.shared.service.in_child();
+        self.shared.service_waits.store(false, Ordering::Relaxed);
+        self.shared.ride.in_child();
+        // SAFETY: the caller's promise, for all of them.
+        unsafe {
+            self.stalls.in_child();
+            self.registry.in_child(me);
+            self.callbacks.in_child();
+            self.service.in_child(self.domain);
+        }
+    }
+
     /// Grace periods that this engine has ended; one that ends several numbers at once counts as one.
     pub(crate) fn grace_periods(&self) -> u64 {
         let turns = self.shared.ride.turns().saturating_sub(self.counts.drives_without_end.load(Ordering::Relaxed));

@@ -22,6 +22,8 @@
 //! each of them may be left out of the other's proof, and the one barrier stands where both stood.
 
 #[cfg(feature = "stall-backtrace")]
+use crate::platform::sync::{Mutex, lock};
+#[cfg(feature = "stall-backtrace")]
 use std::backtrace::Backtrace;
 
 #[cfg(not(stillpoint_loom))]
@@ -67,7 +69,7 @@ pub(crate) struct Record {
     qsbr: AtomicBool,
     /// Where the owner entered its section, for reports.
     #[cfg(feature = "stall-backtrace")]
-    entered: std::sync::Mutex<Option<std::sync::Arc<Backtrace>>>,
+    entered: Mutex<Option<std::sync::Arc<Backtrace>>>,
     /// Whether readers have to fence.
     fences: bool,
     domain: u64,
@@ -93,7 +95,7 @@ impl Record {
             owner: AtomicU64::new(0),
             qsbr: AtomicBool::new(false),
             #[cfg(feature = "stall-backtrace")]
-            entered: std::sync::Mutex::new(None),
+            entered: Mutex::new(None),
             fences: readers.fence(),
             domain,
             shared,
@@ -110,7 +112,7 @@ impl Record {
             owner: AtomicU64::new(0),
             qsbr: AtomicBool::new(false),
             #[cfg(feature = "stall-backtrace")]
-            entered: std::sync::Mutex::new(None),
+            entered: Mutex::new(None),
             fences: false,
             domain: 0,
             shared: std::ptr::null(),
@@ -181,7 +183,7 @@ impl Record {
     /// Where the owner entered the section that it is in, or the last one.
     #[cfg(feature = "stall-backtrace")]
     pub(super) fn entered(&self) -> Option<std::sync::Arc<Backtrace>> {
-        self.entered.lock().ok()?.clone()
+        lock(&self.entered).clone()
     }
 
     /// Release, for a scan that reads this store in place of R2: the sections before this one are past.
@@ -359,6 +361,28 @@ impl Record {
 
     fn vacate(&self) {
         self.owner.store(0, Ordering::Release);
+    }
+
+    /// In the child of a fork by the thread `me`, whose kernel id now is `tid`: that thread's record stays as it is, sections and all.
+    /// Any other is quiescent and free: its owner has vanished, or had ended before and left a guard behind.
+    ///
+    /// # Safety
+    ///
+    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
+    #[cfg(not(stillpoint_loom))]
+    pub(super) unsafe fn in_child(&self, me: Token, tid: u32) {
+        #[cfg(feature = "stall-backtrace")]
+        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        unsafe {
+            self.entered.renew(None);
+        }
+        if self.is_owned_by(me) {
+            self.tid.store(tid, Ordering::Relaxed);
+        } else {
+            self.word.store(0, Ordering::Relaxed);
+            self.flags.store(self.fence_flag(), Ordering::Relaxed);
+            self.vacate();
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::platform::{
     sync::{Arc, AtomicPtr, Mutex, Ordering, lock},
-    thread::Token,
+    thread::{self, Token},
 };
 use std::{iter, ptr};
 
@@ -78,6 +78,19 @@ impl Registry {
         // SAFETY: a chunk in the list was made by `grow` and lives as long as the registry, which `self` borrows.
         let chunk = |at: *mut Chunk| unsafe { at.as_ref() };
         iter::successors(chunk(self.head.load(Ordering::Acquire)), move |last| chunk(last.next)).flat_map(|chunk| &chunk.records)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child); `me` is the calling thread.
+    #[cfg(not(stillpoint_loom))]
+    pub(super) unsafe fn in_child(&self, me: Token) {
+        let tid = thread::tid();
+        // SAFETY: the caller's promise, for all of them; foreign code does not run while the list grows.
+        unsafe {
+            self.growing.renew(());
+            self.iter().for_each(|record| record.in_child(me, tid));
+        }
     }
 }
 

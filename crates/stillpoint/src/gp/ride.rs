@@ -53,6 +53,14 @@ impl Ride {
         self.turn.load(Ordering::Relaxed) / 2
     }
 
+    /// In the child of a fork: nobody drives or rides. Nor does the calling thread, because who does runs no foreign code.
+    #[cfg(not(stillpoint_loom))]
+    pub(super) fn in_child(&self) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        self.turn.store(turn + turn % 2, Ordering::Relaxed);
+        self.riders.iter().for_each(Event::in_child);
+    }
+
     /// Those who ride on the barrier of `turn`.
     fn on(&self, turn: u64) -> &Event {
         &self.riders[(turn / 2 % 2) as usize]

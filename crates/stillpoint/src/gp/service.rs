@@ -11,6 +11,9 @@
 //!
 //! Work that is made visible before K1 is seen by the pass after the K2 that reads it, and a kick after K2 is seen by K3 or
 //! wakes the sleeper (`platform/event.rs`).
+//!
+//! In the child of a fork the thread is gone, and starts again on demand; unless it is the one that forked, in a callback or a
+//! destructor, and goes on.
 
 use super::{
     callbacks::WouldDeadlock,
@@ -21,10 +24,12 @@ use super::{
 };
 use crate::platform::{
     clock::{self, Nanos},
+    fork,
     sync::{AtomicBool, Mutex, Ordering, lock},
     thread,
+    turn::Turn,
 };
-use std::{cell::Cell, fmt, io, iter, ptr, sync::OnceLock, thread::JoinHandle};
+use std::{cell::Cell, fmt, io, iter, ptr, sync::OnceLock};
 
 /// What a pass leaves to be waited for. Empty: nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,11 +49,12 @@ pub(crate) trait Work: Send + Sync + 'static {
 #[derive(Debug)]
 enum State {
     NotStarted,
-    Running(JoinHandle<()>),
+    /// `None` in the child of a fork by that very thread: it ends by itself, and nobody can join it.
+    Running(Option<thread::Handle>),
     Stopped,
 }
 
-type Spawn = Box<dyn Fn(String) -> io::Result<JoinHandle<()>> + Send + Sync>;
+type Spawn = Box<dyn Fn(String) -> io::Result<thread::Handle> + Send + Sync>;
 
 pub(super) struct Service {
     /// Starts a thread of the given name that serves this engine. Set once, by the room that owns the engine.
@@ -58,7 +64,7 @@ pub(super) struct Service {
     stop: AtomicBool,
     kicked: AtomicBool,
     /// Held during a pass.
-    turn: Mutex<()>,
+    turn: Turn,
 }
 
 /// A domain whose foreign code runs on this thread, inside that of others: what a destructor of one domain retires to another may
@@ -71,6 +77,8 @@ struct Frame {
 thread_local! {
     /// The innermost of them; null for none.
     static FRAMES: Cell<*const Frame> = const { Cell::new(ptr::null()) };
+    /// The domain whose service thread this is; 0 for none.
+    static SERVES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Whether the calling thread runs a callback or a deferred destructor of domain `id` at this moment.
@@ -107,8 +115,30 @@ impl Service {
             running: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             kicked: AtomicBool::new(false),
-            turn: Mutex::new(()),
+            turn: Turn::new(),
         }
+    }
+
+    /// In the child of a fork.
+    ///
+    /// # Safety
+    ///
+    /// As for [`fork::InChild::in_child`]; this is the service of domain `id`.
+    #[cfg(not(stillpoint_loom))]
+    pub(super) unsafe fn in_child(&self, id: u64) {
+        let serves = SERVES.get() == id;
+        let state = match serves {
+            _ if self.stop.load(Ordering::Relaxed) => State::Stopped,
+            true => State::Running(None),
+            false => State::NotStarted,
+        };
+        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        unsafe { self.state.renew(state) };
+        self.running.store(serves, Ordering::Relaxed);
+        // Once more through the loop, whatever it was about to sleep for; a vanished thread's signal may be missing.
+        self.kicked.store(serves, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { self.turn.in_child() };
     }
 }
 
@@ -132,7 +162,7 @@ impl<P: Policy> Engine<P> {
     }
 
     /// How to start the service thread: it must call [`Engine::serve`] and end when that returns.
-    pub(crate) fn set_service(&self, spawn: impl Fn(String) -> io::Result<JoinHandle<()>> + Send + Sync + 'static) {
+    pub(crate) fn set_service(&self, spawn: impl Fn(String) -> io::Result<thread::Handle> + Send + Sync + 'static) {
         assert!(self.service.spawn.set(Box::new(spawn)).is_ok(), "an engine has one service");
     }
 
@@ -149,7 +179,7 @@ impl<P: Policy> Engine<P> {
         if matches!(*state, State::NotStarted)
             && let Ok(thread) = spawn(format!("stillpoint/{}", self.domain))
         {
-            *state = State::Running(thread);
+            *state = State::Running(Some(thread));
             self.service.running.store(true, Ordering::Release);
         }
     }
@@ -168,15 +198,18 @@ impl<P: Policy> Engine<P> {
             return false;
         };
         self.shared.service.signal();
-        if FRAMES.get().is_null() {
+        if let Some(thread) = thread
+            && FRAMES.get().is_null()
+        {
             // A pass contains the panics of foreign code; one of our own has been printed by its thread.
-            let _ = thread.join();
+            thread.join();
         }
         true
     }
 
     /// The service thread's main loop; returns once it has been asked to stop.
     pub(crate) fn serve(&self, work: &impl Work) {
+        SERVES.set(self.domain);
         let me = thread::token();
         let mut bound = FIRST_SLEEP;
         loop {
@@ -212,19 +245,19 @@ impl<P: Policy> Engine<P> {
 
     /// One pass, after those of others.
     pub(crate) fn pass(&self, work: &impl Work) -> Outlook {
-        let _turn = lock(&self.service.turn);
+        let _turn = self.service.turn.take();
         as_pass(self.domain, || work.pass())
     }
 
     /// Waits until `done`, which passes will make true. Where no service thread could be had, the caller runs the passes.
-    /// Refused inside a pass, which would wait for itself.
+    /// Refused inside a pass, which would wait for itself. If such a pass forks there is nothing left to wait for in the child.
     pub(crate) fn wait_for_passes(&self, work: &impl Work, done: impl Fn() -> bool) -> Result<(), WouldDeadlock> {
         if in_pass(self.domain) {
             return Err(WouldDeadlock);
         }
-        let me = thread::token();
+        let (me, process) = (thread::token(), fork::process());
         let mut listed = None;
-        while !done() {
+        while !done() && fork::process() == process {
             if self.service_runs() {
                 let now = clock::now();
                 let due = self.note_service(now);

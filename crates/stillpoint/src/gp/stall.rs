@@ -9,10 +9,10 @@
 use super::{engine::Engine, policy::Policy, record::Record, seq::Cookie, service::as_pass};
 use crate::platform::{
     clock::{self, Nanos},
-    sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
+    sync::{AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
     thread, unwind,
 };
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, ptr, sync::Arc, time::Duration};
 
 #[cfg(feature = "stall-backtrace")]
 use std::backtrace::Backtrace;
@@ -136,7 +136,10 @@ pub(super) struct Stalls {
     service: Watch,
     /// Threads that have been waiting for more than a moment.
     waiters: Mutex<Vec<u32>>,
-    handler: Mutex<Option<Handler>>,
+    /// In a box; null for none. Copied, and replaced, under the lock; the pointer alone is whole at any time, also for the child of a
+    /// fork that finds the lock taken.
+    handler: AtomicPtr<Handler>,
+    handling: Mutex<()>,
     panicked: AtomicU64,
 }
 
@@ -197,7 +200,8 @@ impl Stalls {
             grace_period: Watch::new(),
             service: Watch::new(),
             waiters: Mutex::new(Vec::new()),
-            handler: Mutex::new(None),
+            handler: AtomicPtr::new(ptr::null_mut()),
+            handling: Mutex::new(()),
             panicked: AtomicU64::new(0),
         }
     }
@@ -227,6 +231,48 @@ impl Stalls {
         lock(&self.waiters).push(tid);
         Listed { stalls: self, tid }
     }
+
+    fn handler(&self) -> Option<Handler> {
+        let _handling = lock(&self.handling);
+        // SAFETY: null or a box that is dropped after it has been replaced, which nobody does under our lock.
+        unsafe { self.handler.load(Ordering::Relaxed).as_ref() }.cloned()
+    }
+
+    fn set_handler(&self, handler: Option<Handler>) {
+        let new = handler.map_or(ptr::null_mut(), |handler| Box::into_raw(Box::new(handler)));
+        let handling = lock(&self.handling);
+        let old = self.handler.swap(new, Ordering::AcqRel);
+        drop(handling);
+        // Dropped outside the lock: it may own anything.
+        if !old.is_null() {
+            // SAFETY: it came out of a box here, and nobody can find it any more.
+            drop(unsafe { Box::from_raw(old) });
+        }
+    }
+
+    /// In the child of a fork: whoever was late or waited has vanished, or is timed afresh.
+    ///
+    /// # Safety
+    ///
+    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
+    #[cfg(not(stillpoint_loom))]
+    pub(super) unsafe fn in_child(&self) {
+        for watch in [&self.grace_period, &self.service] {
+            watch.since.store(0, Ordering::Relaxed);
+            watch.reported.store(false, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promise; foreign code does not run under these locks.
+        unsafe {
+            self.waiters.renew(Vec::new());
+            self.handling.renew(());
+        }
+    }
+}
+
+impl Drop for Stalls {
+    fn drop(&mut self) {
+        self.set_handler(None);
+    }
 }
 
 impl fmt::Debug for Stalls {
@@ -244,6 +290,7 @@ pub(super) struct Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
+        // In the child of a fork by a stall handler it is not there any more.
         let mut waiters = lock(&self.stalls.waiters);
         if let Some(place) = waiters.iter().position(|&tid| tid == self.tid) {
             waiters.swap_remove(place);
@@ -296,8 +343,7 @@ impl<P: Policy> Engine<P> {
         let report = StallReport { stalled, domain: self.domain, lasted, holdouts, waiters };
         #[cfg(feature = "tracing")]
         tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
-        let handler = lock(&self.stalls.handler).clone();
-        if let Some(handler) = handler
+        if let Some(handler) = self.stalls.handler()
             && as_pass(self.domain, || unwind::panics(|| handler(&report)))
         {
             self.stalls.panicked.fetch_add(1, Ordering::Relaxed);
@@ -326,9 +372,7 @@ impl<P: Policy> Engine<P> {
     }
 
     pub(crate) fn set_stall_handler(&self, handler: Option<Handler>) {
-        // Dropped outside the lock: it may own anything.
-        let old = std::mem::replace(&mut *lock(&self.stalls.handler), handler);
-        drop(old);
+        self.stalls.set_handler(handler);
     }
 }
 

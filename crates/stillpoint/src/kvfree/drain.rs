@@ -14,6 +14,7 @@ use crate::{
     gp::{Engine, Outlook, Policy, Work, WouldDeadlock},
     platform::{
         clock::{self, Nanos},
+        fork,
         sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     },
 };
@@ -66,22 +67,27 @@ struct Flush {
 
 impl Drain {
     pub(super) fn new() -> Self {
-        Self {
-            state: Mutex::new(State {
-                ripening: PageList::new(),
-                reserve: None,
-                next_tick: 0,
-                pages_in: 0,
-                pages_out: 0,
-                flush: None,
-            }),
-            flush_wanted: AtomicU64::new(0),
-            flush_done: AtomicU64::new(0),
-        }
+        Self { state: Mutex::new(State::new()), flush_wanted: AtomicU64::new(0), flush_done: AtomicU64::new(0) }
+    }
+
+    /// In the child of a fork: nothing waits, and every flush is done with.
+    ///
+    /// # Safety
+    ///
+    /// As for [`fork::InChild::in_child`].
+    #[cfg(not(stillpoint_loom))]
+    pub(super) unsafe fn in_child(&self) {
+        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        unsafe { self.state.renew(State::new()) };
+        self.flush_done.store(self.flush_wanted.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
 impl State {
+    fn new() -> Self {
+        Self { ripening: PageList::new(), reserve: None, next_tick: 0, pages_in: 0, pages_out: 0, flush: None }
+    }
+
     fn ripen(&mut self, pages: PageList) {
         self.pages_in += pages.pages() as u64;
         self.ripening.append(pages);
@@ -198,7 +204,7 @@ impl Heap {
     /// held: a plain destructor may do what it likes meanwhile.
     fn wait_for_frees(&self) {
         let locals = lock(&self.locals).clone();
-        locals.iter().for_each(|local| drop(lock(&local.freeing)));
+        locals.iter().for_each(|local| drop(local.freeing.take()));
     }
 
     /// Moves what waits in a thread's share to `ripening`. Whether there was memory for all of it.
@@ -245,6 +251,8 @@ impl Heap {
 
     /// Frees the pages at the front of `ripening` that are due, with nothing held.
     fn free_due<'a, P: Policy>(&'a self, engine: &Engine<P>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let process = fork::process();
+        // In the child of a fork by a destructor nothing is ripening any more, and the page in hand was not counted in.
         while state.ripening.front().is_some_and(|page| engine.has_ended(page.cookie()))
             && let Some(page) = state.ripening.pop_front()
         {
@@ -252,7 +260,7 @@ impl Heap {
             // SAFETY: the page was ours alone in `ripening`, its grace period has ended, and destructors run here.
             unsafe { self.free(engine, page) };
             state = lock(&self.drain.state);
-            state.pages_out += 1;
+            state.pages_out += u64::from(fork::process() == process);
             state.recycle(page);
         }
         state
@@ -280,7 +288,7 @@ impl Heap {
         let mut all = PageList::new();
         for local in lock(&self.locals).iter() {
             // A thread that is ending puts its pages into the inbox before it lets go of this.
-            let _freeing = lock(&local.freeing);
+            let _freeing = local.freeing.take();
             let (sealed, opened) = local.take_all(|| engine.get_state(), |page| self.note_sealed(page));
             all.append(sealed);
             all.append(opened);
@@ -288,11 +296,15 @@ impl Heap {
         all.append(lock(&self.inbox).take());
         all.append(lock(&self.drain.state).ripening.take());
         let any = !all.is_empty();
+        let process = fork::process();
         while let Some(page) = all.pop_front() {
             // SAFETY: the page was taken out of the heap; the domain has no handle, hence no guard and no reader, left.
             unsafe {
                 self.free(engine, page);
                 Page::release(page);
+            }
+            if fork::process() != process {
+                all.take().forget();
             }
         }
         any

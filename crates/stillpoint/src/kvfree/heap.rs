@@ -20,6 +20,7 @@ use crate::{
     gp::{Engine, Haste, Policy, Progress, Record, Waited, as_pass, in_pass},
     platform::{
         clock::{self, Nanos},
+        fork,
         sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
         thread,
     },
@@ -158,7 +159,7 @@ impl Heap {
     /// Gives a share up: what waits in it is handed to the service thread.
     pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, local: &Arc<Local>) {
         // So that a flush, or the end of the domain, waits until the pages are in the inbox.
-        let freeing = lock(&local.freeing);
+        let freeing = local.freeing.take();
         let (sealed, opened) = local.take_all(|| engine.start(), |page| self.note_sealed(page));
         let left = !(sealed.is_empty() && opened.is_empty());
         let mut inbox = lock(&self.inbox);
@@ -183,7 +184,7 @@ impl Heap {
     /// own, and `record` is the one through which it reads, if it has one.
     #[inline(always)]
     pub(crate) unsafe fn retire<P: Policy>(
-        &self, engine: &Engine<P>, local: &Local, record: Option<&Record>, object: Retiree,
+        &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree,
     ) -> Result<(), Slot> {
         match local.append(object) {
             Appended::Done => Ok(()),
@@ -195,7 +196,7 @@ impl Heap {
     #[cold]
     #[inline(never)]
     pub(crate) fn see_to<P: Policy>(
-        &self, engine: &Engine<P>, local: &Local, record: Option<&Record>, object: Retiree, appended: Appended,
+        &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree, appended: Appended,
     ) -> Result<(), Slot> {
         match appended {
             Appended::Done => Ok(()),
@@ -208,8 +209,11 @@ impl Heap {
     }
 
     fn retire_without_page<P: Policy>(
-        &self, engine: &Engine<P>, local: &Local, record: Option<&Record>, object: Retiree,
+        &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree,
     ) -> Result<(), Slot> {
+        if local.is_to_be_listed() {
+            lock(&self.locals).push(Arc::clone(local));
+        }
         self.ensure_reserve();
         if let Some(fresh) = local.new_page() {
             let old = local.replace(&mut lock(&local.queue), object.channel, Some(fresh));
@@ -336,14 +340,18 @@ impl Heap {
             return;
         }
         self.hurry(engine, local, record, sealed);
-        let _freeing = lock(&local.freeing);
+        let _freeing = local.freeing.take();
         let mut due = self.take_due(engine, local);
         let spares = self.share() / FULL_PAGE;
+        let process = fork::process();
         as_pass(self.domain, || {
             while let Some(page) = due.pop_front() {
                 // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
                 unsafe { self.free(engine, page) };
                 local.recycle(page, spares);
+                if fork::process() != process {
+                    return due.take().forget();
+                }
             }
         });
         local.busy.store(false, Ordering::Relaxed);
@@ -400,7 +408,7 @@ impl Heap {
         due
     }
 
-    /// Frees a page's objects.
+    /// Frees a page's objects. If a destructor forks, what was left of them is forgotten in the child.
     ///
     /// # Safety
     ///
@@ -409,15 +417,42 @@ impl Heap {
         // SAFETY: the caller's promise.
         let page = unsafe { page.as_ref() };
         let (objects, weight) = (page.objects(), weight_of(page));
+        let process = fork::process();
         // SAFETY: the caller's promise.
         let panicked = unsafe { page.free_objects() };
         self.panicked.fetch_add(panicked, Ordering::Relaxed);
+        if fork::process() != process {
+            // The page is not counted here any more: see `in_child`.
+            return;
+        }
         self.freed.fetch_add(objects as u64, Ordering::Relaxed);
         self.objects.fetch_sub(objects, Ordering::Release);
         self.pages.fetch_sub(1, Ordering::Release);
         let before = self.weight.fetch_sub(weight, Ordering::Release);
         if before >= self.budget() && before - weight < self.budget() {
             engine.signal_waiters();
+        }
+    }
+
+    /// In the child of a fork: forgets what waits, and all shares but that of the calling thread, `own`, which lists itself again.
+    ///
+    /// # Safety
+    ///
+    /// As for [`fork::InChild::in_child`].
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) unsafe fn in_child(&self, own: Option<&Local>) {
+        for count in [&self.weight, &self.objects, &self.pages, &self.active] {
+            count.store(0, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promise, for all of them; foreign code does not run under these locks.
+        unsafe {
+            self.locals.renew(Vec::new());
+            self.late.renew(None);
+            self.inbox.renew(PageList::new());
+            self.drain.in_child();
+            if let Some(own) = own {
+                own.in_child();
+            }
         }
     }
 

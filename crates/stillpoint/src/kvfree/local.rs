@@ -25,6 +25,7 @@ use crate::{
     platform::{
         barrier,
         sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
+        turn::Turn,
     },
 };
 use std::{
@@ -103,8 +104,10 @@ pub(crate) struct Local {
     /// The owner is freeing pages; a retire from within goes without.
     pub(super) busy: AtomicBool,
     /// Held by the owner while it frees pages that it has taken off the queue, so that a flush can wait for that.
-    pub(super) freeing: Mutex<()>,
+    pub(super) freeing: Turn,
     pub(super) queue: Mutex<Queue>,
+    /// The heap does not list this share any more. Owner only.
+    unlisted: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -134,8 +137,9 @@ impl Local {
             seen: AtomicU64::new(0),
             idle: AtomicU32::new(0),
             busy: AtomicBool::new(false),
-            freeing: Mutex::new(()),
+            freeing: Turn::new(),
             queue: Mutex::new(Queue { sealed: PageList::new(), spares: PageList::new() }),
+            unlisted: AtomicBool::new(false),
         }
     }
 
@@ -233,6 +237,36 @@ impl Local {
     /// The owner appends by itself again. Whether that is new.
     pub(super) fn unpark(&self) -> bool {
         self.limit.swap(SLOTS, Ordering::Relaxed) == 0
+    }
+
+    /// In the child of a fork by the owner: forgets what waits, and parks. The heap, which has forgotten its list of shares, lists this
+    /// one again at the next append: that finds no open page, and so goes the unusual way.
+    ///
+    /// # Safety
+    ///
+    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child). Owner only.
+    #[cfg(not(stillpoint_loom))]
+    pub(super) unsafe fn in_child(&self) {
+        let mut spares = PageList::new();
+        for open in &self.open {
+            if let Some(page) = NonNull::new(open.swap(ptr::null_mut(), Ordering::Relaxed)) {
+                // SAFETY: taken out of the share just now, so ours.
+                unsafe { page.as_ref() }.forget_objects();
+                spares.push_back(page);
+            }
+        }
+        self.limit.store(0, Ordering::Relaxed);
+        self.idle.store(0, Ordering::Relaxed);
+        self.unlisted.store(true, Ordering::Relaxed);
+        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        unsafe { self.queue.renew(Queue { sealed: PageList::new(), spares }) };
+        // SAFETY: the caller's promise. The owner may be in the middle of its turn, and `busy`.
+        unsafe { self.freeing.in_child() };
+    }
+
+    /// Whether the heap has to list this share again, which the caller then does. Owner only.
+    pub(super) fn is_to_be_listed(&self) -> bool {
+        self.unlisted.swap(false, Ordering::Relaxed)
     }
 
     /// Takes all pages away, sealed with `cookie` and noted where they were open: the owner is gone, or nobody reads any more.

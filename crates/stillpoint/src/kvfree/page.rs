@@ -8,6 +8,7 @@ use super::slot::Slot;
 use crate::{
     gp::Cookie,
     platform::{
+        fork,
         sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell},
         unwind,
     },
@@ -173,13 +174,23 @@ impl Page {
         self.cookie.store(cookie.into_raw(), Ordering::Relaxed);
     }
 
-    /// Frees all that remains and makes the page empty. Returns how many destructors panicked.
+    /// In the child of a fork: makes the page empty, and leaves its objects where they are. Owner only.
+    #[cfg(not(stillpoint_loom))]
+    pub(super) fn forget_objects(&self) {
+        self.first.store(0, Ordering::Relaxed);
+        self.handed_on.store(0, Ordering::Relaxed);
+        self.fill.store(0, Ordering::Relaxed);
+    }
+
+    /// Frees all that remains and makes the page empty. Returns how many destructors panicked. If one forks, the rest is forgotten
+    /// in the child.
     ///
     /// # Safety
     ///
     /// The page is the caller's alone, its grace period has ended, and its objects may be freed on this thread.
     pub(super) unsafe fn free_objects(&self) -> u64 {
         let (mut next, len) = (self.first.load(Ordering::Relaxed), self.len());
+        let process = fork::process();
         let mut panicked = 0;
         while next < len {
             let free_rest = || {
@@ -192,9 +203,15 @@ impl Page {
                     next += 1;
                     // SAFETY: the caller's promise; `next` has passed it, so it is freed once.
                     unsafe { slot.free() };
+                    if slot.has_destructor() && fork::process() != process {
+                        break;
+                    }
                 }
             };
             panicked += u64::from(unwind::panics(free_rest));
+            if fork::process() != process {
+                break;
+            }
         }
         self.first.store(0, Ordering::Relaxed);
         self.handed_on.store(0, Ordering::Relaxed);
@@ -295,6 +312,11 @@ impl PageList {
 
     pub(super) fn take(&mut self) -> PageList {
         std::mem::replace(self, PageList::new())
+    }
+
+    /// In the child of a fork: leaves the pages and their objects where they are, for ever.
+    pub(super) fn forget(self) {
+        std::mem::forget(self);
     }
 }
 

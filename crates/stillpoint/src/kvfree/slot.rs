@@ -71,6 +71,12 @@ impl Slot {
         }
     }
 
+    /// Whether freeing it runs foreign code.
+    #[inline(always)]
+    pub(crate) fn has_destructor(self) -> bool {
+        self.how.addr() & LAYOUT_TAG == 0
+    }
+
     fn layout(self) -> Option<Layout> {
         let how = self.how.addr();
         let align = 1 << (how >> 1 & ((1 << ALIGN_BITS) - 1));

@@ -13,7 +13,10 @@
 //!   and a membarrier that drains them, and so checks the asymmetric form.
 //!
 //! The mode is found once, before any reader exists ([`readers_fence`]). Until then `light` is the full fence; a thread that
-//! still sees the state before therefore does too much, never too little.
+//! still sees the state before therefore does too much, never too little. Several threads may look for it at the same time: the
+//! first to publish decides, and nobody waits for another, who may have vanished in a fork.
+//!
+//! A fork copies the process's registration for membarrier together with its address space (`tests/fork.rs` relies on it).
 
 #[cfg(not(stillpoint_loom))]
 pub(crate) use real::{full_fence, heavy, light, readers_fence};
@@ -29,35 +32,41 @@ pub(crate) fn light_asymmetric() {
 
 #[cfg(not(stillpoint_loom))]
 mod real {
-    use std::sync::{
-        Once,
-        atomic::{AtomicBool, Ordering, compiler_fence},
-    };
+    use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
-    /// Whether the light barrier may be left to the compiler. Written once, inside `PROBE`.
-    static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
-    static PROBE: Once = Once::new();
+    const UNKNOWN: u8 = 0;
+    const FENCES: u8 = 1;
+    /// The light barrier may be left to the compiler.
+    const ASYMMETRIC: u8 = 2;
 
-    /// Finds the mode, once for the process. Cheap afterwards.
-    fn init() {
-        PROBE.call_once(|| {
-            let wanted = std::env::var_os("STILLPOINT_MEMBARRIER").is_none_or(|value| value != "off");
-            if wanted && kernel::probe() {
-                ASYMMETRIC.store(true, Ordering::SeqCst);
-            }
-        });
+    /// The mode. Leaves UNKNOWN once.
+    static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+    /// The mode, which is found at the first call.
+    #[inline]
+    fn mode() -> u8 {
+        match MODE.load(Ordering::Relaxed) {
+            UNKNOWN => find(),
+            known => known,
+        }
+    }
+
+    #[cold]
+    fn find() -> u8 {
+        let wanted = std::env::var_os("STILLPOINT_MEMBARRIER").is_none_or(|value| value != "off");
+        let found = if wanted && kernel::probe() { ASYMMETRIC } else { FENCES };
+        MODE.compare_exchange(UNKNOWN, found, Ordering::SeqCst, Ordering::SeqCst).err().unwrap_or(found)
     }
 
     /// Whether readers have to fence, because `membarrier(2)` does not work here.
     pub(crate) fn readers_fence() -> bool {
-        init();
-        !ASYMMETRIC.load(Ordering::Relaxed)
+        mode() == FENCES
     }
 
     /// The reader's side. Async-signal-safe.
     #[inline(always)]
     pub(crate) fn light() {
-        if ASYMMETRIC.load(Ordering::Relaxed) {
+        if MODE.load(Ordering::Relaxed) == ASYMMETRIC {
             compiler_fence(Ordering::SeqCst);
         } else {
             full_fence();
@@ -84,8 +93,7 @@ mod real {
     /// If the kernel refuses a membarrier that it granted when the mode was found (a seccomp filter that was installed
     /// later): readers already run without fences, so no grace period could ever be known to have ended again.
     pub(crate) fn heavy() {
-        init();
-        if ASYMMETRIC.load(Ordering::Relaxed) {
+        if mode() == ASYMMETRIC {
             kernel::membarrier();
         } else {
             full_fence();

@@ -1,8 +1,10 @@
 //! Atomics, locks and cells: std's, or loom's under `--cfg stillpoint_loom`.
+//!
+//! Locks can be replaced in the child of a fork ([`Mutex::renew`]), where whoever held them is no more.
 
 #[cfg(not(stillpoint_loom))]
 pub(crate) use std::sync::{
-    Arc, Mutex, MutexGuard,
+    Arc, MutexGuard,
     atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -12,7 +14,54 @@ pub(crate) use loom::sync::{
     atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
+#[cfg(not(stillpoint_loom))]
+use std::fmt;
 use std::sync::PoisonError;
+
+/// std's lock, in a cell, so that the child of a fork may put a new one in its place.
+#[cfg(not(stillpoint_loom))]
+pub(crate) struct Mutex<T>(std::cell::UnsafeCell<std::sync::Mutex<T>>);
+
+// SAFETY: shared access is to the lock, which is Sync where T is Send; `renew` is for the only thread that there is.
+#[cfg(not(stillpoint_loom))]
+unsafe impl<T: Send> Sync for Mutex<T> {}
+
+#[cfg(not(stillpoint_loom))]
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(std::sync::Mutex::new(value)))
+    }
+
+    #[inline(always)]
+    fn lock(&self) -> Result<MutexGuard<'_, T>, PoisonError<MutexGuard<'_, T>>> {
+        // SAFETY: nobody replaces the lock while anybody uses it: `renew`'s contract.
+        unsafe { &*self.0.get() }.lock()
+    }
+
+    /// Not for those who would wait.
+    #[cfg(feature = "stall-backtrace")]
+    pub(crate) fn try_lock(&self) -> std::sync::TryLockResult<MutexGuard<'_, T>> {
+        // SAFETY: as in `lock`.
+        unsafe { &*self.0.get() }.try_lock()
+    }
+
+    /// Replaces the lock, taken or not, and what it guards. The old value is neither looked at nor dropped.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread is the only one of the process, and holds no guard of this lock.
+    pub(crate) unsafe fn renew(&self, value: T) {
+        // SAFETY: nobody else can be using the lock, by the caller's promise; the cell allows the write.
+        unsafe { self.0.get().write(std::sync::Mutex::new(value)) };
+    }
+}
+
+#[cfg(not(stillpoint_loom))]
+impl<T> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").finish_non_exhaustive()
+    }
+}
 
 /// Locks `mutex`, also when a thread panicked while it held it.
 ///

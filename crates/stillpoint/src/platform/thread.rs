@@ -1,6 +1,6 @@
-//! Who the calling thread is.
+//! Who the calling thread is, and starting another.
 
-use std::num::NonZeroU64;
+use std::{io, num::NonZeroU64, thread::JoinHandle};
 
 /// A number that no other thread of this process has or will have. Unlike a thread id it is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,9 +80,110 @@ pub(crate) fn name_of(tid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
+/// A thread that may be joined; detached if this is dropped.
+#[derive(Debug)]
+pub(crate) enum Handle {
+    Std(JoinHandle<()>),
+    #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+    Bare(bare::Handle),
+}
+
+/// Starts a thread that does `work`.
+///
+/// In the child of a fork it is none of std's: each of those takes a lock of the process at its start and its end (for what it says
+/// of overflowing stacks), which a thread that has vanished may have held.
+pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
+    #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+    if super::fork::process().is_child() {
+        return bare::spawn(name, Box::new(work)).map(Handle::Bare);
+    }
+    std::thread::Builder::new().name(name).spawn(work).map(Handle::Std)
+}
+
+impl Handle {
+    /// Waits for the thread's end. If it panicked, that has been printed.
+    pub(crate) fn join(self) {
+        match self {
+            Self::Std(thread) => drop(thread.join()),
+            #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+            Self::Bare(thread) => thread.join(),
+        }
+    }
+}
+
+/// Threads of the C library's.
+#[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+mod bare {
+    use crate::platform::unwind;
+    use std::{ffi::CString, io, mem, ptr};
+
+    /// Not joined, not detached.
+    #[derive(Debug)]
+    pub(crate) struct Handle(libc::pthread_t);
+
+    struct Start {
+        name: Option<CString>,
+        work: Box<dyn FnOnce() + Send>,
+    }
+
+    extern "C" fn start(argument: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: `spawn` has left the box to this thread.
+        let Start { name, work } = *unsafe { Box::from_raw(argument.cast::<Start>()) };
+        if let Some(name) = name {
+            // For people alone.
+            let _ = rustix::thread::set_name(&name);
+        }
+        unwind::panics(work);
+        ptr::null_mut()
+    }
+
+    pub(super) fn spawn(name: String, work: Box<dyn FnOnce() + Send>) -> io::Result<Handle> {
+        let argument = Box::into_raw(Box::new(Start { name: CString::new(name).ok(), work }));
+        let mut thread = mem::MaybeUninit::uninit();
+        // SAFETY: a place for the thread's id, the usual attributes, and what `start` expects.
+        match unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), start, argument.cast()) } {
+            // SAFETY: it has been written.
+            0 => Ok(Handle(unsafe { thread.assume_init() })),
+            error => {
+                // SAFETY: no thread has been started, so the box is still ours.
+                drop(unsafe { Box::from_raw(argument) });
+                Err(io::Error::from_raw_os_error(error))
+            }
+        }
+    }
+
+    impl Handle {
+        pub(super) fn join(self) {
+            // SAFETY: neither joined nor detached, and from now on nobody's.
+            unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
+            mem::forget(self);
+        }
+    }
+
+    impl Drop for Handle {
+        fn drop(&mut self) {
+            // SAFETY: neither joined nor detached, and from now on nobody's.
+            unsafe { libc::pthread_detach(self.0) };
+        }
+    }
+}
+
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_bare_thread_works_and_is_joined() {
+        use std::sync::mpsc::channel;
+        let (tell, told) = channel();
+        let thread = bare::spawn("bare".into(), Box::new(move || tell.send((token(), name_of(tid()))).unwrap())).unwrap();
+        thread.join();
+        let (theirs, name) = told.recv().unwrap();
+        assert_ne!(theirs, token());
+        assert_eq!(name.as_deref(), Some("bare"));
+        bare::spawn("bare".into(), Box::new(|| panic!("expected"))).unwrap().join();
+    }
 
     #[test]
     fn tokens_differ_between_threads_and_stay() {

@@ -8,6 +8,7 @@ use crate::{
     },
     kvfree::{Appended, DrainPolicy, Heap, Retiree, Slot},
     platform::{
+        fork::{InChild, Place},
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
         thread as platform_thread,
     },
@@ -26,6 +27,15 @@ use std::{alloc::Layout, fmt, io, ptr::NonNull, sync::Weak, time::Duration};
 ///
 /// Dropping the last handle may block for as long as callbacks and destructors take.
 ///
+/// # Forking
+///
+/// A process that forks may go on using its domains, in the parent as if nothing had happened, and in the child as a process that has
+/// one thread. That one's sections are open as before. Those of other threads are over: what they had borrowed must
+/// not be used in the child (a reference that another thread leaked out of its guard, say), which is part of what the caller of fork, an unsafe
+/// function, has to see to. Cookies stay good. What waited is forgotten there, because it is the parent's: callbacks of before
+/// the fork are not run in the child, retired objects not freed. Handles that other threads held are never dropped there, so the
+/// domain may outlive those that are left. `vfork`, `_Fork` and a bare `clone` do not have the library put in order for their child.
+///
 /// ```
 /// let domain = stillpoint::Domain::new();
 /// let cell = stillpoint::Rcu::new_in(&domain, 1);
@@ -37,7 +47,9 @@ pub struct Domain<P: Policy = Sound> {
 }
 
 #[derive(Debug)]
-pub(super) struct Inner<P> {
+pub(super) struct Inner<P: Policy> {
+    /// First, because fields are dropped in order: no fork finds the others half dropped.
+    place: Place,
     pub(super) engine: Engine<P>,
     pub(super) heap: Heap,
     id: u64,
@@ -58,23 +70,42 @@ impl<P: Policy> Work for Inner<P> {
     }
 }
 
+impl<P: Policy> InChild for Inner<P> {
+    unsafe fn in_child(&self) {
+        // SAFETY: the caller's promise; the share is that of the calling thread.
+        unsafe {
+            self.engine.in_child(platform_thread::token());
+            thread::with_share(self.id, |own| self.heap.in_child(own));
+        }
+    }
+}
+
 impl<P: Policy> Inner<P> {
     fn new(id: u64, readers: Readers, seq: Sequence) -> Arc<Self> {
-        Arc::new_cyclic(|weak: &Weak<Self>| {
+        let inner = Arc::new_cyclic(|weak: &Weak<Self>| {
             let engine = Engine::new(id, readers, seq);
             let weak = weak.clone();
             engine.set_service(move |name| {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
-                let thread = std::thread::Builder::new().name(name);
                 platform_thread::without_signals(|| {
-                    thread.spawn(move || {
+                    platform_thread::spawn(name, move || {
                         inner.engine.serve(&*inner);
                         inner.finish();
                     })
                 })
             });
-            Self { engine, heap: Heap::new(id), id, handles: AtomicUsize::new(1), closed: AtomicBool::new(false) }
-        })
+            Self {
+                place: Place::reserve(),
+                engine,
+                heap: Heap::new(id),
+                id,
+                handles: AtomicUsize::new(1),
+                closed: AtomicBool::new(false),
+            }
+        });
+        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
+        unsafe { inner.place.occupy(&*inner) };
+        inner
     }
 
     pub(super) fn id(&self) -> u64 {

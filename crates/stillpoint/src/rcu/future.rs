@@ -2,11 +2,17 @@
 //!
 //! A future registers a callback that wakes its task; the service thread, which runs callbacks anyway, is all that works for it.
 //! So nothing depends on a future being polled, and one that is dropped leaves a callback behind that does nothing.
+//!
+//! In the child of a fork that callback is forgotten, and may have vanished in the middle of telling. A future of before the fork
+//! leaves it where it is: a grace period is asked for again, and of the callbacks that a barrier is for there are none left.
 
 use super::Domain;
 use crate::{
     gp::{Cookie, Policy, Progress, policy::Sound},
-    platform::thread,
+    platform::{
+        fork::{self, Process},
+        thread,
+    },
 };
 use std::{
     fmt,
@@ -65,7 +71,8 @@ impl Signal {
 pub struct GracePeriod<'d, P: Policy = Sound> {
     domain: &'d Domain<P>,
     cookie: Cookie,
-    signal: Option<Arc<Signal>>,
+    /// What its callback raises, and the process in which that callback is queued.
+    signal: Option<(Arc<Signal>, Process)>,
 }
 
 impl<'d, P: Policy> GracePeriod<'d, P> {
@@ -87,7 +94,9 @@ impl<P: Policy> Future for GracePeriod<'_, P> {
         if engine.has_ended(cookie) {
             return Poll::Ready(());
         }
-        if let Some(signal) = &self.signal {
+        if let Some((signal, process)) = &self.signal
+            && *process == fork::process()
+        {
             return signal.poll(context.waker());
         }
         // Idle, one attempt ends it: cheaper than to have oneself woken.
@@ -98,14 +107,16 @@ impl<P: Policy> Future for GracePeriod<'_, P> {
         let pending = signal.poll(context.waker());
         let theirs = Arc::clone(&signal);
         engine.call_after(cookie, move || theirs.raise());
-        self.signal = Some(signal);
+        self.signal = Some((signal, fork::process()));
         pending
     }
 }
 
 impl<P: Policy> Drop for GracePeriod<'_, P> {
     fn drop(&mut self) {
-        if let Some(signal) = &self.signal {
+        if let Some((signal, process)) = &self.signal
+            && *process == fork::process()
+        {
             signal.silence();
         }
     }
@@ -125,6 +136,8 @@ impl<P: Policy> fmt::Debug for GracePeriod<'_, P> {
 #[derive(Debug)]
 pub struct CallbackBarrier<'d, P: Policy = Sound> {
     signal: Arc<Signal>,
+    /// Where the callback is queued that raises it.
+    process: Process,
     domain: &'d Domain<P>,
 }
 
@@ -133,7 +146,7 @@ impl<'d, P: Policy> CallbackBarrier<'d, P> {
         let signal = Arc::new(Signal::default());
         let theirs = Arc::clone(&signal);
         domain.inner.engine.call_behind(move || theirs.raise());
-        Self { signal, domain }
+        Self { signal, process: fork::process(), domain }
     }
 }
 
@@ -141,6 +154,9 @@ impl<P: Policy> Future for CallbackBarrier<'_, P> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.process != fork::process() {
+            return Poll::Ready(());
+        }
         // Starts the service thread if the system had none to give before.
         self.domain.inner.engine.ensure_service();
         self.signal.poll(context.waker())
@@ -149,6 +165,8 @@ impl<P: Policy> Future for CallbackBarrier<'_, P> {
 
 impl<P: Policy> Drop for CallbackBarrier<'_, P> {
     fn drop(&mut self) {
-        self.signal.silence();
+        if self.process == fork::process() {
+            self.signal.silence();
+        }
     }
 }

@@ -27,15 +27,36 @@ pub use qsbr::{Offline, QsbrReader};
 pub use retired::Retired;
 
 use crate::kvfree::{Appended, Retiree};
-use std::{ptr::NonNull, sync::OnceLock};
+use std::{
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicPtr, Ordering},
+};
 
 /// The global domain, which the functions of this crate use.
 ///
 /// Made on first use and never dropped: what waits in it when the process exits is neither called nor freed.
 #[inline]
 pub fn global() -> &'static Domain {
-    static GLOBAL: OnceLock<Domain> = OnceLock::new();
-    GLOBAL.get_or_init(Domain::global)
+    // SAFETY: null, or what `make_global` has put there for ever.
+    unsafe { GLOBAL.load(Ordering::Acquire).as_ref() }.unwrap_or_else(make_global)
+}
+
+static GLOBAL: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
+
+/// Two threads may both make one; the slower drops its own. Neither waits for the other, which may have vanished in a fork.
+#[cold]
+fn make_global() -> &'static Domain {
+    let made = Box::into_raw(Box::new(Domain::global()));
+    match GLOBAL.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: leaked.
+        Ok(_) => unsafe { &*made },
+        Err(faster) => {
+            // SAFETY: it came out of a box just now, and nobody has seen it.
+            drop(unsafe { Box::from_raw(made) });
+            // SAFETY: the faster thread leaked it.
+            unsafe { &*faster }
+        }
+    }
 }
 
 /// The domain of a cell: its own, or the global one.

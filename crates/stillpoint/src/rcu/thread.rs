@@ -141,6 +141,8 @@ thread_local! {
     /// The binding used last; null for none.
     static LAST: Cell<*const Binding> = const { Cell::new(ptr::null()) };
     static BINDINGS: Bindings = const { Bindings(Cell::new(ptr::null())) };
+    /// Whether there has ever been a binding: the first look at `BINDINGS` registers its destructor, which may allocate.
+    static BOUND: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Begins an outermost section of the global domain through the calling thread's record; `None` if that takes more than the usual.
@@ -182,7 +184,7 @@ pub(super) fn record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
 
 /// The calling thread's record and share in `domain`, for as long as `work` runs. `None` at the thread's very end.
 #[inline]
-pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(&Record, &Local) -> R) -> Option<R> {
+pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(&Record, &Arc<Local>) -> R) -> Option<R> {
     let binding = binding(domain)?;
     // SAFETY: the binding stays until the thread's end or the domain's; neither can come while `work` runs.
     let binding = unsafe { &*binding };
@@ -208,6 +210,7 @@ fn find_or_bind<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
 }
 
 fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> &'a Binding {
+    BOUND.set(true);
     // Lets go of domains that are no more, so that a thread which outlives many of them does not collect them.
     bindings.remove(|binding| binding.domain.is_closed());
     let inner = &domain.inner;
@@ -222,6 +225,14 @@ fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> &'a Bindin
         GLOBAL_LOCAL.set(Arc::as_ptr(&binding.local));
     }
     binding
+}
+
+/// Has `work` done with the calling thread's share of domain `id`, if it has one. Neither binds it nor allocates.
+pub(super) fn with_share<R>(id: u64, work: impl FnOnce(Option<&Local>) -> R) -> R {
+    let share = |bindings: &Bindings| bindings.find(id).map(|binding| Arc::as_ptr(&binding.local));
+    let local = if BOUND.get() { BINDINGS.try_with(share).ok().flatten() } else { None };
+    // SAFETY: the list holds the share until the thread's end or the domain's; neither can come while `work` runs.
+    work(local.map(|local| unsafe { &*local }))
 }
 
 /// Does the work that a section put off to its end.

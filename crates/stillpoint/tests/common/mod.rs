@@ -269,3 +269,20 @@ fn wait(child: &mut Child) -> Option<ExitStatus> {
     let _ = child.wait();
     None
 }
+
+/// What `work` returns, done under a limit on the address space below which no thread's stack fits.
+pub fn without_new_threads<R>(work: impl FnOnce() -> R) -> R {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number of pages");
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a pointer to our own structure.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }, 0);
+    let low = libc::rlimit { rlim_cur: pages * 4096 + (512 << 10), ..limit };
+    // SAFETY: the same.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const low) }, 0);
+    assert!(thread::Builder::new().spawn(|| ()).is_err(), "no thread can be started");
+    let result = work();
+    // SAFETY: the same.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    result
+}

@@ -1,0 +1,284 @@
+//! fork(2): what is there of the library in the child.
+//!
+//! The child is a copy of the process in which one thread goes on, the one that forked. All others have vanished at whatever
+//! instruction they were, with the locks that they held, the lists that they were changing and the work that they had promised. So
+//! one handler runs in the child before fork returns there ([`in_child`]): it walks the domains, and each puts back into order what
+//! is its own.
+//!
+//! # Nothing runs before the fork
+//!
+//! The usual recipe takes every lock before the fork and gives it back on both sides after it. Here there is no such handler, and
+//! the parent does nothing at all. It could not take the locks that are held while foreign code runs, since a callback may itself
+//! be what forks; it would stand in an order with the handlers and locks of other libraries, and so deadlock with one that holds a
+//! lock of its own around a retire; and every fork that only means to exec would wait for it. Instead, the child looks at nothing
+//! that a lock guards. It overwrites the lock and what is behind it: with nothing, because all that waits there is of before the
+//! fork, and is not the child's business. What it does read can be read at any moment:
+//!
+//! * atomics, and what an atomic has published (the readers' records, this module's list). Linux copies the address space such that
+//!   the child sees a state which the parent has been through: writers are held off a page from before it is copied until all are;
+//! * what belongs to the forking thread alone, which is not in the middle of it: forking is foreign code, and runs only where the
+//!   library calls such, with nothing held but a [turn](super::turn).
+//!
+//! Nothing is allocated, freed or waited for in the handler, and it makes one system call, for the new thread id.
+//!
+//! # What the child has
+//!
+//! | of before the fork | in the child |
+//! |---|---|
+//! | sections of the forking thread, QSBR readers included | open, under its new thread id |
+//! | sections of other threads, guards that those leaked included | over |
+//! | cookies, counters of what has happened | as they were |
+//! | callbacks, retired objects, barriers and flushes | forgotten: neither run nor freed, and not counted as waiting |
+//! | pages, bindings and domain handles of other threads | leaked |
+//! | service threads | gone; they start again on demand |
+//!
+//! If it is a callback or a deferred destructor that forks, its thread is still inside it in the child, and everything that holds
+//! of a callback still does: no barrier, nobody else's pass. When it returns, those that were to follow it are forgotten like all the rest: the
+//! loops over them compare [`process`] before and after each foreign call. If its thread is a service thread, it goes on being one
+//! in the child.
+//!
+//! # What this is not
+//!
+//! Nothing happens in the child of vfork, posix_spawn, `_Fork` or a bare clone, which must not use the library; nor other than on
+//! Linux. Whoever has its own fork handlers use the library in the child registers them after making its first domain.
+
+#[cfg(not(stillpoint_loom))]
+pub(crate) use real::{InChild, Place};
+
+/// A number that changes in the child of a fork, so that a thread can tell that it has come back from foreign code in another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process(u64);
+
+impl Process {
+    /// Whether it has come of a fork since the library came to use.
+    pub(crate) fn is_child(self) -> bool {
+        self.0 > 0
+    }
+}
+
+/// The present process, as seen by a thread that has called, or will call, foreign code.
+#[inline]
+pub(crate) fn process() -> Process {
+    #[cfg(not(stillpoint_loom))]
+    return real::process();
+    #[cfg(stillpoint_loom)]
+    Process(0)
+}
+
+#[cfg(not(stillpoint_loom))]
+mod real {
+    use super::Process;
+    use crate::platform::sync::{AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock};
+    use std::{cell::UnsafeCell, ptr, sync::atomic::fence};
+
+    /// How many forks lie between the first process and this one. Changed in the child alone, by its only thread.
+    static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+    pub(super) fn process() -> Process {
+        Process(GENERATION.load(Ordering::Relaxed))
+    }
+
+    /// Something that has to be put back into order in the child of a fork.
+    pub(crate) trait InChild: Sync {
+        /// Forgets what vanished threads held, and all that waits.
+        ///
+        /// # Safety
+        ///
+        /// The calling thread is the only one of the process, and forks: it runs foreign code as far as the library is concerned.
+        unsafe fn in_child(&self);
+    }
+
+    /// A place in the list of what has to be put back into order. Never freed; used again.
+    struct Entry {
+        /// Null while there is nothing here.
+        subject: AtomicPtr<()>,
+        /// Written before `subject` is set; read when that is found.
+        in_child: UnsafeCell<unsafe fn(*const ())>,
+        /// The next older entry. Never changes.
+        next: *const Entry,
+        /// The next free one. Under the lock of [`FREE`].
+        next_free: UnsafeCell<*const Entry>,
+    }
+
+    /// All entries, newest first. Only grows.
+    static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
+
+    /// The entries that nobody has.
+    static FREE: Mutex<FreeList> = Mutex::new(FreeList(ptr::null()));
+
+    struct FreeList(*const Entry);
+
+    // SAFETY: what it points to is shared under the rules of `Entry`.
+    unsafe impl Send for FreeList {}
+
+    impl FreeList {
+        fn push(&mut self, entry: &'static Entry) {
+            // SAFETY: under the lock.
+            unsafe { *entry.next_free.get() = self.0 };
+            self.0 = entry;
+        }
+
+        fn pop(&mut self) -> Option<&'static Entry> {
+            // SAFETY: entries are never freed.
+            let entry = unsafe { self.0.as_ref() }?;
+            // SAFETY: under the lock.
+            self.0 = unsafe { *entry.next_free.get() };
+            Some(entry)
+        }
+
+        /// A new entry, which is in the list of all but not in this one. Under the lock.
+        fn grow(&mut self) -> &'static Entry {
+            let entry: &'static Entry = Box::leak(Box::new(Entry {
+                subject: AtomicPtr::new(ptr::null_mut()),
+                in_child: UnsafeCell::new(nothing),
+                next: ENTRIES.load(Ordering::Relaxed),
+                next_free: UnsafeCell::new(ptr::null()),
+            }));
+            // Release, the partner of the acquire in `in_child`: the entry is complete before it can be found.
+            ENTRIES.store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
+            entry
+        }
+    }
+
+    unsafe fn nothing(_: *const ()) {}
+
+    /// Somebody's entry.
+    pub(crate) struct Place(&'static Entry);
+
+    // SAFETY: the entry's fields are atomics, or written by the place's owner while `subject` is null and then left alone until the
+    // place is dropped.
+    unsafe impl Send for Place {}
+    // SAFETY: as for Send.
+    unsafe impl Sync for Place {}
+
+    impl std::fmt::Debug for Place {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("Place").finish_non_exhaustive()
+        }
+    }
+
+    impl Place {
+        /// A place for something that is about to be made.
+        pub(crate) fn reserve() -> Self {
+            ensure_handler();
+            let mut free = lock(&FREE);
+            let entry = free.pop();
+            Self(entry.unwrap_or_else(|| free.grow()))
+        }
+
+        /// From now on until the place is dropped, `subject` is told of forks.
+        ///
+        /// # Safety
+        ///
+        /// Called once. `subject` is complete, stays where it is, and none of it is dropped before the place is.
+        pub(crate) unsafe fn occupy<T: InChild>(&self, subject: &T) {
+            /// # Safety
+            ///
+            /// `subject` points to a T; the rest as for [`InChild::in_child`].
+            unsafe fn in_child<T: InChild>(subject: *const ()) {
+                // SAFETY: the caller's promise.
+                unsafe { (*subject.cast::<T>()).in_child() }
+            }
+            // SAFETY: the entry is ours, and nobody reads this before `subject` is set.
+            unsafe { *self.0.in_child.get() = in_child::<T> };
+            self.0.subject.store(ptr::from_ref(subject).cast_mut().cast(), Ordering::Release);
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            self.0.subject.store(ptr::null_mut(), Ordering::Relaxed);
+            // The subject is told of no fork that copies anything of what its owner does to it after this.
+            fence(Ordering::SeqCst);
+            lock(&FREE).push(self.0);
+        }
+    }
+
+    /// Has `in_child` run in the children of forks from now on. Two threads may both find that missing: to run twice does no harm, and
+    /// to wait for the other one would, had it vanished in a fork. If there is no memory for it the next call tries again.
+    fn ensure_handler() {
+        static REGISTERED: AtomicBool = AtomicBool::new(false);
+        if !REGISTERED.load(Ordering::Acquire) && register() {
+            REGISTERED.store(true, Ordering::Release);
+        }
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn register() -> bool {
+        unsafe extern "C" fn handler() {
+            // SAFETY: the C library calls this in the child of a fork, from the thread that called fork.
+            unsafe { in_child() };
+        }
+        // SAFETY: the handler may run after any fork.
+        unsafe { libc::pthread_atfork(None, None, Some(handler)) == 0 }
+    }
+
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    fn register() -> bool {
+        true
+    }
+
+    /// Puts everything back into order.
+    ///
+    /// # Safety
+    ///
+    /// As for [`InChild::in_child`].
+    #[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code, reason = "there are no handlers here"))]
+    unsafe fn in_child() {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+        let mut free = FreeList(ptr::null());
+        let mut at = ENTRIES.load(Ordering::Acquire);
+        // SAFETY: entries are never freed.
+        while let Some(entry) = unsafe { at.as_ref() } {
+            let subject = entry.subject.load(Ordering::Acquire);
+            if subject.is_null() {
+                // Free, or of a thread that has vanished while it made something or took it down.
+                free.push(entry);
+            } else {
+                // SAFETY: `subject` is set, so this was written before, by `occupy`, and the subject is alive; the rest is the
+                // caller's promise.
+                unsafe { (*entry.in_child.get())(subject) };
+            }
+            at = entry.next.cast_mut();
+        }
+        // SAFETY: the only thread, which is not in `reserve` or `drop`: those run no foreign code.
+        unsafe { FREE.renew(free) };
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use std::thread;
+
+        struct Subject(AtomicU64);
+
+        impl InChild for Subject {
+            unsafe fn in_child(&self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        #[test]
+        fn places_are_used_again() {
+            let count = || {
+                // SAFETY: entries are never freed.
+                let at = |entry: *const Entry| unsafe { entry.as_ref() };
+                std::iter::successors(at(ENTRIES.load(Ordering::Acquire)), |entry| at(entry.next)).count()
+            };
+            let before = count();
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..100 {
+                            let subject = Subject(AtomicU64::new(0));
+                            let place = Place::reserve();
+                            // SAFETY: the place is dropped first.
+                            unsafe { place.occupy(&subject) };
+                        }
+                    });
+                }
+            });
+            assert!(count() <= before + 200, "other tests make domains, but not that many at a time");
+        }
+    }
+}

@@ -1,0 +1,898 @@
+//! Forking: the child has one thread, and a library that works; what waited before the fork is the parent's alone.
+//!
+//! Every test forks in a process of its own. What the forked child finds wrong ends it with a status that the parent sees.
+#![cfg(all(target_os = "linux", not(miri)))]
+
+mod common;
+
+use common::{Reader, Tally, Tracked, eventually, panic_message};
+use std::{
+    mem,
+    panic::{self, AssertUnwindSafe},
+    pin::pin,
+    ptr::{self, NonNull},
+    sync::{
+        Arc, Barrier, Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        mpsc::{Sender, channel},
+    },
+    task::{Context, Waker},
+    thread,
+    time::Duration,
+};
+use stillpoint::{Domain, Rcu, Statistics};
+
+/// How long a forked child may take, in seconds. The kernel then ends it.
+const ALARM: u32 = 60;
+
+/// The child of a fork, as its parent sees it.
+#[must_use]
+struct Forked(libc::pid_t);
+
+impl Forked {
+    /// Fails the test unless the child has done all of its work.
+    #[track_caller]
+    fn well(self) {
+        let mut status = 0;
+        // SAFETY: our own child, and a place for its status. The child's alarm bounds the wait.
+        assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, 0) }, self.0);
+        assert_ne!(libc::WTERMSIG(status), libc::SIGALRM, "the forked child hangs");
+        assert_eq!(status, 0, "the forked child has failed");
+    }
+}
+
+/// Ends the process, well if `work` does not panic, without anything that happens at an exit.
+fn end_after(work: impl FnOnce()) -> ! {
+    let failed = panic::catch_unwind(AssertUnwindSafe(work)).is_err();
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(i32::from(failed)) }
+}
+
+/// Forks. The child does `work` and ends.
+fn fork(work: impl FnOnce()) -> Forked {
+    match fork_here() {
+        Some(child) => child,
+        None => end_after(work),
+    }
+}
+
+/// Forks, and does `work` in the child and then in the parent.
+fn in_both(work: impl FnOnce()) {
+    match fork_here() {
+        Some(child) => {
+            child.well();
+            work();
+        }
+        None => end_after(work),
+    }
+}
+
+/// Forks, and returns in both. `None`: in the child.
+fn fork_here() -> Option<Forked> {
+    // SAFETY: what the child goes on to use is this library, whose promise is the subject here, and Rust's, whose locks no other
+    // thread of these tests holds for longer than glibc's fork can see to.
+    match unsafe { libc::fork() } {
+        -1 => panic!("no process"),
+        0 => {
+            // SAFETY: no handler; the alarm ends the process.
+            unsafe { libc::alarm(ALARM) };
+            None
+        }
+        child => Some(Forked(child)),
+    }
+}
+
+/// A thread that is none of std's, for forked children: those take a lock at their start and end, which a vanished one may hold.
+#[must_use]
+struct Bare(libc::pthread_t);
+
+impl Bare {
+    fn spawn(work: impl FnOnce() + Send + 'static) -> Self {
+        type Work = Box<dyn FnOnce() + Send>;
+        extern "C" fn start(work: *mut libc::c_void) -> *mut libc::c_void {
+            // SAFETY: left to this thread below.
+            let work = unsafe { Box::from_raw(work.cast::<Work>()) };
+            let failed = panic::catch_unwind(AssertUnwindSafe(work)).is_err();
+            ptr::without_provenance_mut(usize::from(failed))
+        }
+        let work: *mut Work = Box::into_raw(Box::new(Box::new(work)));
+        let mut thread = mem::MaybeUninit::uninit();
+        // SAFETY: a place for the id, the usual attributes, and what `start` expects.
+        assert_eq!(unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), start, work.cast()) }, 0);
+        // SAFETY: it has been written.
+        Self(unsafe { thread.assume_init() })
+    }
+
+    #[track_caller]
+    fn join(self) {
+        let mut failed = ptr::null_mut();
+        // SAFETY: joined once, and a place for the result.
+        assert_eq!(unsafe { libc::pthread_join(self.0, &raw mut failed) }, 0);
+        assert!(failed.is_null(), "a thread has panicked");
+    }
+}
+
+/// What `work` returns, done on a thread of its own.
+#[track_caller]
+fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    let mut result = None;
+    {
+        let work: Box<dyn FnOnce() + Send + '_> = Box::new(|| result = Some(work()));
+        // SAFETY: the thread is joined before anything that is borrowed ends.
+        let work: Box<dyn FnOnce() + Send + 'static> = unsafe { mem::transmute(work) };
+        Bare::spawn(work).join();
+    }
+    result.expect("it has returned")
+}
+
+/// Runs the calling test, `name`, in a process of its own; whether this is that process.
+#[track_caller]
+fn is_apart(name: &str) -> bool {
+    let apart = common::is_child();
+    if !apart {
+        common::child(name).well();
+    }
+    apart
+}
+
+fn retire<T: Send + 'static>(domain: &Domain, value: T) {
+    // SAFETY: nobody else has ever known the object.
+    unsafe { domain.retire(NonNull::from(Box::leak(Box::new(value)))) };
+}
+
+fn retire_plain<T: Send + 'static>(domain: &Domain, value: T) {
+    // SAFETY: nobody else has ever known the object.
+    unsafe { domain.retire_plain(NonNull::from(Box::leak(Box::new(value)))) };
+}
+
+/// What waits: objects, bytes, pages, callbacks.
+fn waiting(Statistics { objects_waiting, bytes_waiting, pages, callbacks_waiting, .. }: Statistics) -> [u64; 4] {
+    [objects_waiting, bytes_waiting, pages, callbacks_waiting]
+}
+
+/// Checks that everything in `domain` works, on this thread and on a new one, which is outside any section.
+fn assert_works(domain: &Domain) {
+    assert_works_here(domain);
+    elsewhere(|| assert_works_here(domain));
+    // A thread that ends hands its open pages over, empty as they are; the bytes are a glimpse until those are back.
+    eventually(|| {
+        let [objects, bytes, _open, callbacks] = waiting(domain.statistics());
+        assert_eq!((objects, callbacks), (0, 0));
+        bytes == 0
+    });
+}
+
+/// More than a page holds.
+const SOME: u64 = 700;
+
+fn assert_works_here(domain: &Domain) {
+    let tally = Tally::new();
+    let cell = Rcu::new_in(domain, tally.value(1));
+    let cookie = domain.start_poll();
+    {
+        let guard = domain.read_lock();
+        let value = cell.load(&guard).expect("just made");
+        cell.store(tally.value(2));
+        assert_eq!(value.get(), 1);
+        assert!(!domain.poll(domain.get_state()), "the section holds it up");
+    }
+    domain.synchronize();
+    domain.synchronize_expedited();
+    assert!(domain.poll(cookie));
+    for number in 0..SOME {
+        retire(domain, tally.value(number));
+        retire_plain(domain, tally.value(number));
+        retire(domain, number);
+        let value = tally.value(number);
+        domain.call(move || drop(value));
+    }
+    domain.barrier();
+    drop(cell);
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped(), "{} of {}", tally.dropped(), tally.made());
+}
+
+/// Work of all kinds that waits, of this thread and of another that has ended by now, and of one that goes on.
+fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Arc<AtomicUsize>) {
+    let some = || {
+        for number in 0..SOME {
+            retire(domain, tally.value(number));
+            retire_plain(domain, tally.value(number));
+            let (value, calls) = (tally.value(number), Arc::clone(calls));
+            domain.call(move || {
+                drop(value);
+                calls.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+    };
+    some();
+    elsewhere(some);
+}
+
+#[test]
+fn grace_periods_do_not_wait_for_the_sections_of_vanished_threads() {
+    if !is_apart("grace_periods_do_not_wait_for_the_sections_of_vanished_threads") {
+        return;
+    }
+    let domain = Domain::new();
+    let readers: Vec<_> = (0..3).map(|_| Reader::enter(&domain)).collect();
+    let cookie = domain.start_poll();
+    assert!(!domain.poll(cookie));
+    fork(|| {
+        domain.synchronize();
+        assert!(domain.poll(cookie));
+        assert_works(&domain);
+    })
+    .well();
+    assert!(!domain.poll(cookie), "in the parent they are open");
+    readers.into_iter().for_each(Reader::leave);
+    assert!(domain.poll(cookie));
+    assert_works(&domain);
+}
+
+#[test]
+fn a_thread_that_sleeps_for_a_grace_period_does_so_in_the_parent_alone() {
+    if !is_apart("a_thread_that_sleeps_for_a_grace_period_does_so_in_the_parent_alone") {
+        return;
+    }
+    let domain = Domain::new();
+    let reader = Reader::enter(&domain);
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..4).map(|_| scope.spawn(|| domain.synchronize())).collect();
+        // Long enough for them to fall asleep, most of the time; right in any case.
+        thread::sleep(Duration::from_millis(20));
+        fork(|| assert_works(&domain)).well();
+        assert!(!waiters.iter().any(|waiter| waiter.is_finished()));
+        reader.leave();
+    });
+}
+
+#[test]
+fn what_waited_before_the_fork_is_neither_run_nor_freed_in_the_child() {
+    if !is_apart("what_waited_before_the_fork_is_neither_run_nor_freed_in_the_child") {
+        return;
+    }
+    let domain = Domain::new();
+    let (tally, calls) = (Tally::new(), Arc::new(AtomicUsize::new(0)));
+    let reader = Reader::enter(&domain);
+    let_much_wait(&domain, &tally, &calls);
+    let before = domain.statistics();
+    assert_eq!((before.objects_waiting, before.callbacks_waiting), (4 * SOME, 2 * SOME));
+    fork(|| {
+        let statistics = domain.statistics();
+        assert_eq!(waiting(statistics), [0; 4]);
+        assert_eq!(statistics.objects_freed, before.objects_freed, "what has happened stays");
+        domain.synchronize();
+        domain.barrier();
+        domain.kvfree_barrier();
+        for _ in 0..3 {
+            assert_works(&domain);
+        }
+        assert_eq!((tally.dropped(), calls.load(Ordering::SeqCst)), (0, 0));
+    })
+    .well();
+    assert_eq!(tally.dropped(), 0, "the child's memory is its own");
+    reader.leave();
+    domain.barrier();
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+    assert_eq!(calls.load(Ordering::SeqCst), 2 * SOME as usize);
+    assert_works(&domain);
+}
+
+#[test]
+fn a_domain_that_ends_in_the_child_frees_what_is_the_childs() {
+    if !is_apart("a_domain_that_ends_in_the_child_frees_what_is_the_childs") {
+        return;
+    }
+    for with_service_thread in [true, false] {
+        let domain = Domain::new();
+        if with_service_thread {
+            domain.call(|| ());
+            domain.barrier();
+        }
+        let tally = Tally::new();
+        (0..SOME / 3).for_each(|number| retire_plain(&domain, tally.value(number)));
+        let mut domain = Some(domain);
+        fork(|| {
+            let domain = domain.take().expect("taken once a process");
+            let before = tally.dropped();
+            let theirs = Tally::new();
+            let guard = domain.read_lock();
+            for number in 0..SOME {
+                retire(&domain, theirs.value(number));
+                retire_plain(&domain, theirs.value(number));
+                let value = theirs.value(number);
+                domain.call(move || drop(value));
+            }
+            drop(guard);
+            drop(domain);
+            assert!(theirs.all_dropped());
+            assert_eq!(tally.dropped(), before);
+            assert_works(&Domain::new());
+        })
+        .well();
+        drop(domain);
+        assert!(tally.all_dropped());
+    }
+}
+
+#[test]
+fn a_section_of_the_forking_thread_stays_open() {
+    if !is_apart("a_section_of_the_forking_thread_stays_open") {
+        return;
+    }
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let cell = Rcu::new_in(&domain, tally.value(7));
+    let global = Rcu::new(8);
+    let (guard, nested, of_global) = (domain.read_lock(), domain.read_lock(), stillpoint::read_lock());
+    let found = ptr::from_ref(cell.load(&guard).expect("just made"));
+    in_both(|| {
+        let value = cell.load(&guard).expect("just made");
+        assert!(ptr::eq(value, found));
+        let cookie = domain.start_poll();
+        drop(cell.take());
+        let refused = panic_message(|| domain.synchronize());
+        assert!(refused.contains("waiting for a grace period"), "{refused}");
+        assert!(panic_message(|| domain.kvfree_barrier()).contains("kvfree_barrier()"));
+        drop(nested);
+        assert!(!elsewhere(|| domain.poll(cookie)));
+        assert_eq!((value.get(), global.load(&of_global), tally.dropped()), (7, Some(&8), 0));
+        drop((guard, of_global));
+        assert!(domain.poll(cookie));
+        assert_works(&domain);
+        assert!(tally.all_dropped());
+        assert_works(stillpoint::global());
+    });
+}
+
+#[test]
+fn a_guard_that_an_ended_thread_leaked_holds_nothing_up_in_the_child() {
+    if !is_apart("a_guard_that_an_ended_thread_leaked_holds_nothing_up_in_the_child") {
+        return;
+    }
+    let domain = Domain::new();
+    thread::scope(|scope| scope.spawn(|| mem::forget(domain.read_lock())).join().expect("no panic"));
+    let cookie = domain.start_poll();
+    assert!(!domain.poll(cookie));
+    fork(|| assert_works(&domain)).well();
+    assert!(!domain.poll(cookie));
+}
+
+#[test]
+fn a_qsbr_reader_that_forks_stays_online() {
+    if !is_apart("a_qsbr_reader_that_forks_stays_online") {
+        return;
+    }
+    for domain in [Domain::with_fences(), Domain::new()] {
+        let cell = Rcu::new_in(&domain, 1);
+        let (tell, told) = channel();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // It vanishes.
+            scope.spawn(|| {
+                let reader = domain.qsbr_reader();
+                tell.send(()).expect("somebody waits");
+                while !stop.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+                drop(reader);
+            });
+            told.recv().expect("it is online");
+            let mut reader = domain.qsbr_reader();
+            fork(|| {
+                let cookie = domain.start_poll();
+                assert_eq!(cell.load(&reader), Some(&1));
+                assert!(!elsewhere(|| domain.poll(cookie)));
+                reader.quiescent_state();
+                assert!(domain.poll(cookie) || reader.is_online());
+                reader.synchronize();
+                let _offline = reader.offline();
+                assert_works(&domain);
+            })
+            .well();
+            let cookie = domain.start_poll();
+            reader.quiescent_state();
+            assert!(!domain.poll(cookie), "in the parent both are online");
+            drop(reader);
+            stop.store(true, Ordering::Release);
+        });
+        domain.synchronize();
+    }
+}
+
+#[test]
+fn a_child_may_fork_again() {
+    if !is_apart("a_child_may_fork_again") {
+        return;
+    }
+    let domain = Domain::new();
+    let (tally, calls) = (Tally::new(), Arc::new(AtomicUsize::new(0)));
+    let reader = Reader::enter(&domain);
+    let_much_wait(&domain, &tally, &calls);
+    fork(|| {
+        let ((leave, may_leave), (entered, has_entered)) = (channel::<()>(), channel());
+        let theirs = domain.clone();
+        let reader = Bare::spawn(move || {
+            let guard = theirs.read_lock();
+            entered.send(()).expect("somebody waits");
+            let _ = may_leave.recv();
+            drop(guard);
+        });
+        has_entered.recv().expect("a reader never waits");
+        let_much_wait(&domain, &tally, &calls);
+        let cookie = domain.start_poll();
+        fork(|| {
+            assert_eq!(waiting(domain.statistics()), [0; 4]);
+            assert!(domain.poll(cookie));
+            assert_works(&domain);
+            fork(|| assert_works(&domain)).well();
+            assert_eq!((tally.dropped(), calls.load(Ordering::SeqCst)), (0, 0));
+        })
+        .well();
+        assert!(!domain.poll(cookie));
+        drop(leave);
+        reader.join();
+        domain.barrier();
+        domain.kvfree_barrier();
+        assert_eq!(calls.load(Ordering::SeqCst), 2 * SOME as usize, "its own, not its parent's");
+        assert_eq!(tally.dropped(), 6 * SOME as usize);
+        assert_works(&domain);
+    })
+    .well();
+    reader.leave();
+    domain.barrier();
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+}
+
+#[test]
+fn a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone() {
+    if !is_apart("a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone") {
+        return;
+    }
+    let domain = Domain::new();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let reader = Reader::enter(&domain);
+    let (tell, told) = channel();
+    let (theirs, behind) = (domain.clone(), Arc::clone(&calls));
+    domain.call(move || {
+        if let Some(child) = fork_here() {
+            return tell.send(child).expect("somebody waits");
+        }
+        // Still inside the callback.
+        let checked = panic::catch_unwind(AssertUnwindSafe(|| {
+            assert_eq!(waiting(theirs.statistics()), [0; 4]);
+            assert!(panic_message(|| theirs.barrier()).contains("barrier()"));
+            theirs.synchronize();
+            retire(&theirs, 1);
+        }));
+        let _ = Bare::spawn(move || {
+            end_after(|| {
+                assert!(checked.is_ok());
+                // Goes through once the callback has returned, and the thread that forked serves the child.
+                assert_works_here(&theirs);
+                assert_works(&theirs);
+                assert_eq!(behind.load(Ordering::SeqCst), 0);
+                drop(theirs);
+            })
+        });
+    });
+    for _ in 0..10 {
+        let calls = Arc::clone(&calls);
+        domain.call(move || _ = calls.fetch_add(1, Ordering::SeqCst));
+    }
+    reader.leave();
+    domain.barrier();
+    assert_eq!(calls.load(Ordering::SeqCst), 10);
+    told.recv().expect("it has forked").well();
+    assert_works(&domain);
+}
+
+#[test]
+fn a_callback_that_forks_may_go_on_as_the_main_thread_of_the_child() {
+    if !is_apart("a_callback_that_forks_may_go_on_as_the_main_thread_of_the_child") {
+        return;
+    }
+    let domain = Domain::new();
+    let (tell, told) = channel();
+    let theirs = domain.clone();
+    domain.call(move || {
+        let child = fork(|| {
+            theirs.synchronize();
+            retire(&theirs, 1);
+            assert_works(&Domain::new());
+            assert_works(stillpoint::global());
+        });
+        tell.send(child).expect("somebody waits");
+    });
+    told.recv().expect("it has forked").well();
+    assert_works(&domain);
+}
+
+#[test]
+fn a_domain_whose_service_thread_forked_ends_in_the_child() {
+    if !is_apart("a_domain_whose_service_thread_forked_ends_in_the_child") {
+        return;
+    }
+    let tally = Tally::new();
+    let only_handle = Arc::new(Mutex::new(Some(Domain::new())));
+    let take = |handle: &Mutex<Option<Domain>>| handle.lock().expect("no panic").take().expect("taken once a process");
+    let (tell, told) = channel();
+    let (theirs, counted) = (Arc::clone(&only_handle), tally.clone());
+    only_handle.lock().expect("no panic").as_ref().expect("just made").call(move || {
+        // Whoever queued this has let go of the lock.
+        drop(theirs.lock());
+        if let Some(child) = fork_here() {
+            return tell.send(child).expect("somebody waits");
+        }
+        let _ = Bare::spawn(move || {
+            end_after(|| {
+                let domain = take(&theirs);
+                for number in 0..SOME {
+                    retire(&domain, counted.value(number));
+                    retire_plain(&domain, counted.value(number));
+                    let value = counted.value(number);
+                    domain.call(move || drop(value));
+                }
+                drop(domain);
+                eventually(|| counted.all_dropped());
+            })
+        });
+    });
+    told.recv().expect("it has forked").well();
+    let domain = take(&only_handle);
+    assert_works(&domain);
+    assert_eq!(tally.made(), 0);
+}
+
+/// An object whose destructor forks once, in the parent, and hands the child over. In the child it goes on.
+struct Forking {
+    tell: Option<Sender<Forked>>,
+    in_child: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Forking {
+    fn new(tell: &Sender<Forked>, in_child: impl FnOnce() + Send + 'static) -> Self {
+        Self { tell: Some(tell.clone()), in_child: Some(Box::new(in_child)) }
+    }
+}
+
+impl Drop for Forking {
+    fn drop(&mut self) {
+        match fork_here() {
+            Some(child) => self.tell.take().expect("dropped once").send(child).expect("somebody waits"),
+            None => (self.in_child.take().expect("dropped once"))(),
+        }
+    }
+}
+
+#[test]
+fn a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone() {
+    if !is_apart("a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone") {
+        return;
+    }
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let (tell, told) = channel();
+    let (theirs, counted) = (domain.clone(), tally.clone());
+    let reader = Reader::enter(&domain);
+    (0..SOME).for_each(|number| retire(&domain, tally.value(number)));
+    retire(
+        &domain,
+        Forking::new(&tell, move || {
+            let so_far = counted.dropped();
+            let _ = Bare::spawn(move || {
+                end_after(|| {
+                    assert!(so_far < counted.made());
+                    assert_works_here(&theirs);
+                    assert_works(&theirs);
+                    assert_eq!(counted.dropped(), so_far, "the rest of the page, and the pages behind it");
+                })
+            });
+        }),
+    );
+    (0..SOME).for_each(|number| retire(&domain, tally.value(number)));
+    reader.leave();
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+    told.recv().expect("it has forked").well();
+    assert_works(&domain);
+}
+
+#[test]
+fn a_plain_destructor_may_fork_on_the_thread_that_retires() {
+    if !is_apart("a_plain_destructor_may_fork_on_the_thread_that_retires") {
+        return;
+    }
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let (tell, told) = channel();
+    let dropped_at_fork = Arc::new(AtomicUsize::new(usize::MAX));
+    let (counted, at_fork, me) = (tally.clone(), Arc::clone(&dropped_at_fork), thread::current().id());
+    let forking = Forking::new(&tell, move || {
+        if thread::current().id() != me {
+            // This thread was so slow that the service thread has taken over: nothing to see.
+            end_after(|| ());
+        }
+        at_fork.store(counted.dropped(), Ordering::SeqCst);
+    });
+    retire_plain(&domain, forking);
+    let child = loop {
+        retire_plain(&domain, tally.value(0));
+        if let Ok(child) = told.try_recv() {
+            break child;
+        }
+        let at_fork = dropped_at_fork.load(Ordering::SeqCst);
+        if at_fork != usize::MAX {
+            // The child, in the middle of its parent's loop.
+            end_after(|| {
+                assert_eq!(waiting(domain.statistics()), [0; 4]);
+                assert_works(&domain);
+                assert_eq!(tally.dropped(), at_fork, "what was retired in the parent stays");
+                retire_plain(&domain, tally.value(0));
+                domain.kvfree_barrier();
+                assert_eq!(tally.dropped(), at_fork + 1);
+            });
+        }
+    };
+    child.well();
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+    assert_works(&domain);
+}
+
+#[test]
+fn whoever_runs_passes_for_want_of_a_service_thread_may_fork_in_one() {
+    if !is_apart("whoever_runs_passes_for_want_of_a_service_thread_may_fork_in_one") {
+        return;
+    }
+    let domain = Domain::new();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (tell, told) = channel();
+    common::without_new_threads(|| {
+        let behind = Arc::clone(&calls);
+        domain.call(move || tell.send(fork_here()).expect("somebody waits"));
+        domain.call(move || _ = behind.fetch_add(1, Ordering::SeqCst));
+        domain.barrier();
+    });
+    match told.recv().expect("it has forked") {
+        Some(child) => {
+            assert_eq!(calls.load(Ordering::SeqCst), 1);
+            child.well();
+        }
+        None => end_after(|| {
+            assert_eq!(calls.load(Ordering::SeqCst), 0);
+            assert_works(&domain);
+        }),
+    }
+}
+
+#[test]
+fn a_stall_handler_may_fork() {
+    if !is_apart("a_stall_handler_may_fork") {
+        return;
+    }
+    let domain = Domain::new();
+    domain.set_stall_timeout(Duration::from_millis(1));
+    let (tell, told) = channel();
+    let reports = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reports);
+    domain.on_stall(move |_| {
+        if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+            tell.send(fork_here()).expect("somebody waits");
+        }
+    });
+    let mut reader = Reader::enter(&domain);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            eventually(|| reports.load(Ordering::SeqCst) > 0);
+            thread::sleep(Duration::from_millis(10));
+            reader.tell_to_leave();
+        });
+        // In the child there is nobody any more to tell it.
+        domain.synchronize();
+        match told.recv().expect("it has forked") {
+            Some(child) => child.well(),
+            None => end_after(|| {
+                assert_works(&domain);
+                let before = reports.load(Ordering::SeqCst);
+                let guard = domain.read_lock();
+                let cookie = domain.start_poll();
+                eventually(|| reports.load(Ordering::SeqCst) > before);
+                drop(guard);
+                domain.cond_synchronize(cookie);
+            }),
+        }
+    });
+    reader.leave();
+}
+
+#[test]
+fn futures_of_before_the_fork_are_ready_in_the_child() {
+    if !is_apart("futures_of_before_the_fork_are_ready_in_the_child") {
+        return;
+    }
+    let domain = Domain::new();
+    let reader = Reader::enter(&domain);
+    let mut context = Context::from_waker(Waker::noop());
+    domain.call(|| ());
+    let (mut grace_period, mut barrier) = (pin!(domain.synchronize_async()), pin!(domain.barrier_async()));
+    let mut own = pin!(domain.synchronize_async());
+    assert!(grace_period.as_mut().poll(&mut context).is_pending());
+    assert!(barrier.as_mut().poll(&mut context).is_pending());
+    assert!(own.as_mut().poll(&mut context).is_pending());
+    fork(|| {
+        assert!(barrier.as_mut().poll(&mut context).is_ready());
+        assert!(grace_period.as_mut().poll(&mut context).is_ready());
+        // One that a section of the child's holds up, as the reader's did.
+        let guard = domain.read_lock();
+        let mut later = pin!(domain.synchronize_async());
+        assert!(later.as_mut().poll(&mut context).is_pending());
+        drop(guard);
+        eventually(|| later.as_mut().poll(&mut context).is_ready() && own.as_mut().poll(&mut context).is_ready());
+        assert_works(&domain);
+    })
+    .well();
+    reader.leave();
+    eventually(|| grace_period.as_mut().poll(&mut context).is_ready() && barrier.as_mut().poll(&mut context).is_ready());
+}
+
+#[test]
+fn the_first_use_of_the_library_may_be_under_way() {
+    if !is_apart("the_first_use_of_the_library_may_be_under_way") {
+        return;
+    }
+    for round in 0..100 {
+        // A process that has never used it.
+        fork(|| {
+            let start = Barrier::new(3);
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        start.wait();
+                        retire(stillpoint::global(), 1);
+                        stillpoint::synchronize();
+                        drop(Domain::new());
+                    });
+                }
+                start.wait();
+                (0..round * 10).for_each(|_| std::hint::spin_loop());
+                fork(|| {
+                    assert_works(stillpoint::global());
+                    assert_works(&Domain::new());
+                })
+                .well();
+            });
+        })
+        .well();
+    }
+}
+
+/// Numbers that are random enough (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// Does one of all the things that one can do.
+fn do_something(random: &mut Random, domain: &Domain, cell: &Rcu<Tracked>, tally: &Tally) {
+    match random.below(12) {
+        0 => domain.synchronize(),
+        1 => domain.synchronize_expedited(),
+        2 => (0..300).for_each(|number| retire(domain, number)),
+        3 => (0..50).for_each(|number| retire(domain, tally.value(number))),
+        4 => (0..50).for_each(|number| retire_plain(domain, tally.value(number))),
+        5 => {
+            let value = tally.value(1);
+            domain.call(move || drop(value));
+        }
+        6 => domain.barrier(),
+        7 => domain.kvfree_barrier(),
+        8 => drop(domain.statistics()),
+        9 => {
+            let own = Domain::new();
+            let value = tally.value(2);
+            retire(&own, tally.value(1));
+            own.call(move || drop(value));
+        }
+        10 => thread::scope(|scope| {
+            scope.spawn(|| {
+                domain.read(|guard| assert!(cell.load(guard).is_some_and(|value| value.get() < 100)));
+                retire(domain, tally.value(3));
+            });
+        }),
+        _ => {
+            let guard = domain.read_lock();
+            let value = cell.load(&guard).expect("never empty");
+            cell.store(tally.value(random.below(100)));
+            assert!(value.get() < 100);
+        }
+    }
+}
+
+/// Does something when it is dropped.
+struct AtEnd<F: Fn()>(F);
+
+impl<F: Fn()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn any_moment_will_do() {
+    if !is_apart("any_moment_will_do") {
+        return;
+    }
+    let domains = [Domain::new(), Domain::with_fences()];
+    let tally = Tally::new();
+    let cells: Vec<_> = domains.iter().map(|domain| Rcu::new_in(domain, tally.value(0))).collect();
+    // While a child works they rest, or it would take minutes.
+    let (stop, rest) = (AtomicBool::new(false), AtomicBool::new(false));
+    let ops = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let (domains, cells, tally, stop, rest, ops) = (&domains, &cells, &tally, &stop, &rest, &ops);
+            scope.spawn(move || {
+                let mut random = Random(0x9E37_79B9 + thread);
+                while !stop.load(Ordering::Relaxed) {
+                    while rest.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_micros(500));
+                    }
+                    let which = random.below(2) as usize;
+                    do_something(&mut random, &domains[which], &cells[which], tally);
+                    ops.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Also if a child has failed.
+        let _stop = AtEnd(|| {
+            stop.store(true, Ordering::Relaxed);
+            rest.store(false, Ordering::Relaxed);
+        });
+        let mut random = Random(42);
+        for _ in 0..FORKS {
+            for (domain, cell) in domains.iter().zip(&cells) {
+                do_something(&mut random, domain, cell, &tally);
+            }
+            let child = fork(|| {
+                let before = tally.dropped();
+                for (domain, cell) in domains.iter().zip(&cells) {
+                    assert_eq!(waiting(domain.statistics()), [0; 4]);
+                    assert_works(domain);
+                    assert!(domain.read(|guard| cell.load(guard).is_some_and(|value| value.get() < 100)));
+                }
+                assert_works(&Domain::new());
+                assert_eq!(tally.dropped(), before);
+            });
+            rest.store(true, Ordering::Relaxed);
+            child.well();
+            rest.store(false, Ordering::Relaxed);
+            thread::sleep(Duration::from_micros(100 + random.below(3000)));
+        }
+    });
+    drop(cells);
+    domains.iter().for_each(Domain::barrier);
+    domains.iter().for_each(Domain::kvfree_barrier);
+    assert!(tally.all_dropped(), "after {ops:?} operations");
+    domains.iter().for_each(assert_works);
+}
+
+const FORKS: usize = 200;
+
+#[test]
+fn all_of_this_holds_without_membarrier_too() {
+    if common::without_membarrier() {
+        assert!(!stillpoint::membarrier_active());
+    } else {
+        common::rerun_without_membarrier().well();
+    }
+}
