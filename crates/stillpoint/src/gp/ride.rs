@@ -100,7 +100,8 @@ impl<P: Policy> Engine<P> {
         } else {
             mine.signal()
         }
-        if next.has_sleepers() {
+        // Whoever has taken the next turn meanwhile will wake all of them.
+        if next.has_sleepers() && !is_driven(ride.turn.load(Ordering::Acquire)) {
             next.signal_one();
         }
         attempt.progress
