@@ -96,8 +96,8 @@ impl Bindings {
         // SAFETY: as in `iter`.
         while let Some(binding) = unsafe { link.get().as_ref() } {
             if goes(binding) {
-                link.set(binding.next.replace(gone));
-                gone = binding;
+                // The pointer of the box, not one made of the reference, which may only read.
+                gone = link.replace(binding.next.replace(gone));
             } else {
                 link = &binding.next;
             }
