@@ -5,7 +5,9 @@
 //! | `thread` | what a thread keeps for each domain, and its end |
 //! | `guard` | a read-side critical section |
 //! | `qsbr` | a thread that reads all the time, but where it says otherwise |
-//! | `domain` | the public face of an engine and its heap |
+//! | `domain` | the public face of an engine and its heap: making one, reading, settings |
+//! | `wait` | its updaters: grace periods, callbacks, barriers |
+//! | `retire` | its deferred frees |
 //! | `future` | waiting for grace periods and callbacks without a thread |
 //! | `cell`, `retired` | `Rcu<T>` and what is swapped out of it |
 //!
@@ -16,14 +18,17 @@ mod domain;
 mod future;
 mod guard;
 mod qsbr;
+mod retire;
 mod retired;
 mod thread;
+mod wait;
 
 pub use cell::Rcu;
-pub use domain::{Domain, EmbedsHead};
+pub use domain::Domain;
 pub use future::{CallbackBarrier, GracePeriod};
 pub use guard::{Guard, Section};
 pub use qsbr::{Offline, QsbrReader};
+pub use retire::EmbedsHead;
 pub use retired::Retired;
 
 use crate::kvfree::{Appended, Retiree};

@@ -1,0 +1,180 @@
+//! A domain's deferred frees, as a user sees them.
+
+use super::{Domain, thread};
+use crate::{
+    gp::{CallbackHead, Policy},
+    kvfree::{Appended, Retiree, Slot},
+};
+use std::{alloc::Layout, ptr::NonNull};
+
+impl<P: Policy> Domain<P> {
+    /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one argument.
+    ///
+    /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees older ones, ends a grace period,
+    /// or, where readers hold up what fills the thread's share or the budget, waits outside sections: up to 10 ms for each 64 KiB, a
+    /// second at most. Objects with a destructor are dropped on the service
+    /// thread; others are freed by the retiring thread. May be called inside sections, callbacks and thread-local
+    /// destructors; not in signal handlers.
+    ///
+    /// If there is no memory for a page the caller waits for a grace period and frees the object itself; inside a section or a
+    /// callback, where that is impossible, the process ends as on any failed allocation: see [`Domain::try_retire`].
+    ///
+    /// # Safety
+    ///
+    /// `object` came from [`Box::into_raw`] (or [`Box::leak`]); readers that begin from now on cannot find it; nobody else frees or
+    /// retires it, and nobody but readers whose sections in this domain have begun already uses it.
+    ///
+    /// ```
+    /// # use std::ptr::NonNull;
+    /// let object = NonNull::from(Box::leak(Box::new([0_u64; 4])));
+    /// // SAFETY: nobody else has ever known the object.
+    /// unsafe { stillpoint::global().retire(object) };
+    /// stillpoint::global().kvfree_barrier();
+    /// assert_eq!(stillpoint::global().statistics().objects_waiting, 0);
+    /// ```
+    #[inline]
+    pub unsafe fn retire<T: Send + 'static>(&self, object: NonNull<T>) {
+        // SAFETY: the caller's promise.
+        if unsafe { self.try_retire(object) }.is_err() {
+            out_of_memory();
+        }
+    }
+
+    /// As [`Domain::retire`], but gives the object back if there is no memory for a page and no way to wait.
+    ///
+    /// # Errors
+    ///
+    /// The object, which is then the caller's to deal with as before the call.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`].
+    #[inline]
+    pub unsafe fn try_retire<T: Send + 'static>(&self, object: NonNull<T>) -> Result<(), NonNull<T>> {
+        // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
+        unsafe { self.retire_object(Retiree::boxed(object)) }.map_err(|_| object)
+    }
+
+    /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the middle of any later retire, and at the
+    /// end of any section in which one was made: one that only frees memory, such as that of `Vec<u8>` or `String`.
+    ///
+    /// Freed where it was allocated, it is cheaper than on the service thread. A destructor that takes a lock may deadlock with a
+    /// caller of `retire`, or with one who drops a guard, while holding it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`].
+    #[inline]
+    pub unsafe fn retire_plain<T: Send + 'static>(&self, object: NonNull<T>) {
+        // SAFETY: the caller's promise.
+        if unsafe { self.retire_object(Retiree::boxed_plain(object)) }.is_err() {
+            out_of_memory();
+        }
+    }
+
+    /// Frees a block of the global allocator after a grace period, without dropping what is in it.
+    ///
+    /// As [`Domain::retire`] otherwise.
+    ///
+    /// # Safety
+    ///
+    /// `block` came from the global allocator with `layout`, whose size is not 0; the rest as for [`Domain::retire`].
+    ///
+    /// ```
+    /// use std::{alloc::{Layout, alloc}, ptr::NonNull};
+    /// let layout = Layout::from_size_align(100, 8).unwrap();
+    /// // SAFETY: the size is not 0.
+    /// let block = NonNull::new(unsafe { alloc(layout) }).expect("memory");
+    /// // SAFETY: allocated with that layout, and nobody else has ever known it.
+    /// unsafe { stillpoint::global().retire_sized(block, layout) };
+    /// ```
+    #[inline]
+    pub unsafe fn retire_sized(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        if unsafe { self.retire_object(Retiree::memory(block, layout)) }.is_err() {
+            out_of_memory();
+        }
+    }
+
+    /// Frees a boxed object that embeds a [`CallbackHead`]. The kernel's `kvfree_rcu()` with two arguments.
+    ///
+    /// As [`Domain::retire`], but it never fails and never waits for want of memory: if there is none for a page, the object is
+    /// chained through its head.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`].
+    pub unsafe fn retire_with_head<T: EmbedsHead>(&self, object: NonNull<T>) {
+        unsafe fn free<T: EmbedsHead>(head: NonNull<CallbackHead>) {
+            // SAFETY: the head lies at this offset in a boxed T, by `EmbedsHead` and `retire_with_head`'s contract.
+            drop(unsafe { Box::from_raw(head.as_ptr().byte_sub(T::HEAD_OFFSET).cast::<T>()) });
+        }
+        // SAFETY: the caller's promise.
+        if unsafe { self.try_retire(object) }.is_err() {
+            // SAFETY: in bounds, by `EmbedsHead`'s contract.
+            let head = unsafe { object.byte_add(T::HEAD_OFFSET) }.cast();
+            // SAFETY: the object is given up to the callback, and is Send.
+            unsafe { self.call_head(head, free::<T>) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`], and the object may be freed on any thread.
+    #[inline]
+    unsafe fn retire_object(&self, object: Retiree) -> Result<(), Slot> {
+        let heap = &self.inner.heap;
+        // SAFETY: the share and the record are the calling thread's; the rest is the caller's promise.
+        let retired = thread::with(self, |record, local| unsafe { heap.retire(self.engine(), local, Some(record), object) });
+        // SAFETY: the caller's promise.
+        retired.unwrap_or_else(|| unsafe { heap.retire_late(self.engine(), object) })
+    }
+
+    /// The rest of a retire by the calling thread whose append to its own share was not the usual one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`], and the object may be freed on any thread.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn retire_unusual(&self, object: Retiree, appended: Option<Appended>) {
+        let heap = &self.inner.heap;
+        let retired = match appended {
+            // SAFETY: the caller's promise.
+            None => unsafe { self.retire_object(object) },
+            Some(appended) => {
+                thread::with(self, |record, local| heap.see_to(self.engine(), local, Some(record), object, appended))
+                    .expect("the thread has a share, since it has appended to it")
+            }
+        };
+        if retired.is_err() {
+            out_of_memory();
+        }
+    }
+}
+
+/// A type with a [`CallbackHead`] in it, through which it can be chained when there is no memory to remember it otherwise.
+///
+/// # Safety
+///
+/// A `CallbackHead` lies at `HEAD_OFFSET` bytes from the start of the type, and nothing else touches it.
+///
+/// ```
+/// use std::{mem::offset_of, ptr::NonNull};
+/// use stillpoint::{CallbackHead, EmbedsHead};
+/// struct Node { value: u64, head: CallbackHead }
+/// // SAFETY: that is where the head is, and it is private.
+/// unsafe impl EmbedsHead for Node { const HEAD_OFFSET: usize = offset_of!(Node, head); }
+/// let node = NonNull::from(Box::leak(Box::new(Node { value: 1, head: CallbackHead::new() })));
+/// // SAFETY: nobody else has ever known the node.
+/// unsafe { stillpoint::global().retire_with_head(node) };
+/// ```
+pub unsafe trait EmbedsHead: Send + 'static {
+    /// Where the head is, in bytes.
+    const HEAD_OFFSET: usize;
+}
+
+#[cold]
+fn out_of_memory() -> ! {
+    std::alloc::handle_alloc_error(Layout::new::<[u8; 4096]>());
+}

@@ -1,0 +1,216 @@
+//! A domain's updaters: waiting for readers, naming grace periods, callbacks, barriers.
+
+use super::{CallbackBarrier, Domain, GracePeriod};
+use crate::{
+    gp::{Callback, CallbackHead, Cookie, Haste, Policy, Progress, Waited},
+    platform::thread as platform_thread,
+};
+use std::ptr::NonNull;
+
+impl<P: Policy> Domain<P> {
+    /// Waits until every section that had begun before this call has ended. The kernel's `synchronize_rcu()`.
+    ///
+    /// Everything that the caller unlinked before cannot be reached by any reader afterwards. Idle, it costs one membarrier
+    /// (a fraction of a microsecond to some tens); else it lasts as long as the longest of those sections. The caller does the
+    /// work by itself and depends on no other thread but the readers. Not async-signal-safe.
+    ///
+    /// # Panics
+    ///
+    /// Inside a section of this domain: it would wait for itself.
+    ///
+    /// # Deadlocks
+    ///
+    /// If a reader waits, in its section, for something that the caller holds (a lock, say).
+    pub fn synchronize(&self) {
+        self.wait(self.engine().start(), Haste::Normal);
+    }
+
+    /// As [`Domain::synchronize`], in haste: looks for up to 50 microseconds, in place of 5, whether the readers have left before it
+    /// sleeps. The kernel's `synchronize_rcu_expedited()`.
+    ///
+    /// Where sections last some tens of microseconds it saves the wake-up, and costs the processor's time meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// Inside a section of this domain.
+    ///
+    /// ```
+    /// stillpoint::global().synchronize_expedited();
+    /// ```
+    pub fn synchronize_expedited(&self) {
+        self.wait(self.engine().start(), Haste::Expedited);
+    }
+
+    /// Names the next grace period without starting it. The kernel's `get_state_synchronize_rcu()`.
+    ///
+    /// One atomic read-modify-write. What was unlinked before is unreachable once [`Domain::poll`] says so.
+    #[must_use]
+    pub fn get_state(&self) -> Cookie {
+        self.engine().get_state()
+    }
+
+    /// Starts a grace period and names it. The kernel's `start_poll_synchronize_rcu()`.
+    ///
+    /// It ends without a further call, as soon as its readers have left: the service thread sees to it, unless somebody else
+    /// (a [`Domain::poll`], a waiter, a deferred free) has. A few atomic operations; where the service thread sleeps, also a
+    /// wake-up, of some microseconds. Does not block; not async-signal-safe.
+    #[must_use]
+    pub fn start_poll(&self) -> Cookie {
+        self.engine().start_promised()
+    }
+
+    /// Whether the grace period has ended. The kernel's `poll_state_synchronize_rcu()`.
+    ///
+    /// A load if it is known to have; else one attempt to end it, which costs a membarrier at first and a scan of the readers
+    /// after that. Never waits. Inside a section, that section counts.
+    #[must_use]
+    pub fn poll(&self, cookie: Cookie) -> bool {
+        self.engine().advance(cookie, platform_thread::token()) == Progress::Ended
+    }
+
+    /// Waits until the grace period has ended. The kernel's `cond_synchronize_rcu()`. As [`Domain::synchronize`], and a load if it
+    /// has ended already.
+    ///
+    /// # Panics
+    ///
+    /// If the grace period waits for a section of the calling thread.
+    pub fn cond_synchronize(&self, cookie: Cookie) {
+        self.wait(self.known(cookie), Haste::Normal);
+    }
+
+    fn wait(&self, cookie: Cookie, haste: Haste) {
+        match self.engine().wait_for(cookie, platform_thread::token(), None, haste) {
+            Waited::Ended => {}
+            Waited::HeldUpBySelf => refuse("waiting for a grace period"),
+            Waited::TimedOut => unreachable!("no deadline was given"),
+        }
+    }
+
+    /// As [`Domain::synchronize`], for tasks: a future that is ready when every section that had begun before this call has ended.
+    ///
+    /// The grace period starts now and ends by itself, whether or not the future is polled; no thread waits. For any executor.
+    /// Sections of the very thread that polls hold it up like all others: where the same task keeps a guard across the `.await`,
+    /// or another task of a single-threaded executor that would have to run first, it never ends, which nobody can see
+    /// beforehand; it is then reported as a stall, and the guard's thread named.
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     loop {
+    /// #         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// #         if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) { return output; }
+    /// #         std::thread::yield_now();
+    /// #     }
+    /// # }
+    /// block_on(async {
+    ///     stillpoint::global().synchronize_async().await;
+    /// });
+    /// ```
+    pub fn synchronize_async(&self) -> GracePeriod<'_, P> {
+        self.cond_synchronize_async(self.start_poll())
+    }
+
+    /// As [`Domain::cond_synchronize`], for tasks: a future that is ready when the grace period has ended. See
+    /// [`Domain::synchronize_async`].
+    pub fn cond_synchronize_async(&self, cookie: Cookie) -> GracePeriod<'_, P> {
+        GracePeriod::new(self, self.known(cookie))
+    }
+
+    /// The cookie, or an older one if this domain has never given it: so that a stray one is not waited for until doomsday.
+    fn known(&self, cookie: Cookie) -> Cookie {
+        if self.engine().has_ended(cookie) { cookie } else { cookie.older(self.get_state()) }
+    }
+
+    /// As [`Domain::barrier`], for tasks: a future that is ready when every callback that was queued before this call has been
+    /// invoked. Allocates; does not block. Never refused: what would wait for itself is reported as a stall.
+    pub fn barrier_async(&self) -> CallbackBarrier<'_, P> {
+        CallbackBarrier::new(self)
+    }
+
+    /// Has `callback` run on the domain's service thread after a grace period. The kernel's `call_rcu()`, for a closure.
+    ///
+    /// Allocates; does not block; may be called inside sections and callbacks. Callbacks run one after the other, in the order in
+    /// which they were queued. One that panics is counted ([`Statistics::panics`](crate::Statistics::panics)) and the rest go on. Not async-signal-safe.
+    /// The process's exit does not wait for callbacks: see [`Domain::barrier`].
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    /// static CALLED: AtomicBool = AtomicBool::new(false);
+    /// stillpoint::global().call(|| CALLED.store(true, SeqCst));
+    /// stillpoint::global().barrier();
+    /// assert!(CALLED.load(SeqCst));
+    /// ```
+    pub fn call(&self, callback: impl FnOnce() + Send + 'static) {
+        self.engine().call(callback);
+    }
+
+    /// Has `run` called with `head` on the domain's service thread after a grace period, without allocating. The kernel's
+    /// `call_rcu()`: the head is part of the object that the callback is about.
+    ///
+    /// # Safety
+    ///
+    /// `head` is valid and not queued; from now until `run` is called, it is the queue's alone; `run` may be called with it on
+    /// another thread.
+    ///
+    /// ```
+    /// use std::{ptr::NonNull, sync::mpsc::{Sender, channel}};
+    /// use stillpoint::CallbackHead;
+    /// #[repr(C)]
+    /// struct Node { head: CallbackHead, tell: Sender<&'static str> }
+    /// unsafe fn reclaim(head: NonNull<CallbackHead>) {
+    ///     // SAFETY: the head is the first field of a boxed Node.
+    ///     let node = unsafe { Box::from_raw(head.cast::<Node>().as_ptr()) };
+    ///     node.tell.send("reclaimed").unwrap();
+    /// }
+    /// let (tell, told) = channel();
+    /// let node = Box::leak(Box::new(Node { head: CallbackHead::new(), tell }));
+    /// // SAFETY: the node is leaked until `reclaim` takes it back, and is Send.
+    /// unsafe { stillpoint::global().call_head(NonNull::from(node).cast(), reclaim) };
+    /// assert_eq!(told.recv(), Ok("reclaimed"));
+    /// ```
+    pub unsafe fn call_head(&self, head: NonNull<CallbackHead>, run: unsafe fn(NonNull<CallbackHead>)) {
+        // SAFETY: the caller's promise.
+        unsafe { self.engine().call_head(Callback { head, run }) };
+    }
+
+    /// Waits until every callback that was queued before has been invoked. The kernel's `rcu_barrier()`.
+    ///
+    /// Not async-signal-safe. Inside a section it goes through as long as no such callback waits for that section.
+    ///
+    /// # Panics
+    ///
+    /// If it would wait for itself: inside a callback or a deferred destructor of this domain, or inside a section that began
+    /// before one of those callbacks was queued.
+    pub fn barrier(&self) {
+        if self.engine().barrier(&*self.inner, self.section()).is_err() {
+            refuse("barrier()");
+        }
+    }
+
+    /// Waits until everything that was retired before has been freed. The kernel's `kvfree_rcu_barrier()`.
+    ///
+    /// Not async-signal-safe.
+    ///
+    /// # Panics
+    ///
+    /// If it would wait for itself: inside a callback or a deferred destructor of this domain; inside a section while anything
+    /// waits.
+    pub fn kvfree_barrier(&self) {
+        if self.inner.heap.flush(self.engine(), &*self.inner, self.is_reading()).is_err() {
+            refuse("kvfree_barrier()");
+        }
+        if self.engine().callbacks_pending() > 0 {
+            // Objects for which there was no page.
+            self.barrier();
+        }
+    }
+}
+
+#[cold]
+fn refuse(what: &str) -> ! {
+    panic!(
+        "stillpoint: {what} would wait for the calling thread itself, which is inside a read-side critical section, a callback \
+         or a deferred destructor of the same domain, or is an online QSBR reader of it. Drop the guard or go offline first, or \
+         hand the wait to another thread"
+    );
+}
