@@ -387,7 +387,8 @@ fn the_last_handle_of_another_domain_may_be_dropped_inside_a_callback() {
     (0..50).for_each(|number| drop(Rcu::new_in(&inner, tally.value(number))));
     outer.call(move || drop(inner));
     returns(move || outer.barrier());
-    assert!(count.get() == 50 && tally.all_dropped());
+    // A callback does not wait for the end of a domain that it drops.
+    eventually(|| count.get() == 50 && tally.all_dropped());
 }
 
 #[test]
