@@ -13,7 +13,7 @@ use std::{
     ptr::{self, NonNull},
     sync::{
         Arc, Barrier, Mutex,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
     task::{Context, Waker},
@@ -326,6 +326,10 @@ fn a_section_of_the_forking_thread_stays_open() {
     let tally = Tally::new();
     let cell = Rcu::new_in(&domain, tally.value(7));
     let global = Rcu::new(8);
+    domain.set_stall_timeout(Duration::from_millis(1));
+    let reported = Arc::new(AtomicU32::new(0));
+    let tell = Arc::clone(&reported);
+    domain.on_stall(move |report| report.holdouts.iter().for_each(|reader| tell.store(reader.thread.tid, Ordering::SeqCst)));
     let (guard, nested, of_global) = (domain.read_lock(), domain.read_lock(), stillpoint::read_lock());
     let found = ptr::from_ref(cell.load(&guard).expect("just made"));
     in_both(|| {
@@ -339,6 +343,9 @@ fn a_section_of_the_forking_thread_stays_open() {
         drop(nested);
         assert!(!elsewhere(|| domain.poll(cookie)));
         assert_eq!((value.get(), global.load(&of_global), tally.dropped()), (7, Some(&8), 0));
+        // SAFETY: asks for a number.
+        let me = unsafe { libc::gettid() }.cast_unsigned();
+        eventually(|| reported.load(Ordering::SeqCst) == me);
         drop((guard, of_global));
         assert!(domain.poll(cookie));
         assert_works(&domain);
@@ -768,6 +775,46 @@ fn the_first_use_of_the_library_may_be_under_way() {
         })
         .well();
     }
+}
+
+#[test]
+fn the_first_uses_of_a_domain_may_be_under_way() {
+    if !is_apart("the_first_uses_of_a_domain_may_be_under_way") {
+        return;
+    }
+    const THREADS: usize = 6;
+    let newest: Mutex<Option<Domain>> = Mutex::new(None);
+    let (made, start, end) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    made.wait();
+                    let Some(domain) = newest.lock().expect("no panic").clone() else { return };
+                    start.wait();
+                    // Registers, which makes room for readers; starts a service thread; opens pages.
+                    domain.read(|_| ());
+                    retire(&domain, vec![1]);
+                    domain.call(|| ());
+                    drop(domain);
+                    end.wait();
+                }
+            });
+        }
+        let mut random = Random(7);
+        for _ in 0..FORKS {
+            let domain = Domain::new();
+            *newest.lock().expect("no panic") = Some(domain.clone());
+            made.wait();
+            start.wait();
+            (0..random.below(10_000)).for_each(|_| std::hint::spin_loop());
+            let child = fork(|| assert_works(&domain));
+            end.wait();
+            child.well();
+        }
+        *newest.lock().expect("no panic") = None;
+        made.wait();
+    });
 }
 
 /// Numbers that are random enough (xorshift).

@@ -42,6 +42,7 @@
 //!
 //! # What this is not
 //!
+//! A fork in a signal handler is not foreseen (nor safe, since POSIX.1-2024): it may find its thread in the middle of anything.
 //! Nothing is put in order in the child of `vfork`, `posix_spawn`, `_Fork` or a bare `clone`, which must not use the library, nor
 //! on other systems than Linux. A fork that is already running handlers of others when the process makes its very first domain
 //! may find it half made. Fork handlers of others may use the library in the child if they were registered after the first domain

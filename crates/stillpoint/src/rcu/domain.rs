@@ -40,7 +40,7 @@ use std::{alloc::Layout, fmt, io, ptr::NonNull, sync::Weak, time::Duration};
 /// leaked or handed over: this is among the things that the caller of fork, which is unsafe, has to see to. So is what fork asks
 /// in any program: threads of the standard library take a lock when they start and end, which one that has vanished in the middle
 /// of that holds for ever, so [`std::thread::spawn`] may hang in the child (the service threads do without). The children of
-/// `vfork`, `_Fork` and a bare `clone` must not use the library at all.
+/// `vfork`, `_Fork`, a bare `clone`, and of a fork in a signal handler, must not use the library at all.
 ///
 /// ```
 /// let domain = stillpoint::Domain::new();
