@@ -41,8 +41,10 @@
 //!
 //! Linux, with `membarrier(2)` where there is one (since 4.14) and with a fence on each side of a section where not
 //! ([`membarrier_active`]); other Unixes with fences. `STILLPOINT_MEMBARRIER=off` forces fences, for machines whose seccomp filter
-//! takes the call away later. A process may fork at any time and use the library on both sides: see
-//! [`Domain`].
+//! takes the call away later.
+//!
+//! A process may fork, at any moment and from any thread, callbacks included, and use the library in the parent and (on Linux) in the
+//! child: see [`Domain`], "Forking".
 //!
 //! # Features
 //!

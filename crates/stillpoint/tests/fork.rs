@@ -7,13 +7,13 @@ mod common;
 
 use common::{Reader, Tally, Tracked, eventually, panic_message};
 use std::{
-    mem,
+    fs, mem,
     panic::{self, AssertUnwindSafe},
     pin::pin,
     ptr::{self, NonNull},
     sync::{
         Arc, Barrier, Mutex,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
     task::{Context, Waker},
@@ -92,6 +92,9 @@ impl Bare {
         extern "C" fn start(work: *mut libc::c_void) -> *mut libc::c_void {
             // SAFETY: left to this thread below.
             let work = unsafe { Box::from_raw(work.cast::<Work>()) };
+            // Not that of the thread that started it.
+            // SAFETY: a text that ends in 0.
+            unsafe { libc::prctl(libc::PR_SET_NAME, c"bare".as_ptr()) };
             let failed = panic::catch_unwind(AssertUnwindSafe(work)).is_err();
             ptr::without_provenance_mut(usize::from(failed))
         }
@@ -326,8 +329,15 @@ fn a_section_of_the_forking_thread_stays_open() {
     let tally = Tally::new();
     let cell = Rcu::new_in(&domain, tally.value(7));
     let global = Rcu::new(8);
+    domain.set_stall_timeout(Duration::from_millis(1));
+    let reported = Arc::new(AtomicU32::new(0));
+    let tell = Arc::clone(&reported);
+    domain.on_stall(move |report| report.holdouts.iter().for_each(|reader| tell.store(reader.thread.tid, Ordering::SeqCst)));
     let (guard, nested, of_global) = (domain.read_lock(), domain.read_lock(), stillpoint::read_lock());
     let found = ptr::from_ref(cell.load(&guard).expect("just made"));
+    // Reported in the parent, and then anew in the child, for which this thread has another number.
+    let _ = domain.start_poll();
+    eventually(|| reported.load(Ordering::SeqCst) != 0);
     in_both(|| {
         let value = cell.load(&guard).expect("just made");
         assert!(ptr::eq(value, found));
@@ -339,6 +349,9 @@ fn a_section_of_the_forking_thread_stays_open() {
         drop(nested);
         assert!(!elsewhere(|| domain.poll(cookie)));
         assert_eq!((value.get(), global.load(&of_global), tally.dropped()), (7, Some(&8), 0));
+        // SAFETY: asks for a number.
+        let me = unsafe { libc::gettid() }.cast_unsigned();
+        eventually(|| reported.load(Ordering::SeqCst) == me);
         drop((guard, of_global));
         assert!(domain.poll(cookie));
         assert_works(&domain);
@@ -447,6 +460,12 @@ fn a_child_may_fork_again() {
     assert!(tally.all_dropped());
 }
 
+/// How many of them this process has.
+fn service_threads() -> usize {
+    let threads = fs::read_dir("/proc/self/task").expect("Linux").map(|thread| thread.expect("Linux").path());
+    threads.filter(|thread| fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.starts_with("stillpoint/"))).count()
+}
+
 #[test]
 fn a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone() {
     if !is_apart("a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone") {
@@ -475,6 +494,7 @@ fn a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone() {
                 assert_works_here(&theirs);
                 assert_works(&theirs);
                 assert_eq!(behind.load(Ordering::SeqCst), 0);
+                assert_eq!(service_threads(), 1);
                 drop(theirs);
             })
         });
@@ -568,6 +588,24 @@ impl Drop for Forking {
     }
 }
 
+/// Checks that a flush of one page waits until that has been freed.
+fn a_flush_waits_for_a_reader(domain: &Domain) {
+    let tally = Tally::new();
+    let (entered, has_entered) = channel();
+    let theirs = domain.clone();
+    let reader = Bare::spawn(move || {
+        let guard = theirs.read_lock();
+        entered.send(()).expect("somebody waits");
+        thread::sleep(Duration::from_millis(50));
+        drop(guard);
+    });
+    has_entered.recv().expect("a reader never waits");
+    retire(domain, tally.value(1));
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+    reader.join();
+}
+
 #[test]
 fn a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone() {
     if !is_apart("a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone") {
@@ -586,6 +624,7 @@ fn a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone() {
             let _ = Bare::spawn(move || {
                 end_after(|| {
                     assert!(so_far < counted.made());
+                    a_flush_waits_for_a_reader(&theirs);
                     assert_works_here(&theirs);
                     assert_works(&theirs);
                     assert_eq!(counted.dropped(), so_far, "the rest of the page, and the pages behind it");
@@ -643,6 +682,17 @@ fn a_plain_destructor_may_fork_on_the_thread_that_retires() {
     assert_works(&domain);
 }
 
+/// Takes back what [`common::without_new_threads`] does.
+fn allow_new_threads() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: pointers to our own structure.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_AS, &raw mut limit), 0);
+        limit.rlim_cur = limit.rlim_max;
+        assert_eq!(libc::setrlimit(libc::RLIMIT_AS, &raw const limit), 0);
+    }
+}
+
 #[test]
 fn whoever_runs_passes_for_want_of_a_service_thread_may_fork_in_one() {
     if !is_apart("whoever_runs_passes_for_want_of_a_service_thread_may_fork_in_one") {
@@ -652,8 +702,25 @@ fn whoever_runs_passes_for_want_of_a_service_thread_may_fork_in_one() {
     let calls = Arc::new(AtomicUsize::new(0));
     let (tell, told) = channel();
     common::without_new_threads(|| {
-        let behind = Arc::clone(&calls);
-        domain.call(move || tell.send(fork_here()).expect("somebody waits"));
+        let (behind, theirs) = (Arc::clone(&calls), domain.clone());
+        domain.call(move || {
+            let child = fork_here();
+            if child.is_none() {
+                // The child can have a service thread, which must not run callbacks as long as this one has not returned.
+                allow_new_threads();
+                let inside = Arc::new(AtomicBool::new(true));
+                let seen = Arc::clone(&inside);
+                theirs.call(move || {
+                    if seen.load(Ordering::SeqCst) {
+                        std::process::abort();
+                    }
+                });
+                eventually(|| service_threads() == 1);
+                thread::sleep(Duration::from_millis(50));
+                inside.store(false, Ordering::SeqCst);
+            }
+            tell.send(child).expect("somebody waits");
+        });
         domain.call(move || _ = behind.fetch_add(1, Ordering::SeqCst));
         domain.barrier();
     });
@@ -663,8 +730,9 @@ fn whoever_runs_passes_for_want_of_a_service_thread_may_fork_in_one() {
             child.well();
         }
         None => end_after(|| {
-            assert_eq!(calls.load(Ordering::SeqCst), 0);
+            allow_new_threads();
             assert_works(&domain);
+            assert_eq!(calls.load(Ordering::SeqCst), 0);
         }),
     }
 }
@@ -768,6 +836,81 @@ fn the_first_use_of_the_library_may_be_under_way() {
         })
         .well();
     }
+}
+
+#[test]
+fn the_first_uses_of_a_domain_may_be_under_way() {
+    if !is_apart("the_first_uses_of_a_domain_may_be_under_way") {
+        return;
+    }
+    const THREADS: usize = 6;
+    let newest: Mutex<Option<Domain>> = Mutex::new(None);
+    let (made, start, end) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    made.wait();
+                    let Some(domain) = newest.lock().expect("no panic").clone() else { return };
+                    start.wait();
+                    // Registers, which makes room for readers; starts a service thread; opens pages.
+                    domain.read(|_| ());
+                    retire(&domain, vec![1]);
+                    domain.call(|| ());
+                    drop(domain);
+                    end.wait();
+                }
+            });
+        }
+        let mut random = Random(7);
+        for _ in 0..FORKS {
+            let domain = Domain::new();
+            *newest.lock().expect("no panic") = Some(domain.clone());
+            made.wait();
+            start.wait();
+            (0..random.below(10_000)).for_each(|_| std::hint::spin_loop());
+            let child = fork(|| assert_works(&domain));
+            end.wait();
+            child.well();
+        }
+        *newest.lock().expect("no panic") = None;
+        made.wait();
+    });
+}
+
+#[test]
+fn domains_and_threads_may_come_and_go_meanwhile() {
+    if !is_apart("domains_and_threads_may_come_and_go_meanwhile") {
+        return;
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    match number % 2 {
+                        0 => drop(Domain::new()),
+                        _ => thread::spawn(|| ()).join().expect("no panic"),
+                    }
+                }
+            });
+        }
+        // Also if a child has failed.
+        let _stop = AtEnd(|| stop.store(true, Ordering::Relaxed));
+        let mut random = Random(3);
+        for _ in 0..2 * FORKS {
+            let domain = Domain::new();
+            thread::sleep(Duration::from_micros(random.below(500)));
+            let child = fork(|| {
+                drop([Domain::new(), Domain::new()]);
+                domain.call(|| ());
+                domain.barrier();
+                drop(domain);
+            });
+            child.well();
+        }
+    });
 }
 
 /// Numbers that are random enough (xorshift).

@@ -44,11 +44,13 @@ fn a_quiescent_state_wakes_who_sleeps_for_it() {
                 theirs.synchronize();
                 ended.store(true, Ordering::SeqCst);
             });
-            // Long enough for it to fall asleep, most of the time; right in any case.
-            thread::sleep(Duration::from_millis(20));
-            assert!(!ended.load(Ordering::SeqCst));
-            reader.quiescent_state();
+            // Long enough for it to fall asleep, most of the time; where it has not begun, the next one is the one that counts.
+            while !waiter.is_finished() {
+                thread::sleep(Duration::from_millis(20));
+                reader.quiescent_state();
+            }
             waiter.join().expect("no panic");
+            assert!(ended.load(Ordering::SeqCst));
         });
     }
 }

@@ -113,14 +113,19 @@ mod real {
         }
 
         pub(super) fn membarrier() {
-            if let Err(error) = call(MembarrierCommand::PrivateExpedited) {
-                eprintln!(
-                    "stillpoint: membarrier(2) worked when this process started to use it and now fails: {error}. \
-                     Readers run without fences, so no grace period can be known to have ended; aborting. If a seccomp \
-                     filter is installed later on, start the program with STILLPOINT_MEMBARRIER=off."
-                );
-                std::process::abort();
+            let Err(error) = call(MembarrierCommand::PrivateExpedited) else {
+                return;
+            };
+            // The child of a fork that came while another thread found the mode has the mode, but may not have the registration.
+            if call(MembarrierCommand::RegisterPrivateExpedited).is_ok() && call(MembarrierCommand::PrivateExpedited).is_ok() {
+                return;
             }
+            eprintln!(
+                "stillpoint: membarrier(2) worked when this process started to use it and now fails: {error}. \
+                 Readers run without fences, so no grace period can be known to have ended; aborting. If a seccomp filter is \
+                 installed later on, start the program with STILLPOINT_MEMBARRIER=off."
+            );
+            std::process::abort();
         }
     }
 

@@ -1,46 +1,52 @@
-//! fork(2): what is there of the library in the child.
+//! fork(2): what there is of the library in the child.
 //!
-//! The child is a copy of the process in which one thread goes on, the one that forked. All others have vanished at whatever
-//! instruction they were, with the locks that they held, the lists that they were changing and the work that they had promised. So
-//! one handler runs in the child before fork returns there ([`in_child`]): it walks the domains, and each puts back into order what
-//! is its own.
+//! The child is a copy of the process in which one thread goes on, the one that forked. All others have vanished, each at
+//! whatever instruction it was, with the locks that it held, the lists that it was changing and the work that it had promised. So
+//! one handler runs in the child before fork returns there: it walks the domains ([`Place`]), and each puts back into order what
+//! is its own ([`InChild`]).
 //!
 //! # Nothing runs before the fork
 //!
-//! The usual recipe takes every lock before the fork and gives it back on both sides after it. Here there is no such handler, and
-//! the parent does nothing at all. It could not take the locks that are held while foreign code runs, since a callback may itself
-//! be what forks; it would stand in an order with the handlers and locks of other libraries, and so deadlock with one that holds a
-//! lock of its own around a retire; and every fork that only means to exec would wait for it. Instead, the child looks at nothing
-//! that a lock guards. It overwrites the lock and what is behind it: with nothing, because all that waits there is of before the
-//! fork, and is not the child's business. What it does read can be read at any moment:
+//! The usual recipe takes every lock before the fork and gives it back on both sides after it. Here the parent does nothing at
+//! all. It could not take the locks that are held while foreign code runs, since a callback may itself be what forks; it would
+//! stand in an order with the locks and fork handlers of others, and deadlock with one who holds a lock of its own around a
+//! retire; and every fork that only means to exec would wait for it. Instead, the child looks at nothing that a lock guards. It
+//! overwrites the lock ([`Mutex::renew`](super::sync::Mutex::renew)), and what is behind it with nothing: all that waits there is
+//! of before the fork, and not the child's business. What it does read can be read at any moment:
 //!
-//! * atomics, and what an atomic has published (the readers' records, this module's list). Linux copies the address space such that
-//!   the child sees a state which the parent has been through: writers are held off a page from before it is copied until all are;
-//! * what belongs to the forking thread alone, which is not in the middle of it: forking is foreign code, and runs only where the
-//!   library calls such, with nothing held but a [turn](super::turn).
+//! * Atomics, and what an atomic has published (the readers' records, the list of places). The child sees a state that the parent
+//!   has been through, although Linux copies one page after the other while the parent's threads run: a store that is too late
+//!   for its page's copy stands still, and its thread with it, until all pages are copied; so whatever the child sees, it also
+//!   sees what happened before that.
+//! * What belongs to the forking thread alone, and which it is not in the middle of changing: to fork is foreign code, which the
+//!   library calls with nothing held but a [turn](super::turn), and with no waiter [announced](super::event).
 //!
-//! Nothing is allocated, freed or waited for in the handler, and it makes one system call, for the new thread id.
+//! The handler allocates, frees and waits for nothing, and makes one system call, for the new thread id.
 //!
 //! # What the child has
 //!
 //! | of before the fork | in the child |
 //! |---|---|
-//! | sections of the forking thread, QSBR readers included | open, under its new thread id |
-//! | sections of other threads, guards that those leaked included | over |
-//! | cookies, counters of what has happened | as they were |
-//! | callbacks, retired objects, barriers and flushes | forgotten: neither run nor freed, and not counted as waiting |
-//! | pages, bindings and domain handles of other threads | leaked |
-//! | service threads | gone; they start again on demand |
+//! | sections of the forking thread, QSBR readers included | open |
+//! | sections of other threads, guards that ended threads leaked included | over |
+//! | cookies, settings, counters of what has happened | as they were |
+//! | callbacks, retired objects | forgotten: neither run nor freed, and not counted as waiting |
+//! | barriers and flushes (under way in the forking thread), barriers as futures | done: nothing is left that they are for |
+//! | pages, bindings and domain handles of other threads | leaked, and so is a domain that they hold |
+//! | service threads | gone; they start again on demand, without std ([`thread::spawn`](super::thread::spawn)) |
 //!
-//! If it is a callback or a deferred destructor that forks, its thread is still inside it in the child, and everything that holds
-//! of a callback still does: no barrier, nobody else's pass. When it returns, those that were to follow it are forgotten like all the rest: the
-//! loops over them compare [`process`] before and after each foreign call. If its thread is a service thread, it goes on being one
-//! in the child.
+//! If it is a callback or a deferred destructor that forks, the child is still inside it, and all that holds of callbacks goes on
+//! holding: no barrier inside, and nobody else's pass before it has returned. When it returns, those that were to follow it are
+//! forgotten like all the rest: the loops over them compare [`process`] after each foreign call. A service thread that forks goes
+//! on being one in the child.
 //!
 //! # What this is not
 //!
-//! Nothing happens in the child of vfork, posix_spawn, `_Fork` or a bare clone, which must not use the library; nor other than on
-//! Linux. Whoever has its own fork handlers use the library in the child registers them after making its first domain.
+//! A fork in a signal handler is not foreseen (nor safe, since POSIX.1-2024): it may find its thread in the middle of anything.
+//! Nothing is put in order in the child of `vfork`, `posix_spawn`, `_Fork` or a bare `clone`, which must not use the library, nor
+//! on other systems than Linux. A fork that is already running handlers of others when the process makes its very first domain
+//! may find it half made. Fork handlers of others may use the library in the child if they were registered after the first domain
+//! was made.
 
 #[cfg(not(stillpoint_loom))]
 pub(crate) use real::{InChild, Place};

@@ -26,12 +26,18 @@ use std::{fmt, io, sync::Weak, time::Duration};
 ///
 /// # Forking
 ///
-/// A process that forks may go on using its domains, in the parent as if nothing had happened, and in the child as a process that has
-/// one thread. That one's sections are open as before. Those of other threads are over: what they had borrowed must
-/// not be used in the child (a reference that another thread leaked out of its guard, say), which is part of what the caller of fork, an unsafe
-/// function, has to see to. Cookies stay good. What waited is forgotten there, because it is the parent's: callbacks of before
-/// the fork are not run in the child, retired objects not freed. Handles that other threads held are never dropped there, so the
-/// domain may outlive those that are left. `vfork`, `_Fork` and a bare `clone` do not have the library put in order for their child.
+/// On Linux a process that forks may go on using its domains: in the parent as if nothing had happened, and in the child as a
+/// process with one thread. That thread's sections are open as before, and cookies stay good. What waited is the parent's: in the
+/// child, callbacks of before the fork are not run and retired objects not freed; they are forgotten, and so are those that were
+/// to follow the callback or destructor that forks. Service threads start again when they are needed. Handles that other threads
+/// held are never dropped there, so a domain may outlive those that are left. A domain whose callback forked is not joined when
+/// it ends in the child.
+///
+/// Sections of other threads are over in the child. It must not use what those had found, not even a reference that one of them
+/// leaked or handed over: this is among the things that the caller of fork, which is unsafe, has to see to. So is what fork asks
+/// in any program: threads of the standard library take a lock when they start and end, which one that has vanished in the middle
+/// of that holds for ever, so [`std::thread::spawn`] may hang in the child (the service threads do without). The children of
+/// `vfork`, `_Fork`, a bare `clone`, and of a fork in a signal handler, must not use the library at all.
 ///
 /// ```
 /// let domain = stillpoint::Domain::new();
