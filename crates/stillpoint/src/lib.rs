@@ -50,7 +50,8 @@
 //!
 //! * `tracing`: stalls, and panics of callbacks and destructors, are emitted as events of the `tracing` crate.
 //! * `stall-backtrace`: stall reports say where a section was entered. Each section then takes a backtrace, which costs microseconds,
-//!   allocates, and is not async-signal-safe.
+//!   allocates, and is not async-signal-safe. Do not fork with it: the standard library takes a lock for each backtrace, which a thread
+//!   that vanishes in the fork may hold.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks the rooms below; the ones that use everything are not part of it.
 #![cfg_attr(stillpoint_loom, allow(dead_code, unused_imports))]

@@ -16,7 +16,8 @@
 //! still sees the state before therefore does too much, never too little. Several threads may look for it at the same time: the
 //! first to publish decides, and nobody waits for another, who may have vanished in a fork.
 //!
-//! A fork copies the process's registration for membarrier together with its address space (`tests/fork.rs` relies on it).
+//! A fork copies the process's registration for membarrier, and then its memory: a child may have the mode that another thread was
+//! finding and not the registration, so a refused call registers and tries again.
 
 #[cfg(not(stillpoint_loom))]
 pub(crate) use real::{full_fence, heavy, light, readers_fence};
