@@ -62,6 +62,8 @@ mod platform;
 #[cfg(not(stillpoint_loom))]
 mod rcu;
 mod statistics;
+#[cfg(not(stillpoint_loom))]
+pub mod tasks_trace;
 
 pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
 pub use kvfree::DrainPolicy;

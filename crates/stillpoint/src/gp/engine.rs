@@ -54,10 +54,10 @@ use super::{
 use crate::platform::{
     barrier,
     event::Event,
-    sync::{Arc, AtomicBool, AtomicU64, Ordering},
+    sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Ordering},
     thread::Token,
 };
-use std::marker::PhantomData;
+use std::{marker::PhantomData, ptr};
 
 /// What readers touch, at an address that stays.
 #[derive(Debug)]
@@ -70,11 +70,20 @@ pub(crate) struct Shared {
     /// Whether the service thread sleeps for the same reasons as `waiters` do.
     pub(super) service_waits: AtomicBool,
     pub(super) ride: Ride,
+    /// Records that nobody owns any more: see `registry.rs`.
+    pub(super) given_back: AtomicPtr<Record>,
 }
 
 impl Shared {
     pub(super) fn new(seq: Sequence) -> Self {
-        Self { seq, waiters: Event::new(), service: Event::new(), service_waits: AtomicBool::new(false), ride: Ride::new() }
+        Self {
+            seq,
+            waiters: Event::new(),
+            service: Event::new(),
+            service_waits: AtomicBool::new(false),
+            ride: Ride::new(),
+            given_back: AtomicPtr::new(ptr::null_mut()),
+        }
     }
 
     /// To be called after a grace period has ended or a flagged holdout has left, which is a read-modify-write in either case (W5,
@@ -123,6 +132,9 @@ pub(crate) struct Engine<P> {
     pub(super) stalls: Stalls,
     pub(super) callbacks: Callbacks,
     pub(super) service: Service,
+    /// The oldest of the readers that the last scan found in its way; null for none. While it is there, no scan can end what that one
+    /// could not.
+    witness: AtomicPtr<Record>,
     /// The newest grace period that was started for somebody to ask about: it has to end also if nobody does.
     promised: AtomicU64,
     pub(super) counts: Counts,
@@ -137,6 +149,7 @@ impl<P: Policy> Engine<P> {
             domain,
             readers,
             registry: Registry::new(domain, readers, Arc::clone(&shared)),
+            witness: AtomicPtr::new(ptr::null_mut()),
             promised: AtomicU64::new(shared.seq.completed().bits()),
             shared,
             stalls: Stalls::new(),
@@ -197,6 +210,15 @@ impl<P: Policy> Engine<P> {
         attempt.progress
     }
 
+    /// The same for one who has tried before and will again: where the reader that the last scan found is still in the way, that is
+    /// two loads. It does not see whether the caller's own section is in the way too.
+    pub(crate) fn advance_again(&self, cookie: Cookie, me: Token) -> Progress {
+        if !self.has_ended(cookie) && self.witness(cookie.seq()).is_some() {
+            return Progress::HeldUp;
+        }
+        self.advance(cookie, me)
+    }
+
     /// The same for a grace period that is not known to have ended; `decided` is called before the outcome is published.
     #[inline]
     pub(super) fn attempt(&self, cookie: Cookie, me: Token, decided: impl FnOnce()) -> Attempt {
@@ -238,11 +260,18 @@ impl<P: Policy> Engine<P> {
     /// [W4] The oldest section that is older than `fenced`, or `fenced`; and whether one of the caller's own holds `goal` up.
     fn scan(&self, fenced: Seq, goal: Seq, me: Token) -> Scan {
         let mut scan = Scan { oldest: fenced, own: false };
+        let mut witness = ptr::null();
         for (record, section) in self.holdouts(fenced) {
             scan.own |= record.is_owned_by(me) && !section.entered_after(goal);
             // An implausible number (`Seq::entered_after`) says nothing about how old the section is.
             let section = if section.at_least(fenced) { self.shared.seq.completed() } else { section };
+            if !section.at_least(scan.oldest) {
+                witness = record;
+            }
             scan.oldest = scan.oldest.older(section);
+        }
+        if !witness.is_null() {
+            self.witness.store(witness.cast_mut(), Ordering::Release);
         }
         scan
     }
@@ -276,18 +305,46 @@ impl<P: Policy> Engine<P> {
         self.counts.note_barrier();
     }
 
+    /// The last scan's witness, if it holds `goal` up.
+    fn witness(&self, goal: Seq) -> Option<(&Record, Seq)> {
+        // SAFETY: null, or a record of this engine, which lives as long. Acquire, the partner of the release in `scan`: the record
+        // is complete.
+        let witness = unsafe { self.witness.load(Ordering::Acquire).as_ref() }?;
+        Some((witness, witness.holds_out(goal)?))
+    }
+
+    /// The same, if it is one of the oldest: nothing can complete that has not while it is there.
+    fn witness_that_decides(&self, goal: Seq) -> Option<&Record> {
+        let (witness, section) = self.witness(goal)?;
+        self.shared.seq.completed().at_least(section).then_some(witness)
+    }
+
+    fn oldest_holdout(&self, goal: Seq) -> Option<&Record> {
+        let older = |a: (_, Seq), b: (_, Seq)| if a.1.at_least(b.1) { b } else { a };
+        Some(self.holdouts(goal).reduce(older)?.0)
+    }
+
     /// Flags the oldest of the readers that hold up `cookie`, so that its unlock signals. The caller has announced itself in the
     /// event that the signal reaches. If the answer is to look again, it must advance once more before it sleeps.
     pub(crate) fn flag_holdout(&self, cookie: Cookie) -> LookAgain {
         let goal = cookie.seq();
-        let older = |a: (_, Seq), b: (_, Seq)| if a.1.at_least(b.1) { b } else { a };
-        let Some((witness, _)) = self.holdouts(goal).reduce(older) else {
+        let Some(witness) = self.witness_that_decides(goal).or_else(|| self.oldest_holdout(goal)) else {
             return LookAgain(true);
         };
         witness.request_wake(); // [S1]
         self.heavy_barrier(P::FLAG_BARRIER); // [S2]
         self.counts.note_barrier();
         LookAgain(witness.holds_out(goal).is_none())
+    }
+
+    /// Ends the sections of all guards that belong to no thread.
+    ///
+    /// # Safety
+    ///
+    /// None of them is ever used again, and no other thread makes one meanwhile.
+    pub(crate) unsafe fn abandon_guards(&self) {
+        // SAFETY: the caller's promise.
+        self.registry.iter().for_each(|record| unsafe { record.abandon() });
     }
 
     /// In the child of a fork by the thread `me`: see `platform/fork.rs`. The three counters are atomics of which each only grows, and

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `seq` | sequence numbers, cookies, the three counters |
 //! | `record`, `registry` | a reader's word, and all of them |
+//! | `entry`, `spares` | what reports say of a reader; records for guards that no thread owns |
 //! | `engine` | starting, fencing, scanning, publishing; **the proofs** |
 //! | `ride` | one barrier for many who wait |
 //! | `wait` | spinning and sleeping until a grace period has ended |
@@ -17,12 +18,14 @@
 
 mod callbacks;
 mod engine;
+mod entry;
 pub(crate) mod policy;
 mod record;
 mod registry;
 mod ride;
 mod seq;
 mod service;
+mod spares;
 mod stall;
 mod wait;
 
@@ -35,7 +38,10 @@ pub(crate) use engine::{Engine, Progress, Readers};
 pub(crate) use policy::Policy;
 pub(crate) use record::Record;
 pub use seq::Cookie;
+#[cfg(not(stillpoint_loom))]
+pub(crate) use seq::GLOBALS;
 pub(crate) use seq::{Seq, Sequence};
 pub(crate) use service::{Outlook, Work, as_pass, in_pass};
+pub(crate) use spares::Spares;
 pub use stall::{Flavour, Holdout, StallReport, Stalled, ThreadName};
 pub(crate) use wait::{Haste, Waited};

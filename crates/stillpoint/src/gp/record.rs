@@ -21,23 +21,21 @@
 //! R1 with W1/W2, R2+R3 with W3+W4, R4 with W4, R4+R5+R6 with S1+S2. Renewing is an unlock and a lock whose two stores are one;
 //! each of them may be left out of the other's proof, and the one barrier stands where both stood.
 
-#[cfg(feature = "stall-backtrace")]
-use crate::platform::sync::{Mutex, lock};
-#[cfg(feature = "stall-backtrace")]
-use std::backtrace::Backtrace;
-
 #[cfg(not(stillpoint_loom))]
 use super::seq::enter_global;
 use super::{
     engine::{Readers, Shared},
+    entry::Entry,
     seq::{STEP, Seq},
     stall::Flavour,
 };
 use crate::platform::{
     barrier,
-    sync::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    thread::{self, Token},
+    clock::Nanos,
+    sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering},
+    thread::Token,
 };
+use std::{panic::Location, ptr};
 
 /// A waiter sleeps until this record's section has ended.
 const WAKE: u32 = 1 << 0;
@@ -50,6 +48,9 @@ const FENCE: u32 = 1 << 3;
 
 const NESTING: u64 = STEP - 1;
 
+/// The owner of a record that a guard has, and no thread. No thread's token.
+const A_GUARD: u64 = u64::MAX;
+
 /// What the end of an outermost section asks of the rooms above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unlocked {
@@ -61,24 +62,23 @@ pub(crate) struct Unlocked {
 pub(crate) struct Record {
     word: AtomicU64,
     flags: AtomicU32,
-    /// The owner's kernel id, for reports.
-    tid: AtomicU32,
-    /// The owner's token; 0 while nobody owns the record.
-    owner: AtomicU64,
-    /// Whether the owner is a QSBR reader, for reports.
-    qsbr: AtomicBool,
-    /// Where the owner entered its section, for reports.
-    #[cfg(feature = "stall-backtrace")]
-    entered: Mutex<Option<std::sync::Arc<Backtrace>>>,
+    /// How the owner reads, for reports.
+    flavour: AtomicU8,
     /// Whether readers have to fence.
     fences: bool,
+    /// The owner's token, or `A_GUARD`; 0 while nobody owns the record.
+    owner: AtomicU64,
     domain: u64,
     /// Points to what outlives every record: see `Registry`.
     shared: *const Shared,
+    /// The same.
+    entry: *const Entry,
+    /// The next of the list that the record is in while nobody owns it: see `registry.rs`.
+    pub(super) next: AtomicPtr<Record>,
 }
 
-// SAFETY: `fences`, `domain` and `shared` are never written after construction, all other fields are atomics and locks, and `shared`
-// points to a `Shared`, which is Sync and outlives the record (the registry that owns both says so).
+// SAFETY: `fences`, `domain`, `shared` and `entry` are never written after construction, all other fields are atomics, and the two
+// pointers are to what is Sync and outlives the record (the registry that owns all three says so).
 unsafe impl Send for Record {}
 // SAFETY: as for Send.
 unsafe impl Sync for Record {}
@@ -86,19 +86,18 @@ unsafe impl Sync for Record {}
 impl Record {
     /// # Safety
     ///
-    /// `shared` outlives the record.
-    pub(super) unsafe fn new(domain: u64, readers: Readers, shared: *const Shared) -> Self {
+    /// `shared` and `entry` outlive the record.
+    pub(super) unsafe fn new(domain: u64, readers: Readers, shared: *const Shared, entry: *const Entry) -> Self {
         Self {
             word: AtomicU64::new(0),
             flags: AtomicU32::new(0),
-            tid: AtomicU32::new(0),
-            owner: AtomicU64::new(0),
-            qsbr: AtomicBool::new(false),
-            #[cfg(feature = "stall-backtrace")]
-            entered: Mutex::new(None),
+            flavour: AtomicU8::new(Flavour::Thread as u8),
             fences: readers.fence(),
+            owner: AtomicU64::new(0),
             domain,
             shared,
+            entry,
+            next: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -108,14 +107,13 @@ impl Record {
         Self {
             word: AtomicU64::new(NESTING),
             flags: AtomicU32::new(0),
-            tid: AtomicU32::new(0),
-            owner: AtomicU64::new(0),
-            qsbr: AtomicBool::new(false),
-            #[cfg(feature = "stall-backtrace")]
-            entered: Mutex::new(None),
+            flavour: AtomicU8::new(Flavour::Thread as u8),
             fences: false,
+            owner: AtomicU64::new(0),
             domain: 0,
-            shared: std::ptr::null(),
+            shared: ptr::null(),
+            entry: ptr::null(),
+            next: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -128,6 +126,11 @@ impl Record {
     fn shared(&self) -> &Shared {
         // SAFETY: `shared` outlives the record: `new`'s contract.
         unsafe { &*self.shared }
+    }
+
+    pub(super) fn entry(&self) -> &Entry {
+        // SAFETY: as for `shared`.
+        unsafe { &*self.entry }
     }
 
     /// Enters a section, or one more level of it. Owner (or a signal handler in its thread) only.
@@ -148,15 +151,15 @@ impl Record {
         }
     }
 
-    /// Enters a section of the global domain, unless the owner is in one or this is the record of nobody. Owner (or a signal
+    /// Enters a section of the global domain `GLOBAL`, unless the owner is in one or this is the record of nobody. Owner (or a signal
     /// handler in its thread) only, and only where readers need no fence.
     #[cfg(not(stillpoint_loom))]
     #[inline(always)]
-    pub(crate) fn lock_global_outermost(&self) -> bool {
+    pub(crate) fn lock_global_outermost<const GLOBAL: usize>(&self) -> bool {
         debug_assert!(!self.fences);
         let outermost = self.word.load(Ordering::Relaxed) & NESTING == 0;
         if outermost {
-            self.begin(enter_global()); // [R1]
+            self.begin(enter_global::<GLOBAL>()); // [R1]
         }
         outermost
     }
@@ -166,24 +169,9 @@ impl Record {
     #[inline(always)]
     fn begin(&self, word: u64) {
         #[cfg(feature = "stall-backtrace")]
-        self.note_entry();
+        self.entry().note_backtrace();
         self.word.store(word, Ordering::Release);
         barrier::light_asymmetric();
-    }
-
-    /// Not async-signal-safe; a handler that finds the note being taken leaves it.
-    #[cfg(feature = "stall-backtrace")]
-    #[inline(never)]
-    fn note_entry(&self) {
-        if let Ok(mut entered) = self.entered.try_lock() {
-            *entered = Some(std::sync::Arc::new(Backtrace::force_capture()));
-        }
-    }
-
-    /// Where the owner entered the section that it is in, or the last one.
-    #[cfg(feature = "stall-backtrace")]
-    pub(super) fn entered(&self) -> Option<std::sync::Arc<Backtrace>> {
-        lock(&self.entered).clone()
     }
 
     /// Release, for a scan that reads this store in place of R2: the sections before this one are past.
@@ -326,25 +314,53 @@ impl Record {
         self.owner.load(Ordering::Relaxed) == token.get()
     }
 
-    pub(super) fn tid(&self) -> u32 {
-        self.tid.load(Ordering::Relaxed)
-    }
-
     pub(super) fn flavour(&self) -> Flavour {
-        if self.qsbr.load(Ordering::Relaxed) { Flavour::Qsbr } else { Flavour::Thread }
+        [Flavour::Thread, Flavour::Qsbr, Flavour::Owned][self.flavour.load(Ordering::Relaxed) as usize]
     }
 
-    /// Takes a record that nobody owns. Acquire, the partner of the release in `vacate`.
-    pub(super) fn claim(&self, token: Token, flavour: Flavour) -> bool {
-        let claimed = self.owner.load(Ordering::Relaxed) == 0
-            && self.owner.compare_exchange(0, token.get(), Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if claimed {
-            debug_assert_eq!(self.word.load(Ordering::Relaxed), 0, "an unowned record is quiescent");
-            self.flags.store(self.fence_flag(), Ordering::Relaxed);
-            self.tid.store(thread::tid(), Ordering::Relaxed);
-            self.qsbr.store(flavour == Flavour::Qsbr, Ordering::Relaxed);
-        }
-        claimed
+    /// Whether a guard has it, and no thread.
+    #[cfg(not(stillpoint_loom))]
+    fn is_a_guards(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == A_GUARD
+    }
+
+    /// Takes a record that nobody owns, off the list of those.
+    pub(super) fn assign(&self, token: Token, tid: u32, flavour: Flavour) {
+        debug_assert_eq!(self.owner.load(Ordering::Relaxed), 0, "a record has one owner");
+        debug_assert_eq!(self.word.load(Ordering::Relaxed), 0, "an unowned record is quiescent");
+        self.flags.store(self.fence_flag(), Ordering::Relaxed);
+        self.flavour.store(flavour as u8, Ordering::Relaxed);
+        self.entry().note_owner(tid);
+        self.owner.store(token.get(), Ordering::Relaxed);
+    }
+
+    /// Gives a thread's quiescent record to a guard, and enters its section.
+    #[inline]
+    pub(crate) fn lock_owned(&self, location: &'static Location<'static>, now: Nanos) {
+        debug_assert!(!self.is_reading(), "a spare record is quiescent");
+        self.owner.store(A_GUARD, Ordering::Relaxed);
+        self.entry().note_section(location, now);
+        self.lock();
+    }
+
+    /// Leaves the section of a guard; the record is then quiescent and still the guard's.
+    #[inline]
+    pub(crate) fn unlock_owned(&self) {
+        debug_assert_eq!(self.word.load(Ordering::Relaxed) & NESTING, 1, "a guard's section does not nest");
+        self.end();
+        self.entry().clear_name();
+    }
+
+    /// Makes a guard's quiescent record the calling thread's own again, for the next guard.
+    #[inline]
+    pub(super) fn take_back(&self, token: Token, tid: u32) {
+        self.entry().set_tid(tid);
+        self.owner.store(token.get(), Ordering::Relaxed);
+    }
+
+    /// Names a guard's section for reports.
+    pub(crate) fn set_name(&self, name: Box<str>) {
+        self.entry().set_name(name);
     }
 
     /// Gives the record back now, or at the end of the section that the owner is in. Owner only; the owner may no longer
@@ -359,30 +375,44 @@ impl Record {
         }
     }
 
-    fn vacate(&self) {
-        self.owner.store(0, Ordering::Release);
+    /// Gives the quiescent record back. Async-signal-safe: a section that outlives its thread's end may end in a handler.
+    pub(crate) fn vacate(&self) {
+        self.owner.store(0, Ordering::Relaxed);
+        self.shared().give_back(self);
+    }
+
+    /// Ends the section of a guard that is no more.
+    ///
+    /// # Safety
+    ///
+    /// If the record is a guard's, that is never used again, and nobody gives the record to another meanwhile.
+    pub(super) unsafe fn abandon(&self) {
+        if self.owner.load(Ordering::Relaxed) == A_GUARD && self.is_reading() {
+            self.unlock_owned();
+            self.vacate();
+        }
     }
 
     /// In the child of a fork by the thread `me`, whose kernel id now is `tid`: that thread's record stays as it is, sections and all.
-    /// Any other is quiescent and free: its owner has vanished, or had ended before and left a guard behind.
+    /// So does a guard's, which any task may hold, also one that the child goes on with. Any other is quiescent and free: its owner
+    /// has vanished, or had ended before and left a guard behind. Whether it is free; it is then in no list.
     ///
     /// # Safety
     ///
     /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self, me: Token, tid: u32) {
-        #[cfg(feature = "stall-backtrace")]
-        // SAFETY: the caller's promise; foreign code does not run under this lock.
-        unsafe {
-            self.entered.renew(None);
-        }
-        if self.is_owned_by(me) {
-            self.tid.store(tid, Ordering::Relaxed);
-        } else {
+    pub(super) unsafe fn in_child(&self, me: Token, tid: u32) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.entry().in_child() };
+        let (mine, guards) = (self.is_owned_by(me), self.is_a_guards() && self.is_reading());
+        if mine {
+            self.entry().set_tid(tid);
+        } else if !guards {
             self.word.store(0, Ordering::Relaxed);
             self.flags.store(self.fence_flag(), Ordering::Relaxed);
-            self.vacate();
+            self.owner.store(0, Ordering::Relaxed);
         }
+        !mine && !guards
     }
 }
 
@@ -396,14 +426,18 @@ fn too_deep() -> ! {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::gp::seq::Sequence;
+    use crate::{gp::seq::Sequence, platform::thread};
 
     fn with_record(first: u64, test: impl FnOnce(&Record, &Shared)) {
-        let shared = Shared::new(Sequence::new(Seq::from_bits(first)));
-        // SAFETY: `shared` is dropped after the record.
-        let record = unsafe { Record::new(1, Readers::Asymmetric, &shared) };
-        assert!(record.claim(thread::token(), Flavour::Thread));
+        let (shared, entry) = (Shared::new(Sequence::new(Seq::from_bits(first))), Entry::new());
+        // SAFETY: both are dropped after the record.
+        let record = unsafe { Record::new(1, Readers::Asymmetric, &shared, &entry) };
+        record.assign(thread::token(), 0, Flavour::Thread);
         test(&record, &shared);
+    }
+
+    fn is_given_back(record: &Record, shared: &Shared) -> bool {
+        ptr::eq(shared.given_back.load(Ordering::Relaxed), record)
     }
 
     #[test]
@@ -433,14 +467,32 @@ mod tests {
 
     #[test]
     fn a_departed_record_is_given_back_at_the_end_of_its_section() {
-        with_record(0, |record, _| {
+        with_record(0, |record, shared| {
             let me = thread::token();
             record.lock();
             record.depart();
             assert!(record.is_owned_by(me));
-            assert!(!record.claim(me, Flavour::Thread), "somebody still reads through it");
+            assert!(!is_given_back(record, shared), "somebody still reads through it");
             record.unlock();
-            assert!(record.claim(me, Flavour::Thread));
+            assert!(is_given_back(record, shared));
+            assert!(!record.is_owned_by(me));
+        });
+    }
+
+    #[test]
+    fn a_guards_record_is_no_threads_until_it_is_taken_back() {
+        with_record(0, |record, shared| {
+            let me = thread::token();
+            record.lock_owned(Location::caller(), 1);
+            let goal = shared.seq.start();
+            assert!(record.is_reading() && !record.is_owned_by(me));
+            record.set_name("task".into());
+            assert_eq!(record.entry().name().as_deref().map(|name| &**name), Some("task"));
+            record.unlock_owned();
+            assert!(record.holds_out(goal).is_none() && record.entry().name().is_none());
+            record.take_back(me, 7);
+            assert!(record.is_owned_by(me));
+            assert_eq!(record.entry().tid(), 7);
         });
     }
 

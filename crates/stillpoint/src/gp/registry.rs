@@ -1,15 +1,23 @@
-//! The records of one engine: claimed by threads, walked by scans, never unmapped while a thread may touch them.
+//! The records of one engine: handed to threads and guards, walked by scans, never unmapped while anybody may touch them.
 //!
-//! A list of chunks that only grows. A record that its thread has given back stays in place, quiescent, until another thread
-//! claims it; so the list is as long as the largest number of threads that were registered at a time. Walking it takes no
-//! lock.
+//! A list of chunks that only grows. A record that its owner has given back stays in place, quiescent, until it has another; so
+//! the list is as long as the largest number of owners that there were at a time. Walking it takes no lock.
 //!
 //! A new chunk may be missed by a scan that has already read the head: it was then pushed after that scan's heavy
 //! barrier, and whoever reads through it has seen the push before R2, which is the same as entering its section after the barrier:
 //! such a reader is none of the scan's business (`engine.rs`, R2+R3 with W3+W4).
+//!
+//! # Those without an owner
+//!
+//! They are in one of two lists, chained through the records. Whoever has no more use for a record pushes it on the one that is in
+//! [`Shared`], by a compare-and-swap [Q1], which a signal handler may do too. Whoever wants one takes the lock of the other and, when that
+//! is empty, all that has been pushed meanwhile, by a swap [Q2]. Nobody ever takes a single record off the first list; so a record cannot
+//! come back to it under the eyes of one who is about to take it. Q1 releases and Q2 acquires: the new owner finds the record as
+//! the old one has left it.
 
 use super::{
     engine::{Readers, Shared},
+    entry::Entry,
     record::Record,
     stall::Flavour,
 };
@@ -28,50 +36,116 @@ const RECORDS_PER_CHUNK: usize = 2;
 struct Chunk {
     next: *mut Chunk,
     records: [Record; RECORDS_PER_CHUNK],
+    /// Came out of a box; each record points to one of them.
+    entries: *mut [Entry; RECORDS_PER_CHUNK],
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: it came out of a box in `grow`, and the records that point there are dropped with the chunk.
+        drop(unsafe { Box::from_raw(self.entries) });
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Registry {
     head: AtomicPtr<Chunk>,
-    /// Held while the list grows, so that a burst of new threads does not grow it by a chunk each.
-    growing: Mutex<()>,
+    /// Records without an owner, and the right to grow.
+    free: Mutex<FreeList>,
     domain: u64,
     readers: Readers,
     /// Keeps alive what every record points to.
     shared: Arc<Shared>,
 }
 
+/// Records without an owner, chained.
+#[derive(Debug)]
+struct FreeList(*const Record);
+
+// SAFETY: the records are Sync, and whoever has the list is the only one to follow it.
+unsafe impl Send for FreeList {}
+
+impl FreeList {
+    fn pop(&mut self) -> Option<*const Record> {
+        let first = self.0;
+        // SAFETY: null, or a record of the registry that owns the list.
+        self.0 = unsafe { first.as_ref() }?.next.load(Ordering::Relaxed);
+        Some(first)
+    }
+
+    fn push(&mut self, record: &Record) {
+        record.next.store(self.0.cast_mut(), Ordering::Relaxed);
+        self.0 = record;
+    }
+}
+
+impl Shared {
+    /// [Q1] For a record that nobody owns any more. Async-signal-safe.
+    pub(super) fn give_back(&self, record: &Record) {
+        let mut head = self.given_back.load(Ordering::Relaxed);
+        loop {
+            record.next.store(head, Ordering::Relaxed);
+            let record = ptr::from_ref(record).cast_mut();
+            match self.given_back.compare_exchange_weak(head, record, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
 impl Registry {
     /// An empty registry. Its records point into `shared`, which the registry keeps alive for as long as it lives itself.
     pub(super) fn new(domain: u64, readers: Readers, shared: Arc<Shared>) -> Self {
-        Self { head: AtomicPtr::new(ptr::null_mut()), growing: Mutex::new(()), domain, readers, shared }
+        let free = Mutex::new(FreeList(ptr::null()));
+        Self { head: AtomicPtr::new(ptr::null_mut()), free, domain, readers, shared }
     }
 
     /// A record for the calling thread, whose token is `token`. Allocates when all are taken.
     pub(super) fn claim(&self, token: Token, flavour: Flavour) -> &Record {
-        let claimed = || self.iter().find(|record| record.claim(token, flavour));
-        if let Some(record) = claimed() {
-            return record;
-        }
-        let _growing = lock(&self.growing);
-        loop {
-            // Another thread may have grown the list in the meantime, or may take what this one has just added.
-            if let Some(record) = claimed() {
-                return record;
-            }
-            self.grow();
+        let mut claimed = None;
+        self.claim_some(token, thread::tid(), flavour, 1, |record| claimed = Some(record));
+        claimed.expect("one was asked for")
+    }
+
+    /// The same for `count` of them, under one lock; `tid` is the thread's kernel id.
+    pub(super) fn claim_some<'r>(
+        &'r self, token: Token, tid: u32, flavour: Flavour, count: usize, mut give: impl FnMut(&'r Record),
+    ) {
+        let mut free = lock(&self.free);
+        for _ in 0..count {
+            let record = free.pop().unwrap_or_else(|| self.refill(&mut free));
+            // SAFETY: a record of this registry, which `self` borrows.
+            let record = unsafe { &*record };
+            record.assign(token, tid, flavour);
+            give(record);
         }
     }
 
-    fn grow(&self) {
+    /// A record where the list has none.
+    fn refill(&self, free: &mut FreeList) -> *const Record {
+        free.0 = self.shared.given_back.swap(ptr::null_mut(), Ordering::Acquire); // [Q2]
+        free.pop().unwrap_or_else(|| {
+            self.grow(free);
+            free.pop().expect("just grown")
+        })
+    }
+
+    fn grow(&self, free: &mut FreeList) {
         let shared = Arc::as_ptr(&self.shared);
-        let chunk = Box::into_raw(Box::new(Chunk {
-            next: self.head.load(Ordering::Relaxed),
-            // SAFETY: the registry keeps `shared` alive, and frees its chunks before it lets go.
-            records: std::array::from_fn(|_| unsafe { Record::new(self.domain, self.readers, shared) }),
-        }));
+        let entries = Box::into_raw(Box::new(std::array::from_fn(|_| Entry::new())));
+        let record = |n| {
+            // SAFETY: in the box.
+            let entry = unsafe { entries.cast::<Entry>().add(n) };
+            // SAFETY: the registry keeps `shared` alive, and frees its chunks, and with each its entries, before it lets go.
+            unsafe { Record::new(self.domain, self.readers, shared, entry) }
+        };
+        let next = self.head.load(Ordering::Relaxed);
+        let chunk = Box::into_raw(Box::new(Chunk { next, records: std::array::from_fn(record), entries }));
         // Release, the partner of the acquire in `iter`: the chunk is complete before it can be found.
         self.head.store(chunk, Ordering::Release);
+        // SAFETY: it is freed with the registry.
+        unsafe { &(*chunk).records }.iter().for_each(|record| free.push(record));
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
@@ -86,11 +160,16 @@ impl Registry {
     #[cfg(not(stillpoint_loom))]
     pub(super) unsafe fn in_child(&self, me: Token) {
         let tid = thread::tid();
-        // SAFETY: the caller's promise, for all of them; foreign code does not run while the list grows.
-        unsafe {
-            self.growing.renew(());
-            self.iter().for_each(|record| record.in_child(me, tid));
+        let mut free = FreeList(ptr::null());
+        self.shared.given_back.store(ptr::null_mut(), Ordering::Relaxed);
+        for record in self.iter() {
+            // SAFETY: the caller's promise.
+            if unsafe { record.in_child(me, tid) } {
+                free.push(record);
+            }
         }
+        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        unsafe { self.free.renew(free) };
     }
 }
 
@@ -104,8 +183,56 @@ impl Drop for Registry {
     }
 }
 
-// SAFETY: the list is reached through the atomic head; a chunk's `next` is written before the chunk is published and never
-// again; records are Sync.
+// SAFETY: the list is reached through the atomic head; a chunk's `next` and `entries` are written before the chunk is published and
+// never again; records and entries are Sync.
 unsafe impl Send for Registry {}
 // SAFETY: as for Send.
 unsafe impl Sync for Registry {}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::gp::seq::{Cookie, Sequence};
+
+    fn registry() -> Registry {
+        let shared = Shared::new(Sequence::new(Cookie::from_raw(0).seq()));
+        Registry::new(1, Readers::Asymmetric, Arc::new(shared))
+    }
+
+    #[test]
+    fn a_record_that_was_given_back_is_used_again() {
+        let registry = registry();
+        for _ in 0..1000 {
+            let record = registry.claim(thread::token(), Flavour::Thread);
+            record.depart();
+        }
+        assert_eq!(registry.iter().count(), RECORDS_PER_CHUNK);
+    }
+
+    #[test]
+    fn threads_that_come_and_go_have_a_record_each_and_lose_none() {
+        let registry = registry();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let mut mine = Vec::new();
+                        registry.claim_some(thread::token(), 0, Flavour::Owned, 8, |record| mine.push(record));
+                        for record in &mine {
+                            record.lock();
+                        }
+                        assert!(mine.iter().all(|record| record.is_owned_by(thread::token()) && record.is_reading()));
+                        for record in mine {
+                            record.unlock();
+                            record.depart();
+                        }
+                    }
+                });
+            }
+        });
+        assert!(registry.iter().count() <= 8 * 8 + RECORDS_PER_CHUNK, "no more than were in use at a time");
+        let mut all = Vec::new();
+        registry.claim_some(thread::token(), 0, Flavour::Thread, registry.iter().count(), |record| all.push(record));
+        assert_eq!(all.len(), registry.iter().count(), "none was lost, or the registry would have grown");
+    }
+}

@@ -130,15 +130,19 @@ impl fmt::Debug for Cookie {
     }
 }
 
-/// `started` of the global domain: at an address that its readers know without loading it from somewhere.
+/// How many domains a process has from the start. Each has a `started` at an address that its readers know without loading it from
+/// somewhere; they are told apart by a constant, `GLOBAL`.
 #[cfg(not(stillpoint_loom))]
-static GLOBAL_STARTED: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(NESTED_ONCE));
+pub(crate) const GLOBALS: usize = 2;
 
-/// [R1] for a reader of the global domain: see [`Sequence::enter`].
+#[cfg(not(stillpoint_loom))]
+static GLOBAL_STARTED: [CachePadded<AtomicU64>; GLOBALS] = [const { CachePadded::new(AtomicU64::new(NESTED_ONCE)) }; GLOBALS];
+
+/// [R1] for a reader of a global domain: see [`Sequence::enter`].
 #[cfg(not(stillpoint_loom))]
 #[inline(always)]
-pub(crate) fn enter_global() -> u64 {
-    GLOBAL_STARTED.load(Ordering::Acquire)
+pub(crate) fn enter_global<const GLOBAL: usize>() -> u64 {
+    GLOBAL_STARTED[GLOBAL].load(Ordering::Acquire)
 }
 
 /// Where a `started` is. On a cache line of its own: every reader loads it.
@@ -167,10 +171,10 @@ impl Sequence {
         }
     }
 
-    /// The counters of the global domain, of which there is one a process.
+    /// The counters of a global domain.
     #[cfg(not(stillpoint_loom))]
-    pub(crate) fn of_global() -> Self {
-        Self { started: Started::Global(&GLOBAL_STARTED), ..Self::new(Seq(0)) }
+    pub(crate) fn of_global(global: usize) -> Self {
+        Self { started: Started::Global(&GLOBAL_STARTED[global]), ..Self::new(Seq(0)) }
     }
 
     #[inline(always)]

@@ -12,13 +12,16 @@ use crate::platform::{
     sync::{AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
     thread, unwind,
 };
-use std::{fmt, ptr, sync::Arc, time::Duration};
+use std::{fmt, panic::Location, ptr, sync::Arc, time::Duration};
 
 #[cfg(feature = "stall-backtrace")]
 use std::backtrace::Backtrace;
 
 /// What a new domain takes for a stall; the kernel's is 21 s.
 pub(crate) const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many readers a report names.
+const LISTED_HOLDOUTS: usize = 16;
 
 /// A grace period, or the service thread, has been held up for longer than the domain's stall time-out.
 ///
@@ -33,8 +36,10 @@ pub struct StallReport {
     pub domain: u64,
     /// How long it has been held up so far.
     pub lasted: Duration,
-    /// The readers that hold the grace period up; empty if it is the service thread that is late.
+    /// The readers that hold the grace period up, those that began first: 16 at most. Empty if it is the service thread that is late.
     pub holdouts: Vec<Holdout>,
+    /// How many more readers hold it up than are listed.
+    pub more_holdouts: usize,
     /// The threads that have been waiting for more than a moment, in calls of this domain.
     pub waiters: Vec<ThreadName>,
 }
@@ -53,10 +58,17 @@ pub enum Stalled {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Holdout {
-    /// The thread that began the section.
+    /// The thread that began the section; a task may be elsewhere by now.
     pub thread: ThreadName,
     /// How it reads.
     pub flavour: Flavour,
+    /// The name that a task gave its guard ([`OwnedGuard::named`](crate::tasks_trace::OwnedGuard::named)).
+    pub task: Option<String>,
+    /// Where the guard was made; of owned guards.
+    pub made_at: Option<&'static Location<'static>>,
+    /// How long ago, to some milliseconds; of owned guards. Of the others it is known only that it is longer than
+    /// [`StallReport::lasted`].
+    pub held: Option<Duration>,
     /// Where it entered the section (with the feature `stall-backtrace`).
     #[cfg(feature = "stall-backtrace")]
     pub entered: Option<Arc<Backtrace>>,
@@ -67,9 +79,11 @@ pub struct Holdout {
 #[non_exhaustive]
 pub enum Flavour {
     /// By guards, [`Domain::read_lock`](crate::Domain::read_lock).
-    Thread,
+    Thread = 0,
     /// As a [`QsbrReader`](crate::QsbrReader).
-    Qsbr,
+    Qsbr = 1,
+    /// By an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which belongs to a task and to no thread.
+    Owned = 2,
 }
 
 /// A thread, as a person would look for it.
@@ -99,11 +113,18 @@ impl fmt::Display for ThreadName {
 
 impl fmt::Display for Holdout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.flavour {
-            Flavour::Thread => "holds a guard",
-            Flavour::Qsbr => "is online as a QSBR reader without passing a quiescent state",
-        };
-        write!(f, "{} {what}", self.thread)?;
+        match (self.flavour, &self.task) {
+            (Flavour::Thread, _) => write!(f, "{} holds a guard", self.thread)?,
+            (Flavour::Qsbr, _) => write!(f, "{} is online as a QSBR reader without passing a quiescent state", self.thread)?,
+            (Flavour::Owned, Some(task)) => write!(f, "task '{task}' holds an owned guard, made by {}", self.thread)?,
+            (Flavour::Owned, None) => write!(f, "a task holds an owned guard, made by {}", self.thread)?,
+        }
+        if let Some(place) = self.made_at {
+            write!(f, " at {place}")?;
+        }
+        if let Some(held) = self.held {
+            write!(f, " {held:.1?} ago")?;
+        }
         #[cfg(feature = "stall-backtrace")]
         if let Some(entered) = &self.entered {
             write!(f, ", entered at\n{entered}")?;
@@ -123,6 +144,9 @@ impl fmt::Display for StallReport {
             who.enumerate().try_for_each(|(n, who)| if n == 0 { write!(f, "; {what}: {who}") } else { write!(f, ", {who}") })
         };
         listed(f, "in its way", &mut self.holdouts.iter().map(|holdout| holdout as _))?;
+        if self.more_holdouts > 0 {
+            write!(f, " and {} more", self.more_holdouts)?;
+        }
         listed(f, "waiting", &mut self.waiters.iter().map(|waiter| waiter as _))
     }
 }
@@ -312,8 +336,11 @@ impl<P: Policy> Engine<P> {
             Verdict::Early(due) => due,
             Verdict::Reported => Nanos::MAX,
             Verdict::Due(lasted) => {
-                let holdouts = self.holdouts(cookie.seq()).map(|(record, _)| holdout(record)).collect();
-                self.report(Stalled::GracePeriod(cookie), lasted, holdouts);
+                let mut holdouts: Vec<_> = self.holdouts(cookie.seq()).collect();
+                // Sections that began long ago have older numbers; of the same number, guards know when they were made.
+                holdouts.sort_by_key(|(record, section)| (section.since(cookie.seq()), record.entry().since()));
+                let listed = holdouts.iter().take(LISTED_HOLDOUTS).map(|(record, _)| holdout(record)).collect();
+                self.report(Stalled::GracePeriod(cookie), lasted, listed, holdouts.len().saturating_sub(LISTED_HOLDOUTS));
                 Nanos::MAX
             }
         }
@@ -330,17 +357,17 @@ impl<P: Policy> Engine<P> {
             Verdict::Early(due) => due,
             Verdict::Reported => Nanos::MAX,
             Verdict::Due(lasted) => {
-                self.report(Stalled::Service, lasted, Vec::new());
+                self.report(Stalled::Service, lasted, Vec::new(), 0);
                 Nanos::MAX
             }
         }
     }
 
     /// With nothing of the engine held: the handler may read. As in a pass, because this may be the service thread.
-    fn report(&self, stalled: Stalled, lasted: Duration, holdouts: Vec<Holdout>) {
+    fn report(&self, stalled: Stalled, lasted: Duration, holdouts: Vec<Holdout>, more_holdouts: usize) {
         let waiters = lock(&self.stalls.waiters).clone();
         let waiters = waiters.into_iter().map(ThreadName::of).collect();
-        let report = StallReport { stalled, domain: self.domain, lasted, holdouts, waiters };
+        let report = StallReport { stalled, domain: self.domain, lasted, holdouts, more_holdouts, waiters };
         #[cfg(feature = "tracing")]
         tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
         if let Some(handler) = self.stalls.handler()
@@ -377,10 +404,15 @@ impl<P: Policy> Engine<P> {
 }
 
 fn holdout(record: &Record) -> Holdout {
+    let entry = record.entry();
+    let owned = record.flavour() == Flavour::Owned;
     Holdout {
-        thread: ThreadName::of(record.tid()),
+        thread: ThreadName::of(entry.tid()),
         flavour: record.flavour(),
+        task: entry.name().map(|name| name.to_string()),
+        made_at: entry.location().filter(|_| owned),
+        held: entry.since().map(|since| Duration::from_nanos(clock::now().saturating_sub(since))),
         #[cfg(feature = "stall-backtrace")]
-        entered: record.entered(),
+        entered: entry.backtrace(),
     }
 }

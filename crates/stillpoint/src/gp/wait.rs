@@ -94,7 +94,7 @@ impl<P: Policy> Engine<P> {
         let until = clock::now() + patience;
         while progress == Progress::HeldUp && clock::now() < until {
             hint::spin_loop();
-            progress = self.advance(cookie, me);
+            progress = self.advance_again(cookie, me);
         }
         progress
     }

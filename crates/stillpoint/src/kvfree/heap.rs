@@ -378,7 +378,7 @@ impl Heap {
             return record.request_help();
         }
         if let Some(cookie) = oldest
-            && engine.advance(cookie, thread::token()) == Progress::Ended
+            && engine.advance_again(cookie, thread::token()) == Progress::Ended
         {
             self.assists.fetch_add(1, Ordering::Relaxed);
             return;

@@ -4,7 +4,10 @@
 //! complete. (Consume would do; Rust has none, and on x86-64 and AArch64 an acquire load costs the same or one cycle more.) The
 //! store that replaces a value is also what unlinks it; it comes before W1 in the program order of whoever retires the old value.
 
-use super::{Domain, Retired, Section, thread::GLOBAL_ID};
+use super::{
+    Domain, Retired, Section,
+    thread::{RCU, global_id},
+};
 use std::{
     fmt,
     ptr::{self, NonNull},
@@ -83,7 +86,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
 
     #[inline(always)]
     fn check(&self, guard: &impl Section) {
-        let own = self.domain.as_ref().map_or(GLOBAL_ID, Domain::id);
+        let own = self.domain.as_ref().map_or(const { global_id(RCU) }, Domain::id);
         if guard.domain_id() != own {
             wrong_domain(guard.domain_id(), own);
         }

@@ -2,7 +2,7 @@
 
 use super::{Guard, QsbrReader, thread};
 use crate::{
-    gp::{self, Cookie, Engine, Flavour, Outlook, Policy, Readers, Seq, Sequence, StallReport, Work, policy::Sound},
+    gp::{self, Cookie, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Seq, Sequence, StallReport, Work, policy::Sound},
     kvfree::{DrainPolicy, Heap},
     platform::{
         fork::{InChild, Place},
@@ -143,7 +143,7 @@ impl<P: Policy> Inner<P> {
 }
 
 fn next_id() -> u64 {
-    static NEXT_ID: AtomicU64 = AtomicU64::new(thread::GLOBAL_ID + 1);
+    static NEXT_ID: AtomicU64 = AtomicU64::new(thread::global_id(GLOBALS));
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
@@ -172,8 +172,8 @@ impl Domain<Sound> {
         Self { inner: Inner::new(next_id(), Readers::Fencing, Sequence::new(Cookie::from_raw(0).seq())) }
     }
 
-    pub(super) fn global() -> Self {
-        Self { inner: Inner::new(thread::GLOBAL_ID, Readers::Asymmetric, Sequence::of_global()) }
+    pub(super) fn global(global: usize) -> Self {
+        Self { inner: Inner::new(thread::global_id(global), Readers::Asymmetric, Sequence::of_global(global)) }
     }
 }
 
@@ -202,7 +202,8 @@ impl<P: Policy> Domain<P> {
         self.inner.id
     }
 
-    pub(super) fn engine(&self) -> &Engine<P> {
+    #[inline]
+    pub(crate) fn engine(&self) -> &Engine<P> {
         &self.inner.engine
     }
 

@@ -100,7 +100,7 @@ impl<P: Policy> Future for GracePeriod<'_, P> {
             return signal.poll(context.waker());
         }
         // Idle, one attempt ends it: cheaper than to have oneself woken.
-        if engine.advance(cookie, thread::token()) == Progress::Ended {
+        if engine.advance_again(cookie, thread::token()) == Progress::Ended {
             return Poll::Ready(());
         }
         let signal = Arc::new(Signal::default());

@@ -57,7 +57,7 @@ pub trait Section: sealed::Section {}
 
 impl<S: sealed::Section> Section for S {}
 
-pub(super) mod sealed {
+pub(crate) mod sealed {
     pub trait Section {
         /// The domain whose grace periods wait for this section; 0 if none does.
         fn domain_id(&self) -> u64;

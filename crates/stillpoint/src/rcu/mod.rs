@@ -16,11 +16,11 @@
 mod cell;
 mod domain;
 mod future;
-mod guard;
+pub(crate) mod guard;
 mod qsbr;
 mod retire;
 mod retired;
-mod thread;
+pub(crate) mod thread;
 mod wait;
 
 pub use cell::Rcu;
@@ -30,8 +30,12 @@ pub use guard::{Guard, Section};
 pub use qsbr::{Offline, QsbrReader};
 pub use retire::EmbedsHead;
 pub use retired::Retired;
+use thread::RCU;
 
-use crate::kvfree::{Appended, Retiree};
+use crate::{
+    gp::GLOBALS,
+    kvfree::{Appended, Retiree},
+};
 use std::{
     ptr::{self, NonNull},
     sync::atomic::{AtomicPtr, Ordering},
@@ -42,17 +46,23 @@ use std::{
 /// Made on first use and never dropped: what waits in it when the process exits is neither called nor freed.
 #[inline]
 pub fn global() -> &'static Domain {
-    // SAFETY: null, or what `make_global` has put there for ever.
-    unsafe { GLOBAL.load(Ordering::Acquire).as_ref() }.unwrap_or_else(make_global)
+    global_domain::<RCU>()
 }
 
-static GLOBAL: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
+static GLOBAL_DOMAINS: [AtomicPtr<Domain>; GLOBALS] = [const { AtomicPtr::new(ptr::null_mut()) }; GLOBALS];
+
+/// A global domain, made on first use.
+#[inline]
+pub(crate) fn global_domain<const GLOBAL: usize>() -> &'static Domain {
+    // SAFETY: null, or what `make_global` has put there for ever.
+    unsafe { GLOBAL_DOMAINS[GLOBAL].load(Ordering::Acquire).as_ref() }.unwrap_or_else(|| make_global(GLOBAL))
+}
 
 /// Two threads may both make one; the slower drops its own. Neither waits for the other, which may have vanished in a fork.
 #[cold]
-fn make_global() -> &'static Domain {
-    let made = Box::into_raw(Box::new(Domain::global()));
-    match GLOBAL.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+fn make_global(global: usize) -> &'static Domain {
+    let made = Box::into_raw(Box::new(Domain::global(global)));
+    match GLOBAL_DOMAINS[global].compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: leaked.
         Ok(_) => unsafe { &*made },
         Err(faster) => {
@@ -83,19 +93,25 @@ fn home(domain: &Option<Domain>) -> &Domain {
 /// ```
 #[inline(always)]
 pub fn read_lock() -> Guard<'static> {
-    match thread::lock_global_outermost() {
+    global_read_lock::<RCU>()
+}
+
+/// Begins a section of a global domain.
+#[inline(always)]
+pub(crate) fn global_read_lock<const GLOBAL: usize>() -> Guard<'static> {
+    match thread::lock_global_outermost::<GLOBAL>() {
         Some(record) => Guard::of(record),
-        None => read_lock_unusual(),
+        None => read_lock_unusual::<GLOBAL>(),
     }
 }
 
 /// A nested section, a thread's first, one after the thread's end, or one that needs fences.
 #[cold]
 #[inline(never)]
-fn read_lock_unusual() -> Guard<'static> {
-    match thread::global_record() {
+fn read_lock_unusual<const GLOBAL: usize>() -> Guard<'static> {
+    match thread::global_record::<GLOBAL>() {
         Some(record) => Guard::enter(record),
-        None => global().read_lock_late(),
+        None => global_domain::<GLOBAL>().read_lock_late(),
     }
 }
 

@@ -18,7 +18,7 @@
 
 use super::domain::{Domain, Inner};
 use crate::{
-    gp::{Flavour, Policy, Record},
+    gp::{Flavour, GLOBALS, Policy, Record, Spares},
     kvfree::{Appended, Local, Retiree},
     platform::{barrier, sync::Arc, thread},
 };
@@ -55,6 +55,8 @@ struct Binding {
     id: u64,
     record: *const Record,
     local: Arc<Local>,
+    /// For owned guards.
+    spares: Spares,
     next: Cell<*const Binding>,
 }
 
@@ -114,29 +116,35 @@ impl Bindings {
     }
 }
 
-#[expect(clippy::boxed_local, reason = "the list owns boxes")]
 fn give_back(binding: Box<Binding>) {
     binding.domain.leave(&binding.local);
+    binding.spares.give_back(0);
     binding.record().depart();
 }
 
 impl Drop for Bindings {
     fn drop(&mut self) {
-        GLOBAL_RECORD.set(&NOBODY);
+        GLOBAL_RECORDS.with(|records| records.iter().for_each(|record| record.set(&NOBODY)));
         GLOBAL_LOCAL.set(ptr::null());
         self.remove(|_| true);
     }
 }
 
-/// The global domain's number.
-pub(super) const GLOBAL_ID: u64 = 1;
+/// The global domains, by the constant that tells them apart.
+pub(crate) const RCU: usize = 0;
+pub(crate) const TRACE: usize = 1;
+
+/// The number of a global domain.
+pub(super) const fn global_id(global: usize) -> u64 {
+    global as u64 + 1
+}
 
 static NOBODY: Record = Record::of_nobody();
 
 thread_local! {
-    /// The thread's record in the global domain, where readers need no fence; else, and before the first section, nobody's.
-    static GLOBAL_RECORD: Cell<&'static Record> = const { Cell::new(&NOBODY) };
-    /// The thread's share of the global domain; null before the first use.
+    /// The thread's record in each global domain, where readers need no fence; else, and before the first section, nobody's.
+    static GLOBAL_RECORDS: [Cell<&'static Record>; GLOBALS] = const { [const { Cell::new(&NOBODY) }; GLOBALS] };
+    /// The thread's share of the first of them; null before the first use.
     static GLOBAL_LOCAL: Cell<*const Local> = const { Cell::new(ptr::null()) };
     /// The binding used last; null for none.
     static LAST: Cell<*const Binding> = const { Cell::new(ptr::null()) };
@@ -145,11 +153,11 @@ thread_local! {
     static BOUND: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Begins an outermost section of the global domain through the calling thread's record; `None` if that takes more than the usual.
+/// Begins an outermost section of a global domain through the calling thread's record; `None` if that takes more than the usual.
 #[inline(always)]
-pub(super) fn lock_global_outermost() -> Option<&'static Record> {
-    let record = GLOBAL_RECORD.get();
-    record.lock_global_outermost().then_some(record)
+pub(super) fn lock_global_outermost<const GLOBAL: usize>() -> Option<&'static Record> {
+    let record = GLOBAL_RECORDS.with(|records| records[GLOBAL].get());
+    record.lock_global_outermost::<GLOBAL>().then_some(record)
 }
 
 /// Appends an object to the calling thread's share of the global domain; `None` if it has no share yet, or no more.
@@ -160,15 +168,15 @@ pub(super) fn append_global(object: Retiree) -> Option<Appended> {
     Some(local.append(object))
 }
 
-/// The calling thread's record in the global domain; registers it on first use. `None` at the thread's very end.
-pub(super) fn global_record() -> Option<&'static Record> {
-    let known = GLOBAL_RECORD.get();
+/// The calling thread's record in a global domain; registers it on first use. `None` at the thread's very end.
+pub(super) fn global_record<const GLOBAL: usize>() -> Option<&'static Record> {
+    let known = GLOBAL_RECORDS.with(|records| records[GLOBAL].get());
     if !ptr::eq(known, &NOBODY) {
         return Some(known);
     }
-    let record = record(super::global())?;
+    let record = record(super::global_domain::<GLOBAL>())?;
     if !barrier::readers_fence() {
-        GLOBAL_RECORD.set(record);
+        GLOBAL_RECORDS.with(|records| records[GLOBAL].set(record));
     }
     Some(record)
 }
@@ -189,6 +197,41 @@ pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(&Record, 
     // SAFETY: the binding stays until the thread's end or the domain's; neither can come while `work` runs.
     let binding = unsafe { &*binding };
     Some(work(binding.record(), &binding.local))
+}
+
+/// A record for an owned guard, quiescent and the calling thread's, and the right to give it to one. `None` at the thread's very end.
+#[inline]
+pub(crate) fn take_spare<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
+    let binding = binding(domain)?;
+    // SAFETY: as in `with`.
+    let binding = unsafe { &*binding };
+    Some(binding.spares.take(&domain.inner.engine, thread::token(), binding.record()))
+}
+
+/// Takes the quiescent record of an owned guard back, which is no guard's any more: keeps it for the calling thread's next one, if the
+/// thread is bound to the domain, else gives it back to that.
+#[inline]
+pub(crate) fn keep_spare(record: &Record) {
+    let last = LAST.get();
+    // SAFETY: as in `binding`.
+    match unsafe { last.as_ref() } {
+        Some(binding) if binding.id == record.domain() => binding.spares.keep(record, thread::token(), binding.record()),
+        _ => keep_spare_elsewhere(record),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn keep_spare_elsewhere(record: &Record) {
+    let keep = |bindings: &Bindings| {
+        let binding = bindings.find(record.domain())?;
+        binding.spares.keep(record, thread::token(), binding.record());
+        LAST.set(binding);
+        Some(())
+    };
+    if !BOUND.get() || BINDINGS.try_with(keep).ok().flatten().is_none() {
+        record.vacate();
+    }
 }
 
 /// The calling thread's binding to `domain`. One load of `LAST`: see the module's head.
@@ -219,9 +262,10 @@ fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> &'a Bindin
         id: inner.id(),
         record: inner.engine.register(thread::token(), Flavour::Thread),
         local: inner.heap.join(),
+        spares: Spares::new(),
         next: Cell::new(ptr::null()),
     });
-    if binding.id == GLOBAL_ID {
+    if binding.id == global_id(RCU) {
         GLOBAL_LOCAL.set(Arc::as_ptr(&binding.local));
     }
     binding

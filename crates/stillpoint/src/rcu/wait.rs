@@ -65,7 +65,7 @@ impl<P: Policy> Domain<P> {
     /// after that. Never waits. Inside a section, that section counts.
     #[must_use]
     pub fn poll(&self, cookie: Cookie) -> bool {
-        self.engine().advance(cookie, platform_thread::token()) == Progress::Ended
+        self.engine().advance_again(cookie, platform_thread::token()) == Progress::Ended
     }
 
     /// Waits until the grace period has ended. The kernel's `cond_synchronize_rcu()`. As [`Domain::synchronize`], and a load if it

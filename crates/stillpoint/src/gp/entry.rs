@@ -1,0 +1,130 @@
+//! Who entered a section, where and when: what stall reports say of a record. No grace period looks at it, so it lies beside the records
+//! and not in them, and scans do not load it.
+//!
+//! A reader writes it with plain stores, and a report may read it meanwhile: each part is whole, and a report on a section that ends
+//! at that very moment may mix it with the next one. What is not a number is behind a lock, so that a report copies what the reader
+//! cannot take back meanwhile; the reader waits for that copy, and never leaves without its own.
+
+use crate::platform::{
+    clock::Nanos,
+    sync::{Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering, lock},
+};
+use std::{mem, panic::Location, ptr};
+
+#[cfg(feature = "stall-backtrace")]
+use std::backtrace::Backtrace;
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// The kernel's id of the thread that entered the section.
+    tid: AtomicU32,
+    /// Whether there is a name. The owner's.
+    named: AtomicBool,
+    /// A person's name for the task, in a thin pointer.
+    name: Mutex<Option<Arc<Box<str>>>>,
+    /// When an owned section was entered, about; 0 for others.
+    since: AtomicU64,
+    /// Where; null for those that are not owned.
+    location: AtomicPtr<Location<'static>>,
+    #[cfg(feature = "stall-backtrace")]
+    backtrace: Mutex<Option<Arc<Backtrace>>>,
+}
+
+impl Entry {
+    pub(super) fn new() -> Self {
+        Self {
+            tid: AtomicU32::new(0),
+            named: AtomicBool::new(false),
+            name: Mutex::new(None),
+            since: AtomicU64::new(0),
+            location: AtomicPtr::new(ptr::null_mut()),
+            #[cfg(feature = "stall-backtrace")]
+            backtrace: Mutex::new(None),
+        }
+    }
+
+    /// A record's new owner: a thread, or a guard that the thread makes.
+    pub(super) fn note_owner(&self, tid: u32) {
+        self.tid.store(tid, Ordering::Relaxed);
+        self.since.store(0, Ordering::Relaxed);
+        self.location.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    /// An owned section begins.
+    #[inline]
+    pub(super) fn note_section(&self, location: &'static Location<'static>, now: Nanos) {
+        self.since.store(now, Ordering::Relaxed);
+        self.location.store(ptr::from_ref(location).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Not async-signal-safe; a handler that finds the note being taken leaves it.
+    #[cfg(feature = "stall-backtrace")]
+    #[inline(never)]
+    pub(super) fn note_backtrace(&self) {
+        if let Ok(mut backtrace) = self.backtrace.try_lock() {
+            *backtrace = Some(Arc::new(Backtrace::force_capture()));
+        }
+    }
+
+    pub(super) fn set_name(&self, name: Box<str>) {
+        self.named.store(true, Ordering::Relaxed);
+        self.replace_name(Some(Arc::new(name)));
+    }
+
+    /// The section has ended: whoever has the record next does not inherit its name.
+    #[inline]
+    pub(super) fn clear_name(&self) {
+        if self.named.load(Ordering::Relaxed) {
+            self.named.store(false, Ordering::Relaxed);
+            self.replace_name(None);
+        }
+    }
+
+    fn replace_name(&self, name: Option<Arc<Box<str>>>) {
+        let old = mem::replace(&mut *lock(&self.name), name);
+        // Outside the lock.
+        drop(old);
+    }
+
+    pub(super) fn tid(&self) -> u32 {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_tid(&self, tid: u32) {
+        self.tid.store(tid, Ordering::Relaxed);
+    }
+
+    pub(super) fn name(&self) -> Option<Arc<Box<str>>> {
+        lock(&self.name).clone()
+    }
+
+    pub(super) fn since(&self) -> Option<Nanos> {
+        Some(self.since.load(Ordering::Relaxed)).filter(|&since| since != 0)
+    }
+
+    pub(super) fn location(&self) -> Option<&'static Location<'static>> {
+        // SAFETY: null, or made of a reference to what lives for ever.
+        unsafe { self.location.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Where the owner entered the section that it is in, or the last one.
+    #[cfg(feature = "stall-backtrace")]
+    pub(super) fn backtrace(&self) -> Option<Arc<Backtrace>> {
+        lock(&self.backtrace).clone()
+    }
+
+    /// In the child of a fork. What the locks guard is forgotten, for they may be taken.
+    ///
+    /// # Safety
+    ///
+    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
+    #[cfg(not(stillpoint_loom))]
+    pub(super) unsafe fn in_child(&self) {
+        // SAFETY: the caller's promise; foreign code does not run under these locks.
+        unsafe {
+            self.name.renew(None);
+            #[cfg(feature = "stall-backtrace")]
+            self.backtrace.renew(None);
+        }
+    }
+}

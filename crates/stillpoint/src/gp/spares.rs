@@ -1,0 +1,74 @@
+//! Records that a thread keeps for its next owned guards.
+//!
+//! A guard that may be dropped on any thread has no thread's record but one of its own. It takes it from the thread that makes it
+//! and leaves it to the one that drops it, without a lock or an atomic read-modify-write; the registry is asked once in [`BATCH`] guards,
+//! where those that are made here end elsewhere.
+
+use super::{engine::Engine, policy::Policy, record::Record, stall::Flavour};
+use crate::platform::thread::Token;
+use std::cell::Cell;
+
+/// How many records come from the registry, or go back to it, at a time.
+const BATCH: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };
+
+/// How many a thread keeps.
+const KEPT: usize = 2 * BATCH;
+
+/// Quiescent records of one engine, owned by the calling thread. Whoever drops this gives them back before ([`Spares::give_back`]).
+#[derive(Debug)]
+pub(crate) struct Spares {
+    records: [Cell<*const Record>; KEPT],
+    count: Cell<usize>,
+}
+
+impl Spares {
+    pub(crate) fn new() -> Self {
+        Self { records: std::array::from_fn(|_| Cell::new(std::ptr::null())), count: Cell::new(0) }
+    }
+
+    /// A quiescent record of `engine`, for the calling thread to give to a guard. `own` is the thread's own record there.
+    #[inline]
+    pub(crate) fn take<'e, P: Policy>(&self, engine: &'e Engine<P>, token: Token, own: &Record) -> &'e Record {
+        if self.count.get() == 0 {
+            self.refill(engine, token, own);
+        }
+        let left = self.count.get() - 1;
+        self.count.set(left);
+        // SAFETY: a record of the engine.
+        unsafe { &*self.records[left].get() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill<P: Policy>(&self, engine: &Engine<P>, token: Token, own: &Record) {
+        engine.registry.claim_some(token, own.entry().tid(), Flavour::Owned, BATCH, |record| self.push(record));
+    }
+
+    fn push(&self, record: &Record) {
+        let count = self.count.get();
+        self.records[count].set(record);
+        self.count.set(count + 1);
+    }
+
+    /// Keeps the quiescent record of a guard that ends on the calling thread, whose own record is `own`.
+    #[inline]
+    pub(crate) fn keep(&self, record: &Record, token: Token, own: &Record) {
+        if self.count.get() == KEPT {
+            self.give_back(BATCH);
+        }
+        record.take_back(token, own.entry().tid());
+        self.push(record);
+    }
+
+    /// Gives records back to the registry until `left` of them are left.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn give_back(&self, left: usize) {
+        while self.count.get() > left {
+            let last = self.count.get() - 1;
+            self.count.set(last);
+            // SAFETY: a record of an engine that the owner of this keeps alive.
+            unsafe { &*self.records[last].get() }.vacate();
+        }
+    }
+}

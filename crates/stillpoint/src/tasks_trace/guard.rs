@@ -1,0 +1,86 @@
+//! The guard of a section that belongs to no thread.
+
+use crate::{
+    gp::{Policy, Record, policy::Sound},
+    platform::clock,
+    rcu::{Domain, guard::sealed, thread},
+};
+use std::{fmt, panic::Location};
+
+/// A read-side critical section that belongs to whoever has this: it lasts until it is dropped, on whatever thread that may be.
+///
+/// Made by [`TraceDomain::read_lock_owned`](super::TraceDomain::read_lock_owned), or
+/// [`read_lock_owned`](super::read_lock_owned) for the global domain. `Send` and `Sync`: it may be moved into tasks and threads, held
+/// across an `.await`, and shared by reference with threads that read through it at the same time. A clone would be another section:
+/// make one.
+///
+/// A guard that is leaked leaves its section open for ever, because references that it lent may be anywhere.
+///
+/// ```
+/// use stillpoint::{Rcu, tasks_trace};
+/// async fn fetch(cell: &Rcu<Vec<u8>>) -> usize {
+///     let guard = tasks_trace::read_lock_owned();
+///     let found = cell.load(&guard).map_or(0, Vec::len);
+///     std::future::ready(()).await;
+///     found
+/// }
+/// fn assert_send<T: Send>(_: T) {}
+/// let cell = Rcu::new_in(tasks_trace::global(), vec![1, 2, 3]);
+/// assert_send(fetch(&cell));
+/// ```
+///
+/// What it lends does not outlive it:
+///
+/// ```compile_fail,E0505
+/// use stillpoint::{Rcu, tasks_trace};
+/// let cell = Rcu::new_in(tasks_trace::global(), 1);
+/// let guard = tasks_trace::read_lock_owned();
+/// let value = cell.load(&guard);
+/// drop(guard);
+/// println!("{value:?}");
+/// ```
+#[must_use = "the section ends as soon as the guard is dropped"]
+pub struct OwnedGuard<'d, P: Policy = Sound> {
+    record: &'d Record,
+    /// A handle of the domain, where the guard does not borrow one. Dropped after the section has ended.
+    _held: Option<Domain<P>>,
+}
+
+impl<'d, P: Policy> OwnedGuard<'d, P> {
+    /// Enters a section through `record`, which is quiescent and the calling thread's, and from now on the guard's.
+    #[inline]
+    #[track_caller]
+    pub(super) fn enter(record: &'d Record, held: Option<Domain<P>>) -> Self {
+        record.lock_owned(Location::caller(), clock::coarse());
+        Self { record, _held: held }
+    }
+
+    /// Gives the section a name for stall reports: that of the task or request that it is for.
+    ///
+    /// Allocates, and takes an uncontended lock. A guard without a name is known by the place where it was made and the thread that made it.
+    pub fn named(self, name: impl Into<Box<str>>) -> Self {
+        self.record.set_name(name.into());
+        self
+    }
+}
+
+impl<P: Policy> sealed::Section for OwnedGuard<'_, P> {
+    #[inline(always)]
+    fn domain_id(&self) -> u64 {
+        self.record.domain()
+    }
+}
+
+impl<P: Policy> Drop for OwnedGuard<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.record.unlock_owned();
+        thread::keep_spare(self.record);
+    }
+}
+
+impl<P: Policy> fmt::Debug for OwnedGuard<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedGuard").field("domain", &self.record.domain()).finish_non_exhaustive()
+    }
+}
