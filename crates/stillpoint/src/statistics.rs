@@ -28,6 +28,9 @@ pub struct Statistics {
     pub callbacks_invoked: u64,
     /// Grace periods that have ended; several numbers that end at once count as one.
     pub grace_periods: u64,
+    /// Records of readers: one for each thread that has read or retired here, each QSBR reader and each owned guard, as many as there
+    /// have been at a time and some spare ones. About 110 bytes each.
+    pub records: u64,
     /// Heavy barriers (membarrier calls, or fences) issued.
     pub heavy_barriers: u64,
     /// Grace periods that a retiring thread ended by itself because its queue had reached its share.
@@ -56,6 +59,7 @@ impl Statistics {
             objects_freed: counts.freed,
             callbacks_invoked: engine.callbacks_invoked(),
             grace_periods: engine.grace_periods(),
+            records: engine.records(),
             heavy_barriers: engine.heavy_barriers(),
             assists: counts.assists,
             waits: counts.waits,

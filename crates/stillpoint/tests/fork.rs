@@ -1,16 +1,20 @@
 //! Forking: the child has one thread, and a library that works; what waited before the fork is the parent's alone.
 //!
-//! Every test forks in a process of its own. What the forked child finds wrong ends it with a status that the parent sees.
+//! Every test forks in a process of its own.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
 
+use common::forking::{
+    Bare, Forked, SOME, assert_works, assert_works_here, elsewhere, end_after, fork, fork_here, in_both, is_apart, retire,
+    retire_plain, waiting,
+};
 use common::{Reader, Tally, Tracked, eventually, panic_message};
 use std::{
     fs, mem,
     panic::{self, AssertUnwindSafe},
     pin::pin,
-    ptr::{self, NonNull},
+    ptr,
     sync::{
         Arc, Barrier, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -20,180 +24,7 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint::{Domain, Rcu, Statistics};
-
-/// How long a forked child may take, in seconds. The kernel then ends it.
-const ALARM: u32 = 60;
-
-/// The child of a fork, as its parent sees it.
-#[must_use]
-struct Forked(libc::pid_t);
-
-impl Forked {
-    /// Fails the test unless the child has done all of its work.
-    #[track_caller]
-    fn well(self) {
-        let mut status = 0;
-        // SAFETY: our own child, and a place for its status. The child's alarm bounds the wait.
-        assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, 0) }, self.0);
-        assert_ne!(libc::WTERMSIG(status), libc::SIGALRM, "the forked child hangs");
-        assert_eq!(status, 0, "the forked child has failed");
-    }
-}
-
-/// Ends the process, well if `work` does not panic, without anything that happens at an exit.
-fn end_after(work: impl FnOnce()) -> ! {
-    let failed = panic::catch_unwind(AssertUnwindSafe(work)).is_err();
-    // SAFETY: ends the process.
-    unsafe { libc::_exit(i32::from(failed)) }
-}
-
-/// Forks. The child does `work` and ends.
-fn fork(work: impl FnOnce()) -> Forked {
-    match fork_here() {
-        Some(child) => child,
-        None => end_after(work),
-    }
-}
-
-/// Forks, and does `work` in the child and then in the parent.
-fn in_both(work: impl FnOnce()) {
-    match fork_here() {
-        Some(child) => {
-            child.well();
-            work();
-        }
-        None => end_after(work),
-    }
-}
-
-/// Forks, and returns in both. `None`: in the child.
-fn fork_here() -> Option<Forked> {
-    // SAFETY: what the child goes on to use is this library, whose promise is the subject here, and Rust's, whose locks no other
-    // thread of these tests holds for longer than glibc's fork can see to.
-    match unsafe { libc::fork() } {
-        -1 => panic!("no process"),
-        0 => {
-            // SAFETY: no handler; the alarm ends the process.
-            unsafe { libc::alarm(ALARM) };
-            None
-        }
-        child => Some(Forked(child)),
-    }
-}
-
-/// A thread that is none of std's, for forked children: those take a lock at their start and end, which a vanished one may hold.
-#[must_use]
-struct Bare(libc::pthread_t);
-
-impl Bare {
-    fn spawn(work: impl FnOnce() + Send + 'static) -> Self {
-        type Work = Box<dyn FnOnce() + Send>;
-        extern "C" fn start(work: *mut libc::c_void) -> *mut libc::c_void {
-            // SAFETY: left to this thread below.
-            let work = unsafe { Box::from_raw(work.cast::<Work>()) };
-            // Not that of the thread that started it.
-            // SAFETY: a text that ends in 0.
-            unsafe { libc::prctl(libc::PR_SET_NAME, c"bare".as_ptr()) };
-            let failed = panic::catch_unwind(AssertUnwindSafe(work)).is_err();
-            ptr::without_provenance_mut(usize::from(failed))
-        }
-        let work: *mut Work = Box::into_raw(Box::new(Box::new(work)));
-        let mut thread = mem::MaybeUninit::uninit();
-        // SAFETY: a place for the id, the usual attributes, and what `start` expects.
-        assert_eq!(unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), start, work.cast()) }, 0);
-        // SAFETY: it has been written.
-        Self(unsafe { thread.assume_init() })
-    }
-
-    #[track_caller]
-    fn join(self) {
-        let mut failed = ptr::null_mut();
-        // SAFETY: joined once, and a place for the result.
-        assert_eq!(unsafe { libc::pthread_join(self.0, &raw mut failed) }, 0);
-        assert!(failed.is_null(), "a thread has panicked");
-    }
-}
-
-/// What `work` returns, done on a thread of its own.
-#[track_caller]
-fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    let mut result = None;
-    {
-        let work: Box<dyn FnOnce() + Send + '_> = Box::new(|| result = Some(work()));
-        // SAFETY: the thread is joined before anything that is borrowed ends.
-        let work: Box<dyn FnOnce() + Send + 'static> = unsafe { mem::transmute(work) };
-        Bare::spawn(work).join();
-    }
-    result.expect("it has returned")
-}
-
-/// Runs the calling test, `name`, in a process of its own; whether this is that process.
-#[track_caller]
-fn is_apart(name: &str) -> bool {
-    let apart = common::is_child();
-    if !apart {
-        common::child(name).well();
-    }
-    apart
-}
-
-fn retire<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: nobody else has ever known the object.
-    unsafe { domain.retire(NonNull::from(Box::leak(Box::new(value)))) };
-}
-
-fn retire_plain<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: nobody else has ever known the object.
-    unsafe { domain.retire_plain(NonNull::from(Box::leak(Box::new(value)))) };
-}
-
-/// What waits: objects, bytes, pages, callbacks.
-fn waiting(Statistics { objects_waiting, bytes_waiting, pages, callbacks_waiting, .. }: Statistics) -> [u64; 4] {
-    [objects_waiting, bytes_waiting, pages, callbacks_waiting]
-}
-
-/// Checks that everything in `domain` works, on this thread and on a new one, which is outside any section.
-fn assert_works(domain: &Domain) {
-    assert_works_here(domain);
-    elsewhere(|| assert_works_here(domain));
-    // A thread that ends hands its open pages over, empty as they are; the bytes are a glimpse until those are back.
-    eventually(|| {
-        let [objects, bytes, _open, callbacks] = waiting(domain.statistics());
-        assert_eq!((objects, callbacks), (0, 0));
-        bytes == 0
-    });
-}
-
-/// More than a page holds.
-const SOME: u64 = 700;
-
-fn assert_works_here(domain: &Domain) {
-    let tally = Tally::new();
-    let cell = Rcu::new_in(domain, tally.value(1));
-    let cookie = domain.start_poll();
-    {
-        let guard = domain.read_lock();
-        let value = cell.load(&guard).expect("just made");
-        cell.store(tally.value(2));
-        assert_eq!(value.get(), 1);
-        assert!(!domain.poll(domain.get_state()), "the section holds it up");
-    }
-    domain.synchronize();
-    domain.synchronize_expedited();
-    assert!(domain.poll(cookie));
-    for number in 0..SOME {
-        retire(domain, tally.value(number));
-        retire_plain(domain, tally.value(number));
-        retire(domain, number);
-        let value = tally.value(number);
-        domain.call(move || drop(value));
-    }
-    domain.barrier();
-    drop(cell);
-    domain.kvfree_barrier();
-    assert!(tally.all_dropped(), "{} of {}", tally.dropped(), tally.made());
-}
+use stillpoint::{Domain, Rcu};
 
 /// Work of all kinds that waits, of this thread and of another that has ended by now, and of one that goes on.
 fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Arc<AtomicUsize>) {

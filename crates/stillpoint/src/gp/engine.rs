@@ -368,6 +368,11 @@ impl<P: Policy> Engine<P> {
         }
     }
 
+    /// Records that there are, with an owner or without.
+    pub(crate) fn records(&self) -> u64 {
+        self.registry.iter().count() as u64
+    }
+
     /// Grace periods that this engine has ended; one that ends several numbers at once counts as one.
     pub(crate) fn grace_periods(&self) -> u64 {
         let turns = self.shared.ride.turns().saturating_sub(self.counts.drives_without_end.load(Ordering::Relaxed));

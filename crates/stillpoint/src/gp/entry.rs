@@ -14,20 +14,55 @@ use std::{mem, panic::Location, ptr};
 #[cfg(feature = "stall-backtrace")]
 use std::backtrace::Backtrace;
 
+/// Something that its owner puts here and takes away, and that reports copy: a counted pointer to it, under the lock.
+#[derive(Debug)]
+pub(super) struct Shelf<T>(Mutex<Option<Arc<T>>>);
+
+impl<T> Shelf<T> {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// Puts something there, or nothing, and takes away what was there.
+    pub(super) fn put(&self, thing: Option<Arc<T>>) {
+        let old = mem::replace(&mut *lock(&self.0), thing);
+        // Outside the lock.
+        drop(old);
+    }
+
+    pub(super) fn copy(&self) -> Option<Arc<T>> {
+        lock(&self.0).clone()
+    }
+
+    /// What a report must not do: it may find the thing gone.
+    #[cfg(all(test, stillpoint_loom))]
+    pub(super) fn copy_uncounted<R>(&self, copy: impl FnOnce(&T) -> R) -> Option<R> {
+        lock(&self.0).as_deref().map(copy)
+    }
+
+    /// What an owner must not do: with a report in the way the thing stays for ever.
+    #[cfg(all(test, stillpoint_loom))]
+    pub(super) fn clear_unless_looked_at(&self) {
+        if let Ok(mut thing) = self.0.try_lock() {
+            *thing = None;
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// The kernel's id of the thread that entered the section.
     tid: AtomicU32,
     /// Whether there is a name. The owner's.
     named: AtomicBool,
-    /// A person's name for the task, in a thin pointer.
-    name: Mutex<Option<Arc<Box<str>>>>,
+    /// A person's name for the task.
+    name: Shelf<Box<str>>,
     /// When an owned section was entered, about; 0 for others.
     since: AtomicU64,
     /// Where; null for those that are not owned.
     location: AtomicPtr<Location<'static>>,
     #[cfg(feature = "stall-backtrace")]
-    backtrace: Mutex<Option<Arc<Backtrace>>>,
+    backtrace: Shelf<Backtrace>,
 }
 
 impl Entry {
@@ -35,11 +70,11 @@ impl Entry {
         Self {
             tid: AtomicU32::new(0),
             named: AtomicBool::new(false),
-            name: Mutex::new(None),
+            name: Shelf::new(),
             since: AtomicU64::new(0),
             location: AtomicPtr::new(ptr::null_mut()),
             #[cfg(feature = "stall-backtrace")]
-            backtrace: Mutex::new(None),
+            backtrace: Shelf::new(),
         }
     }
 
@@ -61,14 +96,14 @@ impl Entry {
     #[cfg(feature = "stall-backtrace")]
     #[inline(never)]
     pub(super) fn note_backtrace(&self) {
-        if let Ok(mut backtrace) = self.backtrace.try_lock() {
+        if let Ok(mut backtrace) = self.backtrace.0.try_lock() {
             *backtrace = Some(Arc::new(Backtrace::force_capture()));
         }
     }
 
     pub(super) fn set_name(&self, name: Box<str>) {
         self.named.store(true, Ordering::Relaxed);
-        self.replace_name(Some(Arc::new(name)));
+        self.name.put(Some(Arc::new(name)));
     }
 
     /// The section has ended: whoever has the record next does not inherit its name.
@@ -76,14 +111,8 @@ impl Entry {
     pub(super) fn clear_name(&self) {
         if self.named.load(Ordering::Relaxed) {
             self.named.store(false, Ordering::Relaxed);
-            self.replace_name(None);
+            self.name.put(None);
         }
-    }
-
-    fn replace_name(&self, name: Option<Arc<Box<str>>>) {
-        let old = mem::replace(&mut *lock(&self.name), name);
-        // Outside the lock.
-        drop(old);
     }
 
     pub(super) fn tid(&self) -> u32 {
@@ -95,7 +124,7 @@ impl Entry {
     }
 
     pub(super) fn name(&self) -> Option<Arc<Box<str>>> {
-        lock(&self.name).clone()
+        self.name.copy()
     }
 
     pub(super) fn since(&self) -> Option<Nanos> {
@@ -110,7 +139,7 @@ impl Entry {
     /// Where the owner entered the section that it is in, or the last one.
     #[cfg(feature = "stall-backtrace")]
     pub(super) fn backtrace(&self) -> Option<Arc<Backtrace>> {
-        lock(&self.backtrace).clone()
+        self.backtrace.copy()
     }
 
     /// In the child of a fork. What the locks guard is forgotten, for they may be taken.
@@ -122,9 +151,9 @@ impl Entry {
     pub(super) unsafe fn in_child(&self) {
         // SAFETY: the caller's promise; foreign code does not run under these locks.
         unsafe {
-            self.name.renew(None);
+            self.name.0.renew(None);
             #[cfg(feature = "stall-backtrace")]
-            self.backtrace.renew(None);
+            self.backtrace.0.renew(None);
         }
     }
 }

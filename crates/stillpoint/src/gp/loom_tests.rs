@@ -22,7 +22,7 @@ use loom::thread;
 use std::ptr;
 
 /// Just below the wrap, so that the first grace period of every model crosses it.
-const FIRST: Seq = Seq::from_bits(0u64.wrapping_sub(STEP));
+pub(super) const FIRST: Seq = Seq::from_bits(0u64.wrapping_sub(STEP));
 
 enum NoWait {}
 // SAFETY: broken on purpose; the model's elements are cells that report the misuse.
@@ -43,8 +43,8 @@ unsafe impl Policy for NoFlagBarrier {
 }
 
 /// An engine, a pointer that readers follow, and the element that it points to.
-struct World<P> {
-    engine: Engine<P>,
+pub(super) struct World<P> {
+    pub(super) engine: Engine<P>,
     pointer: AtomicPtr<UnsafeCell<u32>>,
     element: UnsafeCell<u32>,
 }
@@ -55,7 +55,7 @@ unsafe impl<P: Policy> Sync for World<P> {}
 unsafe impl<P: Policy> Send for World<P> {}
 
 impl<P: Policy> World<P> {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         let world = Arc::new(Self {
             engine: Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST)),
             pointer: AtomicPtr::new(ptr::null_mut()),
@@ -76,7 +76,7 @@ impl<P: Policy> World<P> {
         record.unlock();
     }
 
-    fn use_element(&self) {
+    pub(super) fn use_element(&self) {
         let found = self.pointer.load(Ordering::Acquire);
         if !found.is_null() {
             // SAFETY: that it is alive is what the test is about.
@@ -84,21 +84,21 @@ impl<P: Policy> World<P> {
         }
     }
 
-    fn unlink(&self) {
+    pub(super) fn unlink(&self) {
         self.pointer.swap(ptr::null_mut(), Ordering::AcqRel);
     }
 
-    fn free(&self) {
+    pub(super) fn free(&self) {
         // SAFETY: that nobody uses it any more is what the test is about.
         self.element.with_mut(|element| unsafe { *element = 0 });
     }
 
-    fn advance(&self, cookie: Cookie) -> Progress {
+    pub(super) fn advance(&self, cookie: Cookie) -> Progress {
         self.engine.advance(cookie, Token::for_model(1000))
     }
 }
 
-fn model(test: impl Fn() + Sync + Send + 'static) {
+pub(super) fn model(test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(test);
@@ -418,6 +418,6 @@ fn loom_riders_are_not_left_asleep() {
             thread::spawn(move || wait(&theirs, number))
         });
         wait(&engine, 3);
-        others.map(|other| other.join().unwrap());
+        others.into_iter().for_each(|other| other.join().unwrap());
     });
 }

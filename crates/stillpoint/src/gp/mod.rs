@@ -29,8 +29,12 @@ mod spares;
 mod stall;
 mod wait;
 
-#[cfg(all(test, stillpoint_loom))]
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_owned_tests;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
+#[cfg(all(test, stillpoint_shuttle))]
+mod shuttle_tests;
 
 pub use callbacks::CallbackHead;
 pub(crate) use callbacks::{Callback, WouldDeadlock};

@@ -24,7 +24,7 @@ mod local;
 mod page;
 mod slot;
 
-#[cfg(all(test, stillpoint_loom))]
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 
 pub use heap::DrainPolicy;

@@ -144,21 +144,31 @@ mod real {
 
 #[cfg(stillpoint_loom)]
 mod model {
-    use loom::sync::atomic::{Ordering, fence};
+    use crate::platform::model::{
+        lazy_static,
+        sync::atomic::{AtomicU32, Ordering, fence},
+    };
+
+    lazy_static! {
+        /// Touched by every fence, because loom tries both orders of two operations only if they touch the same thing: without this it
+        /// would not see what happens when another thread runs between a store and the fence behind it. Orders nothing.
+        static ref FENCES: AtomicU32 = AtomicU32::new(0);
+    }
 
     pub(crate) fn readers_fence() -> bool {
         true
     }
 
     pub(crate) fn full_fence() {
+        FENCES.fetch_add(0, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     pub(crate) fn light() {
-        fence(Ordering::SeqCst);
+        full_fence();
     }
 
     pub(crate) fn heavy() {
-        fence(Ordering::SeqCst);
+        full_fence();
     }
 }

@@ -160,7 +160,7 @@ mod condvar {
     use std::time::Duration;
 
     #[cfg(stillpoint_loom)]
-    use loom::sync::Condvar;
+    use crate::platform::model::sync::Condvar;
     #[cfg(not(stillpoint_loom))]
     use std::sync::Condvar;
 
@@ -238,7 +238,7 @@ mod tests {
     }
 }
 
-#[cfg(all(test, stillpoint_loom))]
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests {
     use super::*;
     use crate::platform::sync::{Arc, AtomicBool};

@@ -2,7 +2,7 @@
 //!
 //! Everything that the library asks of the operating system or of the machine's memory model passes through here:
 //! [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers), [`event`] (sleeping and waking),
-//! [`clock`], [`thread`], [`turn`] (a lock across foreign code), [`fork`], [`unwind`]. Under `--cfg stillpoint_loom` the same names are answered by loom's model, so that the rooms
+//! [`clock`], [`thread`], [`turn`] (a lock across foreign code), [`fork`], [`unwind`]. Under `--cfg stillpoint_loom` the same names are answered by a model, so that the rooms
 //! above are checked as they are, line by line, and not as a copy.
 //!
 //! This module decides nothing: it knows neither grace periods nor readers.
@@ -15,3 +15,10 @@ pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod turn;
 pub(crate) mod unwind;
+
+/// Who answers under `--cfg stillpoint_loom`: loom, which tries all schedules of a small program on weak memory; with
+/// `--cfg stillpoint_shuttle` beside it shuttle, which tries many of a larger one on strong memory.
+#[cfg(all(stillpoint_loom, not(stillpoint_shuttle)))]
+pub(crate) use loom as model;
+#[cfg(all(stillpoint_loom, stillpoint_shuttle))]
+pub(crate) use shuttle as model;

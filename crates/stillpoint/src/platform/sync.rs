@@ -1,4 +1,4 @@
-//! Atomics, locks and cells: std's, or loom's under `--cfg stillpoint_loom`.
+//! Atomics, locks and cells: std's, or under `--cfg stillpoint_loom` those of the model, loom's or shuttle's.
 //!
 //! Locks can be replaced in the child of a fork ([`Mutex::renew`]), where whoever held them is no more.
 
@@ -9,7 +9,7 @@ pub(crate) use std::sync::{
 };
 
 #[cfg(stillpoint_loom)]
-pub(crate) use loom::sync::{
+pub(crate) use super::model::sync::{
     Arc, Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
@@ -73,11 +73,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A cell whose accesses loom can watch: closures in place of `get`, as in `loom::cell::UnsafeCell`.
-#[cfg(not(stillpoint_loom))]
+#[cfg(any(not(stillpoint_loom), stillpoint_shuttle))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
-#[cfg(not(stillpoint_loom))]
+#[cfg(any(not(stillpoint_loom), stillpoint_shuttle))]
 impl<T> UnsafeCell<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self(std::cell::UnsafeCell::new(value))
@@ -94,5 +94,5 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-#[cfg(stillpoint_loom)]
-pub(crate) use loom::cell::UnsafeCell;
+#[cfg(all(stillpoint_loom, not(stillpoint_shuttle)))]
+pub(crate) use super::model::cell::UnsafeCell;

@@ -1,0 +1,233 @@
+//! The engine with more threads, sections and grace periods than loom can try, in thousands of schedules picked by chance: logic and
+//! liveness, on strong memory. Orderings are `loom_tests.rs`'s.
+//!
+//! Elements know whether they have been freed, and are never really freed, so that a grace period that was too short is seen and
+//! does no harm. Time stands still, so a wake-up that is lost is a deadlock, which shuttle reports. `SHUTTLE_SCHEDULES` says how many schedules
+//! are tried, for longer runs than the gate's; the seed of a failure is printed with it.
+
+use super::{
+    engine::{Engine, Readers},
+    policy::{Policy, Sound},
+    record::Record,
+    seq::{STEP, Seq, Sequence},
+    spares::Spares,
+    stall::Flavour,
+    wait::{Haste, Waited},
+};
+use crate::platform::{
+    sync::{Arc, AtomicBool, AtomicPtr, AtomicUsize, Mutex, Ordering, lock},
+    thread::Token,
+};
+use shuttle::{
+    rand::{Rng, thread_rng},
+    scheduler::{PctScheduler, RandomScheduler},
+    thread,
+};
+use std::{panic::Location, ptr};
+
+/// Just below the wrap.
+const FIRST: Seq = Seq::from_bits(0u64.wrapping_sub(2 * STEP));
+
+fn schedules() -> usize {
+    std::env::var("SHUTTLE_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(4_000)
+}
+
+/// Half of the schedules by pure chance, half by few preemptions at chosen depths, which finds what takes a certain order.
+fn explore(test: impl Fn() + Send + Sync + Clone + 'static) {
+    let config = shuttle::Config::default();
+    shuttle::Runner::new(RandomScheduler::new(schedules() / 2), config.clone()).run(test.clone());
+    shuttle::Runner::new(PctScheduler::new(3, schedules() / 2), config).run(test);
+}
+
+struct Element {
+    freed: AtomicBool,
+}
+
+/// An engine and a cell whose element is replaced again and again.
+struct World<P> {
+    engine: Engine<P>,
+    cell: AtomicPtr<Element>,
+    sections: AtomicUsize,
+}
+
+impl<P: Policy> World<P> {
+    fn new() -> Arc<Self> {
+        let engine = Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST));
+        Arc::new(Self { engine, cell: AtomicPtr::new(Self::element()), sections: AtomicUsize::new(0) })
+    }
+
+    fn element() -> *mut Element {
+        Box::into_raw(Box::new(Element { freed: AtomicBool::new(false) }))
+    }
+
+    fn load(&self) -> &Element {
+        // SAFETY: elements are never freed.
+        unsafe { &*self.cell.load(Ordering::Acquire) }
+    }
+
+    /// Uses what it finds, several times.
+    fn read(&self) {
+        let element = self.load();
+        for _ in 0..3 {
+            assert!(!element.freed.load(Ordering::Relaxed), "a grace period was too short");
+        }
+        self.sections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Replaces the element, and returns the old one, for [`World::free`].
+    fn replace(&self) -> *mut Element {
+        self.cell.swap(Self::element(), Ordering::AcqRel)
+    }
+
+    fn free(old: *mut Element) {
+        // SAFETY: elements are never freed.
+        unsafe { &*old }.freed.store(true, Ordering::Relaxed);
+    }
+
+    fn wait(&self, token: Token) {
+        let waited = self.engine.wait_for(self.engine.start(), token, None, Haste::Normal);
+        assert_eq!(waited, Waited::Ended);
+    }
+}
+
+/// An owned section on its way to whoever ends it.
+struct Sent(*const Record);
+
+// SAFETY: records are Sync.
+unsafe impl Send for Sent {}
+
+/// Three readers of two kinds, whose owned sections end on other threads, and two updaters that wait.
+fn readers_and_updaters<P: Policy>() {
+    explore(|| {
+        let world = World::<P>::new();
+        let post = Arc::new(Mutex::new(Vec::<Sent>::new()));
+        let readers = (1..=3).map(|number| {
+            let (world, post) = (Arc::clone(&world), Arc::clone(&post));
+            thread::spawn(move || {
+                let token = Token::for_model(number);
+                let own = world.engine.register(token, Flavour::Thread);
+                let spares = Spares::new();
+                for _ in 0..3 {
+                    if thread_rng().gen_bool(0.5) {
+                        own.lock();
+                        world.read();
+                        own.unlock();
+                    } else {
+                        let record = spares.take(&world.engine, token, own);
+                        record.lock_owned(Location::caller(), 1);
+                        world.read();
+                        lock(&post).push(Sent(record));
+                    }
+                    let taken = lock(&post).pop();
+                    if let Some(Sent(record)) = taken {
+                        // SAFETY: the world is alive.
+                        let record = unsafe { &*record };
+                        world.read();
+                        record.unlock_owned();
+                        spares.keep(record, token, own);
+                    }
+                }
+                spares.give_back(0);
+                own.depart();
+            })
+        });
+        let updaters = (4..=5).map(|number| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    let old = world.replace();
+                    world.wait(Token::for_model(number));
+                    World::<P>::free(old);
+                }
+            })
+        });
+        let threads: Vec<_> = readers.chain(updaters).collect();
+        // The guards that nobody has taken: whoever is left ends their sections, or the updaters would wait for ever.
+        let mut threads = threads.into_iter();
+        threads.by_ref().take(3).for_each(|reader| reader.join().unwrap());
+        while let Some(Sent(record)) = { lock(&post).pop() } {
+            // SAFETY: the world is alive.
+            let record = unsafe { &*record };
+            record.unlock_owned();
+            record.vacate();
+        }
+        threads.for_each(|updater| updater.join().unwrap());
+        assert!(world.sections.load(Ordering::Relaxed) >= 9);
+        assert_eq!(world.engine.records() % 2, 0);
+    });
+}
+
+#[test]
+fn shuttle_readers_and_updaters() {
+    readers_and_updaters::<Sound>();
+}
+
+enum NoWait {}
+// SAFETY: broken on purpose; elements are never freed.
+unsafe impl Policy for NoWait {
+    const WAITS_FOR_READERS: bool = false;
+}
+
+#[test]
+#[should_panic(expected = "too short")]
+fn shuttle_no_wait_is_caught() {
+    readers_and_updaters::<NoWait>();
+}
+
+/// Waiters of all kinds at once: those that ride, and one that only looks, again and again.
+#[test]
+fn shuttle_many_waiters() {
+    explore(|| {
+        let world = World::<Sound>::new();
+        let reader = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let own = world.engine.register(Token::for_model(1), Flavour::Thread);
+                for _ in 0..4 {
+                    own.lock();
+                    world.read();
+                    own.unlock();
+                }
+            })
+        };
+        let waiters = (2..=5).map(|number| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let old = world.replace();
+                world.wait(Token::for_model(number));
+                World::<Sound>::free(old);
+            })
+        });
+        let threads: Vec<_> = waiters.chain([reader]).collect();
+        let old = ptr::NonNull::new(world.replace()).expect("never null");
+        let cookie = world.engine.start();
+        let me = Token::for_model(6);
+        for _ in 0..4 {
+            if world.engine.advance_again(cookie, me) == super::engine::Progress::Ended {
+                World::<Sound>::free(old.as_ptr());
+                break;
+            }
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// The seed of all lost wake-ups: an end that looks at the flag before it leaves.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn shuttle_look_before_the_end_is_caught() {
+    explore(|| {
+        let world = World::<Sound>::new();
+        let theirs = Arc::clone(&world);
+        let reader = thread::spawn(move || {
+            let record = theirs.engine.register(Token::for_model(1), Flavour::Owned);
+            record.lock_owned(Location::caller(), 1);
+            theirs.read();
+            record.unlock_looking_first();
+        });
+        let old = world.replace();
+        world.wait(Token::for_model(2));
+        World::<Sound>::free(old);
+        reader.join().unwrap();
+    });
+}
