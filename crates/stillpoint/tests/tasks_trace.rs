@@ -13,6 +13,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Receiver, channel},
     },
+    task::{Context, Waker},
     thread,
     time::Duration,
 };
@@ -308,6 +309,31 @@ fn a_wait_for_an_owned_guard_of_ones_own_is_reported_with_both_sides() {
     assert!(text.contains("a_wait_for_an_owned_guard_of_ones_own"), "{text}");
     drop(given.recv().expect("it was sent"));
     waiter.expect("a thread").join().expect("no panic");
+}
+
+#[test]
+fn tasks_that_wait_crosswise_are_reported_with_both_sides() {
+    let domain = TraceDomain::new();
+    let task = |name: &'static str| {
+        let (domain, guard) = (domain.clone(), domain.read_lock_static().named(name));
+        async move {
+            domain.synchronize_async().await;
+            drop(guard);
+        }
+    };
+    let (mut left, mut right) = (Box::pin(task("left")), Box::pin(task("right")));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(left.as_mut().poll(&mut context).is_pending());
+    assert!(right.as_mut().poll(&mut context).is_pending());
+    let report = next(&watched(&domain));
+    let mut names: Vec<_> = report.holdouts.iter().map(|holdout| holdout.task.as_deref().expect("named")).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["left", "right"]);
+    assert_eq!(report.futures.len(), 2);
+    assert!(report.to_string().contains("futures that wait, made at:"), "{report}");
+    // Each waits for the other one's guard and for its own; cancelled, they let go of both.
+    drop((left, right));
+    returns(move || domain.synchronize());
 }
 
 #[test]

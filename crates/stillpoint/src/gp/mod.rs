@@ -47,5 +47,6 @@ pub(crate) use seq::GLOBALS;
 pub(crate) use seq::{Seq, Sequence};
 pub(crate) use service::{Outlook, Work, as_pass, in_pass};
 pub(crate) use spares::Spares;
+pub(crate) use stall::Listed;
 pub use stall::{Flavour, Holdout, StallReport, Stalled, ThreadName};
 pub(crate) use wait::{Haste, Waited};

@@ -42,6 +42,8 @@ pub struct StallReport {
     pub more_holdouts: usize,
     /// The threads that have been waiting for more than a moment, in calls of this domain.
     pub waiters: Vec<ThreadName>,
+    /// Where the futures that wait were made.
+    pub futures: Vec<&'static Location<'static>>,
 }
 
 /// What a [`StallReport`] is about.
@@ -147,7 +149,8 @@ impl fmt::Display for StallReport {
         if self.more_holdouts > 0 {
             write!(f, " and {} more", self.more_holdouts)?;
         }
-        listed(f, "waiting", &mut self.waiters.iter().map(|waiter| waiter as _))
+        listed(f, "waiting", &mut self.waiters.iter().map(|waiter| waiter as _))?;
+        listed(f, "futures that wait, made at", &mut self.futures.iter().map(|place| *place as _))
     }
 }
 
@@ -159,12 +162,21 @@ pub(super) struct Stalls {
     grace_period: Watch,
     service: Watch,
     /// Threads that have been waiting for more than a moment.
-    waiters: Mutex<Vec<u32>>,
+    waiters: Mutex<Vec<Waiting>>,
     /// In a box; null for none. Copied, and replaced, under the lock; the pointer alone is whole at any time, also for the child of a
     /// fork that finds the lock taken.
     handler: AtomicPtr<Handler>,
     handling: Mutex<()>,
     panicked: AtomicU64,
+}
+
+/// One who waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    /// In a call; the kernel's id.
+    Thread(u32),
+    /// A future that was made there.
+    Future(&'static Location<'static>),
 }
 
 /// Times one thing.
@@ -251,9 +263,12 @@ impl Stalls {
 
     /// Lists the calling thread among those who wait, until the returned value is dropped.
     pub(super) fn list_waiter(&self) -> Listed<'_> {
-        let tid = thread::tid();
-        lock(&self.waiters).push(tid);
-        Listed { stalls: self, tid }
+        self.list(Waiting::Thread(thread::tid()))
+    }
+
+    fn list(&self, who: Waiting) -> Listed<'_> {
+        lock(&self.waiters).push(who);
+        Listed { stalls: self, who }
     }
 
     fn handler(&self) -> Option<Handler> {
@@ -307,16 +322,16 @@ impl fmt::Debug for Stalls {
 
 /// A place in the list of those who wait.
 #[derive(Debug)]
-pub(super) struct Listed<'a> {
+pub(crate) struct Listed<'a> {
     stalls: &'a Stalls,
-    tid: u32,
+    who: Waiting,
 }
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
         // In the child of a fork by a stall handler it is not there any more.
         let mut waiters = lock(&self.stalls.waiters);
-        if let Some(place) = waiters.iter().position(|&tid| tid == self.tid) {
+        if let Some(place) = waiters.iter().position(|who| *who == self.who) {
             waiters.swap_remove(place);
         }
     }
@@ -365,9 +380,15 @@ impl<P: Policy> Engine<P> {
 
     /// With nothing of the engine held: the handler may read. As in a pass, because this may be the service thread.
     fn report(&self, stalled: Stalled, lasted: Duration, holdouts: Vec<Holdout>, more_holdouts: usize) {
-        let waiters = lock(&self.stalls.waiters).clone();
-        let waiters = waiters.into_iter().map(ThreadName::of).collect();
-        let report = StallReport { stalled, domain: self.domain, lasted, holdouts, more_holdouts, waiters };
+        let waiting = lock(&self.stalls.waiters).clone();
+        let (mut waiters, mut futures) = (Vec::new(), Vec::new());
+        for who in waiting {
+            match who {
+                Waiting::Thread(tid) => waiters.push(ThreadName::of(tid)),
+                Waiting::Future(made_at) => futures.push(made_at),
+            }
+        }
+        let report = StallReport { stalled, domain: self.domain, lasted, holdouts, more_holdouts, waiters, futures };
         #[cfg(feature = "tracing")]
         tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
         if let Some(handler) = self.stalls.handler()
@@ -375,6 +396,11 @@ impl<P: Policy> Engine<P> {
         {
             self.stalls.panicked.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Lists a future that was made at `made_at` among those who wait, until the returned value is dropped.
+    pub(crate) fn list_future(&self, made_at: &'static Location<'static>) -> Listed<'_> {
+        self.stalls.list(Waiting::Future(made_at))
     }
 
     /// Whether the present grace period has been reported as stalled and has not ended since.

@@ -8,7 +8,7 @@
 
 use super::Domain;
 use crate::{
-    gp::{Cookie, Policy, Progress, policy::Sound},
+    gp::{Cookie, Listed, Policy, Progress, policy::Sound},
     platform::{
         fork::{self, Process},
         thread,
@@ -17,6 +17,7 @@ use crate::{
 use std::{
     fmt,
     future::Future,
+    panic::Location,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Waker},
@@ -73,11 +74,15 @@ pub struct GracePeriod<'d, P: Policy = Sound> {
     cookie: Cookie,
     /// What its callback raises, and the process in which that callback is queued.
     signal: Option<(Arc<Signal>, Process)>,
+    made_at: &'static Location<'static>,
+    /// For stall reports, while it waits.
+    listed: Option<Listed<'d>>,
 }
 
 impl<'d, P: Policy> GracePeriod<'d, P> {
+    #[track_caller]
     pub(super) fn new(domain: &'d Domain<P>, cookie: Cookie) -> Self {
-        Self { domain, cookie, signal: None }
+        Self { domain, cookie, signal: None, made_at: Location::caller(), listed: None }
     }
 
     /// The grace period's cookie.
@@ -92,6 +97,7 @@ impl<P: Policy> Future for GracePeriod<'_, P> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let (engine, cookie) = (&self.domain.inner.engine, self.cookie);
         if engine.has_ended(cookie) {
+            self.listed = None;
             return Poll::Ready(());
         }
         if let Some((signal, process)) = &self.signal
@@ -108,6 +114,7 @@ impl<P: Policy> Future for GracePeriod<'_, P> {
         let theirs = Arc::clone(&signal);
         engine.call_after(cookie, move || theirs.raise());
         self.signal = Some((signal, fork::process()));
+        self.listed = Some(engine.list_future(self.made_at));
         pending
     }
 }
@@ -139,14 +146,18 @@ pub struct CallbackBarrier<'d, P: Policy = Sound> {
     /// Where the callback is queued that raises it.
     process: Process,
     domain: &'d Domain<P>,
+    /// For stall reports.
+    _listed: Listed<'d>,
 }
 
 impl<'d, P: Policy> CallbackBarrier<'d, P> {
+    #[track_caller]
     pub(super) fn new(domain: &'d Domain<P>) -> Self {
         let signal = Arc::new(Signal::default());
         let theirs = Arc::clone(&signal);
         domain.inner.engine.call_behind(move || theirs.raise());
-        Self { signal, process: fork::process(), domain }
+        let _listed = domain.inner.engine.list_future(Location::caller());
+        Self { signal, process: fork::process(), domain, _listed }
     }
 }
 

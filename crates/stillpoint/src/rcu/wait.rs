@@ -106,12 +106,14 @@ impl<P: Policy> Domain<P> {
     ///     stillpoint::global().synchronize_async().await;
     /// });
     /// ```
+    #[track_caller]
     pub fn synchronize_async(&self) -> GracePeriod<'_, P> {
         self.cond_synchronize_async(self.start_poll())
     }
 
     /// As [`Domain::cond_synchronize`], for tasks: a future that is ready when the grace period has ended. See
     /// [`Domain::synchronize_async`].
+    #[track_caller]
     pub fn cond_synchronize_async(&self, cookie: Cookie) -> GracePeriod<'_, P> {
         GracePeriod::new(self, self.known(cookie))
     }
@@ -123,6 +125,7 @@ impl<P: Policy> Domain<P> {
 
     /// As [`Domain::barrier`], for tasks: a future that is ready when every callback that was queued before this call has been
     /// invoked. Allocates; does not block. Never refused: what would wait for itself is reported as a stall.
+    #[track_caller]
     pub fn barrier_async(&self) -> CallbackBarrier<'_, P> {
         CallbackBarrier::new(self)
     }

@@ -120,6 +120,7 @@ pub fn synchronize() {
 }
 
 /// The same for tasks: [`Domain::synchronize_async`](crate::Domain::synchronize_async) of the global domain.
+#[track_caller]
 pub fn synchronize_async() -> GracePeriod<'static> {
     global().synchronize_async()
 }
