@@ -2,14 +2,15 @@
 //!
 //! **The proposal.** The first scan only takes snapshots, and credits CPUs that happen to be idle; a wait passes before it, and another before
 //! it can tell that a busy one has been idle since. Nothing is gained by waiting before a snapshot. So take it at the end of
-//! `rcu_gp_init`: idle CPUs are credited at once, and every later scan can compare. This covers the grace-period thread's own CPU, which
-//! the snapshot finds busy and the next scan finds changed, and any other CPU in the same situation. On a machine that is idle but for the
-//! caller, a grace period then takes microseconds.
+//! `rcu_gp_init`: idle CPUs are credited at once, and every later scan can compare. The grace-period thread's own CPU, which it finds busy,
+//! has just been reported by the patch of seed 001, so the two belong together; any other CPU that is busy for a moment is found
+//! changed by the next scan. On a machine that is idle but for the caller, a grace period then takes microseconds.
 //!
 //! **Its price.** Grace periods that short would follow each other without pause, and the waits are there to gather callers. So the spacing moves
 //! from within a grace period to before it (`gp_spacing`): one begins no sooner after the beginning of the last than the shortest one takes
 //! today. Whoever arrives meanwhile is served by it from its beginning, and no longer waits for the rest of one that came too early for
-//! him. On a busy machine, whose CPUs would all have reported before the first scan, the snapshot is a look at each CPU for nothing.
+//! him. On a busy machine, whose CPUs would all have reported before the first scan, the snapshot is a look at each CPU for nothing, and
+//! the spacing is longer than grace periods there are today: direct waits take twice as long.
 
 use std::process::ExitCode;
 
@@ -48,6 +49,7 @@ pub const VARIANTS: &[Variant] = &[
 
 /// The wheel adds a jiffy to the wait of today.
 fn scan_at_init(constants: &mut Constants, _: Size) {
+    constants.early_qs = true;
     constants.scan_at_init = true;
     constants.gp_spacing = constants.jiffies_till_first_fqs + 1;
 }

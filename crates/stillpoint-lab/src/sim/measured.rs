@@ -1,7 +1,5 @@
 //! What one simulated run measured, and the figures made of it.
 
-use hdrhistogram::Histogram;
-
 use super::kernel::queue::Time;
 use super::kernel::{GracePeriod, Kernel, Setup, Size, Stream};
 use super::seed;
@@ -63,12 +61,12 @@ impl Measured {
 
     /// The waits' figures, in milliseconds; and the scans for each grace period.
     pub fn metrics(&self) -> Metrics {
-        let times = self.times();
+        let sorted = self.sorted_ms();
         let mut metrics = seed::metrics([
-            ("mean_ms", self.waits.iter().map(Wait::ms).sum::<f64>() / self.waits.len() as f64),
-            ("p50_ms", times.value_at_quantile(0.5) as f64 / 1e6),
-            ("min_ms", self.waits.iter().map(Wait::ms).fold(f64::INFINITY, f64::min)),
-            ("max_ms", self.waits.iter().map(Wait::ms).fold(0.0, f64::max)),
+            ("mean_ms", sorted.iter().sum::<f64>() / sorted.len() as f64),
+            ("p50_ms", sorted[(sorted.len() - 1) / 2]),
+            ("min_ms", sorted[0]),
+            ("max_ms", sorted[sorted.len() - 1]),
         ]);
         let scans: u32 = self.grace_periods.iter().map(|gp| gp.scans).sum();
         if !self.grace_periods.is_empty() {
@@ -78,15 +76,6 @@ impl Measured {
             metrics.insert("real_s".to_owned(), real as f64 / 1e9);
         }
         metrics
-    }
-
-    /// The waits' times in nanoseconds, to four digits.
-    pub fn times(&self) -> Histogram<u64> {
-        let mut times = Histogram::new(4).expect("four digits are among those allowed");
-        for wait in &self.waits {
-            times.record(wait.ended - wait.began).expect("it grows as needed");
-        }
-        times
     }
 
     /// The waits' times in milliseconds, the shortest first.
