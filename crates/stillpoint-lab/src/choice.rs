@@ -23,6 +23,11 @@ impl Menu {
         Self { kind: "variant", purpose: "Stillpoint's own variants to measure", names, may_be_none: false }
     }
 
+    /// For the `--variants` of a simulation.
+    pub const fn of_simulated(names: &'static [&'static str]) -> Self {
+        Self { kind: "variant", purpose: "Variants to simulate", names, may_be_none: false }
+    }
+
     /// For `--scenarios`.
     pub const fn of_scenarios(names: &'static [&'static str]) -> Self {
         Self { kind: "scenario", purpose: "Scenarios to measure", names, may_be_none: false }

@@ -3,7 +3,7 @@
 //!
 //! Rooms: [`scale`] holds the experiments, a folder or file each; [`peers`] what each peer does in them; [`run`] starts every
 //! measurement in a process of its own and gathers the medians; [`output`] prints them; [`choice`] reads which cases were asked
-//! for; [`machine`] says where it all ran.
+//! for; [`machine`] says where it all ran. [`sim`] measures nothing: it has the kernel's timing in virtual time.
 
 use std::process::ExitCode;
 
@@ -15,6 +15,7 @@ mod output;
 mod peers;
 mod run;
 mod scale;
+mod sim;
 
 /// Measures the Stillpoint library beside its peers.
 #[derive(Parser)]
@@ -30,6 +31,10 @@ enum Command {
     #[command(subcommand)]
     Scale(scale::Scale),
 
+    /// Simulate the kernel's grace periods in virtual time, beside what was measured on it
+    #[command(subcommand)]
+    Sim(sim::Sim),
+
     /// Answer one request for a measurement; the program starts itself with this, once for every round
     #[command(hide = true)]
     Measure {
@@ -42,6 +47,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Scale(experiment) => scale::run(&experiment),
+        Command::Sim(simulation) => sim::run(&simulation),
         Command::Measure { request } => run::child::answer(&request, scale::measure),
     };
     match outcome {

@@ -110,7 +110,7 @@ pub fn rounds(
 }
 
 /// A bar on standard error, which indicatif hides where that is no terminal.
-fn progress_bar(length: u64) -> ProgressBar {
+pub fn progress_bar(length: u64) -> ProgressBar {
     let style =
         ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}").expect("the template is a constant and well formed");
     ProgressBar::new(length).with_style(style)

@@ -1,0 +1,116 @@
+//! One experiment: its variants, each in several runs, the seed's figures beside them.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::constants::Constants;
+use super::kernel::{Setup, Size};
+use super::measured::Measured;
+use super::options::{Common, Files, Variant};
+use super::plot::{self, Line};
+use super::report::{OURS, SEED, SimReport, SimRow};
+use crate::choice::Choice;
+use crate::machine::Machine;
+use crate::run::{self, Metrics};
+
+/// The seed's figures for a variant, and those of its runs.
+pub type Seed = fn(&str) -> Option<(Metrics, Vec<Metrics>)>;
+
+/// What is simulated.
+pub struct Experiment {
+    /// Its name on the command line and in the JSON.
+    pub name: &'static str,
+    /// The machine.
+    pub size: Size,
+    /// The constants that the variants begin with.
+    pub base: Constants,
+    /// The variants.
+    pub variants: Vec<Variant>,
+    /// Runs of each.
+    pub runs: usize,
+    /// What the JSON says of the command line.
+    pub params: Value,
+    /// What the seed has.
+    pub seed: Seed,
+}
+
+/// The variants that were asked for.
+pub fn chosen(variants: &[Variant], choice: &Choice) -> Vec<Variant> {
+    variants.iter().copied().filter(|variant| choice.includes(variant.name)).collect()
+}
+
+/// What came of it.
+pub struct Outcome {
+    /// The rows.
+    pub report: SimReport,
+    files: Files,
+    lines: Vec<Line>,
+    title: String,
+}
+
+impl Experiment {
+    /// Simulates every variant. The runs of one together give its figures.
+    pub fn run(self, common: &Common, simulate: impl Fn(Setup) -> Measured) -> Result<Outcome> {
+        let Self { name, size, base, variants, runs, mut params, seed } = self;
+        let constants =
+            variants.iter().map(|variant| common.constants(base.clone(), variant, size)).collect::<Result<Vec<_>>>()?;
+        let mut files = common.create_files()?;
+        let progress = run::progress_bar((variants.len() * runs) as u64);
+
+        let (mut rows, mut lines) = (Vec::new(), Vec::new());
+        for (variant, constants) in variants.iter().zip(&constants) {
+            progress.set_message(variant.name);
+            let mut all = Measured::default();
+            let mut each = Vec::new();
+            for index in 0..runs {
+                let measured = simulate(common.setup(size, constants, index as u64));
+                files.write_trace(&format!("{name} {} run {}", variant.name, index + 1), &measured.log)?;
+                each.push(measured.metrics());
+                all.append(measured);
+                progress.inc(1);
+            }
+            let mut row = SimRow::new(OURS, variant.name, None, all.metrics());
+            row.longest_ms = all.longest_ms.clone();
+            if runs > 1 {
+                row.runs = each;
+            }
+            lines.push(Line { name: variant.name, sorted_ms: all.sorted_ms() });
+            rows.push(row);
+        }
+        progress.finish_and_clear();
+
+        for variant in &variants {
+            if let Some((metrics, runs)) = seed(variant.name) {
+                rows.push(SimRow { runs, ..SimRow::new(SEED, variant.name, None, metrics) });
+            }
+        }
+        if let Some(params) = params.as_object_mut() {
+            let in_force =
+                variants.iter().zip(&constants).map(|(variant, constants)| (variant.name.to_owned(), constants.by_name().into()));
+            params.insert("constants".to_owned(), Value::Object(in_force.collect()));
+        }
+        let title = format!("{name}: {} CPUs, {} Hz", size.cpus, size.hz);
+        Ok(Outcome { report: SimReport { experiment: name, params, machine: Machine::here(), rows }, files, lines, title })
+    }
+}
+
+impl Outcome {
+    /// Replaces the figures of each variant by what `summary` makes of those of its runs, where it has them.
+    pub fn summarise_runs(&mut self, summary: fn(&[Metrics]) -> Metrics) {
+        for row in self.report.rows.iter_mut().filter(|row| row.row.case.subject == OURS && !row.runs.is_empty()) {
+            row.row.metrics = summary(&row.runs);
+        }
+    }
+
+    /// Prints the table, and fills the files.
+    pub fn conclude(self, headline: &str) -> Result<ExitCode> {
+        println!("{}", self.report.table(headline));
+        let Self { report, mut files, lines, title } = self;
+        if let Some(file) = files.plot.take() {
+            plot::distributions(file, &title, &lines)?;
+        }
+        report.conclude(files)
+    }
+}

@@ -1,0 +1,81 @@
+//! `stillpoint sim`: the kernel's grace periods in virtual time. The patches that Stillpoint follows were measured on machines with 32 and
+//! 64 CPUs, ticks and jiffies; here their tables come out of the mechanism, and one can ask what the kernel could still gain.
+//!
+//! Rooms: [`kernel`] is the machine; [`constants`] has every number that it depends on; [`sync`], [`bridge`] and [`trace`] are the patches'
+//! experiments, [`sweep`] and [`improve`] go beyond them; [`seed`] has the authors' figures; [`experiment`], [`measured`], [`report`] and
+//! [`plot`] turn runs into tables, JSON and pictures; [`options`] is the command line that all have.
+//!
+//! **What is prediction and what is not.** The kernel's constants are the kernel's, and the latencies' multiples of ticks follow from them
+//! alone: 10 and 6 ms, 980 to 18 ms, grace periods of 8 and 16 ms and waits of so many of them. The calibration
+//! ([`constants::CALIBRATION`]) was chosen to fit: for `sync` how often the background asks for a grace period and the thread moves, which
+//! makes the outliers and the fast runs; for `bridge` how often the idle governor keeps a tick, which makes the mix of grace periods of
+//! 8 and 16 ms, and what the program does between its waits. That the seed's bridge ran at 250 Hz with offloaded callbacks is inferred
+//! from its figures. Four medians and four totals agree with one governor's probability, but that one was fitted to them.
+//!
+//! **What the model leaves out** ([`LEFT_OUT`]) is part of every experiment's long help.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use constants::Constants;
+use kernel::Size;
+
+mod bridge;
+mod constants;
+mod experiment;
+mod improve;
+mod kernel;
+mod measured;
+mod options;
+mod plot;
+mod report;
+mod seed;
+mod sweep;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+/// The simulations.
+#[derive(Subcommand)]
+pub enum Sim {
+    /// synchronize_rcu on an idle machine of 32 CPUs, with and without the report of the grace-period thread's own CPU
+    #[command(after_long_help = help(&sync::base(Size { cpus: 32, hz: 1000 })))]
+    Sync(sync::Options),
+    /// A network bridge set up and torn down on 64 CPUs that offload their callbacks, with and without direct wake-ups
+    #[command(after_long_help = help(&bridge::base(Size { cpus: 64, hz: 250 })))]
+    Bridge(bridge::Options),
+    /// RCU Tasks Trace on a laptop, patch by patch
+    #[command(after_long_help = help(&trace::base(Size { cpus: 8, hz: 1000 })))]
+    Trace(trace::Options),
+    /// synchronize_rcu over the jiffies before a scan, ticks a second and CPUs: a heat map
+    #[command(after_long_help = help(&sync::base(Size { cpus: 32, hz: 1000 })))]
+    Sweep(sweep::Options),
+    /// A further improvement of the kernel's machinery, beside the patches that are there
+    #[command(after_long_help = help(&sync::base(Size { cpus: 64, hz: 1000 })))]
+    Improve(improve::Options),
+}
+
+/// What the model does not have.
+pub const LEFT_OUT: &str = "The model leaves out: readers that hold a section across a tick, and with them boosting, urgent quiescent states and \
+stalls; expedited grace periods; CPUs going offline; lock contention, and ticks that miss a lock; tasks taking turns on a CPU, and a \
+wake-up's dependence on load; interrupts other than the tick; callback floods (bypass lists, batch limits, overload), lazy callbacks and \
+the latch on many direct waiters; idle states' own latencies; the tree of timer groups above the first level; skewed ticks; tasks of \
+RCU Tasks Trace other than those that run, its readers, and its stall reports.";
+
+fn help(constants: &Constants) -> String {
+    format!("{}\n{LEFT_OUT}", constants::help(constants))
+}
+
+/// Runs a simulation and prints what it found.
+pub fn run(simulation: &Sim) -> Result<ExitCode> {
+    match simulation {
+        Sim::Sync(options) => sync::run(options),
+        Sim::Bridge(options) => bridge::run(options),
+        Sim::Trace(options) => trace::run(options),
+        Sim::Sweep(options) => sweep::run(options),
+        Sim::Improve(options) => improve::run(options),
+    }
+}

@@ -1,0 +1,178 @@
+//! What the mechanism alone must do: no background, no jitter, no chance but where callers live.
+
+use proptest::prelude::*;
+
+use super::constants::Constants;
+use super::kernel::{Setup, Size};
+use super::measured::{Loop, Measured};
+use super::{bridge, improve, sync, trace};
+
+fn setup(size: Size, constants: Constants, seed: u64) -> Setup {
+    Setup { size, constants, seed, log: false }
+}
+
+const ONE: Loop = Loop { callers: 1, calls: 12, pause_ms: 0.0 };
+
+/// The mean of calls that follow each other, in ticks.
+fn ticks(size: Size, constants: &Constants, seed: u64) -> f64 {
+    mean_ms(size, constants, seed) * size.hz as f64 / 1e3
+}
+
+fn mean_ms(size: Size, constants: &Constants, seed: u64) -> f64 {
+    ONE.run(setup(size, constants.clone().undisturbed(), seed)).metrics()["mean_ms"]
+}
+
+/// A machine on which the caller has a CPU of its own.
+fn apart(cpus: usize, seed: u64) -> bool {
+    let mut kernel = super::kernel::Kernel::boot(setup(Size { cpus, hz: 1000 }, Constants::of_kernel(cpus, 1000), seed));
+    kernel.gp_thread_cpu() != kernel.any_cpu()
+}
+
+fn variant(constants: &Constants, early_qs: bool, wake: bool) -> Constants {
+    Constants { early_qs, rcu_normal_wake_from_gp: wake, ..constants.clone() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A third CPU, which only a scan can find idle, keeps the first wait whole. The second, which the early report removes, is `jiffies_till_next_fqs` and the wheel's one more.
+    #[test]
+    fn a_removed_wait_removes_exactly_its_ticks(
+        cpus in 3_usize..200, hz in 50_u64..2000, first in 1_u64..40, next in 1_u64..40, seed in any::<u64>(),
+    ) {
+        prop_assume!(apart(cpus, seed));
+        let size = Size { cpus, hz };
+        let constants = Constants { jiffies_till_first_fqs: first, jiffies_till_next_fqs: next, ..Constants::of_kernel(cpus, hz) };
+        let base = ticks(size, &variant(&constants, false, false), seed);
+        let fix = ticks(size, &variant(&constants, true, false), seed);
+        prop_assert!((base - fix - (next + 1) as f64).abs() < 0.01, "{base} {fix}");
+        prop_assert!((fix - (1 + first + 1 + 1) as f64).abs() < 0.01, "{fix}");
+    }
+
+    /// Direct waiting removes the tick that notices the callback and the one that invokes it.
+    #[test]
+    fn a_direct_wait_removes_two_ticks(cpus in 3_usize..200, hz in 50_u64..2000, first in 1_u64..40, seed in any::<u64>()) {
+        prop_assume!(apart(cpus, seed));
+        let size = Size { cpus, hz };
+        let constants = Constants { jiffies_till_first_fqs: first, ..Constants::of_kernel(cpus, hz) };
+        let callback = ticks(size, &variant(&constants, true, false), seed);
+        let direct = ticks(size, &variant(&constants, true, true), seed);
+        prop_assert!((callback - direct - 2.0).abs() < 0.01, "{callback} {direct}");
+    }
+
+    /// With the same jiffies.
+    #[test]
+    fn more_ticks_a_second_are_never_slower(
+        cpus in 1_usize..100, slow in 50_u64..1000, more in 1_u64..1000, first in 1_u64..20, early in any::<bool>(), wake in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let constants = Constants { jiffies_till_first_fqs: first, jiffies_till_next_fqs: first, ..Constants::of_kernel(cpus, slow) };
+        let constants = variant(&constants, early, wake);
+        let of = |hz| mean_ms(Size { cpus, hz }, &constants, seed);
+        prop_assert!(of(slow + more) <= of(slow) + 0.001);
+    }
+
+    /// Whatever the constants: every wait holds a grace period that began in it and ended in it.
+    #[test]
+    fn no_wait_is_shorter_than_a_grace_period(
+        cpus in 1_usize..80, nocbs in any::<bool>(), wake in any::<bool>(), scan in any::<bool>(), pull in any::<bool>(),
+        early in any::<bool>(), callers in 1_usize..12, kept in 0.0..1.0, rate in 0.0..2000.0, busy in 0_u64..8, seed in any::<u64>(),
+    ) {
+        let size = Size { cpus, hz: 1000 };
+        let constants = Constants {
+            rcu_nocbs: nocbs,
+            rcu_normal_wake_from_gp: wake,
+            scan_at_init: scan,
+            gp_spacing: if scan { 4 } else { 0 },
+            timer_pull: pull,
+            early_qs: early,
+            idle_tick_kept: kept,
+            background_tasks_per_s: rate,
+            busy_cpus: busy,
+            gp_thread_pulled: 0.05,
+            ..Constants::of_kernel(cpus, 1000)
+        };
+        let measured = Loop { callers, calls: 20, pause_ms: 2.0 }.run(setup(size, constants, seed));
+        prop_assert_eq!(measured.waits.len(), callers * 20);
+        for wait in &measured.waits {
+            let whole = measured.grace_periods.iter().any(|gp| wait.began <= gp.began && gp.ended <= wait.ended);
+            prop_assert!(whole, "{wait:?}");
+        }
+        prop_assert!(measured.grace_periods.windows(2).all(|pair| pair[0].ended <= pair[1].began));
+    }
+}
+
+#[test]
+fn the_tables_come_out_whatever_the_seed() {
+    for seed in 0..5 {
+        for (variant, mean) in [(0, 10.0), (1, 6.0)] {
+            let size = Size { cpus: 32, hz: 1000 };
+            let mut constants = sync::base(size);
+            (sync::VARIANTS[variant].apply)(&mut constants, size);
+            let mut means: Vec<f64> = (0..10)
+                .map(|run| Loop { calls: 100, ..ONE }.run(setup(size, constants.clone(), seed * 100 + run)).metrics()["mean_ms"])
+                .collect();
+            means.sort_by(f64::total_cmp);
+            assert_near(means[5], mean, 0.02);
+        }
+        for (variant, median) in bridge::VARIANTS.iter().zip([37.2495, 31.5405, 15.765, 22.480]) {
+            let size = Size { cpus: 64, hz: 250 };
+            let mut constants = bridge::base(size);
+            (variant.apply)(&mut constants, size);
+            assert_near(bridge::bridges(setup(size, constants, seed), 300).metrics()["p50_ms"], median, 0.15);
+        }
+        for (variant, mean) in trace::VARIANTS.iter().zip([980.0, 620.0, 120.0, 18.0]) {
+            let size = Size { cpus: 8, hz: 1000 };
+            let mut constants = trace::base(size);
+            (variant.apply)(&mut constants, size);
+            assert_near(trace::calls(setup(size, constants, seed), 50).metrics()["mean_ms"], mean, 0.06);
+        }
+    }
+}
+
+fn assert_near(figure: f64, expected: f64, tolerance: f64) {
+    assert!((figure / expected - 1.0).abs() <= tolerance, "{figure} is not within {tolerance} of {expected}");
+}
+
+#[test]
+fn the_largest_machine_waits_for_its_own_jiffies() {
+    let size = Size { cpus: 4096, hz: 1000 };
+    let constants = Constants { early_qs: true, ..Constants::of_kernel(4096, 1000) };
+    assert_eq!(constants.jiffies_till_first_fqs, 3 + 16);
+    let seed = (0..).find(|&seed| apart(4096, seed)).expect("most are");
+    assert_near(ticks(size, &constants, seed), 22.0, 0.01);
+}
+
+#[test]
+fn a_scan_at_the_beginning_is_never_longer_and_no_more_frequent() {
+    let size = Size { cpus: 64, hz: 1000 };
+    let run = |index: usize, pause_ms: f64| -> Measured {
+        let mut constants = sync::base(size);
+        (improve::VARIANTS[index].apply)(&mut constants, size);
+        Loop { callers: 8, calls: 100, pause_ms }.run(setup(size, constants, 3))
+    };
+    let mean = |measured: &Measured| measured.metrics()["mean_ms"];
+    let per_s = |measured: &Measured| measured.grace_periods.len() as f64 / measured.span as f64;
+    for (today, proposed) in [(0, 1), (2, 3)] {
+        // Callers without a pause keep today's thread as busy as it can be; the proposal's thread may do no more.
+        let (saturated, ours) = (run(today, 0.0), run(proposed, 0.0));
+        assert!(mean(&ours) <= 1.01 * mean(&saturated), "{} {}", mean(&ours), mean(&saturated));
+        let most = 1000.0 / (size_constants(size).jiffies_till_first_fqs + 1) as f64;
+        assert!(1e9 * per_s(&ours) <= 1.01 * most, "{}", 1e9 * per_s(&ours));
+        let (apart, ours) = (run(today, 200.0), run(proposed, 200.0));
+        assert!(mean(&ours) < 0.6 * mean(&apart), "{} {}", mean(&ours), mean(&apart));
+    }
+}
+
+fn size_constants(size: Size) -> Constants {
+    Constants::of_kernel(size.cpus, size.hz)
+}
+
+#[test]
+fn the_same_seed_gives_the_same_events() {
+    let size = Size { cpus: 64, hz: 250 };
+    let log = |seed| bridge::bridges(Setup { log: true, ..setup(size, bridge::base(size), seed) }, 10).log;
+    assert!(!log(1).is_empty());
+    assert_eq!(log(1), log(1));
+    assert_ne!(log(1), log(2));
+}
