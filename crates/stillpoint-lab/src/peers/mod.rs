@@ -2,6 +2,7 @@
 
 use crate::choice::Choice;
 
+pub mod arc_swap;
 pub mod crossbeam_epoch;
 pub mod haphazard;
 pub mod kernel;
@@ -13,6 +14,7 @@ pub mod liburcu_memb;
 pub mod liburcu_qsbr;
 pub mod seize;
 pub mod std_rwlock;
+pub mod tokio;
 
 /// Those of the chosen peers that this build has and this machine allows. Says on standard error which others there are, and how
 /// to get them.

@@ -21,6 +21,7 @@ use crate::run::{self, Case, Common, Failure, Measured, Sample, child};
 pub mod kfree;
 pub mod read;
 pub mod sync;
+pub mod trace;
 
 /// The experiments.
 #[derive(Subcommand)]
@@ -31,6 +32,8 @@ pub enum Scale {
     Read(read::Options),
     /// Wait for a grace period, beside readers that sleep or work: how long, and at what cost
     Sync(sync::Options),
+    /// Read in sections that sleep or await: what a grace period takes among them, and what they cost
+    Trace(trace::Options),
 }
 
 /// Runs an experiment and prints what it found.
@@ -39,6 +42,7 @@ pub fn run(experiment: &Scale) -> Result<ExitCode> {
         Scale::Kfree(options) => kfree::run(options),
         Scale::Read(options) => read::run(options),
         Scale::Sync(options) => sync::run(options),
+        Scale::Trace(options) => trace::run(options),
     }
 }
 
@@ -48,6 +52,7 @@ pub fn measure(request: &Request) -> Result<Sample> {
         kfree::NAME => kfree::experiment().measure(request),
         read::NAME => read::experiment().measure(request),
         sync::NAME => sync::experiment().measure(request),
+        trace::NAME => trace::experiment().measure(request),
         unknown => bail!("no experiment {unknown}"),
     }
 }
@@ -259,5 +264,6 @@ mod tests {
         assert_menus(&kfree::experiment(), &kfree::VARIANTS, &kfree::PEERS, None);
         assert_menus(&read::experiment(), &read::VARIANTS, &read::PEERS, None);
         assert_menus(&sync::experiment(), &sync::VARIANTS, &sync::PEERS, Some(&sync::SCENARIOS));
+        assert_menus(&trace::experiment(), &trace::VARIANTS, &trace::PEERS, Some(&trace::SCENARIOS));
     }
 }

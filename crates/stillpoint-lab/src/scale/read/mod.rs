@@ -5,7 +5,7 @@
 //! them, in C as in Rust. Under QSBR a pair is nothing, and the thread passes one quiescent state after the loop. A process times
 //! [`SLICES`] slices of about [`SLICE`] each and reports the best: a pair's cost does not vary, so whatever lengthens a slice is
 //! the machine's other work. With more threads than one, all run a slice together, and its figure is their mean; with more than
-//! there are CPUs, it holds the time that a thread waits for one.
+//! there are CPUs, it holds the time that a thread waits for one. `scale trace` takes its `read_ns` in the same way.
 
 use std::process::ExitCode;
 use std::sync::Barrier;
@@ -27,11 +27,13 @@ use crate::run::{self, Curve, Metrics, Sample};
 
 mod ours;
 
+pub use ours::{Limit, Trace};
+
 /// The experiment's name.
 pub const NAME: &str = "read";
 
 /// Stillpoint's own variants.
-pub const VARIANTS: Menu = Menu::of_variants(&["guard", "closure", "qsbr"]);
+pub const VARIANTS: Menu = Menu::of_variants(&["guard", "closure", "qsbr", "trace", "trace-owned"]);
 
 /// The peers.
 pub const PEERS: Menu = Menu::of_peers(&["liburcu-memb", "liburcu-qsbr", "crossbeam-epoch", "seize", "haphazard", "std-rwlock"]);
@@ -82,6 +84,8 @@ pub fn experiment() -> Experiment<Work> {
         Contender::new("stillpoint", "guard", measure::<ours::Guard>),
         Contender::new("stillpoint", "closure", measure::<ours::Closure>),
         Contender::new("stillpoint", "qsbr", measure::<Qsbr>),
+        Contender::new("stillpoint", "trace", measure::<Trace>),
+        Contender::new("stillpoint", "trace-owned", measure::<ours::TraceOwned>),
         #[cfg(have_liburcu)]
         Contender::new("liburcu-memb", "default", measure::<LiburcuMemb>),
         #[cfg(have_liburcu)]
@@ -90,7 +94,7 @@ pub fn experiment() -> Experiment<Work> {
         Contender::new("seize", "default", measure::<Seize>),
         Contender::new("haphazard", "default", measure::<Haphazard>),
         Contender::new("std-rwlock", "default", measure::<StdRwLock>),
-        Contender::new("limit", "default", measure::<ours::Limit>),
+        Contender::new("limit", "default", measure::<Limit>),
     ];
     Experiment { name: NAME, metrics: METRICS, contenders }
 }
@@ -104,10 +108,16 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 fn measure<R: ReadSide>(work: &Work) -> Result<Sample> {
+    let metrics = Metrics::from([("ns_per_pair".to_owned(), ns_per_pair::<R>(work.threads)?)]);
+    Ok(Sample { metrics, curve: Curve::new() })
+}
+
+/// What a pair costs while so many threads read.
+pub fn ns_per_pair<R: ReadSide>(threads: u32) -> Result<f64> {
     let count = pairs_per_slice::<R>();
-    let together = Barrier::new(work.threads as usize);
+    let together = Barrier::new(threads as usize);
     let threads: Vec<[f64; SLICES]> = thread::scope(|scope| {
-        let started: Vec<_> = (0..work.threads)
+        let started: Vec<_> = (0..threads)
             .map(|_| {
                 spawn(Builder::new(), scope, || {
                     let mut part = R::join();
@@ -122,8 +132,7 @@ fn measure<R: ReadSide>(work: &Work) -> Result<Sample> {
     })?;
 
     let mean = |slice: usize| threads.iter().map(|slices| slices[slice]).sum::<f64>() / threads.len() as f64;
-    let best = (0..SLICES).map(mean).fold(f64::INFINITY, f64::min);
-    Ok(Sample { metrics: Metrics::from([("ns_per_pair".to_owned(), best)]), curve: Curve::new() })
+    Ok((0..SLICES).map(mean).fold(f64::INFINITY, f64::min))
 }
 
 /// How many pairs one thread alone does in a slice's time.

@@ -2,6 +2,8 @@
 
 use std::hint::black_box;
 
+use stillpoint::tasks_trace;
+
 use super::ReadSide;
 use crate::scale::Participant;
 use crate::scale::sync::Qsbr;
@@ -51,6 +53,46 @@ impl ReadSide for Qsbr {
             black_box(());
         }
         self.reader().quiescent_state();
+    }
+}
+
+/// `stillpoint::tasks_trace::read_lock`: a section that may sleep, of one thread.
+pub struct Trace;
+
+impl Participant for Trace {
+    fn join() -> Self {
+        Self
+    }
+}
+
+impl ReadSide for Trace {
+    #[inline(never)]
+    fn pairs(&mut self, count: u64) {
+        for _ in 0..count {
+            let guard = tasks_trace::read_lock();
+            black_box(());
+            drop(guard);
+        }
+    }
+}
+
+/// `stillpoint::tasks_trace::read_lock_owned`: a section that a task may hold across an `.await`.
+pub struct TraceOwned;
+
+impl Participant for TraceOwned {
+    fn join() -> Self {
+        Self
+    }
+}
+
+impl ReadSide for TraceOwned {
+    #[inline(never)]
+    fn pairs(&mut self, count: u64) {
+        for _ in 0..count {
+            let guard = tasks_trace::read_lock_owned();
+            black_box(());
+            drop(guard);
+        }
     }
 }
 

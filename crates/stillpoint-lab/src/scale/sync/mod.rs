@@ -21,11 +21,12 @@ use crowd::Crowd;
 
 mod appointment;
 mod crowd;
-mod figures;
+pub mod figures;
 mod ours;
 mod workload;
 
-pub use ours::Qsbr;
+pub use crowd::start_thread;
+pub use ours::{Qsbr, bare_membarrier, has_limit, prepare_limit};
 
 /// The experiment's name.
 pub const NAME: &str = "sync";

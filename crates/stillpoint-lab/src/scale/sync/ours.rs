@@ -119,8 +119,13 @@ impl Way for Membarrier {
     const GRACE_PERIODS: Option<fn() -> u64> = None;
 
     fn wait(&mut self) {
-        membarrier(MembarrierCommand::PrivateExpedited).expect("`prepare_limit` has registered the process");
+        bare_membarrier();
     }
+}
+
+/// One membarrier, after [`prepare_limit`].
+pub fn bare_membarrier() {
+    membarrier(MembarrierCommand::PrivateExpedited).expect("`prepare_limit` has registered the process");
 }
 
 /// Whether the kernel has what the limit is made of.

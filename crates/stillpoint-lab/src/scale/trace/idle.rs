@@ -1,0 +1,23 @@
+//! idle: the calling thread has read, and nobody reads any more. It waits again and again, and then the pair of a thread's guard is timed.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::Work;
+use crate::run::{Curve, Metrics, Sample};
+use crate::scale::read::{ReadSide, ns_per_pair};
+use crate::scale::sync::figures::{repeat, time};
+
+/// Times `wait`, where the subject has one, and the pairs of `R`.
+pub fn measure<R: ReadSide>(wait: Option<impl Fn()>, work: &Work) -> Result<Sample> {
+    let mut metrics = Metrics::new();
+    if let Some(wait) = wait {
+        R::join().pairs(1);
+        wait();
+        let times = repeat(Instant::now() + Duration::from_millis(work.span_ms), || time(&wait));
+        metrics.extend(super::of_waits(&times));
+    }
+    metrics.insert("read_ns".to_owned(), ns_per_pair::<R>(1)?);
+    Ok(Sample { metrics, curve: Curve::new() })
+}

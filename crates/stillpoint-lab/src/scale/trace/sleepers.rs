@@ -1,0 +1,133 @@
+//! sleepers: each of some threads sleeps for 1 ms in a section, and then in the next one; beside them one thread waits for grace periods.
+//!
+//! Every reader notes when it has entered a section and when it is about to leave it, the waiter when it calls and when it is back. From that
+//! follows afterwards, exactly and without a word between them, whom a wait was for: those that had entered when it was called and had not
+//! left. The last of them to leave ends the grace period, as far as readers can: `exit_to_gp_us` is counted from there. A reader that
+//! enters at the moment of the call may be waited for as well and be none of them in the notes; the figure is then too large, never
+//! too small. A wait that is back before one of its holdouts has left fails the measurement.
+
+use std::iter;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use stillpoint::tasks_trace::TraceDomain;
+
+use super::{SetAtEnd, Work};
+use crate::run::{Curve, Metrics, Sample};
+use crate::scale::sync::figures::{Timed, no_times, note, repeat, time};
+use crate::scale::sync::start_thread;
+
+/// How long a reader sleeps in a section.
+const NAP: Duration = Duration::from_millis(1);
+
+/// Time for all readers to begin.
+const SETTLING: Duration = Duration::from_millis(5);
+
+/// A reader's section.
+struct Stay {
+    entered: Instant,
+    /// Just before the guard is dropped.
+    left: Instant,
+}
+
+/// Threads that sleep in guards of `domain`, and a thread that waits for them.
+pub fn beside(domain: &TraceDomain, work: &Work) -> Result<Sample> {
+    measure(work.threads, || domain.read_lock(), || domain.synchronize(), work)
+}
+
+/// One thread that sleeps, and at each end of that wakes one that waits for it: less than this no wait can do.
+pub fn bare_wakeups(work: &Work) -> Result<Sample> {
+    let bell = Bell { awaited: AtomicBool::new(false), waiter: thread::current() };
+    let mut sample = measure(1, || RingAtEnd(&bell), || bell.wait(), work)?;
+    // It is no grace period of all the threads.
+    sample.metrics.retain(|name, _| name == "exit_to_gp_us");
+    Ok(sample)
+}
+
+/// Calls `wait` on this thread beside so many readers; `enter` gives a guard.
+fn measure<G>(readers: u32, enter: impl Fn() -> G + Sync, wait: impl Fn(), work: &Work) -> Result<Sample> {
+    let halt = AtomicBool::new(false);
+    let stays = Mutex::new(Vec::new());
+    let mut waits = Vec::new();
+    let times = thread::scope(|scope| {
+        let _halt = SetAtEnd(&halt);
+        for _ in 0..readers {
+            start_thread(scope, || {
+                let own = stay_again_and_again(&enter, &halt);
+                stays.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+            });
+        }
+        thread::sleep(SETTLING);
+        wait();
+        repeat(Instant::now() + Duration::from_millis(work.span_ms), || {
+            let wait = time(&wait);
+            waits.push(Timed { ..wait });
+            wait
+        })
+    });
+
+    let stays = stays.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut delays = no_times();
+    for wait in &waits {
+        let called = wait.ended - wait.took;
+        let Some(left) = stays.iter().filter_map(|stays| exit_of_holdout(stays, called)).max() else { continue };
+        ensure!(left <= wait.ended, "a grace period has ended before a reader that it was for has left");
+        note(&mut delays, &Timed { took: wait.ended - left, ended: wait.ended });
+    }
+    let mut metrics = Metrics::from(super::of_waits(&times));
+    // Absent where no wait had anyone to wait for, which only a very short run can bring about.
+    if !delays.is_empty() {
+        metrics.insert("exit_to_gp_us".to_owned(), delays.mean() / 1e3);
+    }
+    Ok(Sample { metrics, curve: Curve::new() })
+}
+
+fn stay_again_and_again<G>(enter: impl Fn() -> G, halt: &AtomicBool) -> Vec<Stay> {
+    let stay = || {
+        let guard = enter();
+        let entered = Instant::now();
+        thread::sleep(NAP);
+        let left = Instant::now();
+        drop(guard);
+        Stay { entered, left }
+    };
+    iter::repeat_with(stay).take_while(|_| !halt.load(Ordering::Relaxed)).collect()
+}
+
+/// When the reader with these sections, the oldest first, left the one in which it was at `moment`.
+fn exit_of_holdout(stays: &[Stay], moment: Instant) -> Option<Instant> {
+    let entered_before = stays.partition_point(|stay| stay.entered <= moment);
+    stays[..entered_before].last().map(|stay| stay.left).filter(|&left| left > moment)
+}
+
+/// By which a reader wakes the one who waits for it.
+struct Bell {
+    awaited: AtomicBool,
+    waiter: Thread,
+}
+
+impl Bell {
+    fn wait(&self) {
+        self.awaited.store(true, Ordering::Release);
+        while self.awaited.load(Ordering::Acquire) {
+            thread::park();
+        }
+    }
+
+    fn ring(&self) {
+        if self.awaited.swap(false, Ordering::AcqRel) {
+            self.waiter.unpark();
+        }
+    }
+}
+
+struct RingAtEnd<'b>(&'b Bell);
+
+impl Drop for RingAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
+}

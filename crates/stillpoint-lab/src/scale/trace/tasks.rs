@@ -1,0 +1,203 @@
+//! async10000: so many tasks on one runtime with a worker for each CPU, and a thread that replaces a value they all read.
+//!
+//! A task reads the value, sleeps on a timer for some milliseconds, looks at what it has found once more and reads the value anew, all in one
+//! section; and then the next one, without a pause. The updater makes a new value, puts it in place of the old one, and sleeps for
+//! `--update-us`. Once every task has ended a section, two spans are timed:
+//!
+//! 1. the tasks and the updater alone: `reads_per_s` (sections ended) and `updates_per_s`;
+//! 2. beside them, where the subject has grace periods, a thread that waits for one of the tasks' domain after the other, and one that
+//!    waits in another domain every millisecond: `gp_mean_ms`, `gp_p99_ms`, and `other_domain_gp_us`. The first span has no such
+//!    threads, so that nobody's rates pay for what others cannot do.
+//!
+//! Fair: the same tasks, timers, runtime, values and allocator for all; the sleeps come from the same seeds; who has no updates (the
+//! limit, a static) has no updater. With the default sleeps the timers alone keep the workers busy: rates are those of a full
+//! machine, and whoever waits competes for a processor with the workers.
+//!
+//! Every value holds a number twice, in two ways. A task that finds them different, or a number that is smaller than one found before,
+//! has found memory that was freed, and ends the process, so that a subject that frees too early has no figures.
+
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, Builder, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use tokio::runtime::{self, Runtime};
+
+use super::{SetAtEnd, Work};
+use crate::machine::Machine;
+use crate::run::{Curve, Metrics, Sample};
+use crate::scale::spawn;
+use crate::scale::sync::figures::{Times, repeat, time};
+
+/// Between two waits in the other domain.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What the tasks read.
+pub struct Value {
+    number: u64,
+    inverse: u64,
+}
+
+impl Value {
+    /// The one that is there at first.
+    pub const fn first() -> Self {
+        Self::numbered(0)
+    }
+
+    const fn numbered(number: u64) -> Self {
+        Self { number, inverse: !number }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.inverse == !self.number
+    }
+
+    /// Judges what a section has found, while `self` is what it found first. To be called at its beginning and at its end.
+    pub fn check(&self, later: &Self) {
+        if !(self.is_whole() && later.is_whole() && self.number <= later.number) {
+            eprintln!("stillpoint: a task found a value that had been freed");
+            process::exit(1);
+        }
+    }
+}
+
+/// Holds a [`Value`] that is read by tasks while it may be replaced.
+pub trait Cell: Send + Sync + 'static {
+    /// Puts a value in place of the present one, which is freed when nobody reads it any more; `None` where there is no way.
+    const REPLACE: Option<fn(&Self, Value)> = None;
+
+    /// Waits for a grace period in the tasks' domain; `None` where the subject has none.
+    const SYNCHRONIZE: Option<fn(&Self)> = None;
+
+    /// Waits in another domain, or for what the limit has in its place.
+    fn synchronize_elsewhere(&self) -> Option<impl Fn() + Send> {
+        None::<fn()>
+    }
+
+    /// A section that reads, sleeps, and reads again.
+    fn section(&self, nap: Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// Sections that one task has ended. A line of its own, so that tasks of two workers do not write to the same.
+#[derive(Default)]
+#[repr(align(64))]
+struct Count(AtomicU64);
+
+/// What is counted while the tasks run.
+struct Counts {
+    sections: Vec<Arc<Count>>,
+    updates: AtomicU64,
+}
+
+impl Counts {
+    fn sections(&self) -> u64 {
+        self.sections.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+    }
+
+    fn all_have_begun(&self) -> bool {
+        self.sections.iter().all(|count| count.0.load(Ordering::Relaxed) > 0)
+    }
+}
+
+/// Measures the work on `cell`.
+pub fn measure<C: Cell>(cell: C, work: &Work) -> Result<Sample> {
+    let cell = Arc::new(cell);
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(Machine::here().cpus).enable_time().build()?;
+    let counts = Counts { sections: start_tasks(&runtime, &cell, work), updates: AtomicU64::new(0) };
+    let halt = AtomicBool::new(false);
+
+    let (cell, counts, halt) = (&*cell, &counts, &halt);
+    let metrics = thread::scope(|scope| {
+        // Dropped at the end of this closure, by which the tasks are cancelled: an updater that waits for them goes on then.
+        let _runtime = runtime;
+        let _halt = SetAtEnd(halt);
+        if let Some(replace) = C::REPLACE {
+            spawn(Builder::new(), scope, move || {
+                update_again_and_again(|value| replace(cell, value), &counts.updates, halt, work)
+            });
+        }
+        while !counts.all_have_begun() {
+            thread::sleep(PAUSE);
+        }
+
+        let mut metrics = rates::<C>(counts, work);
+
+        let until = Instant::now() + Duration::from_millis(work.span_ms);
+        let here = C::SYNCHRONIZE.map(|wait| spawn(Builder::new(), scope, move || repeat(until, || time(|| wait(cell)))));
+        let elsewhere = cell.synchronize_elsewhere().map(|wait| {
+            spawn(Builder::new(), scope, move || {
+                repeat(until, || {
+                    thread::sleep(PAUSE);
+                    time(&wait)
+                })
+            })
+        });
+        if let Some(here) = here {
+            metrics.extend(super::of_waits(&times_of(here)?));
+        }
+        if let Some(elsewhere) = elsewhere {
+            let median = times_of(elsewhere)?.value_at_quantile(0.5);
+            metrics.insert("other_domain_gp_us".to_owned(), median as f64 / 1e3);
+        }
+        anyhow::Ok(metrics)
+    })?;
+
+    // All tasks are cancelled, so all sections are over: if one were not, this would not return.
+    if let Some(synchronize) = C::SYNCHRONIZE {
+        synchronize(cell);
+    }
+    Ok(Sample { metrics, curve: Curve::new() })
+}
+
+fn start_tasks<C: Cell>(runtime: &Runtime, cell: &Arc<C>, work: &Work) -> Vec<Arc<Count>> {
+    let hold_ms = work.hold_ms;
+    let start = |seed| {
+        let (cell, count) = (Arc::clone(cell), Arc::new(Count::default()));
+        let own = Arc::clone(&count);
+        let mut random = fastrand::Rng::with_seed(seed);
+        runtime.spawn(async move {
+            loop {
+                cell.section(Duration::from_millis(random.u64(1..=hold_ms))).await;
+                own.0.store(own.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            }
+        });
+        count
+    };
+    (0..u64::from(work.tasks)).map(start).collect()
+}
+
+fn update_again_and_again(replace: impl Fn(Value), updates: &AtomicU64, halt: &AtomicBool, work: &Work) {
+    let pause = Duration::from_micros(work.update_us);
+    for number in 1.. {
+        if halt.load(Ordering::Relaxed) {
+            return;
+        }
+        replace(Value::numbered(number));
+        updates.store(number, Ordering::Relaxed);
+        if !pause.is_zero() {
+            thread::sleep(pause);
+        }
+    }
+}
+
+/// Counts for a span.
+fn rates<C: Cell>(counts: &Counts, work: &Work) -> Metrics {
+    let begun = Instant::now();
+    let (sections, updates) = (counts.sections(), counts.updates.load(Ordering::Relaxed));
+    thread::sleep(Duration::from_millis(work.span_ms));
+    let sections = counts.sections() - sections;
+    let updates = counts.updates.load(Ordering::Relaxed) - updates;
+    let span = begun.elapsed().as_secs_f64();
+
+    let mut metrics = Metrics::from([("reads_per_s".to_owned(), sections as f64 / span)]);
+    if C::REPLACE.is_some() {
+        metrics.insert("updates_per_s".to_owned(), updates as f64 / span);
+    }
+    metrics
+}
+
+fn times_of(waiter: ScopedJoinHandle<'_, Times>) -> Result<Times> {
+    waiter.join().map_err(|_| anyhow!("a thread that waits has panicked"))
+}
