@@ -69,6 +69,12 @@ impl<P: Policy> World<P> {
         self.engine.register(Token::for_model(number), Flavour::Thread)
     }
 
+    /// The record at an address that came from [`World::register`], on another thread.
+    fn at(&self, address: usize) -> &Record {
+        // SAFETY: records live as long as the engine.
+        unsafe { &*ptr::with_exposed_provenance(address) }
+    }
+
     /// A section that uses the element if it can still be found.
     fn read(&self, record: &Record) {
         record.lock();
@@ -133,6 +139,54 @@ fn loom_reader_and_updater() {
 #[test]
 fn loom_next_section_hides_nothing() {
     reader_and_updater::<Sound>(2);
+}
+
+/// R1 with W1 and W2 alone, without the fence that stands behind R1 in fence mode: who carries a grace period's number cannot find what
+/// was unlinked before it started.
+#[test]
+fn loom_number_hides_what_was_unlinked() {
+    model(|| {
+        let world = World::<Sound>::new();
+        let theirs = Arc::clone(&world);
+        let reader = thread::spawn(move || {
+            let record = theirs.register(1);
+            let section = record.begin_without_fence();
+            // Older ones are the business of the barriers.
+            if section.at_least(FIRST.next()) {
+                theirs.use_element();
+            }
+            record.end_without_fence();
+        });
+        world.unlink();
+        let _ = world.engine.start();
+        world.free();
+        reader.join().unwrap();
+    });
+}
+
+/// R2 with W4 alone, without the fence that stands before R2 in fence mode: a scan that finds the second section sees the first one as
+/// past. The first has begun before the updater does anything.
+#[test]
+fn loom_next_section_hides_nothing_without_a_fence() {
+    model(|| {
+        let world = World::<Sound>::new();
+        let theirs = Arc::clone(&world);
+        let record = ptr::from_ref(world.register(1)).expose_provenance();
+        world.at(record).begin_without_fence();
+        let reader = thread::spawn(move || {
+            let record = theirs.at(record);
+            theirs.use_element();
+            record.end_without_fence();
+            record.begin_without_fence();
+        });
+        world.unlink();
+        let cookie = world.engine.start();
+        if world.advance(cookie) == Progress::Ended {
+            world.free();
+        }
+        reader.join().unwrap();
+        world.at(record).end_without_fence();
+    });
 }
 
 #[test]

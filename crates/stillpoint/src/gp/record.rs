@@ -351,6 +351,20 @@ impl Record {
         self.entry().clear_name();
     }
 
+    /// A section whose readers leave it to membarrier to fence, which the model has not: for tests of what needs no fence.
+    #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+    pub(super) fn begin_without_fence(&self) -> Seq {
+        let word = self.shared().seq.enter(); // [R1]
+        self.begin(word);
+        Seq::from_bits(word)
+    }
+
+    /// The end of such a section.
+    #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+    pub(super) fn end_without_fence(&self) {
+        self.word.store(0, Ordering::Release); // [R4]
+    }
+
     /// The end of a section with the kernel's old race in it: between the look and the end it can be flagged.
     #[cfg(all(test, stillpoint_loom))]
     pub(super) fn unlock_looking_first(&self) {
