@@ -31,11 +31,10 @@ use super::{
 };
 use crate::platform::{
     barrier,
-    clock::Nanos,
     sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering},
     thread::Token,
 };
-use std::{panic::Location, ptr};
+use std::ptr;
 
 /// A waiter sleeps until this record's section has ended.
 const WAKE: u32 = 1 << 0;
@@ -48,8 +47,7 @@ const FENCE: u32 = 1 << 3;
 
 const NESTING: u64 = STEP - 1;
 
-/// The owner of a record that a guard has, and no thread. No thread's token.
-const A_GUARD: u64 = u64::MAX;
+mod owned;
 
 /// What the end of an outermost section asks of the rooms above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -318,39 +316,6 @@ impl Record {
         [Flavour::Thread, Flavour::Qsbr, Flavour::Owned][self.flavour.load(Ordering::Relaxed) as usize]
     }
 
-    /// Whether a guard has it, and no thread.
-    #[cfg(not(stillpoint_loom))]
-    fn is_a_guards(&self) -> bool {
-        self.owner.load(Ordering::Relaxed) == A_GUARD
-    }
-
-    /// Takes a record that nobody owns, off the list of those.
-    pub(super) fn assign(&self, token: Token, tid: u32, flavour: Flavour) {
-        debug_assert_eq!(self.owner.load(Ordering::Relaxed), 0, "a record has one owner");
-        debug_assert_eq!(self.word.load(Ordering::Relaxed), 0, "an unowned record is quiescent");
-        self.flags.store(self.fence_flag(), Ordering::Relaxed);
-        self.flavour.store(flavour as u8, Ordering::Relaxed);
-        self.entry().note_owner(tid);
-        self.owner.store(token.get(), Ordering::Relaxed);
-    }
-
-    /// Gives a thread's quiescent record to a guard, and enters its section.
-    #[inline]
-    pub(crate) fn lock_owned(&self, location: &'static Location<'static>, now: Nanos) {
-        debug_assert!(!self.is_reading(), "a spare record is quiescent");
-        self.owner.store(A_GUARD, Ordering::Relaxed);
-        self.entry().note_section(location, now);
-        self.lock();
-    }
-
-    /// Leaves the section of a guard; the record is then quiescent and still the guard's.
-    #[inline]
-    pub(crate) fn unlock_owned(&self) {
-        debug_assert_eq!(self.word.load(Ordering::Relaxed) & NESTING, 1, "a guard's section does not nest");
-        self.end();
-        self.entry().clear_name();
-    }
-
     /// A section whose readers leave it to membarrier to fence, which the model has not: for tests of what needs no fence.
     #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
     pub(super) fn begin_without_fence(&self) -> Seq {
@@ -365,27 +330,14 @@ impl Record {
         self.word.store(0, Ordering::Release); // [R4]
     }
 
-    /// The end of a section with the kernel's old race in it: between the look and the end it can be flagged.
-    #[cfg(all(test, stillpoint_loom))]
-    pub(super) fn unlock_looking_first(&self) {
-        let flags = self.flags.load(Ordering::Relaxed);
-        self.word.store(0, Ordering::Release);
-        barrier::light();
-        if flags & WAKE != 0 {
-            self.take_flags();
-        }
-    }
-
-    /// Makes a guard's quiescent record the calling thread's own again, for the next guard.
-    #[inline]
-    pub(super) fn take_back(&self, token: Token, tid: u32) {
-        self.entry().set_tid(tid);
+    /// Takes a record that nobody owns, off the list of those.
+    pub(super) fn assign(&self, token: Token, tid: u32, flavour: Flavour) {
+        debug_assert_eq!(self.owner.load(Ordering::Relaxed), 0, "a record has one owner");
+        debug_assert_eq!(self.word.load(Ordering::Relaxed), 0, "an unowned record is quiescent");
+        self.flags.store(self.fence_flag(), Ordering::Relaxed);
+        self.flavour.store(flavour as u8, Ordering::Relaxed);
+        self.entry().note_owner(tid);
         self.owner.store(token.get(), Ordering::Relaxed);
-    }
-
-    /// Names a guard's section for reports.
-    pub(crate) fn set_name(&self, name: Box<str>) {
-        self.entry().set_name(name);
     }
 
     /// Gives the record back now, or at the end of the section that the owner is in. Owner only; the owner may no longer
@@ -404,18 +356,6 @@ impl Record {
     pub(crate) fn vacate(&self) {
         self.owner.store(0, Ordering::Relaxed);
         self.shared().give_back(self);
-    }
-
-    /// Ends the section of a guard that is no more.
-    ///
-    /// # Safety
-    ///
-    /// If the record is a guard's, that is never used again, and nobody gives the record to another meanwhile.
-    pub(super) unsafe fn abandon(&self) {
-        if self.owner.load(Ordering::Relaxed) == A_GUARD && self.is_reading() {
-            self.unlock_owned();
-            self.vacate();
-        }
     }
 
     /// In the child of a fork by the thread `me`, whose kernel id now is `tid`: that thread's record stays as it is, sections and all.
@@ -453,7 +393,7 @@ mod tests {
     use super::*;
     use crate::{gp::seq::Sequence, platform::thread};
 
-    fn with_record(first: u64, test: impl FnOnce(&Record, &Shared)) {
+    pub(super) fn with_record(first: u64, test: impl FnOnce(&Record, &Shared)) {
         let (shared, entry) = (Shared::new(Sequence::new(Seq::from_bits(first))), Entry::new());
         // SAFETY: both are dropped after the record.
         let record = unsafe { Record::new(1, Readers::Asymmetric, &shared, &entry) };
@@ -501,23 +441,6 @@ mod tests {
             record.unlock();
             assert!(is_given_back(record, shared));
             assert!(!record.is_owned_by(me));
-        });
-    }
-
-    #[test]
-    fn a_guards_record_is_no_threads_until_it_is_taken_back() {
-        with_record(0, |record, shared| {
-            let me = thread::token();
-            record.lock_owned(Location::caller(), 1);
-            let goal = shared.seq.start();
-            assert!(record.is_reading() && !record.is_owned_by(me));
-            record.set_name("task".into());
-            assert_eq!(record.entry().name().as_deref().map(|name| &**name), Some("task"));
-            record.unlock_owned();
-            assert!(record.holds_out(goal).is_none() && record.entry().name().is_none());
-            record.take_back(me, 7);
-            assert!(record.is_owned_by(me));
-            assert_eq!(record.entry().tid(), 7);
         });
     }
 
