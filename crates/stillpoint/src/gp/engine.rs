@@ -210,16 +210,16 @@ impl<P: Policy> Engine<P> {
         attempt.progress
     }
 
-    /// The same for one who has tried before and will again: where the reader that the last scan found is still in the way, that is
-    /// two loads. It does not see whether the caller's own section is in the way too.
+    /// The same for one who will try again: where the grace period has been fenced, and the reader that the last scan found is still in
+    /// the way, that is a few loads. It does not see whether the caller's own section is in the way too.
     pub(crate) fn advance_again(&self, cookie: Cookie, me: Token) -> Progress {
-        if !self.has_ended(cookie) && self.witness(cookie.seq()).is_some() {
+        if !self.has_ended(cookie) && self.is_fenced(cookie) && self.witness(cookie.seq()).is_some() {
             return Progress::HeldUp;
         }
         self.advance(cookie, me)
     }
 
-    /// The same for a grace period that is not known to have ended; `decided` is called before the outcome is published.
+    /// An attempt at a grace period that is not known to have ended; `decided` is called before the outcome is published.
     #[inline]
     pub(super) fn attempt(&self, cookie: Cookie, me: Token, decided: impl FnOnce()) -> Attempt {
         let seq = &self.shared.seq;

@@ -55,7 +55,7 @@ pub(crate) struct Entry {
     tid: AtomicU32,
     /// Whether there is a name. The owner's.
     named: AtomicBool,
-    /// A person's name for the task.
+    /// A person's name for the task; in two boxes, so that the pointer is thin.
     name: Shelf<Box<str>>,
     /// When an owned section was entered, about; 0 for others.
     since: AtomicU64,

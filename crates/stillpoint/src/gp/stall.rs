@@ -9,6 +9,7 @@
 use super::{engine::Engine, policy::Policy, record::Record, seq::Cookie, service::as_pass};
 use crate::platform::{
     clock::{self, Nanos},
+    fork::{self, Process},
     sync::{AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
     thread, unwind,
 };
@@ -42,8 +43,8 @@ pub struct StallReport {
     pub more_holdouts: usize,
     /// The threads that have been waiting for more than a moment, in calls of this domain.
     pub waiters: Vec<ThreadName>,
-    /// Where the futures that wait were made.
-    pub futures: Vec<&'static Location<'static>>,
+    /// Where the futures that wait were made, and how many at each place.
+    pub futures: Vec<(&'static Location<'static>, usize)>,
 }
 
 /// What a [`StallReport`] is about.
@@ -68,8 +69,7 @@ pub struct Holdout {
     pub task: Option<String>,
     /// Where the guard was made; of owned guards.
     pub made_at: Option<&'static Location<'static>>,
-    /// How long ago, to some milliseconds; of owned guards. Of the others it is known only that it is longer than
-    /// [`StallReport::lasted`].
+    /// How long ago, to some milliseconds; of owned guards.
     pub held: Option<Duration>,
     /// Where it entered the section (with the feature `stall-backtrace`).
     #[cfg(feature = "stall-backtrace")]
@@ -150,7 +150,10 @@ impl fmt::Display for StallReport {
             write!(f, " and {} more", self.more_holdouts)?;
         }
         listed(f, "waiting", &mut self.waiters.iter().map(|waiter| waiter as _))?;
-        listed(f, "futures that wait, made at", &mut self.futures.iter().map(|place| *place as _))
+        for (n, (place, count)) in self.futures.iter().enumerate() {
+            write!(f, "{}{count} made at {place}", if n == 0 { "; futures that wait: " } else { ", " })?;
+        }
+        Ok(())
     }
 }
 
@@ -161,8 +164,7 @@ pub(super) struct Stalls {
     timeout: AtomicU64,
     grace_period: Watch,
     service: Watch,
-    /// Threads that have been waiting for more than a moment.
-    waiters: Mutex<Vec<Waiting>>,
+    waiters: Mutex<Waiters>,
     /// In a box; null for none. Copied, and replaced, under the lock; the pointer alone is whole at any time, also for the child of a
     /// fork that finds the lock taken.
     handler: AtomicPtr<Handler>,
@@ -170,12 +172,51 @@ pub(super) struct Stalls {
     panicked: AtomicU64,
 }
 
-/// One who waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Who waits.
+#[derive(Debug, Clone)]
+struct Waiters {
+    /// Threads that have been waiting for more than a moment, by the kernel's id.
+    threads: Vec<u32>,
+    /// Where futures that wait were made, and how many.
+    futures: Vec<(&'static Location<'static>, usize)>,
+}
+
+impl Waiters {
+    const NONE: Self = Self { threads: Vec::new(), futures: Vec::new() };
+
+    fn add(&mut self, who: Waiting) {
+        match who {
+            Waiting::Thread(tid) => self.threads.push(tid),
+            Waiting::Future(place) => match self.futures.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, count)) => *count += 1,
+                None => self.futures.push((place, 1)),
+            },
+        }
+    }
+
+    fn remove(&mut self, who: Waiting) {
+        match who {
+            Waiting::Thread(tid) => {
+                if let Some(at) = self.threads.iter().position(|&known| known == tid) {
+                    self.threads.swap_remove(at);
+                }
+            }
+            Waiting::Future(place) => {
+                if let Some(at) = self.futures.iter().position(|&(known, _)| known == place) {
+                    self.futures[at].1 -= 1;
+                    if self.futures[at].1 == 0 {
+                        self.futures.swap_remove(at);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
 enum Waiting {
-    /// In a call; the kernel's id.
     Thread(u32),
-    /// A future that was made there.
     Future(&'static Location<'static>),
 }
 
@@ -235,7 +276,7 @@ impl Stalls {
             timeout: AtomicU64::new(clock::nanos(DEFAULT_STALL_TIMEOUT)),
             grace_period: Watch::new(),
             service: Watch::new(),
-            waiters: Mutex::new(Vec::new()),
+            waiters: Mutex::new(Waiters::NONE),
             handler: AtomicPtr::new(ptr::null_mut()),
             handling: Mutex::new(()),
             panicked: AtomicU64::new(0),
@@ -267,8 +308,8 @@ impl Stalls {
     }
 
     fn list(&self, who: Waiting) -> Listed<'_> {
-        lock(&self.waiters).push(who);
-        Listed { stalls: self, who }
+        lock(&self.waiters).add(who);
+        Listed { stalls: self, who, process: fork::process() }
     }
 
     fn handler(&self) -> Option<Handler> {
@@ -302,7 +343,7 @@ impl Stalls {
         }
         // SAFETY: the caller's promise; foreign code does not run under these locks.
         unsafe {
-            self.waiters.renew(Vec::new());
+            self.waiters.renew(Waiters::NONE);
             self.handling.renew(());
         }
     }
@@ -325,14 +366,14 @@ impl fmt::Debug for Stalls {
 pub(crate) struct Listed<'a> {
     stalls: &'a Stalls,
     who: Waiting,
+    /// In the child of a fork nobody of before it is listed.
+    process: Process,
 }
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        // In the child of a fork by a stall handler it is not there any more.
-        let mut waiters = lock(&self.stalls.waiters);
-        if let Some(place) = waiters.iter().position(|who| *who == self.who) {
-            waiters.swap_remove(place);
+        if self.process == fork::process() {
+            lock(&self.stalls.waiters).remove(self.who);
         }
     }
 }
@@ -352,8 +393,9 @@ impl<P: Policy> Engine<P> {
             Verdict::Reported => Nanos::MAX,
             Verdict::Due(lasted) => {
                 let mut holdouts: Vec<_> = self.holdouts(cookie.seq()).collect();
-                // Sections that began long ago have older numbers; of the same number, guards know when they were made.
-                holdouts.sort_by_key(|(record, section)| (section.since(cookie.seq()), record.entry().since()));
+                // Sections that began long ago have older numbers; of the same number, guards know when they were made. Once for each
+                // holdout: a guard may change hands meanwhile, and a sort whose keys change panics.
+                holdouts.sort_by_cached_key(|(record, section)| (section.since(cookie.seq()), record.entry().since()));
                 let listed = holdouts.iter().take(LISTED_HOLDOUTS).map(|(record, _)| holdout(record)).collect();
                 self.report(Stalled::GracePeriod(cookie), lasted, listed, holdouts.len().saturating_sub(LISTED_HOLDOUTS));
                 Nanos::MAX
@@ -380,14 +422,8 @@ impl<P: Policy> Engine<P> {
 
     /// With nothing of the engine held: the handler may read. As in a pass, because this may be the service thread.
     fn report(&self, stalled: Stalled, lasted: Duration, holdouts: Vec<Holdout>, more_holdouts: usize) {
-        let waiting = lock(&self.stalls.waiters).clone();
-        let (mut waiters, mut futures) = (Vec::new(), Vec::new());
-        for who in waiting {
-            match who {
-                Waiting::Thread(tid) => waiters.push(ThreadName::of(tid)),
-                Waiting::Future(made_at) => futures.push(made_at),
-            }
-        }
+        let Waiters { threads, futures } = lock(&self.stalls.waiters).clone();
+        let waiters = threads.into_iter().map(ThreadName::of).collect();
         let report = StallReport { stalled, domain: self.domain, lasted, holdouts, more_holdouts, waiters, futures };
         #[cfg(feature = "tracing")]
         tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
@@ -431,12 +467,11 @@ impl<P: Policy> Engine<P> {
 
 fn holdout(record: &Record) -> Holdout {
     let entry = record.entry();
-    let owned = record.flavour() == Flavour::Owned;
     Holdout {
         thread: ThreadName::of(entry.tid()),
         flavour: record.flavour(),
         task: entry.name().map(|name| name.to_string()),
-        made_at: entry.location().filter(|_| owned),
+        made_at: entry.location(),
         held: entry.since().map(|since| Duration::from_nanos(clock::now().saturating_sub(since))),
         #[cfg(feature = "stall-backtrace")]
         entered: entry.backtrace(),

@@ -29,6 +29,7 @@
 //! |---|---|
 //! | sections of the forking thread, QSBR readers included | open |
 //! | sections of other threads, guards that ended threads leaked included | over |
+//! | owned guards, whoever made them | open, without their names |
 //! | cookies, settings, counters of what has happened | as they were |
 //! | callbacks, retired objects | forgotten: neither run nor freed, and not counted as waiting |
 //! | barriers and flushes (under way in the forking thread), barriers as futures | done: nothing is left that they are for |

@@ -147,7 +147,7 @@ pub struct CallbackBarrier<'d, P: Policy = Sound> {
     process: Process,
     domain: &'d Domain<P>,
     /// For stall reports.
-    _listed: Listed<'d>,
+    listed: Option<Listed<'d>>,
 }
 
 impl<'d, P: Policy> CallbackBarrier<'d, P> {
@@ -156,21 +156,25 @@ impl<'d, P: Policy> CallbackBarrier<'d, P> {
         let signal = Arc::new(Signal::default());
         let theirs = Arc::clone(&signal);
         domain.inner.engine.call_behind(move || theirs.raise());
-        let _listed = domain.inner.engine.list_future(Location::caller());
-        Self { signal, process: fork::process(), domain, _listed }
+        let listed = Some(domain.inner.engine.list_future(Location::caller()));
+        Self { signal, process: fork::process(), domain, listed }
     }
 }
 
 impl<P: Policy> Future for CallbackBarrier<'_, P> {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.process != fork::process() {
             return Poll::Ready(());
         }
         // Starts the service thread if the system had none to give before.
         self.domain.inner.engine.ensure_service();
-        self.signal.poll(context.waker())
+        let poll = self.signal.poll(context.waker());
+        if poll.is_ready() {
+            self.listed = None;
+        }
+        poll
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     platform::clock,
     rcu::{Domain, guard::sealed, thread},
 };
-use std::{fmt, panic::Location};
+use std::{fmt, marker::PhantomData, panic::Location, ptr::NonNull};
 
 /// A read-side critical section that belongs to whoever has this: it lasts until it is dropped, on whatever thread that may be.
 ///
@@ -41,10 +41,18 @@ use std::{fmt, panic::Location};
 /// ```
 #[must_use = "the section ends as soon as the guard is dropped"]
 pub struct OwnedGuard<'d, P: Policy = Sound> {
-    record: &'d Record,
-    /// A handle of the domain, where the guard does not borrow one. Dropped after the section has ended.
+    /// Alive for as long as the domain, which the guard borrows or has a handle of. A pointer, because dropping that handle may end the
+    /// domain while a reference in the guard's place would still have to be good.
+    record: NonNull<Record>,
+    /// Dropped after the section has ended.
     _held: Option<Domain<P>>,
+    borrowed: PhantomData<&'d Record>,
 }
+
+// SAFETY: it stands for a reference to a record, which is Sync, and a handle, which is Send and Sync.
+unsafe impl<P: Policy> Send for OwnedGuard<'_, P> {}
+// SAFETY: as for Send.
+unsafe impl<P: Policy> Sync for OwnedGuard<'_, P> {}
 
 impl<'d, P: Policy> OwnedGuard<'d, P> {
     /// Enters a section through `record`, which is quiescent and the calling thread's, and from now on the guard's.
@@ -52,14 +60,20 @@ impl<'d, P: Policy> OwnedGuard<'d, P> {
     #[track_caller]
     pub(super) fn enter(record: &'d Record, held: Option<Domain<P>>) -> Self {
         record.lock_owned(Location::caller(), clock::coarse());
-        Self { record, _held: held }
+        Self { record: record.into(), _held: held, borrowed: PhantomData }
+    }
+
+    #[inline(always)]
+    fn record(&self) -> &Record {
+        // SAFETY: the field's promise.
+        unsafe { self.record.as_ref() }
     }
 
     /// Gives the section a name for stall reports: that of the task or request that it is for.
     ///
     /// Allocates, and takes an uncontended lock. A guard without a name is known by the place where it was made and the thread that made it.
     pub fn named(self, name: impl Into<Box<str>>) -> Self {
-        self.record.set_name(name.into());
+        self.record().set_name(name.into());
         self
     }
 }
@@ -67,20 +81,36 @@ impl<'d, P: Policy> OwnedGuard<'d, P> {
 impl<P: Policy> sealed::Section for OwnedGuard<'_, P> {
     #[inline(always)]
     fn domain_id(&self) -> u64 {
-        self.record.domain()
+        self.record().domain()
     }
 }
 
 impl<P: Policy> Drop for OwnedGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        self.record.unlock_owned();
-        thread::keep_spare(self.record);
+        self.record().unlock_owned();
+        thread::keep_spare(self.record());
     }
 }
 
 impl<P: Policy> fmt::Debug for OwnedGuard<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnedGuard").field("domain", &self.record.domain()).finish_non_exhaustive()
+        f.debug_struct("OwnedGuard").field("domain", &self.record().domain()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tasks_trace::TraceDomain;
+    use std::thread;
+
+    /// For Miri: nothing of the guard may refer to the domain when its own handle ends it.
+    #[test]
+    fn the_last_handle_of_a_domain_may_be_a_guards_on_a_foreign_thread() {
+        let make = || TraceDomain::new().read_lock_static();
+        let guard = thread::spawn(make).join().expect("no panic");
+        drop(guard);
+        let guard = thread::spawn(make).join().expect("no panic");
+        drop(guard.named("renamed"));
     }
 }
