@@ -32,6 +32,9 @@ const BATCH_PAGES: u32 = 128;
 /// The most ranges of them.
 const BATCH: u32 = 32;
 
+/// How often an allocation makes room, which others may take before it comes to it.
+const ATTEMPTS: usize = 3;
+
 /// The least that is made accessible at a time, in pages; and the most, unless more is needed at once.
 pub(super) const CHUNK: u32 = SLOT_PAGES;
 const LARGEST_CHUNK: u32 = 32 * CHUNK;
@@ -201,7 +204,11 @@ impl Inner {
             }
         }
         let mut taken = self.carve(pages, align, index);
-        if matches!(taken, Err(Error::AddressSpace { .. })) && self.make_room() {
+        for _ in 0..ATTEMPTS {
+            if !matches!(taken, Err(Error::AddressSpace { .. })) {
+                break;
+            }
+            self.make_room();
             taken = self.carve(pages, align, index);
         }
         let (start, home) = taken.map_err(|error| self.explain(error, size))?;

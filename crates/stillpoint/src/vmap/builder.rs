@@ -131,7 +131,8 @@ impl Builder {
         let capacity = (pages as usize) << PAGE_BITS;
         let file = self.file.then(|| memory_file("stillpoint", capacity as u64)).transpose()?;
         let backing = file.as_ref().map_or(Backing::Anonymous, |file| Backing::File(file.as_fd()));
-        let memory = Mapping::reserve(capacity, (SLOT_PAGES as usize) << PAGE_BITS, backing)?;
+        // Aligned like that, page numbers are aligned as the addresses are, whatever alignment an area can have.
+        let memory = Mapping::reserve(capacity, capacity.next_power_of_two(), backing)?;
         // From the start: what is accessible is one mapping then, which grows without a further one.
         memory.allow(0, (CHUNK as usize) << PAGE_BITS)?;
         let mut space = Space::new(0, pages);

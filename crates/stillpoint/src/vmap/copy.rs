@@ -47,7 +47,10 @@ pub(crate) unsafe fn copy_overlapping(to: *mut u8, from: *const u8, len: usize) 
 mod arch {
     use std::arch::{asm, x86_64::__m128i};
 
-    /// From this length on, the processor's own string move is the fastest.
+    /// From this length on, wide registers are worth asking for.
+    const WIDE: usize = 128;
+
+    /// Without them, from this length on, the processor's own string move is the fastest.
     const STRING: usize = 1024;
 
     /// Moves the bytes of one register.
@@ -76,12 +79,43 @@ mod arch {
         unsafe {
             match len {
                 0..16 => short(to, from, len),
+                WIDE.. if is_x86_feature_detected!("avx") => wide(to, from, len),
                 16..STRING => registers(to, from, len),
                 _ => {
                     asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _,
                          options(nostack, preserves_flags));
                 }
             }
+        }
+    }
+
+    /// 128 bytes at a time; the last ones once more, wherever they begin.
+    ///
+    /// # Safety
+    ///
+    /// As for `copy`, with 128 bytes at least, on a processor with AVX.
+    unsafe fn wide(to: *mut u8, from: *const u8, len: usize) {
+        // SAFETY: all inside the ranges: the blocks before the last, which begin at 0, 128, ..., and the last, which ends where they do.
+        // Each is loaded before it is stored. The upper halves of the registers are clean afterwards, as the ABI has it.
+        unsafe {
+            asm!(
+                "jmp 3f",
+                "2:",
+                "vmovups ymm0, [rsi]", "vmovups ymm1, [rsi + 32]", "vmovups ymm2, [rsi + 64]", "vmovups ymm3, [rsi + 96]",
+                "vmovups [rdi], ymm0", "vmovups [rdi + 32], ymm1", "vmovups [rdi + 64], ymm2", "vmovups [rdi + 96], ymm3",
+                "add rsi, 128",
+                "add rdi, 128",
+                "3:",
+                "cmp rsi, rdx",
+                "jb 2b",
+                "sub rdi, rsi",
+                "add rdi, rdx",
+                "vmovups ymm0, [rdx]", "vmovups ymm1, [rdx + 32]", "vmovups ymm2, [rdx + 64]", "vmovups ymm3, [rdx + 96]",
+                "vmovups [rdi], ymm0", "vmovups [rdi + 32], ymm1", "vmovups [rdi + 64], ymm2", "vmovups [rdi + 96], ymm3",
+                "vzeroupper",
+                inout("rsi") from => _, inout("rdi") to => _, in("rdx") from.add(len - WIDE),
+                clobber_abi("sysv64"), options(nostack),
+            );
         }
     }
 

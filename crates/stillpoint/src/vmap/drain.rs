@@ -208,8 +208,8 @@ impl Inner {
         *released = merged(mem::take(released));
     }
 
-    /// Empties the pools into the free space. How many pages that were.
-    fn empty_pools(&self) -> u64 {
+    /// Empties the pools into the free space, under the queue's lock: whoever comes after finds what was in them there. How many pages that were.
+    fn empty_pools(&self, _queue: &mut Queue) -> u64 {
         let mut released = Vec::new();
         self.decay(true, &mut released);
         let pages = released.iter().map(|range| u64::from(range.pages)).sum();
@@ -217,13 +217,13 @@ impl Inner {
         pages
     }
 
-    /// For one who finds the address space used up: brings back all there is. Waits for a grace period outside sections. Whether
-    /// anything has come of it.
-    pub(super) fn make_room(&self) -> bool {
-        let before = self.drain.waiting();
-        let drained = self.drain_all().or_else(|_| self.purge_ripe(&mut lock(&self.drain.queue)).map_err(Error::from));
-        let pooled = self.empty_pools();
-        drained.is_ok() || pooled > 0 || self.drain.waiting() < before
+    /// For one who finds the address space used up: brings back all there is. Waits for a grace period outside sections.
+    pub(super) fn make_room(&self) {
+        // In a section it is what can be had without waiting; what is refused shows in the statistics.
+        let _ = self.drain_all();
+        let mut queue = lock(&self.drain.queue);
+        let _ = self.purge_ripe(&mut queue);
+        self.empty_pools(&mut queue);
     }
 
     fn drain_all(&self) -> Result<(), Error> {
@@ -304,7 +304,6 @@ impl Arena {
         let before = inner.drain.ripening.load(Ordering::Relaxed);
         let _ = inner.purge_ripe(&mut queue);
         let purged = before - inner.drain.ripening.load(Ordering::Relaxed);
-        drop(queue);
-        (purged + inner.empty_pools()) << super::span::PAGE_BITS
+        (purged + inner.empty_pools(&mut queue)) << super::span::PAGE_BITS
     }
 }
