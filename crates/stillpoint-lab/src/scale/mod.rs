@@ -21,6 +21,7 @@ use crate::run::{self, Case, Common, Failure, Measured, Sample, child};
 pub mod kfree;
 pub mod read;
 pub mod sync;
+pub mod vmap;
 
 /// The experiments.
 #[derive(Subcommand)]
@@ -31,6 +32,8 @@ pub enum Scale {
     Read(read::Options),
     /// Wait for a grace period, beside readers that sleep or work: how long, and at what cost
     Sync(sync::Options),
+    /// Find, check and copy in an address space of many areas; allocate and free them
+    Vmap(vmap::Options),
 }
 
 /// Runs an experiment and prints what it found.
@@ -39,6 +42,7 @@ pub fn run(experiment: &Scale) -> Result<ExitCode> {
         Scale::Kfree(options) => kfree::run(options),
         Scale::Read(options) => read::run(options),
         Scale::Sync(options) => sync::run(options),
+        Scale::Vmap(options) => vmap::run(options),
     }
 }
 
@@ -48,6 +52,7 @@ pub fn measure(request: &Request) -> Result<Sample> {
         kfree::NAME => kfree::experiment().measure(request),
         read::NAME => read::experiment().measure(request),
         sync::NAME => sync::experiment().measure(request),
+        vmap::NAME => vmap::experiment().measure(request),
         unknown => bail!("no experiment {unknown}"),
     }
 }
@@ -259,5 +264,6 @@ mod tests {
         assert_menus(&kfree::experiment(), &kfree::VARIANTS, &kfree::PEERS, None);
         assert_menus(&read::experiment(), &read::VARIANTS, &read::PEERS, None);
         assert_menus(&sync::experiment(), &sync::VARIANTS, &sync::PEERS, Some(&sync::SCENARIOS));
+        assert_menus(&vmap::experiment(), &vmap::VARIANTS, &vmap::PEERS, Some(&vmap::SCENARIOS));
     }
 }

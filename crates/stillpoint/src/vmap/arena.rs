@@ -42,7 +42,7 @@ const LARGEST_CHUNK: u32 = 32 * CHUNK;
 /// A stretch of address space out of which areas are allocated, and in which they are found by any address, without a lock. The kernel's vmalloc.
 ///
 /// This is a handle; cloning it names the same arena, which ends with its last handle and its last area. See the
-/// [module](self) for what it is for and how memory comes and goes, and [`Builder`] for its settings.
+/// [module](crate::vmap) for what it is for and how memory comes and goes, and [`Builder`] for its settings.
 ///
 /// ```
 /// use stillpoint::vmap::Arena;

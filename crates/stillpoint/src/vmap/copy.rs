@@ -4,14 +4,17 @@
 //! compiler knows nothing of (x86-64), or as a relaxed atomic. What comes out of a race is some mixture of bytes that were there, never
 //! anything undefined. Nothing is ordered by a copy.
 
-/// Copies `len` bytes. Async-signal-safe.
+/// Copies `len` bytes that others may be writing, or reading, meanwhile: what arrives is some mixture of bytes that were there.
+///
+/// The copy behind [`Checked::copy_to`](super::Checked::copy_to) and the others, for memory that they do not reach: a mapping of an
+/// [`Arena::file`](super::Arena::file) in another process, say. As fast as `memcpy`, about. Async-signal-safe; orders nothing.
 ///
 /// # Safety
 ///
-/// `from` may be read and `to` written, `len` bytes each, by whole accesses that race with nothing but accesses of this kind; they do
-/// not overlap.
+/// `from` may be read and `to` written, `len` bytes each; no references to them are in use, unless nobody writes what they refer to; other
+/// accesses at the same time are by this function, or by other processes. The two do not overlap.
 #[inline]
-pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { arch::copy(to, from, len) }
 }

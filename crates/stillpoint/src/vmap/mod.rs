@@ -67,6 +67,7 @@ pub use {
     arena::Arena,
     builder::Builder,
     check::{Checked, Found},
+    copy::copy,
     error::Error,
     info::{Description, Dump, DumpedArea, Statistics},
     read::Reader,
