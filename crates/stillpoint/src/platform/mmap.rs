@@ -108,13 +108,6 @@ mod real {
         move |errno| Refused { call, errno: errno.raw_os_error() }
     }
 
-    #[cfg(miri)]
-    impl From<std::convert::Infallible> for Refused {
-        fn from(never: std::convert::Infallible) -> Self {
-            match never {}
-        }
-    }
-
     pub(crate) fn page_size() -> usize {
         rustix::param::page_size()
     }
