@@ -83,10 +83,11 @@ fn poisoned_memory_faults_until_it_is_used_again() {
         reader.leave();
         arena.drain().unwrap();
         assert!(faults(addr) && faults(addr + 2 * PAGE));
-        let all: Vec<_> = (0..1000).map_while(|_| arena.alloc(3 * PAGE, 1).ok()).collect();
-        let again = all.iter().find(|area| area.addr() == addr).expect("it comes back");
+        // All there is, whichever pool it went to.
+        let whole = arena.alloc((16 << 20) - PAGE, 1).unwrap();
+        assert!((whole.addr()..whole.addr() + whole.len()).contains(&addr));
         let mut bytes = [1; 3 * PAGE];
-        again.copy_to(0, &mut bytes).unwrap();
+        arena.copy_to(addr, &mut bytes).unwrap();
         assert!(bytes.iter().all(|&byte| byte == 0));
     }
 }
@@ -116,7 +117,7 @@ fn a_peer_shares_the_file_and_cannot_cut_it_short() {
 
 #[test]
 fn a_child_leaves_a_shared_file_to_its_parent() {
-    let arena = Arena::builder().capacity(16 << 20).memory_file(true).build().unwrap();
+    let arena = Arena::builder().capacity(16 << 20).lazy_limit(0).memory_file(true).build().unwrap();
     let area = arena.alloc(PAGE, 1).unwrap();
     area.copy_from(0, &[5; PAGE]).unwrap();
     let addr = area.addr();
@@ -237,7 +238,8 @@ fn what_cannot_be_purged_is_not_used_again() {
     });
     arena.drain().expect("this thread may");
     assert_eq!(arena.statistics().lazy_bytes, 0);
-    let again: Vec<_> = (0..2000).map(|_| arena.alloc(PAGE, 1).unwrap()).collect();
+    // All there is, whichever pool it went to.
+    let again: Vec<_> = (0..5000).map_while(|_| arena.alloc(PAGE, 1).ok()).collect();
     for area in &again {
         let mut bytes = [1; PAGE];
         area.copy_to(0, &mut bytes).unwrap();
