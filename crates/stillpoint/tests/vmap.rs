@@ -60,6 +60,9 @@ fn checks_refuse_what_crosses_an_end_and_say_what_to_do() {
     assert_eq!(check(start, 0), Err(Error::ZeroSize));
     assert_eq!(check(end, 0), Err(Error::ZeroSize));
     assert_eq!(check(end, 1), Err(Error::NotLive { addr: end }));
+    for behind in [end + 1, start + 2 * PAGE - 1] {
+        assert_eq!(check(behind, 1), Err(Error::NotLive { addr: behind }));
+    }
     assert_eq!(check(start - 1, 2), Err(Error::NotLive { addr: start - 1 }));
     assert_eq!(check(start, usize::MAX), Err(Error::Overflow { addr: start, len: usize::MAX }));
     assert_eq!(
