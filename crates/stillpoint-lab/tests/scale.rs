@@ -374,3 +374,39 @@ fn an_updater_without_pauses_leaves_a_sample() {
     assert_eq!(cases(&json), [("stillpoint", "native"), ("tokio", "rwlock"), ("arc-swap", "default"), ("limit", "default")]);
     assert_eq!(json["params"]["variants"], serde_json::json!(["native"]));
 }
+/// The scenarios of `scale vmap`, who has a row in each, and which figures.
+#[test]
+fn vmap_measures_every_subject() {
+    let scenarios = "find-1000,copy-256,copy-4096-2threads,alloc-pool,random-size-align,purge,purge-single";
+    let (run, json) =
+        with_json(&format!("scale vmap --rounds 1 --threads 3 --connections 5 --copy-ms 5 --scenarios {scenarios}"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_contract(&json, "vmap");
+    assert_eq!(json["params"]["connections"], 5);
+    let ours = ["rcu", "unchecked", "node-rwlock", "node-spinlock", "global-lock", "global-mutex", "heap"];
+    for scenario in scenarios.split(',') {
+        let (expected, figures): (Vec<_>, &[&str]) = match scenario {
+            "find-1000" => {
+                let others = ["std-rwlock-btreemap", "rangemap", "limit"].map(|subject| (subject, "default"));
+                let all = [("stillpoint", "rcu")].into_iter().chain(others).collect();
+                (all, &["check_ns", "find_dependent_ns", "find_ns"])
+            }
+            "copy-256" | "copy-4096-2threads" => (ours.map(|variant| ("stillpoint", variant)).to_vec(), &["requests_per_s"]),
+            "purge" | "purge-single" => {
+                (vec![("stillpoint", "rcu"), ("mmap", "default"), ("limit", "default")], &["purge_ns_per_page"])
+            }
+            _ => (vec![("stillpoint", "rcu"), ("mmap", "default")], &["alloc_free_ns"]),
+        };
+        let rows = in_scenario(&json, scenario);
+        assert!(rows.iter().map(|row| (text(row, "subject"), text(row, "variant"))).eq(expected), "{scenario}");
+        for row in rows {
+            let metrics = row["metrics"].as_object().expect("metrics is an object");
+            assert!(metrics.keys().eq(figures), "{row}");
+            assert!(
+                metrics.values().all(|figure| figure.as_f64().is_some_and(|figure| figure.is_finite() && figure > 0.0)),
+                "{row}"
+            );
+        }
+    }
+    assert_table_agrees(&run.out, &json);
+}

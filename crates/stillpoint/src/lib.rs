@@ -7,6 +7,7 @@
 //! * [`synchronize`] waits for a grace period: until all sections that had begun before have ended. [`Domain::start_poll`] and
 //!   [`Domain::poll`] ask without waiting, [`call`] has a function run afterwards.
 //! * [`retire`] frees an object after a grace period, thousands of them for the price of one. What waits is bounded.
+//! * [`vmap`] is a large address space whose areas are found by any address inside them, without a lock.
 //!
 //! ```
 //! use stillpoint::{Rcu, read_lock};
@@ -64,6 +65,8 @@ mod rcu;
 mod statistics;
 #[cfg(not(stillpoint_loom))]
 pub mod tasks_trace;
+#[cfg(target_os = "linux")]
+pub mod vmap;
 
 pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
 pub use kvfree::DrainPolicy;

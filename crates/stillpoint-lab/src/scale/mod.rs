@@ -22,6 +22,7 @@ pub mod kfree;
 pub mod read;
 pub mod sync;
 pub mod trace;
+pub mod vmap;
 
 /// The experiments.
 #[derive(Subcommand)]
@@ -34,6 +35,8 @@ pub enum Scale {
     Sync(sync::Options),
     /// Read in sections that sleep or await: what a grace period takes among them, and what they cost
     Trace(trace::Options),
+    /// Find, check and copy in an address space of many areas; allocate and free them
+    Vmap(vmap::Options),
 }
 
 /// Runs an experiment and prints what it found.
@@ -43,6 +46,7 @@ pub fn run(experiment: &Scale) -> Result<ExitCode> {
         Scale::Read(options) => read::run(options),
         Scale::Sync(options) => sync::run(options),
         Scale::Trace(options) => trace::run(options),
+        Scale::Vmap(options) => vmap::run(options),
     }
 }
 
@@ -53,6 +57,7 @@ pub fn measure(request: &Request) -> Result<Sample> {
         read::NAME => read::experiment().measure(request),
         sync::NAME => sync::experiment().measure(request),
         trace::NAME => trace::experiment().measure(request),
+        vmap::NAME => vmap::experiment().measure(request),
         unknown => bail!("no experiment {unknown}"),
     }
 }
@@ -265,5 +270,6 @@ mod tests {
         assert_menus(&read::experiment(), &read::VARIANTS, &read::PEERS, None);
         assert_menus(&sync::experiment(), &sync::VARIANTS, &sync::PEERS, Some(&sync::SCENARIOS));
         assert_menus(&trace::experiment(), &trace::VARIANTS, &trace::PEERS, Some(&trace::SCENARIOS));
+        assert_menus(&vmap::experiment(), &vmap::VARIANTS, &vmap::PEERS, Some(&vmap::SCENARIOS));
     }
 }

@@ -17,6 +17,8 @@ pub(crate) use super::model::sync::{
 #[cfg(not(stillpoint_loom))]
 use std::fmt;
 use std::sync::PoisonError;
+#[cfg(not(stillpoint_loom))]
+use std::sync::TryLockError;
 
 /// std's lock, in a cell, so that the child of a fork may put a new one in its place.
 #[cfg(not(stillpoint_loom))]
@@ -39,7 +41,6 @@ impl<T> Mutex<T> {
     }
 
     /// Not for those who would wait.
-    #[cfg(feature = "stall-backtrace")]
     pub(crate) fn try_lock(&self) -> std::sync::TryLockResult<MutexGuard<'_, T>> {
         // SAFETY: as in `lock`.
         unsafe { &*self.0.get() }.try_lock()
@@ -70,6 +71,16 @@ impl<T> fmt::Debug for Mutex<T> {
 /// losing every later free would be worse.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same, unless somebody else has it.
+#[cfg(not(stillpoint_loom))]
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// A cell whose accesses loom can watch: closures in place of `get`, as in `loom::cell::UnsafeCell`.

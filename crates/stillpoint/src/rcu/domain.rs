@@ -198,7 +198,7 @@ impl<P: Policy> Domain<P> {
         Self { inner: Inner::new(next_id(), Readers::Asymmetric, Sequence::new(first.seq())) }
     }
 
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.inner.id
     }
 
@@ -246,7 +246,8 @@ impl<P: Policy> Domain<P> {
         self.engine().section_of(platform_thread::token())
     }
 
-    pub(super) fn is_reading(&self) -> bool {
+    /// Whether the calling thread is inside a section here, so that it must not wait for a grace period. Looks at all records.
+    pub(crate) fn is_reading(&self) -> bool {
         self.section().is_some()
     }
 

@@ -3,7 +3,7 @@
 use super::{CallbackBarrier, Domain, GracePeriod};
 use crate::{
     gp::{Callback, CallbackHead, Cookie, Haste, Policy, Progress, Waited},
-    platform::thread as platform_thread,
+    platform::{clock::Nanos, thread as platform_thread},
 };
 use std::ptr::NonNull;
 
@@ -84,6 +84,11 @@ impl<P: Policy> Domain<P> {
             Waited::HeldUpBySelf => refuse("waiting for a grace period"),
             Waited::TimedOut => unreachable!("no deadline was given"),
         }
+    }
+
+    /// The same until `deadline`. Whether the grace period has ended; it has not, either, if a section of the calling thread holds it up.
+    pub(crate) fn wait_until(&self, cookie: Cookie, deadline: Nanos) -> bool {
+        self.engine().wait_for(cookie, platform_thread::token(), Some(deadline), Haste::Normal) == Waited::Ended
     }
 
     /// As [`Domain::synchronize`], for tasks: a future that is ready when every section that had begun before this call has ended.

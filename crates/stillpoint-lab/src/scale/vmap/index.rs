@@ -1,0 +1,265 @@
+//! Ways to find the area around an address.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{PoisonError, RwLock};
+use std::thread;
+
+use rangemap::RangeMap;
+use stillpoint::vmap::Arena;
+
+/// Areas by their first address: their lengths.
+pub type Tree = BTreeMap<usize, usize>;
+
+/// Something that knows areas.
+pub trait Index: Sync {
+    /// Knows the areas of `arena`, which are at `areas`.
+    fn new(arena: &Arena, areas: &[Range<usize>]) -> Self;
+
+    /// The area around an address: its first address, and its length.
+    fn find(&self, addr: usize) -> Option<(usize, usize)>;
+
+    /// Whether a range lies inside one area.
+    #[inline(always)]
+    fn check(&self, addr: usize, len: usize) -> bool {
+        self.find(addr).is_some_and(|(start, size)| len <= size && addr - start <= size - len)
+    }
+
+    /// Checks a range, and copies it out; in one section where there is one.
+    #[inline(always)]
+    fn copy_to(&self, arena: &Arena, addr: usize, to: &mut [u8]) -> bool {
+        let fits = self.check(addr, to.len());
+        if fits {
+            unchecked_copy_to(arena, addr, to);
+        }
+        fits
+    }
+
+    /// Checks a range, and copies into it.
+    #[inline(always)]
+    fn copy_from(&self, arena: &Arena, addr: usize, from: &[u8]) -> bool {
+        let fits = self.check(addr, from.len());
+        if fits {
+            unchecked_copy_from(arena, addr, from);
+        }
+        fits
+    }
+}
+
+/// The copy of all who do not check by the arena: `memcpy`.
+#[inline(always)]
+fn unchecked_copy_to(_arena: &Arena, addr: usize, to: &mut [u8]) {
+    // SAFETY: each connection's area lives as long as its threads, one of which alone uses it.
+    unsafe { std::ptr::copy_nonoverlapping(std::ptr::with_exposed_provenance(addr), to.as_mut_ptr(), to.len()) }
+}
+
+#[inline(always)]
+fn unchecked_copy_from(_arena: &Arena, addr: usize, from: &[u8]) {
+    // SAFETY: as above.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), std::ptr::with_exposed_provenance_mut(addr), from.len()) }
+}
+
+/// No check, and the arena's own copy.
+pub struct OwnCopy;
+
+impl Index for OwnCopy {
+    fn new(_arena: &Arena, _areas: &[Range<usize>]) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    fn find(&self, addr: usize) -> Option<(usize, usize)> {
+        Some((addr, usize::MAX))
+    }
+
+    #[inline(always)]
+    fn copy_to(&self, _arena: &Arena, addr: usize, to: &mut [u8]) -> bool {
+        // SAFETY: each connection's area lives as long as its threads.
+        unsafe { stillpoint::vmap::copy(to.as_mut_ptr(), std::ptr::with_exposed_provenance(addr), to.len()) };
+        true
+    }
+
+    #[inline(always)]
+    fn copy_from(&self, _arena: &Arena, addr: usize, from: &[u8]) -> bool {
+        // SAFETY: as above.
+        unsafe { stillpoint::vmap::copy(std::ptr::with_exposed_provenance_mut(addr), from.as_ptr(), from.len()) };
+        true
+    }
+}
+
+/// The arena's own look-up.
+pub struct Rcu(Arena);
+
+impl Index for Rcu {
+    fn new(arena: &Arena, _areas: &[Range<usize>]) -> Self {
+        Self(arena.clone())
+    }
+
+    #[inline(always)]
+    fn find(&self, addr: usize) -> Option<(usize, usize)> {
+        let guard = stillpoint::read_lock();
+        self.0.find(addr, &guard).map(|found| (found.addr(), found.len()))
+    }
+
+    #[inline(always)]
+    fn check(&self, addr: usize, len: usize) -> bool {
+        let guard = stillpoint::read_lock();
+        self.0.check(addr, len, &guard).is_ok()
+    }
+
+    #[inline(always)]
+    fn copy_to(&self, arena: &Arena, addr: usize, to: &mut [u8]) -> bool {
+        let guard = stillpoint::read_lock();
+        arena.check(addr, to.len(), &guard).map(|checked| checked.copy_to(to)).is_ok()
+    }
+
+    #[inline(always)]
+    fn copy_from(&self, arena: &Arena, addr: usize, from: &[u8]) -> bool {
+        let guard = stillpoint::read_lock();
+        arena.check(addr, from.len(), &guard).map(|checked| checked.copy_from(from)).is_ok()
+    }
+}
+
+/// No check, and `memcpy`.
+pub struct Unchecked;
+
+impl Index for Unchecked {
+    fn new(_arena: &Arena, _areas: &[Range<usize>]) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    fn find(&self, addr: usize) -> Option<(usize, usize)> {
+        Some((addr, usize::MAX))
+    }
+}
+
+/// The limit: start and length of the area of each page in an array.
+pub struct Flat {
+    first: usize,
+    pages: Vec<(usize, usize)>,
+}
+
+impl Index for Flat {
+    fn new(_arena: &Arena, areas: &[Range<usize>]) -> Self {
+        let first = areas.iter().map(|area| area.start).min().unwrap_or(0) >> 12;
+        let last = areas.iter().map(|area| area.end).max().unwrap_or(0).div_ceil(4096);
+        let mut pages = vec![(0, 0); last - first];
+        for area in areas {
+            (area.start >> 12..area.end.div_ceil(4096)).for_each(|page| pages[page - first] = (area.start, area.len()));
+        }
+        Self { first, pages }
+    }
+
+    #[inline(always)]
+    fn find(&self, addr: usize) -> Option<(usize, usize)> {
+        let (start, len) = *self.pages.get((addr >> 12).wrapping_sub(self.first))?;
+        (addr.wrapping_sub(start) < len).then_some((start, len))
+    }
+}
+
+/// A lock around a tree.
+pub trait Locked: Sync {
+    /// The lock.
+    fn around(tree: Tree) -> Self;
+
+    /// Reads the tree under the lock.
+    fn read<R>(&self, read: impl FnOnce(&Tree) -> R) -> R;
+}
+
+impl Locked for RwLock<Tree> {
+    fn around(tree: Tree) -> Self {
+        Self::new(tree)
+    }
+
+    #[inline(always)]
+    fn read<R>(&self, read: impl FnOnce(&Tree) -> R) -> R {
+        read(&Self::read(self).unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Locked for spin::Mutex<Tree> {
+    fn around(tree: Tree) -> Self {
+        Self::new(tree)
+    }
+
+    #[inline(always)]
+    fn read<R>(&self, read: impl FnOnce(&Tree) -> R) -> R {
+        read(&self.lock())
+    }
+}
+
+impl Locked for parking_lot::Mutex<Tree> {
+    fn around(tree: Tree) -> Self {
+        Self::new(tree)
+    }
+
+    #[inline(always)]
+    fn read<R>(&self, read: impl FnOnce(&Tree) -> R) -> R {
+        read(&self.lock())
+    }
+}
+
+#[inline(always)]
+fn find_in(tree: &Tree, addr: usize) -> Option<(usize, usize)> {
+    let (&start, &len) = tree.range(..=addr).next_back()?;
+    (addr - start < len).then_some((start, len))
+}
+
+fn tree_of<'a>(areas: impl Iterator<Item = &'a Range<usize>>) -> Tree {
+    areas.map(|area| (area.start, area.len())).collect()
+}
+
+/// One tree under one lock: the kernel before its nodes.
+pub struct Global<L>(L);
+
+impl<L: Locked> Index for Global<L> {
+    fn new(_arena: &Arena, areas: &[Range<usize>]) -> Self {
+        Self(L::around(tree_of(areas.iter())))
+    }
+
+    #[inline(always)]
+    fn find(&self, addr: usize) -> Option<(usize, usize)> {
+        self.0.read(|tree| find_in(tree, addr))
+    }
+}
+
+/// The same with the standard library's lock for readers.
+pub type StdTree = Global<RwLock<Tree>>;
+
+/// A tree and a lock a node, as many as CPUs; zones of 16 pages in turn, and a search that goes on where an area began in another zone: the kernel
+/// with its nodes.
+pub struct Nodes<L>(Vec<L>);
+
+const ZONE: usize = 16 * 4096;
+
+impl<L: Locked> Index for Nodes<L> {
+    fn new(_arena: &Arena, areas: &[Range<usize>]) -> Self {
+        let nodes = thread::available_parallelism().map_or(1, usize::from).clamp(1, 128);
+        let of_node = |node| tree_of(areas.iter().filter(move |area| area.start / ZONE % nodes == node));
+        Self((0..nodes).map(|node| L::around(of_node(node))).collect())
+    }
+
+    #[inline(always)]
+    fn find(&self, addr: usize) -> Option<(usize, usize)> {
+        let (nodes, first) = (self.0.len(), addr / ZONE);
+        // Backwards: an area that spans zones begins in a lower one.
+        (0..nodes).find_map(|step| self.0[(first + nodes - step) % nodes].read(|tree| find_in(tree, addr)))
+    }
+}
+
+/// The crate `rangemap`, which has no lock of its own, under the standard library's.
+pub struct Ranges(RwLock<RangeMap<usize, usize>>);
+
+impl Index for Ranges {
+    fn new(_arena: &Arena, areas: &[Range<usize>]) -> Self {
+        // A value each, or neighbours would be made one range.
+        Self(RwLock::new(areas.iter().map(|area| (area.clone(), area.start)).collect()))
+    }
+
+    #[inline(always)]
+    fn find(&self, addr: usize) -> Option<(usize, usize)> {
+        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        map.get_key_value(&addr).map(|(range, _)| (range.start, range.len()))
+    }
+}

@@ -1,0 +1,252 @@
+//! Copying bytes that other threads, and other processes, may be writing.
+//!
+//! No reference to such bytes is ever made, and the language's own copies may not race. Here each byte is moved by one instruction that the
+//! compiler knows nothing of (x86-64), or as a relaxed atomic. What comes out of a race is some mixture of bytes that were there, never
+//! anything undefined. Nothing is ordered by a copy.
+
+/// Copies `len` bytes that others may be writing, or reading, meanwhile: what arrives is some mixture of bytes that were there.
+///
+/// The copy behind [`Checked::copy_to`](super::Checked::copy_to) and the others, for memory that they do not reach: a mapping of an
+/// [`Arena::file`](super::Arena::file) in another process, say. As fast as `memcpy`, about. Async-signal-safe; orders nothing.
+///
+/// # Safety
+///
+/// `from` may be read and `to` written, `len` bytes each; no references to them are in use, unless nobody writes what they refer to; other
+/// accesses at the same time are by this function, or by other processes. The two do not overlap.
+#[inline]
+pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { arch::copy(to, from, len) }
+}
+
+/// The same for ranges that may overlap.
+///
+/// # Safety
+///
+/// As for [`copy`], but for the overlap.
+pub(crate) unsafe fn copy_overlapping(to: *mut u8, from: *const u8, len: usize) {
+    const STEP: usize = 256;
+    let ahead = to.addr().wrapping_sub(from.addr());
+    if ahead >= len && ahead.wrapping_neg() >= len {
+        // SAFETY: apart from each other.
+        return unsafe { copy(to, from, len) };
+    }
+    // Through a buffer, from the end that is not overwritten before it has been read.
+    let mut buffer = [0_u8; STEP];
+    let mut moved = 0;
+    while moved < len {
+        let step = STEP.min(len - moved);
+        let at = if ahead < len { len - moved - step } else { moved };
+        // SAFETY: inside both ranges; the buffer is ours.
+        unsafe {
+            copy(buffer.as_mut_ptr(), from.add(at), step);
+            copy(to.add(at), buffer.as_ptr(), step);
+        }
+        moved += step;
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod arch {
+    use std::arch::{asm, x86_64::__m128i};
+
+    /// From this length on, wide registers are worth asking for.
+    const WIDE: usize = 128;
+
+    /// Without them, from this length on, the processor's own string move is the fastest.
+    const STRING: usize = 1024;
+
+    /// Moves the bytes of one register.
+    macro_rules! move_as {
+        ($class:ident, $type:ty, $modifier:literal, $load:literal, $store:literal) => {
+            |to: *mut u8, from: *const u8| {
+                let _value: $type;
+                // SAFETY: as for `copy`.
+                unsafe {
+                    asm!(
+                        concat!($load, " {value", $modifier, "}, [{from}]"),
+                        concat!($store, " [{to}], {value", $modifier, "}"),
+                        value = out($class) _value, from = in(reg) from, to = in(reg) to, options(nostack, preserves_flags),
+                    );
+                }
+            }
+        };
+    }
+
+    /// # Safety
+    ///
+    /// As for [`copy`](super::copy).
+    #[inline]
+    pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match len {
+                0..16 => short(to, from, len),
+                WIDE.. if is_x86_feature_detected!("avx") => wide(to, from, len),
+                16..STRING => registers(to, from, len),
+                _ => {
+                    asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _,
+                         options(nostack, preserves_flags));
+                }
+            }
+        }
+    }
+
+    /// 128 bytes at a time; the last ones once more, wherever they begin.
+    ///
+    /// # Safety
+    ///
+    /// As for `copy`, with 128 bytes at least, on a processor with AVX.
+    unsafe fn wide(to: *mut u8, from: *const u8, len: usize) {
+        // SAFETY: all inside the ranges: the blocks before the last, which begin at 0, 128, ..., and the last, which ends where they do.
+        // Each is loaded before it is stored. The upper halves of the registers are clean afterwards, as the ABI has it.
+        unsafe {
+            asm!(
+                "jmp 3f",
+                "2:",
+                "vmovups ymm0, [rsi]", "vmovups ymm1, [rsi + 32]", "vmovups ymm2, [rsi + 64]", "vmovups ymm3, [rsi + 96]",
+                "vmovups [rdi], ymm0", "vmovups [rdi + 32], ymm1", "vmovups [rdi + 64], ymm2", "vmovups [rdi + 96], ymm3",
+                "add rsi, 128",
+                "add rdi, 128",
+                "3:",
+                "cmp rsi, rdx",
+                "jb 2b",
+                "sub rdi, rsi",
+                "add rdi, rdx",
+                "vmovups ymm0, [rdx]", "vmovups ymm1, [rdx + 32]", "vmovups ymm2, [rdx + 64]", "vmovups ymm3, [rdx + 96]",
+                "vmovups [rdi], ymm0", "vmovups [rdi + 32], ymm1", "vmovups [rdi + 64], ymm2", "vmovups [rdi + 96], ymm3",
+                "vzeroupper",
+                inout("rsi") from => _, inout("rdi") to => _, in("rdx") from.add(len - WIDE),
+                clobber_abi("sysv64"), options(nostack),
+            );
+        }
+    }
+
+    /// 16 bytes at a time; the last ones once more, wherever they begin.
+    ///
+    /// # Safety
+    ///
+    /// As for `copy`, with 16 bytes at least.
+    #[inline]
+    unsafe fn registers(to: *mut u8, from: *const u8, len: usize) {
+        let move16 = move_as!(xmm_reg, __m128i, "", "movups", "movups");
+        let last = len - 16;
+        let mut at = 0;
+        // SAFETY: all inside the ranges, and loaded before it is stored; where moves overlap they store the same bytes, but for races.
+        unsafe {
+            while at + 64 <= len {
+                asm!(
+                    "movups {a}, [{from}]", "movups {b}, [{from} + 16]", "movups {c}, [{from} + 32]", "movups {d}, [{from} + 48]",
+                    "movups [{to}], {a}", "movups [{to} + 16], {b}", "movups [{to} + 32], {c}", "movups [{to} + 48], {d}",
+                    a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+                    from = in(reg) from.add(at), to = in(reg) to.add(at), options(nostack, preserves_flags),
+                );
+                at += 64;
+            }
+            while at < last {
+                move16(to.add(at), from.add(at));
+                at += 16;
+            }
+            move16(to.add(last), from.add(last));
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for `copy`, with fewer than 16 bytes.
+    #[inline]
+    unsafe fn short(to: *mut u8, from: *const u8, len: usize) {
+        let move8 = move_as!(reg, u64, ":r", "mov", "mov");
+        let move4 = move_as!(reg, u32, ":e", "mov", "mov");
+        let move1 = move_as!(reg_byte, u8, "", "mov", "mov");
+        // SAFETY: inside the ranges.
+        unsafe {
+            if len >= 8 {
+                move8(to, from);
+                move8(to.add(len - 8), from.add(len - 8));
+            } else if len >= 4 {
+                move4(to, from);
+                move4(to.add(len - 4), from.add(len - 4));
+            } else {
+                (0..len).for_each(|at| move1(to.add(at), from.add(at)));
+            }
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod arch {
+    use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+
+    const WORD: usize = size_of::<usize>();
+
+    /// Words where both sides are aligned alike, else bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`copy`](super::copy).
+    pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+        let byte = |at: usize| {
+            // SAFETY: inside the ranges; bytes have no alignment.
+            unsafe { AtomicU8::from_ptr(to.add(at)).store(AtomicU8::from_ptr(from.add(at).cast_mut()).load(Relaxed), Relaxed) }
+        };
+        let word = |at: usize| {
+            // SAFETY: inside the ranges, and both are aligned here.
+            unsafe {
+                let (to, from) = (to.add(at).cast::<usize>(), from.add(at).cast_mut().cast::<usize>());
+                AtomicUsize::from_ptr(to).store(AtomicUsize::from_ptr(from).load(Relaxed), Relaxed);
+            }
+        };
+        let mut at = 0;
+        if to.addr() % WORD == from.addr() % WORD {
+            while at < len && !(to.addr() + at).is_multiple_of(WORD) {
+                byte(at);
+                at += 1;
+            }
+            while at + WORD <= len {
+                word(at);
+                at += WORD;
+            }
+        }
+        (at..len).for_each(byte);
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at * 31 + 7) as u8).collect()
+    }
+
+    #[test]
+    fn every_length_is_copied_and_no_more() {
+        let step = if cfg!(miri) { 37 } else { 1 };
+        for len in (0..300).chain((1000..1100).step_by(7)).step_by(step).chain([4096]) {
+            for shift in [0, 1, 8] {
+                let from = bytes(len + shift);
+                let mut to = vec![0xEE; len + 32];
+                // SAFETY: inside both, which are our own.
+                unsafe { copy(to.as_mut_ptr().add(16), from.as_ptr().add(shift), len) };
+                assert_eq!(to[16..16 + len], from[shift..], "{len}");
+                assert!(to[..16].iter().chain(&to[16 + len..]).all(|&byte| byte == 0xEE), "{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn overlapping_ranges_are_copied_as_if_they_were_not() {
+        for (from, to) in [(0, 1), (1, 0), (0, 100), (100, 0), (0, 700), (700, 0), (0, 3000), (5, 5)] {
+            for len in [0, 1, 255, 256, 257, 1000] {
+                let mut bytes = bytes(4096);
+                let mut expected = bytes.clone();
+                expected.copy_within(from..from + len, to);
+                let at = bytes.as_mut_ptr();
+                // SAFETY: inside the vector.
+                unsafe { copy_overlapping(at.add(to), at.add(from), len) };
+                assert!(bytes == expected, "{from} {to} {len}");
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Giving freed memory back: gather, sort, merge, wait out a grace period, one call for all of it.
+//!
+//! A **batch** is what had been freed when somebody gathered it. It gets a cookie, named after all of its areas had left the map (the nodes' locks
+//! order that: V3, the lock, W1), and waits in a queue. Whoever finds the cookie's grace period ended takes the batch out, has the kernel take
+//! the memory of its ranges, merged, and only then gives the ranges to the pools or the free space [V4].
+//!
+//! The queue's lock is held from taking a batch out until its ranges are where they belong, system calls included, so that a drain
+//! which has got the lock knows that no other is half done. Nobody waits for a grace period under it, or for the lock in an ordinary free.
+
+use super::{
+    arena::{Arena, Inner},
+    error::Error,
+    node::{CLASSES, Freed, Home, Node},
+    space::{Range, merged},
+};
+use crate::{
+    gp::Cookie,
+    platform::{
+        clock,
+        mmap::{Advice, Refused},
+        sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock},
+    },
+};
+use crossbeam_utils::CachePadded;
+use std::{collections::VecDeque, mem};
+
+/// How long who frees waits for readers, outside sections, when too much waits for them already.
+const PATIENCE: u64 = 10_000_000;
+
+/// Freed ranges that wait for their grace period, sorted.
+#[derive(Debug)]
+pub(super) struct Batch {
+    cookie: Cookie,
+    pub(super) ranges: Vec<Freed>,
+}
+
+impl Batch {
+    fn pages(&self) -> u64 {
+        self.ranges.iter().map(|freed| u64::from(freed.range.pages)).sum()
+    }
+}
+
+type Queue = VecDeque<Batch>;
+
+#[derive(Debug)]
+pub(super) struct Drain {
+    pub(super) queue: Mutex<Queue>,
+    /// Pages that were freed and not gathered.
+    fresh: CachePadded<AtomicU64>,
+    /// Pages in the queue; written under its lock.
+    ripening: AtomicU64,
+    pub(super) drains: AtomicU64,
+    pub(super) pages: AtomicU64,
+    pub(super) failures: AtomicU64,
+}
+
+impl Drain {
+    pub(super) const fn new() -> Self {
+        Self {
+            queue: Mutex::new(Queue::new()),
+            fresh: CachePadded::new(AtomicU64::new(0)),
+            ripening: AtomicU64::new(0),
+            drains: AtomicU64::new(0),
+            pages: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        }
+    }
+
+    /// Pages that are freed and still have their memory.
+    pub(super) fn waiting(&self) -> u64 {
+        self.fresh.load(Ordering::Relaxed) + self.ripening.load(Ordering::Relaxed)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`InChild::in_child`](crate::platform::fork::InChild::in_child).
+    pub(super) unsafe fn in_child(&self) {
+        // SAFETY: the caller's promise; no foreign code runs under the lock.
+        unsafe { self.queue.renew(Queue::new()) };
+        self.fresh.store(0, Ordering::Relaxed);
+        self.ripening.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    /// Leaves a range to a later drain. Whether there should be one now: the caller sees to it when it has let go of the node.
+    #[inline]
+    pub(super) fn leave(&self, node: &mut Node, freed: Freed) -> bool {
+        node.freed.push(freed);
+        let pages = u64::from(freed.range.pages);
+        // Under the node's lock, so that no gatherer subtracts it first.
+        self.drain.fresh.fetch_add(pages, Ordering::Relaxed) + pages > self.settings.lazy_pages / 2
+    }
+
+    /// A drain by one who frees: of what has ripened, unless somebody else is at it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn relieve(&self) {
+        let Some(mut queue) = try_lock(&self.drain.queue) else { return };
+        self.gather(&mut queue);
+        let _ = self.purge_ripe(&mut queue);
+        let Some(oldest) = queue.front().map(|batch| batch.cookie) else { return };
+        drop(queue);
+        // Readers hold it up (or the system refuses: then there is nothing to wait for).
+        if self.drain.waiting() > self.settings.lazy_pages
+            && !self.domain.is_reading()
+            && self.domain.wait_until(oldest, clock::now() + PATIENCE)
+            && let Some(mut queue) = try_lock(&self.drain.queue)
+        {
+            let _ = self.purge_ripe(&mut queue);
+        }
+    }
+
+    /// Makes a batch of all that has been freed. The cookie of the newest batch.
+    fn gather(&self, queue: &mut Queue) -> Option<Cookie> {
+        let mut ranges = Vec::new();
+        for shard in &self.shards {
+            ranges.append(&mut lock(&shard.node).freed);
+        }
+        let pages: u64 = ranges.iter().map(|freed| u64::from(freed.range.pages)).sum();
+        self.enqueue(queue, ranges);
+        self.drain.fresh.fetch_sub(pages, Ordering::Relaxed);
+        queue.back().map(|batch| batch.cookie)
+    }
+
+    fn enqueue(&self, queue: &mut Queue, mut ranges: Vec<Freed>) {
+        if ranges.is_empty() {
+            return;
+        }
+        ranges.sort_unstable_by_key(|freed| freed.range.start);
+        // After V3 of each of them: it came before the node's lock.
+        let batch = Batch { cookie: self.domain.get_state(), ranges };
+        self.drain.ripening.fetch_add(batch.pages(), Ordering::Relaxed);
+        queue.push_back(batch);
+    }
+
+    /// Purges the batches whose grace periods have ended, or end by one attempt.
+    fn purge_ripe(&self, queue: &mut Queue) -> Result<(), Refused> {
+        while queue.front().is_some_and(|batch| self.domain.poll(batch.cookie))
+            && let Some(batch) = queue.pop_front()
+        {
+            let before = batch.pages();
+            let (left, result) = self.purge(batch);
+            let done = before - left.as_ref().map_or(0, Batch::pages);
+            self.drain.ripening.fetch_sub(done, Ordering::Relaxed);
+            self.drain.pages.fetch_add(done, Ordering::Relaxed);
+            if let Some(left) = left {
+                queue.push_front(left);
+            }
+            if result.is_err() {
+                self.drain.failures.fetch_add(1, Ordering::Relaxed);
+                return result;
+            }
+            self.drain.drains.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes the memory out of a batch's ranges, and hands them on to be used again [V4]. If the system refuses, what is left of the
+    /// batch comes back.
+    fn purge(&self, batch: Batch) -> (Option<Batch>, Result<(), Refused>) {
+        let ranges = merged(batch.ranges.iter().map(|freed| freed.range));
+        let (mut done, mut result) = self.advise(ranges.iter().copied(), self.settings.purge);
+        if self.settings.poison && done > 0 {
+            let poisoned = self.advise(ranges[..done].iter().copied(), Advice::InstallGuards);
+            if poisoned.1.is_err() {
+                (done, result) = poisoned;
+            }
+        }
+        let Batch { cookie, ranges: mut purged } = batch;
+        let left = match ranges.get(done) {
+            Some(refused) => purged.split_off(purged.partition_point(|freed| freed.range.start < refused.start)),
+            None => Vec::new(),
+        };
+        self.hand_on(&purged);
+        ((!left.is_empty()).then_some(Batch { cookie, ranges: left }), result)
+    }
+
+    /// Gives purged ranges to the pools that they come from, or else to the free space; and from the pools what nobody needs.
+    fn hand_on(&self, purged: &[Freed]) {
+        let guard = self.settings.guard;
+        let mut released = Vec::new();
+        let mut at: Option<(Home, MutexGuard<'_, Node>)> = None;
+        for freed in purged {
+            let pages = freed.range.pages - guard;
+            let Some(index) = freed.home.index().filter(|_| pages <= CLASSES) else {
+                released.push(freed.range);
+                continue;
+            };
+            if at.as_ref().is_none_or(|(home, _)| *home != freed.home) {
+                drop(at.take());
+                at = Some((freed.home, lock(&self.shards[index].node)));
+            }
+            let (_, node) = at.as_mut().expect("set above");
+            node.give(Range::new(freed.range.start, pages));
+        }
+        drop(at);
+        self.decay(false, &mut released);
+        self.release(released);
+    }
+
+    fn decay(&self, all: bool, released: &mut Vec<Range>) {
+        let guard = self.settings.guard;
+        for shard in &self.shards {
+            lock(&shard.node).decay(all, |range| released.push(Range::new(range.start, range.pages + guard)));
+        }
+        released.sort_unstable();
+        *released = merged(mem::take(released));
+    }
+
+    /// Empties the pools into the free space, under the queue's lock: whoever comes after finds what was in them there. How many pages that were.
+    fn empty_pools(&self, _queue: &mut Queue) -> u64 {
+        let mut released = Vec::new();
+        self.decay(true, &mut released);
+        let pages = released.iter().map(|range| u64::from(range.pages)).sum();
+        self.release(released);
+        pages
+    }
+
+    /// For one who finds the address space used up: brings back all there is. Waits for a grace period outside sections.
+    pub(super) fn make_room(&self) {
+        // In a section it is what can be had without waiting; what is refused shows in the statistics.
+        let _ = self.drain_all();
+        let mut queue = lock(&self.drain.queue);
+        let _ = self.purge_ripe(&mut queue);
+        self.empty_pools(&mut queue);
+    }
+
+    fn drain_all(&self) -> Result<(), Error> {
+        self.settle();
+        let cookie = self.gather(&mut lock(&self.drain.queue));
+        if let Some(cookie) = cookie {
+            if self.domain.is_reading() {
+                return Err(Error::InSection);
+            }
+            self.domain.cond_synchronize(cookie);
+        }
+        Ok(self.purge_ripe(&mut lock(&self.drain.queue))?)
+    }
+
+    /// In the child of a fork: what no area has is free, or was about to be. It gets a batch of its own.
+    #[cold]
+    pub(super) fn find_lost(&self) {
+        let mut queue = lock(&self.drain.queue);
+        let frontier = self.lost.load(Ordering::Relaxed);
+        // An area that a vanished thread had published or cleared in part counts whole.
+        let mut live = Vec::new();
+        let mut at = 0;
+        while let Some(extent) = self.map.find_or_next(at, frontier) {
+            let (start, pages) = extent.pages();
+            live.push(Range::new(start, pages + self.settings.guard));
+            at = at.max(extent.end().next_multiple_of(super::span::PAGE));
+        }
+        live.sort_unstable();
+        let mut gaps = Vec::new();
+        let mut free = 0;
+        for range in merged(live).into_iter().chain((frontier > 0).then_some(Range::new(frontier, 0))) {
+            if range.start > free {
+                gaps.push(Freed { range: Range::new(free, range.start - free), home: Home::NONE });
+            }
+            free = range.end();
+        }
+        self.enqueue(&mut queue, gaps);
+        self.lost.store(0, Ordering::Release);
+    }
+}
+
+impl Arena {
+    /// Gives the memory of all that has been freed before back to the system. The kernel's `vm_unmap_aliases()`, or a purge of the lazy list.
+    ///
+    /// Waits for a grace period of the arena's domain. Afterwards those addresses read zero (see [`Builder::poison`](super::Builder::poison)) and may be used again. Not
+    /// async-signal-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InSection`] inside a section of the domain, if anything waits; [`Error::System`] if the system refuses: what is left
+    /// waits for the next drain, and none of it is used again before.
+    pub fn drain(&self) -> Result<(), Error> {
+        if self.inner.is_foreign() {
+            return Ok(());
+        }
+        self.inner.drain_all()
+    }
+
+    /// What [`Arena::shrink`] could give back, in bytes: the count callback of a shrinker. Exact at rest. Takes a lock a node.
+    #[must_use]
+    pub fn reclaimable(&self) -> u64 {
+        let statistics = self.statistics();
+        statistics.lazy_bytes + statistics.pooled_bytes
+    }
+
+    /// Gives back what can be had without waiting: the memory of what was freed, unless readers hold it up, and the pools' address
+    /// space. The scan callback of a shrinker (the kernel's `vmap-node`). How many bytes that were.
+    ///
+    /// May be called inside sections. A membarrier at most, and system calls as of [`Arena::drain`]. Not async-signal-safe.
+    pub fn shrink(&self) -> u64 {
+        let inner = &*self.inner;
+        if inner.is_foreign() {
+            return 0;
+        }
+        inner.settle();
+        let mut queue = lock(&inner.drain.queue);
+        inner.gather(&mut queue);
+        let before = inner.drain.ripening.load(Ordering::Relaxed);
+        let _ = inner.purge_ripe(&mut queue);
+        let purged = before - inner.drain.ripening.load(Ordering::Relaxed);
+        (purged + inner.empty_pools(&mut queue)) << super::span::PAGE_BITS
+    }
+}

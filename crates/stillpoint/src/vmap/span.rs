@@ -1,0 +1,90 @@
+//! What the map says of a page, in one word: which area it belongs to.
+//!
+//! ```text
+//!   63            38 37            12 11           0
+//!   | pages (26)     | back (26)      | slack (12) |
+//! ```
+//!
+//! `pages` is the area's length in pages, `back` how many of them lie before this one, `slack` the bytes of its last page that were
+//! not asked for. An area has a page, so 0 says that there is none. Everything that a check has to know is in the word, and both
+//! ends of the area come out of it by a mask and a subtraction.
+
+/// Bytes of a page. The map counts in these, and a system with others is refused.
+pub(crate) const PAGE: usize = 1 << PAGE_BITS;
+pub(crate) const PAGE_BITS: u32 = 12;
+
+const PAGES_BITS: u32 = 26;
+const IN_PAGE: u64 = PAGE as u64 - 1;
+const BACK: u64 = ((1 << PAGES_BITS) - 1) << PAGE_BITS;
+
+/// The longest area, in pages: 256 GiB less one page.
+pub(crate) const MOST_PAGES: u32 = (1 << PAGES_BITS) - 1;
+
+/// A live area: where it begins, in bytes from the arena's start, and its length in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+impl Extent {
+    /// Its pages: the first, and how many.
+    pub(crate) fn pages(self) -> (u32, u32) {
+        ((self.start >> PAGE_BITS) as u32, self.len.div_ceil(PAGE) as u32)
+    }
+
+    pub(crate) fn end(self) -> usize {
+        self.start + self.len
+    }
+}
+
+/// A map entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span(u64);
+
+impl Span {
+    pub(crate) const NONE: u64 = 0;
+
+    /// The entry of the area's page number `back`.
+    pub(crate) const fn new(pages: u32, back: u32, slack: u32) -> Self {
+        debug_assert!(0 < pages && pages <= MOST_PAGES && back < pages && slack < PAGE as u32);
+        Self((pages as u64) << (PAGE_BITS + PAGES_BITS) | (back as u64) << PAGE_BITS | slack as u64)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The entry that `bits` are, unless they say that there is none.
+    #[inline(always)]
+    pub(crate) const fn from_bits(bits: u64) -> Option<Self> {
+        if bits == Self::NONE { None } else { Some(Self(bits)) }
+    }
+
+    /// The area, seen from the page that begins `at` bytes from the arena's start.
+    #[inline(always)]
+    pub(crate) const fn extent(self, at: usize) -> Extent {
+        let len = (self.0 >> PAGES_BITS) & !IN_PAGE;
+        Extent { start: at.wrapping_sub((self.0 & BACK) as usize), len: (len - (self.0 & IN_PAGE)) as usize }
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_entry_holds_what_is_put_in(pages in 1..=MOST_PAGES, back in any::<u32>(), slack in 0..PAGE as u32, start in 0..1_u32 << 30) {
+            let back = back % pages;
+            let at = (start as usize + back as usize) << PAGE_BITS;
+            let span = Span::new(pages, back, slack);
+            prop_assert_ne!(span.bits(), Span::NONE);
+            let extent = span.extent(at);
+            prop_assert_eq!(extent, Extent { start: (start as usize) << PAGE_BITS, len: ((pages as usize) << PAGE_BITS) - slack as usize });
+            prop_assert_eq!(extent.pages(), (start, pages));
+        }
+    }
+}
