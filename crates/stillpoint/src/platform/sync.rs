@@ -39,7 +39,6 @@ impl<T> Mutex<T> {
     }
 
     /// Not for those who would wait.
-    #[cfg(feature = "stall-backtrace")]
     pub(crate) fn try_lock(&self) -> std::sync::TryLockResult<MutexGuard<'_, T>> {
         // SAFETY: as in `lock`.
         unsafe { &*self.0.get() }.try_lock()
