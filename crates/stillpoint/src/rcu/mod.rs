@@ -31,7 +31,10 @@ pub use qsbr::{Offline, QsbrReader};
 pub use retire::EmbedsHead;
 pub use retired::Retired;
 
-use crate::kvfree::{Appended, Retiree};
+use crate::{
+    gp,
+    kvfree::{Appended, Retiree},
+};
 use std::{
     ptr::{self, NonNull},
     sync::atomic::{AtomicPtr, Ordering},
@@ -70,6 +73,17 @@ fn home(domain: &Option<Domain>) -> &Domain {
         Some(domain) => domain,
         None => global(),
     }
+}
+
+/// Whether `section` is one of the global domain.
+#[inline(always)]
+pub(crate) fn is_global(section: &impl Section) -> bool {
+    section.domain_id() == thread::GLOBAL_ID
+}
+
+/// Whether the calling thread may wait for grace periods and callbacks of the global domain: not inside one of either.
+pub(crate) fn can_wait() -> bool {
+    !global().is_reading() && !gp::in_pass(thread::GLOBAL_ID)
 }
 
 /// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.

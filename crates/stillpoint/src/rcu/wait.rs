@@ -3,7 +3,7 @@
 use super::{CallbackBarrier, Domain, GracePeriod};
 use crate::{
     gp::{Callback, CallbackHead, Cookie, Haste, Policy, Progress, Waited},
-    platform::thread as platform_thread,
+    platform::{clock::Nanos, thread as platform_thread},
 };
 use std::ptr::NonNull;
 
@@ -76,6 +76,11 @@ impl<P: Policy> Domain<P> {
     /// If the grace period waits for a section of the calling thread.
     pub fn cond_synchronize(&self, cookie: Cookie) {
         self.wait(self.known(cookie), Haste::Normal);
+    }
+
+    /// As [`Domain::cond_synchronize`], until `deadline` at most, a moment of `platform::clock`'s.
+    pub(crate) fn wait_until(&self, cookie: Cookie, deadline: Nanos) {
+        let _ = self.engine().wait_for(cookie, platform_thread::token(), Some(deadline), Haste::Normal);
     }
 
     fn wait(&self, cookie: Cookie, haste: Haste) {
