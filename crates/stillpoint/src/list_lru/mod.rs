@@ -25,9 +25,9 @@
 //! are, but one that another thread was adding or taking off at that instant may be on no list, and never freed. Charges of
 //! objects that are never freed there stay charged; bytes that another thread was just taking from or putting into stock stay charged too. A tenant that another thread
 //! was deleting stays half deleted. Background reclaimers start again when they are needed; pressure watches do not.
-// For the compiler, rooms are:
-// link, ledger: model-checked; slots <- lists <- lru, walk; counter, stock <- charge; shrinker <- reclaim <- background; tenant and
-// hierarchy, who know all of them; pressure.
+// The files: `link` and `ledger`, which are model-checked; `slots`, `lists`, `lru`, `walk`, the lists from below; `counter`, `stock`,
+// `charge`, what is used; `shrinker`, `reclaim`, `background`, `pressure`, how it is got back; `tenant` and `hierarchy`, who know
+// all of them.
 
 #[cfg(not(stillpoint_loom))]
 mod background;
@@ -45,6 +45,8 @@ mod lists;
 mod loom_tests;
 #[cfg(not(stillpoint_loom))]
 mod lru;
+#[cfg(all(target_os = "linux", not(stillpoint_loom)))]
+mod pressure;
 #[cfg(not(stillpoint_loom))]
 mod reclaim;
 #[cfg(not(stillpoint_loom))]
@@ -58,6 +60,8 @@ mod tenant;
 #[cfg(not(stillpoint_loom))]
 mod walk;
 
+#[cfg(all(target_os = "linux", not(stillpoint_loom)))]
+pub use pressure::{Pressure, PressureError, PressureWatch};
 #[cfg(not(stillpoint_loom))]
 pub use {
     charge::{Charge, ChargeError},
