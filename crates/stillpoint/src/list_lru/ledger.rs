@@ -88,6 +88,14 @@ impl Ledger {
         self.unit_or_make(entry).bits.fetch_or(entry.mask(), Ordering::AcqRel) & entry.mask() == 0
     }
 
+    /// As [`Ledger::mark`], without allocating: if the shrinker has an entry here at all.
+    #[cfg(not(stillpoint_loom))]
+    pub(super) fn remind(&self, entry: Entry) {
+        if let Some(unit) = self.unit(entry) {
+            unit.bits.fetch_or(entry.mask(), Ordering::Relaxed);
+        }
+    }
+
     /// [B3] Nothing was found; the caller looks once more after this.
     pub(super) fn clear(&self, entry: Entry) {
         if let Some(unit) = self.unit(entry) {

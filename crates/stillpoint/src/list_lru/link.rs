@@ -19,7 +19,7 @@
 //! * [L3], the exchange of null for `claimed` (acquire), pairs with [L5], the release store of null: who puts a link on a list finds the
 //!   pointers as the one who took it off another list left them, and overwrites them later. Only one of several wins.
 //!
-//! A list that has been emptied for good is **dead**: its count says so, and who finds that under its lock looks for another one.
+//! A list that has been emptied for good is **dead**: its length says so, and who finds that under its lock looks for another one.
 //!
 //! # In the child of a fork
 //!
@@ -31,7 +31,7 @@
 use crate::platform::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use std::ptr;
 
-/// The count of a list that is dead.
+/// The length of a list that is dead.
 const DEAD: usize = usize::MAX;
 
 /// Somebody is moving the link.
@@ -96,11 +96,24 @@ pub(super) enum Refused {
 }
 
 /// A list.
+///
+/// Two cache lines. Counters read the one with the published count, which those who change the list only store to; so to count costs them no
+/// more than that store, and not the lock.
 #[derive(Debug)]
+#[cfg_attr(not(stillpoint_loom), repr(C))]
 pub(super) struct List {
-    lock: Mutex<()>,
     /// Written under the lock, read by anyone.
     count: AtomicUsize,
+    changing: Changing,
+}
+
+/// What only those who change the list look at.
+#[derive(Debug)]
+#[cfg_attr(not(stillpoint_loom), repr(C, align(64)))]
+struct Changing {
+    lock: Mutex<()>,
+    /// How many links there are, or [`DEAD`]. Under the lock.
+    len: AtomicUsize,
     head: Link,
     /// Which [`ListLru`](super::ListLru) it belongs to: it may only be told what is its own.
     family: u64,
@@ -116,36 +129,42 @@ pub(super) struct Locked<'a> {
 impl List {
     /// A list that is yet to be [laid out](List::lay_out) where it stays.
     pub(super) fn new(family: u64) -> Self {
-        Self { lock: Mutex::new(()), count: AtomicUsize::new(0), head: Link::of(marker()), family }
+        let changing = Changing { lock: Mutex::new(()), len: AtomicUsize::new(0), head: Link::of(marker()), family };
+        Self { count: AtomicUsize::new(0), changing }
     }
 
     /// Makes it an empty list. Once, before anybody else knows it, and it does not move any more.
     pub(super) fn lay_out(&self) {
         let head = self.head();
-        self.head.next.store(head.cast_mut(), Ordering::Relaxed);
-        self.head.prev.store(head.cast_mut(), Ordering::Relaxed);
+        self.changing.head.next.store(head.cast_mut(), Ordering::Relaxed);
+        self.changing.head.prev.store(head.cast_mut(), Ordering::Relaxed);
     }
 
     pub(super) fn family(&self) -> u64 {
-        self.family
+        self.changing.family
+    }
+
+    /// Whether it has been dead for a while: who finds that need not take the lock.
+    #[inline]
+    pub(super) fn looks_dead(&self) -> bool {
+        self.changing.len.load(Ordering::Relaxed) == DEAD
     }
 
     /// How many links are on it: exact at rest. A dead list has none. Takes no lock.
     #[inline(always)]
     pub(super) fn count(&self) -> usize {
-        let count = self.count.load(Ordering::Relaxed);
-        if count == DEAD { 0 } else { count }
+        self.count.load(Ordering::Relaxed)
     }
 
     fn head(&self) -> *const Link {
-        ptr::from_ref(&self.head)
+        ptr::from_ref(&self.changing.head)
     }
 
     /// Takes the lock. `before` and `after` are told, for measurements.
     #[inline]
     pub(super) fn lock<P: super::Probe>(&self) -> Locked<'_> {
         P::acquiring();
-        let guard = lock(&self.lock);
+        let guard = lock(&self.changing.lock);
         P::acquired();
         Locked { list: self, _guard: guard }
     }
@@ -157,13 +176,13 @@ impl List {
     /// The calling thread is the only one of the process, and does not hold the lock.
     #[cfg(not(stillpoint_loom))]
     pub(super) unsafe fn in_child(&self) {
-        if self.lock.try_lock().is_ok() {
+        if self.changing.lock.try_lock().is_ok() {
             return;
         }
         // SAFETY: the caller's promise.
-        unsafe { self.lock.renew(()) };
+        unsafe { self.changing.lock.renew(()) };
         let mut count = 0;
-        let (mut before, mut at) = (self.head(), self.head.next());
+        let (mut before, mut at) = (self.head(), self.changing.head.next());
         while at != self.head() {
             // SAFETY: on the list, so it is alive; see the head of this file.
             let link = unsafe { &*at };
@@ -174,8 +193,9 @@ impl List {
             }
             (before, at) = (at, link.next());
         }
-        self.head.prev.store(before.cast_mut(), Ordering::Relaxed);
-        if self.count.load(Ordering::Relaxed) != DEAD {
+        self.changing.head.prev.store(before.cast_mut(), Ordering::Relaxed);
+        if self.changing.len.load(Ordering::Relaxed) != DEAD {
+            self.changing.len.store(count, Ordering::Relaxed);
             self.count.store(count, Ordering::Relaxed);
         }
     }
@@ -183,20 +203,22 @@ impl List {
 
 impl<'a> Locked<'a> {
     pub(super) fn is_dead(&self) -> bool {
-        self.list.count.load(Ordering::Relaxed) == DEAD
+        self.list.changing.len.load(Ordering::Relaxed) == DEAD
     }
 
     /// Marks the list, which is empty, as one on which nothing will ever be again.
     pub(super) fn bury(&self) {
         debug_assert_eq!(self.list.count(), 0);
-        self.list.count.store(DEAD, Ordering::Relaxed);
+        self.list.changing.len.store(DEAD, Ordering::Relaxed);
+        self.list.count.store(0, Ordering::Relaxed);
     }
 
     fn add_to_count(&self, change: isize) -> usize {
         // Under the lock: no read-modify-write is needed.
-        let count = self.list.count.load(Ordering::Relaxed).wrapping_add_signed(change);
-        self.list.count.store(count, Ordering::Relaxed);
-        count
+        let len = self.list.changing.len.load(Ordering::Relaxed).wrapping_add_signed(change);
+        self.list.changing.len.store(len, Ordering::Relaxed);
+        self.list.count.store(len, Ordering::Relaxed);
+        len
     }
 
     /// [L2] Whether the link is on this list.
@@ -271,7 +293,7 @@ impl<'a> Locked<'a> {
 
     /// The oldest link that is no bookmark.
     pub(super) fn first(&self) -> Option<*const Link> {
-        self.after(&self.list.head)
+        self.after(&self.list.changing.head)
     }
 
     /// The next newer link that is no bookmark.
@@ -329,7 +351,7 @@ impl Bookmark {
     pub(super) fn at_start(list: &Locked<'_>) -> Self {
         let link = Box::into_raw(Box::new(Link::of(marker()))).cast_const();
         // SAFETY: new, and nobody else's; the place is on the list.
-        unsafe { list.insert_before(list.list.head.next(), link) };
+        unsafe { list.insert_before(list.list.changing.head.next(), link) };
         Self(link)
     }
 
@@ -355,7 +377,7 @@ impl Bookmark {
     pub(super) fn restart(&self, list: &Locked<'_>) {
         let stored = list.take_out(self.link());
         // SAFETY: taken out just now; the place is on the list, or its head.
-        unsafe { list.insert_before(list.list.head.next(), stored) };
+        unsafe { list.insert_before(list.list.changing.head.next(), stored) };
     }
 
     pub(super) fn remove(self, list: &Locked<'_>) {

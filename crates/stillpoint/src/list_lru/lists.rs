@@ -34,9 +34,9 @@ use std::sync::{
 /// Items that move under one hold of the locks.
 const MOVED_AT_A_TIME: usize = 64;
 
-/// A list, and whose it is. A cache line to itself: counters read it while others write its neighbours.
+/// A list, and whose it is.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C)]
 pub(super) struct One {
     pub(super) list: List,
     /// `None` in a lru without tenants.
@@ -79,6 +79,10 @@ impl InChild for Lists {
             if let Some(one) = unsafe { self.slots.peek(index) } {
                 // SAFETY: the caller's promise; no foreign code runs under a list's lock.
                 unsafe { one.list.in_child() };
+                // Whoever has put something there may have vanished before it told.
+                if one.list.count() > 0 {
+                    one.remind(self.shrinker.load(Ordering::Relaxed));
+                }
             }
         }
     }
@@ -169,6 +173,9 @@ impl Lists {
                 self.install(owner, node);
                 continue;
             };
+            if one.list.looks_dead() {
+                continue;
+            }
             let locked = one.list.lock::<P>();
             // SAFETY: the caller's promise.
             let appended = unsafe { locked.append(link) };
@@ -284,6 +291,13 @@ impl One {
     fn tell(&self, shrinker: usize) {
         if let (Some(shrinker), Some(tenant)) = (shrinker.checked_sub(1), &self.tenant) {
             tenant.ledger().mark(Entry::of(self.node, shrinker));
+        }
+    }
+
+    /// The same without allocating: where nothing has ever been told, nothing is.
+    fn remind(&self, shrinker: usize) {
+        if let (Some(shrinker), Some(tenant)) = (shrinker.checked_sub(1), &self.tenant) {
+            tenant.ledger().remind(Entry::of(self.node, shrinker));
         }
     }
 }

@@ -148,10 +148,10 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     /// Where the tenant's list is.
     #[inline(always)]
     fn index(&self, tenant: Option<&Tenant>, node: usize) -> usize {
-        match (tenant, &self.root) {
-            (Some(tenant), Some(root)) => {
-                self.check(tenant, root);
-                self.lists.index(tenant.inner().number(), node)
+        match tenant {
+            Some(tenant) if self.lists.hierarchy() != 0 => {
+                self.check(tenant);
+                self.lists.index(tenant.number(), node)
             }
             // The root's number is 0.
             _ => self.lists.index(0, node),
@@ -159,8 +159,8 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     }
 
     #[inline(always)]
-    fn check(&self, tenant: &Tenant, root: &Tenant) {
-        if !Arc::ptr_eq(&tenant.inner().shared, &root.inner().shared) {
+    fn check(&self, tenant: &Tenant) {
+        if tenant.hierarchy() != self.lists.hierarchy() {
             wrong_hierarchy();
         }
     }
@@ -176,8 +176,8 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     /// If the tenant is one of another hierarchy.
     pub fn add<'t>(&self, tenant: impl Into<Option<&'t Tenant>>, item: Arc<Entry<T>>) -> bool {
         let inner = match (tenant.into(), &self.root) {
-            (Some(tenant), Some(root)) => {
-                self.check(tenant, root);
+            (Some(tenant), Some(_)) => {
+                self.check(tenant);
                 Some(tenant.inner())
             }
             (None, Some(root)) => Some(root.inner()),

@@ -54,6 +54,9 @@ const CHILD: usize = 2;
 /// ```
 pub struct Tenant {
     inner: Arc<Inner>,
+    /// What it takes to count, so that counters need not touch what is charged all the time: the tenant's number, and its hierarchy's.
+    number: u32,
+    hierarchy: u64,
 }
 
 /// How often something has happened to a tenant or below it. The kernel's `memory.events`.
@@ -181,7 +184,7 @@ impl Inner {
     pub(super) fn handle(self: &Arc<Self>) -> Option<Tenant> {
         let up = |handles: usize| (handles > 0).then_some(handles + 1);
         let taken = self.handles.fetch_update(Ordering::Relaxed, Ordering::Relaxed, up);
-        taken.ok().map(|_| Tenant { inner: Arc::clone(self) })
+        taken.ok().map(|_| Tenant::new(Arc::clone(self)))
     }
 
     /// Marked as deleted by the caller: hands on what it has.
@@ -227,7 +230,22 @@ impl Tenant {
         let number = shared.take_number()?;
         let inner = Inner::new(number, shared, None);
         inner.shared.publish(&inner);
-        Ok(Self { inner })
+        Ok(Self::new(inner))
+    }
+
+    /// For a handle that has been counted.
+    fn new(inner: Arc<Inner>) -> Self {
+        Self { number: inner.number, hierarchy: inner.shared.id(), inner }
+    }
+
+    #[inline(always)]
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    #[inline(always)]
+    pub(super) fn hierarchy(&self) -> u64 {
+        self.hierarchy
     }
 
     #[inline(always)]
@@ -254,7 +272,7 @@ impl Tenant {
         parent.handles.fetch_add(1, Ordering::Relaxed);
         let inner = Inner::new(number, Arc::clone(&parent.shared), Some(Arc::clone(parent)));
         inner.shared.publish(&inner);
-        Ok(Self { inner })
+        Ok(Self::new(inner))
     }
 
     /// Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges and additions too. Handles stay valid.
@@ -375,7 +393,7 @@ impl Tenant {
 impl Clone for Tenant {
     fn clone(&self) -> Self {
         self.inner.handles.fetch_add(1, Ordering::Relaxed);
-        Self { inner: Arc::clone(&self.inner) }
+        Self::new(Arc::clone(&self.inner))
     }
 }
 

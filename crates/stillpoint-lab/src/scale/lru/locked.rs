@@ -1,9 +1,12 @@
 //! The lists as the kernel had them before: one lock for an LRU's lists of all tenants, which counting takes too; and without one.
 //!
-//! The lists are rings of indices, with the same steps as the library's: a few stores to the neighbours, and the count.
+//! The lists are those of `intrusive-collections`, which have the same steps as the library's: an item is in an `Arc` with its link beside
+//! it, and each tenant's list is allocated by itself, as in the kernel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use intrusive_collections::{LinkedList, LinkedListAtomicLink, intrusive_adapter};
 
 use super::profile;
 use super::workload::{MOVED, Place, RESIDENTS, Subject};
@@ -45,63 +48,61 @@ impl<T: Send> Lock<T> for parking_lot::Mutex<T> {
     }
 }
 
-/// The lists of one LRU. Links are indices: of a list's head, of a resident, of a mutator's item.
-pub struct Rings {
-    next: Vec<u32>,
-    prev: Vec<u32>,
-    counts: Vec<usize>,
-    /// What an item holds, so that to add one takes a reference, as it does in the library.
-    held: Vec<Option<Arc<usize>>>,
+/// What is on the lists.
+pub struct Item {
+    link: LinkedListAtomicLink,
+    _number: usize,
 }
 
-impl Rings {
-    fn new(tenants: usize, mutators: usize) -> Self {
-        let links = tenants * (1 + RESIDENTS) + mutators * MOVED;
-        let own: Vec<u32> = (0..links as u32).collect();
-        let mut rings = Self { next: own.clone(), prev: own, counts: vec![0; tenants], held: vec![None; links] };
-        for tenant in 0..tenants {
-            for resident in 0..RESIDENTS {
-                rings.add(tenant, tenants + tenant * RESIDENTS + resident, Arc::new(resident));
-            }
-        }
-        rings
+impl Item {
+    fn new(number: usize) -> Arc<Self> {
+        Arc::new(Self { link: LinkedListAtomicLink::new(), _number: number })
+    }
+}
+
+intrusive_adapter!(Linked = Arc<Item>: Item { link => LinkedListAtomicLink });
+
+/// A tenant's list.
+struct One {
+    list: LinkedList<Linked>,
+    count: usize,
+}
+
+/// The lists of one LRU.
+pub struct Tenants(Vec<Box<One>>);
+
+impl Tenants {
+    fn new(tenants: usize) -> Self {
+        let one = |_| {
+            let mut one = Box::new(One { list: LinkedList::new(Linked::new()), count: 0 });
+            (0..RESIDENTS).for_each(|resident| one.add(Item::new(resident)));
+            one
+        };
+        Self((0..tenants).map(one).collect())
+    }
+}
+
+impl One {
+    fn add(&mut self, item: Arc<Item>) {
+        self.list.push_back(item);
+        self.count += 1;
     }
 
-    fn item(&self, mutator: usize, item: usize) -> usize {
-        self.counts.len() * (1 + RESIDENTS) + mutator * MOVED + item
-    }
-
-    fn link(&mut self, tenant: usize, link: usize) {
-        let last = self.prev[tenant];
-        (self.prev[link], self.next[link]) = (last, tenant as u32);
-        self.next[last as usize] = link as u32;
-        self.prev[tenant] = link as u32;
-    }
-
-    fn unlink(&mut self, link: usize) {
-        let (older, newer) = (self.prev[link], self.next[link]);
-        self.next[older as usize] = newer;
-        self.prev[newer as usize] = older;
-    }
-
-    fn add(&mut self, tenant: usize, link: usize, held: Arc<usize>) {
-        self.link(tenant, link);
-        self.held[link] = Some(held);
-        self.counts[tenant] += 1;
-    }
-
-    fn delete(&mut self, tenant: usize, link: usize) -> Option<Arc<usize>> {
-        self.unlink(link);
-        self.counts[tenant] -= 1;
-        self.held[link].take()
+    /// # Safety
+    ///
+    /// The item is on this list.
+    unsafe fn delete(&mut self, item: &Item) -> Option<Arc<Item>> {
+        self.count -= 1;
+        // SAFETY: the caller's promise.
+        unsafe { self.list.cursor_mut_from_ptr(item) }.remove()
     }
 
     /// Makes the oldest items the newest ones.
-    fn rotate(&mut self, tenant: usize, limit: usize) {
-        for _ in 0..limit.min(self.counts[tenant]) {
-            let oldest = self.next[tenant] as usize;
-            self.unlink(oldest);
-            self.link(tenant, oldest);
+    fn rotate(&mut self, limit: usize) {
+        for _ in 0..limit.min(self.count) {
+            if let Some(oldest) = self.list.pop_front() {
+                self.list.push_back(oldest);
+            }
         }
     }
 }
@@ -110,46 +111,48 @@ impl Rings {
 pub struct Lists<L> {
     lists: Vec<L>,
     tenants: usize,
-    items: Vec<Vec<Arc<usize>>>,
+    items: Vec<Vec<Arc<Item>>>,
 }
 
 /// Locks that spin: the kernel's own kind.
-pub type Spinlocks = Lists<spin::mutex::SpinMutex<Rings>>;
+pub type Spinlocks = Lists<spin::mutex::SpinMutex<Tenants>>;
 
 /// Locks that sleep.
-pub type Mutexes = Lists<parking_lot::Mutex<Rings>>;
+pub type Mutexes = Lists<parking_lot::Mutex<Tenants>>;
 
-impl<L: Lock<Rings>> Subject for Lists<L> {
+impl<L: Lock<Tenants>> Subject for Lists<L> {
     fn new(lists: usize, tenants: usize, mutators: usize) -> Self {
-        let lists = (0..lists).map(|_| L::new(Rings::new(tenants, mutators))).collect();
-        let items = (0..mutators).map(|_| (0..MOVED).map(Arc::new).collect()).collect();
+        let lists = (0..lists).map(|_| L::new(Tenants::new(tenants))).collect();
+        let items = (0..mutators).map(|_| (0..MOVED).map(Item::new).collect()).collect();
         Self { lists, tenants, items }
     }
 
     #[inline]
     fn count(&self, place: Place) -> usize {
-        self.lists[place.list].with(|rings| rings.counts[place.tenant])
+        self.lists[place.list].with(|tenants| tenants.0[place.tenant].count)
     }
 
     fn add(&self, place: Place, mutator: usize, item: usize) {
-        let held = Arc::clone(&self.items[mutator][item]);
-        self.lists[place.list].with(|rings| rings.add(place.tenant, rings.item(mutator, item), held));
+        let item = Arc::clone(&self.items[mutator][item]);
+        self.lists[place.list].with(|tenants| tenants.0[place.tenant].add(item));
     }
 
     fn delete(&self, place: Place, mutator: usize, item: usize) {
-        let held = self.lists[place.list].with(|rings| rings.delete(place.tenant, rings.item(mutator, item)));
-        assert!(held.is_some(), "it is where the mutator put it");
+        let item = &self.items[mutator][item];
+        // SAFETY: a mutator deletes where it has added.
+        let deleted = self.lists[place.list].with(|tenants| unsafe { tenants.0[place.tenant].delete(item) });
+        assert!(deleted.is_some(), "it is where the mutator put it");
     }
 
     fn reclaim_pass(&self) {
         for list in &self.lists {
             let mut tenant = 0;
             while tenant < self.tenants {
-                list.with(|rings| {
+                list.with(|tenants| {
                     let mut left = BATCH;
                     while left > 0 && tenant < self.tenants {
-                        rings.rotate(tenant, left);
-                        left = left.saturating_sub(rings.counts[tenant].max(1));
+                        tenants.0[tenant].rotate(left);
+                        left = left.saturating_sub(tenants.0[tenant].count.max(1));
                         tenant += 1;
                     }
                 });
