@@ -69,6 +69,7 @@ struct One {
 }
 
 /// The lists of one LRU.
+#[allow(clippy::vec_box, reason = "each is allocated by itself, so that no two share a cache line")]
 pub struct Tenants(Vec<Box<One>>);
 
 impl Tenants {
