@@ -410,3 +410,32 @@ fn vmap_measures_every_subject() {
     }
     assert_table_agrees(&run.out, &json);
 }
+
+#[test]
+fn lru_measures_every_variant() {
+    let (run, json) =
+        with_json("scale lru --rounds 1 --tenants 50 --lists 4 --counters 2 --mutators 1 --scenarios threads-2,custom");
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_contract(&json, "lru");
+    assert_eq!(json["params"]["counters"], 2);
+    for scenario in ["threads-2", "custom"] {
+        let rows = in_scenario(&json, scenario);
+        let cases: Vec<_> = rows.iter().map(|row| (text(row, "subject"), text(row, "variant"))).collect();
+        let ours = ["rcu", "spinlock", "mutex"].map(|variant| ("stillpoint", variant));
+        assert_eq!(cases, [&ours[..], &[("limit", "default")]].concat());
+        for row in rows {
+            let metrics = row["metrics"].as_object().expect("metrics is an object");
+            let figure = |name: &str| metrics.get(name).and_then(Value::as_f64).expect(name);
+            for name in ["counts_per_s", "adds_per_s", "count_ns", "add_p999_us"] {
+                assert!(figure(name).is_finite() && figure(name) > 0.0, "{name}: {row}");
+            }
+            let share = figure("lock_share");
+            assert!((0.0..=1.0).contains(&share), "{row}");
+            if text(row, "subject") == "limit" {
+                assert_eq!(share, 0.0, "there is no lock: {row}");
+            }
+            assert_eq!(metrics.len(), 5, "{row}");
+        }
+    }
+    assert_table_agrees(&run.out, &json);
+}

@@ -59,6 +59,10 @@
 
 mod gp;
 mod kvfree;
+#[cfg(not(stillpoint_loom))]
+pub mod list_lru;
+#[cfg(stillpoint_loom)]
+mod list_lru;
 mod platform;
 #[cfg(not(stillpoint_loom))]
 mod rcu;

@@ -870,3 +870,81 @@ fn all_of_this_holds_without_membarrier_too() {
         common::rerun_without_membarrier().well();
     }
 }
+
+/// Threads add, take off and walk, charge and reclaim, while others fork: in the child all of that goes on.
+#[test]
+fn lru_lists_and_tenants_of_a_forked_child() {
+    use stillpoint::list_lru::{Entry, Hierarchy, Isolate, ListLru, Scope, Shrink, Tenant};
+    type Lru = ListLru<(u64, stillpoint::list_lru::Charge)>;
+    struct Shrinker(Arc<Lru>);
+    impl Shrink for Shrinker {
+        fn count(&self, scope: &Scope<'_>) -> usize {
+            self.0.count_one(scope.tenant, scope.node)
+        }
+        fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
+            Some(self.0.walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed))
+        }
+        fn batch(&self) -> usize {
+            4
+        }
+    }
+    let hierarchy = Hierarchy::new();
+    let lru = Arc::new(Lru::for_tenants(&hierarchy));
+    let registration = hierarchy.register(Arc::new(Shrinker(Arc::clone(&lru)))).unwrap();
+    registration.covers(&*lru);
+    let tenants: Vec<Tenant> = (0..4).map(|_| hierarchy.root().create().unwrap()).collect();
+    tenants.iter().for_each(|tenant| {
+        tenant.set_high(300_000);
+        tenant.set_max(500_000);
+    });
+    let insert = |tenant: &Tenant, number: u64| {
+        if let Ok(charge) = tenant.charge(1_000) {
+            assert!(lru.add(tenant, Arc::new(Entry::new((number, charge)))));
+        }
+    };
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = common::Over(&over);
+        for first in 0..4 {
+            let (tenants, lru, over, insert, hierarchy) = (&tenants, &lru, &over, &insert, &hierarchy);
+            scope.spawn(move || {
+                for number in first.. {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    insert(&tenants[number as usize % 4], number);
+                    if number % 64 == 0 {
+                        lru.walk(40, |item| if item.0 % 2 == 0 { Isolate::Rotate } else { Isolate::Removed });
+                        let short = hierarchy.root().create().unwrap();
+                        insert(&short, number);
+                        let _ = short.delete();
+                    }
+                }
+            });
+        }
+        for _ in 0..60 {
+            let child = fork(|| {
+                let (mut seen, counted) = (0, lru.count());
+                lru.walk(usize::MAX, |_| {
+                    seen += 1;
+                    Isolate::Skip
+                });
+                assert_eq!(seen, counted);
+                for number in 0..200 {
+                    tenants.iter().for_each(|tenant| insert(tenant, number));
+                }
+                let child = tenants[0].create().unwrap();
+                insert(&child, 1);
+                child.delete().unwrap();
+                hierarchy.relieve_to(0);
+                // Tenants that vanished threads were deleting stay half deleted: nobody is asked about them.
+                lru.walk(usize::MAX, |_| Isolate::Removed);
+                assert_eq!(lru.count(), 0);
+                insert(&tenants[1], 1);
+                tenants[1].set_high(0);
+                eventually(|| lru.count() == 0);
+            });
+            child.well();
+        }
+    });
+}

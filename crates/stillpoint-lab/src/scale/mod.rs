@@ -19,6 +19,7 @@ use crate::run::child::Request;
 use crate::run::{self, Case, Common, Failure, Measured, Sample, child};
 
 pub mod kfree;
+pub mod lru;
 pub mod read;
 pub mod sync;
 pub mod trace;
@@ -29,6 +30,8 @@ pub mod vmap;
 pub enum Scale {
     /// Free objects after a grace period, many threads at once: time, and memory that waits
     Kfree(kfree::Options),
+    /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what goes into locks
+    Lru(lru::Options),
     /// Enter and leave an empty read section: the cost of the pair
     Read(read::Options),
     /// Wait for a grace period, beside readers that sleep or work: how long, and at what cost
@@ -43,6 +46,7 @@ pub enum Scale {
 pub fn run(experiment: &Scale) -> Result<ExitCode> {
     match experiment {
         Scale::Kfree(options) => kfree::run(options),
+        Scale::Lru(options) => lru::run(options),
         Scale::Read(options) => read::run(options),
         Scale::Sync(options) => sync::run(options),
         Scale::Trace(options) => trace::run(options),
@@ -54,6 +58,7 @@ pub fn run(experiment: &Scale) -> Result<ExitCode> {
 pub fn measure(request: &Request) -> Result<Sample> {
     match request.experiment.as_str() {
         kfree::NAME => kfree::experiment().measure(request),
+        lru::NAME => lru::experiment().measure(request),
         read::NAME => read::experiment().measure(request),
         sync::NAME => sync::experiment().measure(request),
         trace::NAME => trace::experiment().measure(request),
@@ -267,6 +272,7 @@ mod tests {
     #[test]
     fn the_menus_name_what_there_is() {
         assert_menus(&kfree::experiment(), &kfree::VARIANTS, &kfree::PEERS, None);
+        assert_menus(&lru::experiment(), &lru::VARIANTS, &lru::PEERS, Some(&lru::SCENARIOS));
         assert_menus(&read::experiment(), &read::VARIANTS, &read::PEERS, None);
         assert_menus(&sync::experiment(), &sync::VARIANTS, &sync::PEERS, Some(&sync::SCENARIOS));
         assert_menus(&trace::experiment(), &trace::VARIANTS, &trace::PEERS, Some(&trace::SCENARIOS));

@@ -2,7 +2,7 @@
 //!
 //! Everything that the library asks of the operating system or of the machine's memory model passes through here:
 //! [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers), [`event`] (sleeping and waking),
-//! [`clock`], [`cpu`], [`thread`], [`turn`] (a lock across foreign code), [`fork`], [`unwind`], `mmap` (address space; Linux). Under
+//! [`clock`], [`cpu`], `numa`, [`thread`], [`turn`] (a lock across foreign code), [`fork`], [`unwind`], `mmap` (address space; Linux). Under
 //! `--cfg stillpoint_loom` the same names are answered by a model, so that the rooms above are checked as they are, line by line, and not
 //! as a copy.
 //!
@@ -15,6 +15,8 @@ pub(crate) mod event;
 pub(crate) mod fork;
 #[cfg(target_os = "linux")]
 pub(crate) mod mmap;
+#[cfg(not(stillpoint_loom))]
+pub(crate) mod numa;
 pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod turn;

@@ -33,7 +33,7 @@ pub use retired::Retired;
 use thread::RCU;
 
 use crate::{
-    gp::GLOBALS,
+    gp::{self, GLOBALS},
     kvfree::{Appended, Retiree},
 };
 use std::{
@@ -80,6 +80,17 @@ fn home(domain: &Option<Domain>) -> &Domain {
         Some(domain) => domain,
         None => global(),
     }
+}
+
+/// Whether `section` is one of the global domain.
+#[inline(always)]
+pub(crate) fn is_global(section: &impl Section) -> bool {
+    section.domain_id() == const { thread::global_id(RCU) }
+}
+
+/// Whether the calling thread may wait for grace periods and callbacks of the global domain: not inside one of either.
+pub(crate) fn can_wait() -> bool {
+    !global().is_reading() && !gp::in_pass(const { thread::global_id(RCU) })
 }
 
 /// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.

@@ -86,7 +86,7 @@ impl<P: Policy> Domain<P> {
         }
     }
 
-    /// The same until `deadline`. Whether the grace period has ended; it has not, either, if a section of the calling thread holds it up.
+    /// The same until `deadline`, a moment of `platform::clock`'s. Whether the grace period has ended; it has not, either, if a section of the calling thread holds it up.
     pub(crate) fn wait_until(&self, cookie: Cookie, deadline: Nanos) -> bool {
         self.engine().wait_for(cookie, platform_thread::token(), Some(deadline), Haste::Normal) == Waited::Ended
     }

@@ -1,0 +1,262 @@
+//! What is done, the same for every subject: [`Work`]'s LRUs have a list for each tenant, each with [`RESIDENTS`] items on it from the
+//! beginning.
+//!
+//! A **counter** counts one LRU's lists, tenant by tenant, and then looks which LRU is next. A **mutator** goes over one LRU's tenants,
+//! takes an item of its own off the list that it is on, and adds it to the tenant's. All work on the same LRU at a time, as processes that
+//! are short of memory do: the first mutator says which. In spread-16 each goes its own way, as far from the others as there are LRUs.
+//!
+//! | figure | |
+//! |---|---|
+//! | `counts_per_s`, `adds_per_s` | of all threads together, in [`SPAN`] |
+//! | `count_ns` | of one count by one thread, before anybody else is there, on lists that are in its cache: the best of [`SLICES`] slices |
+//! | `lock_share` | of the process's profiling-timer samples in that time, those of threads that were waiting for a lock or taking one |
+//! | `add_p999_us` | of each single add while a reclaim pass goes over all lists in place of the counters; with one mutator only (threads-2) |
+//!
+//! A reclaim pass looks at items 128 at a time, and makes each the newest one. Under a lock of the old kind it holds that for as long
+//! as it looks at 128, which is what the kernel does.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::{self, Builder};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+
+use super::{Work, profile};
+use crate::run::{Curve, Metrics, Sample};
+use crate::scale::spawn;
+
+/// How long the threads count and add.
+const SPAN: Duration = Duration::from_millis(500);
+
+/// How long adds are timed behind a reclaim pass.
+const BEHIND: Duration = Duration::from_millis(150);
+
+/// Slices of `count_ns`.
+const SLICES: usize = 16;
+
+/// Counts in a slice, on so many tenants' lists.
+const SLICE: usize = 200_000;
+const IN_CACHE: usize = 16;
+
+/// Items that each list has from the beginning.
+pub const RESIDENTS: usize = 2;
+
+/// Items that each mutator moves about.
+pub const MOVED: usize = 64;
+
+/// Who takes part in a scenario.
+#[derive(Clone, Copy)]
+pub struct Cast {
+    /// Threads that count.
+    pub counters: usize,
+    /// Threads that add and delete.
+    pub mutators: usize,
+    /// Whether each goes its own way.
+    pub spread: bool,
+}
+
+/// A list: of an LRU, for a tenant.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The LRU.
+    pub list: usize,
+    /// The tenant.
+    pub tenant: usize,
+}
+
+/// The lists of a subject.
+pub trait Subject: Sync {
+    /// Lists with their residents, and items for the mutators, which are on none.
+    fn new(lists: usize, tenants: usize, mutators: usize) -> Self;
+
+    /// How many items are there.
+    fn count(&self, place: Place) -> usize;
+
+    /// Puts item number `item` of a mutator, which is on no list, there.
+    fn add(&self, place: Place, mutator: usize, item: usize);
+
+    /// Takes it off; it is there.
+    fn delete(&self, place: Place, mutator: usize, item: usize);
+
+    /// Goes over all lists once, or over a good part of them.
+    fn reclaim_pass(&self);
+}
+
+/// What one thread has done.
+#[derive(Default)]
+struct Done {
+    counts: u64,
+    adds: u64,
+}
+
+struct Stage<'a, S> {
+    subject: &'a S,
+    lists: usize,
+    tenants: usize,
+    spread: bool,
+    /// The LRU that all work on.
+    current: AtomicUsize,
+    go: AtomicBool,
+    stop: AtomicBool,
+    ready: AtomicU64,
+}
+
+/// Measures one subject.
+pub fn measure<S: Subject>(work: &Work, cast: Cast) -> Result<Sample> {
+    let (lists, tenants) = (work.lists as usize, work.tenants as usize);
+    let subject = S::new(lists, tenants, cast.mutators);
+    let count_ns = count_ns(&subject, tenants);
+
+    let (done, took, shares) = together(&Stage::new(&subject, lists, tenants, cast.spread), cast)?;
+    let per_s = |what: fn(&Done) -> u64| done.iter().map(what).sum::<u64>() as f64 / took.as_secs_f64();
+    let mut metrics = Metrics::from([
+        ("counts_per_s".to_owned(), per_s(|done| done.counts)),
+        ("adds_per_s".to_owned(), per_s(|done| done.adds)),
+        ("count_ns".to_owned(), count_ns),
+        ("lock_share".to_owned(), shares),
+    ]);
+    if cast.mutators == 1 {
+        let p999 = behind_a_pass(&Stage::new(&subject, lists, tenants, false));
+        metrics.insert("add_p999_us".to_owned(), p999);
+    }
+    Ok(Sample { metrics, curve: Curve::new() })
+}
+
+/// Counts that nobody disturbs.
+fn count_ns<S: Subject>(subject: &S, tenants: usize) -> f64 {
+    let slice = || {
+        let begun = Instant::now();
+        let mut all = 0;
+        for count in 0..SLICE {
+            all += subject.count(Place { list: 0, tenant: count % IN_CACHE.min(tenants) });
+        }
+        assert_eq!(all, SLICE * RESIDENTS);
+        begun.elapsed().as_nanos() as f64 / SLICE as f64
+    };
+    (0..SLICES).map(|_| slice()).fold(f64::INFINITY, f64::min)
+}
+
+fn together<S: Subject>(stage: &Stage<'_, S>, cast: Cast) -> Result<(Vec<Done>, Duration, f64)> {
+    thread::scope(|scope| {
+        let counters: Vec<_> =
+            (0..cast.counters).map(|counter| spawn(Builder::new(), scope, move || stage.counter(counter))).collect();
+        let mutators: Vec<_> =
+            (0..cast.mutators).map(|mutator| spawn(Builder::new(), scope, move || stage.mutator(mutator, |_| ()))).collect();
+        let all = (cast.counters + cast.mutators) as u64;
+        while stage.ready.load(Ordering::Acquire) < all {
+            thread::yield_now();
+        }
+        let profile = profile::start()?;
+        let begun = Instant::now();
+        stage.go.store(true, Ordering::Release);
+        thread::sleep(SPAN);
+        stage.stop.store(true, Ordering::Release);
+        let took = begun.elapsed();
+        let share = profile.finish();
+        let done = counters.into_iter().chain(mutators).map(|thread| thread.join().expect("no thread panics")).collect();
+        Ok((done, took, share))
+    })
+}
+
+/// The 99.9th percentile of an add, in microseconds.
+fn behind_a_pass<S: Subject>(stage: &Stage<'_, S>) -> f64 {
+    let mut times = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are constants, and in order");
+    thread::scope(|scope| {
+        spawn(Builder::new(), scope, || {
+            stage.enter();
+            while !stage.over() {
+                stage.subject.reclaim_pass();
+            }
+        });
+        spawn(Builder::new(), scope, || {
+            stage.mutator(0, |took| times.saturating_record(took.as_nanos() as u64));
+        });
+        stage.go.store(true, Ordering::Release);
+        thread::sleep(BEHIND);
+        stage.stop.store(true, Ordering::Release);
+    });
+    times.value_at_quantile(0.999) as f64 / 1e3
+}
+
+impl<'a, S: Subject> Stage<'a, S> {
+    fn new(subject: &'a S, lists: usize, tenants: usize, spread: bool) -> Self {
+        let (current, ready) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Self { subject, lists, tenants, spread, current, go: AtomicBool::new(false), stop: AtomicBool::new(false), ready }
+    }
+
+    /// Comes, and waits until all have.
+    fn enter(&self) {
+        self.ready.fetch_add(1, Ordering::AcqRel);
+        while !self.go.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    }
+
+    fn over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The LRU that this thread goes over next: after `turn` others, where each goes its own way.
+    fn list(&self, thread: usize, turn: usize) -> usize {
+        if self.spread { (thread * 7 + turn) % self.lists } else { self.current.load(Ordering::Relaxed) }
+    }
+
+    fn counter(&self, number: usize) -> Done {
+        self.enter();
+        let (mut done, mut found) = (Done::default(), 0);
+        for turn in 0.. {
+            let list = self.list(number, turn);
+            for tenant in 0..self.tenants {
+                found += self.subject.count(Place { list, tenant });
+                done.counts += 1;
+                // A lock that is fought over can make a turn longer than the measurement.
+                if tenant % 64 == 0 && self.over() {
+                    std::hint::black_box(found);
+                    return done;
+                }
+            }
+        }
+        done
+    }
+
+    /// Tells how long each add took, if anybody wants to know.
+    fn mutator(&self, number: usize, mut told: impl FnMut(Duration)) -> Done {
+        self.enter();
+        let mut done = Done::default();
+        let mut places = [None::<Place>; MOVED];
+        for turn in 0.. {
+            if !self.spread && number == 0 {
+                self.current.store(turn % self.lists, Ordering::Relaxed);
+            }
+            // The others are where counters are, so they are told apart by far.
+            let list = self.list(self.lists / 2 + number * self.lists / 4, turn);
+            for step in 0..self.tenants {
+                let place = Place { list, tenant: (step * 7 + number * 501) % self.tenants };
+                let item = step % MOVED;
+                if let Some(old) = places[item].take() {
+                    self.subject.delete(old, number, item);
+                }
+                let begun = Instant::now();
+                self.subject.add(place, number, item);
+                told(begun.elapsed());
+                places[item] = Some(place);
+                done.adds += 1;
+                if self.over() {
+                    self.leave(number, &places);
+                    return done;
+                }
+            }
+        }
+        done
+    }
+
+    /// Takes a mutator's items off again, so that they are on no list for the next one.
+    fn leave(&self, number: usize, places: &[Option<Place>]) {
+        for (item, place) in places.iter().enumerate() {
+            if let Some(place) = place {
+                self.subject.delete(*place, number, item);
+            }
+        }
+    }
+}

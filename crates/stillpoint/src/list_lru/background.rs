@@ -1,0 +1,127 @@
+//! The background reclaimer of a hierarchy: a thread that brings tenants back below their high limit.
+//!
+//! It starts when the first tenant passes its limit, and ends with the hierarchy. A tenant waits in its queue at most once; who puts it there
+//! does so after the usage has passed the limit, and the thread takes the mark off before it looks at the usage. So no tenant stays
+//! above its limit unseen. If the system has no thread to give, the one that charges does the work.
+
+use super::{
+    reclaim::{self, Pace},
+    tenant::Inner as Tenant,
+};
+use crate::platform::{
+    event::Event,
+    sync::{AtomicBool, Mutex, Ordering, lock},
+    thread,
+};
+use std::{fmt, sync::Arc};
+
+#[derive(Debug, PartialEq)]
+enum State {
+    NotStarted,
+    Running,
+    Stopped,
+}
+
+pub(super) struct Background {
+    state: Mutex<State>,
+    queue: Mutex<Vec<Arc<Tenant>>>,
+    wake: Event,
+    stop: AtomicBool,
+}
+
+impl fmt::Debug for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Background").field("state", &*lock(&self.state)).finish_non_exhaustive()
+    }
+}
+
+impl Background {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State::NotStarted),
+            queue: Mutex::new(Vec::new()),
+            wake: Event::new(),
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    /// Has the tenant brought back below its high limit, if it is above it.
+    #[inline]
+    pub(super) fn tell_if_high(self: &Arc<Self>, tenant: &Tenant) {
+        if tenant.counter().usage() > tenant.high() {
+            self.tell(tenant);
+        }
+    }
+
+    #[cold]
+    fn tell(self: &Arc<Self>, tenant: &Tenant) {
+        tenant.events.high.fetch_add(1, Ordering::Relaxed);
+        // It must not reclaim for itself, and its own work brings the usage down.
+        if reclaim::is_reclaiming() || tenant.queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Some(handle) = tenant.shared.handle_of(tenant) else { return };
+        let kept = Arc::clone(handle.inner());
+        if self.ensure_started() {
+            lock(&self.queue).push(kept);
+            self.wake.signal();
+        } else {
+            tenant.queued.store(false, Ordering::Release);
+            if crate::rcu::can_wait() {
+                reclaim::reclaim(tenant, tenant.high(), &mut Pace::direct());
+            }
+        }
+    }
+
+    fn ensure_started(self: &Arc<Self>) -> bool {
+        let mut state = lock(&self.state);
+        if *state == State::NotStarted {
+            let this = Arc::clone(self);
+            let start = || thread::spawn("stillpoint/high".to_owned(), move || this.run());
+            if thread::without_signals(start).is_ok() {
+                *state = State::Running;
+            }
+        }
+        *state == State::Running
+    }
+
+    /// Has the thread end by itself. Nobody waits for it: it is idle, or the hierarchy would still be in use.
+    pub(super) fn stop(&self) {
+        *lock(&self.state) = State::Stopped;
+        self.stop.store(true, Ordering::Release);
+        self.wake.signal();
+    }
+
+    fn run(&self) {
+        loop {
+            let waiter = self.wake.prepare();
+            let next = lock(&self.queue).pop();
+            if let Some(tenant) = next {
+                waiter.leave();
+                tenant.queued.store(false, Ordering::Release);
+                tenant.shared.stocks().drain(None);
+                reclaim::reclaim(&tenant, tenant.high(), &mut Pace::background());
+            } else if self.stop.load(Ordering::Acquire) {
+                waiter.leave();
+                return;
+            } else {
+                waiter.sleep(None);
+            }
+        }
+    }
+
+    /// In the child of a fork: the thread is gone, and starts again on demand.
+    ///
+    /// # Safety
+    ///
+    /// As for [`InChild::in_child`](crate::platform::fork::InChild::in_child).
+    pub(super) unsafe fn in_child(&self) {
+        let state = if self.stop.load(Ordering::Relaxed) { State::Stopped } else { State::NotStarted };
+        // SAFETY: the caller's promise; no foreign code runs under these locks. What was queued is leaked.
+        unsafe {
+            self.state.renew(state);
+            self.queue.renew(Vec::new());
+        }
+        self.wake.in_child();
+    }
+}

@@ -1,0 +1,221 @@
+//! Charging: from stock, from the counters, and what is done where a limit is in the way.
+
+use super::{
+    counter::{self, MOST_BYTES},
+    reclaim::{self, Pace},
+    stock::BATCH,
+    tenant::Inner as Tenant,
+};
+use crate::{
+    platform::clock,
+    rcu::{can_wait, global},
+};
+use std::{
+    error::Error,
+    fmt, mem,
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::Duration,
+};
+
+/// Attempts of a charge that meets a limit; the first only takes what is in stock into account.
+const ATTEMPTS: u32 = 5;
+
+/// How long a charge waits, in all, for what has been reclaimed to be freed.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How often it looks meanwhile.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Bytes that are charged to a tenant until this is dropped.
+///
+/// Keep it in the object that the bytes are for: then they are given back when the object is really freed, be that after a grace
+/// period. Made by [`Tenant::charge`](super::Tenant::charge). Dropping it costs some ten nanoseconds. It may outlive every handle of its tenant.
+#[must_use = "the bytes are given back as soon as the charge is dropped"]
+pub struct Charge {
+    /// Alive while `bytes` is not 0: see `counter.rs`.
+    tenant: *const Tenant,
+    bytes: u64,
+}
+
+// SAFETY: the tenant is Send and Sync, and kept by the bytes.
+unsafe impl Send for Charge {}
+// SAFETY: as for Send.
+unsafe impl Sync for Charge {}
+
+impl Charge {
+    #[inline]
+    pub(super) fn new(tenant: &Arc<Tenant>, bytes: usize) -> Result<Self, ChargeError> {
+        Self::take(tenant.live(), bytes as u64)
+    }
+
+    #[inline]
+    fn take(tenant: &Tenant, bytes: u64) -> Result<Self, ChargeError> {
+        if bytes > 0 && !tenant.shared.stocks().take(tenant, bytes) {
+            charge(tenant, bytes)?;
+        }
+        Ok(Self { tenant, bytes })
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        // It came from a usize.
+        self.bytes as usize
+    }
+
+    /// Charges more, or gives some back, so that it is `bytes` afterwards. As [`Tenant::charge`](super::Tenant::charge).
+    ///
+    /// # Errors
+    ///
+    /// If more cannot be charged; the charge is then as before. Also if it is of 0 bytes, which are nobody's.
+    pub fn resize(&mut self, bytes: usize) -> Result<(), ChargeError> {
+        let bytes = bytes as u64;
+        if self.bytes == 0 && bytes > 0 {
+            return Err(ChargeError::NoTenant);
+        }
+        if bytes > self.bytes {
+            // SAFETY: there are bytes, so the tenant is alive.
+            let tenant = unsafe { &*self.tenant };
+            mem::forget(Self::take(tenant, bytes - self.bytes)?);
+            self.bytes = bytes;
+        } else {
+            let less = self.bytes - bytes;
+            // Before the rest is given back: it may be the tenant's end.
+            self.bytes = bytes;
+            drop(Self { tenant: self.tenant, bytes: less });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    #[inline]
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: there are bytes, so the tenant is alive.
+            let tenant = unsafe { &*self.tenant };
+            tenant.shared.stocks().give(tenant, self.bytes).uncharge();
+        }
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// Charges the counters, with a batch for the stock if there is room.
+#[cold]
+#[inline(never)]
+fn charge(tenant: &Tenant, bytes: u64) -> Result<(), ChargeError> {
+    if bytes > MOST_BYTES {
+        return Err(ChargeError::TooLarge);
+    }
+    if bytes < BATCH && counter::charge(tenant, BATCH).is_ok() {
+        tenant.shared.stocks().give(tenant, BATCH - bytes).uncharge();
+    } else if let Err(level) = counter::charge(tenant, bytes) {
+        level.events.max.fetch_add(1, Ordering::Relaxed);
+        make_room(tenant, bytes).inspect_err(|error| {
+            if let ChargeError::OverLimit { .. } = error {
+                level.events.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        })?;
+    }
+    tenant.and_ancestors().for_each(|level| level.shared.background().tell_if_high(level));
+    Ok(())
+}
+
+/// Charges after it has made room for that.
+fn make_room(tenant: &Tenant, bytes: u64) -> Result<(), ChargeError> {
+    let stocks = tenant.shared.stocks();
+    let deadline = clock::now() + clock::nanos(PATIENCE);
+    stocks.drain(None);
+    for _ in 0..ATTEMPTS {
+        let Err(level) = counter::charge(tenant, bytes) else { return Ok(()) };
+        let Some(goal) = level.max().checked_sub(bytes) else { return Err(over(level, bytes)) };
+        if reclaim::is_reclaiming() {
+            return Err(ChargeError::InShrinker);
+        }
+        if !can_wait() {
+            return Err(ChargeError::InSection);
+        }
+        let before = level.counter().usage();
+        reclaim::reclaim(level, goal, &mut Pace::direct());
+        stocks.drain(None);
+        if level.counter().usage() > goal {
+            wait_for_frees(deadline, || level.counter().usage() <= goal);
+            stocks.drain(None);
+        }
+        if level.counter().usage() >= before {
+            break;
+        }
+    }
+    counter::charge(tenant, bytes).map_err(|level| over(level, bytes))
+}
+
+/// Waits for what has been retired to be freed, until there is `enough`, nothing left, or no time.
+fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
+    let waits = || {
+        let statistics = global().statistics();
+        statistics.objects_waiting > 0 || statistics.callbacks_waiting > 0
+    };
+    if !waits() {
+        return;
+    }
+    // The usual hold-up; what is freed after it by another thread takes some milliseconds more.
+    // Ended or not, the usage is read again.
+    let _ = global().wait_until(global().start_poll(), deadline);
+    while !enough() && waits() && clock::now() < deadline {
+        thread::sleep(LOOK);
+    }
+}
+
+fn over(level: &Tenant, bytes: u64) -> ChargeError {
+    ChargeError::OverLimit { requested: bytes, usage: level.counter().usage(), max: level.max() }
+}
+
+/// Why nothing was charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChargeError {
+    /// It would pass a max, and not enough could be reclaimed: free something, or raise the limit.
+    OverLimit {
+        /// The bytes that were asked for.
+        requested: u64,
+        /// What the tenant whose limit it is used at the end, all below it included.
+        usage: u64,
+        /// That limit.
+        max: u64,
+    },
+    /// It would pass a max, and the calling thread is inside a read-side critical section of the global domain, or a callback: there
+    /// nothing can be reclaimed. Charge before the section begins.
+    InSection,
+    /// It would pass a max, and the calling thread is inside a shrinker, which must not make it worse.
+    InShrinker,
+    /// More bytes than any memory has.
+    TooLarge,
+    /// A charge of 0 bytes cannot grow: nobody remembers whose it was. Make a new one.
+    NoTenant,
+}
+
+impl fmt::Display for ChargeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OverLimit { requested, usage, max } => write!(
+                f,
+                "{requested} bytes beside the {usage} in use would pass the limit of {max}, and not enough could be reclaimed; free \
+                 something or raise the limit"
+            ),
+            Self::InSection => f.write_str(
+                "the limit is reached, and nothing can be reclaimed inside a read-side critical section or a callback; charge outside of it",
+            ),
+            Self::InShrinker => f.write_str("the limit is reached, and a shrinker cannot reclaim for itself; charge outside of it"),
+            Self::TooLarge => write!(f, "a charge may be of at most {MOST_BYTES} bytes"),
+            Self::NoTenant => f.write_str("a charge of 0 bytes cannot grow; make a new one"),
+        }
+    }
+}
+
+impl Error for ChargeError {}

@@ -1,0 +1,152 @@
+//! Model-checked tests of the protocols in `link.rs` and `ledger.rs`.
+
+use super::{
+    Unwatched,
+    ledger::{Entry, Ledger},
+    link::{Link, List, Refused},
+};
+use crate::platform::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
+use loom::thread;
+
+fn model(test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(test);
+}
+
+/// Two lists and an item, whose cell is used by whoever has it: loom reports two who have it at a time.
+struct World {
+    lists: [List; 2],
+    link: Link,
+    item: UnsafeCell<u32>,
+}
+
+// SAFETY: loom checks each access to the cell.
+unsafe impl Send for World {}
+// SAFETY: as above.
+unsafe impl Sync for World {}
+
+impl World {
+    fn new() -> Arc<Self> {
+        let world = Arc::new(Self { lists: [List::new(1), List::new(1)], link: Link::new(), item: UnsafeCell::new(0) });
+        world.lists.iter().for_each(List::lay_out);
+        world
+    }
+
+    fn add(&self, list: usize) -> Result<bool, Refused> {
+        // SAFETY: the world outlives the model's threads.
+        unsafe { self.lists[list].lock::<Unwatched>().append(&raw const self.link) }
+    }
+
+    /// As `ListLru::del`.
+    fn del(&self) -> bool {
+        while let Some(list) = self.link.owner() {
+            // SAFETY: the lists outlive the model's threads.
+            let locked = unsafe { &*list }.lock::<Unwatched>();
+            if locked.has(&self.link) {
+                // SAFETY: nobody else has it, which is what the test is about.
+                self.item.with_mut(|item| unsafe { *item += 1 });
+                locked.remove(&self.link);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn counts(&self) -> [usize; 2] {
+        [self.lists[0].count(), self.lists[1].count()]
+    }
+}
+
+/// [L1], [L2], [L4]: an item that moves to the parent's list is taken off once, by whoever looks for it meanwhile.
+#[test]
+fn loom_lru_delete_while_reparenting() {
+    model(|| {
+        let world = World::new();
+        assert_eq!(world.add(0), Ok(true));
+        let theirs = Arc::clone(&world);
+        let deleter = thread::spawn(move || theirs.del());
+        {
+            let child = world.lists[0].lock::<Unwatched>();
+            let parent = world.lists[1].lock::<Unwatched>();
+            while child.move_to(&parent, 1) {}
+            child.bury();
+        }
+        // It may count as not added yet while it is claimed, but it is not lost.
+        if !deleter.join().unwrap() {
+            assert_eq!(world.counts(), [0, 1]);
+            assert!(world.del());
+        }
+        assert_eq!(world.counts(), [0, 0]);
+        assert_eq!(world.add(0), Err(Refused::Dead));
+        assert_eq!(world.add(1), Ok(true));
+    });
+}
+
+/// Who adds to a list that is being buried is sent on, or its item is moved.
+#[test]
+fn loom_lru_add_while_reparenting() {
+    model(|| {
+        let world = World::new();
+        let theirs = Arc::clone(&world);
+        let adder = thread::spawn(move || match theirs.add(0) {
+            Err(Refused::Dead) => theirs.add(1),
+            added => added,
+        });
+        {
+            let child = world.lists[0].lock::<Unwatched>();
+            let parent = world.lists[1].lock::<Unwatched>();
+            while child.move_to(&parent, 1) {}
+            child.bury();
+        }
+        assert!(adder.join().unwrap().is_ok());
+        assert_eq!(world.counts(), [0, 1]);
+    });
+}
+
+/// [L3], [L5]: of two who add an item to two lists one wins; who adds it after it was taken off finds it whole.
+#[test]
+fn loom_lru_two_add_and_delete() {
+    model(|| {
+        let world = World::new();
+        let others: Vec<_> = (0..2)
+            .map(|list| {
+                let theirs = Arc::clone(&world);
+                thread::spawn(move || {
+                    let added = theirs.add(list).is_ok();
+                    added && theirs.del()
+                })
+            })
+            .collect();
+        let taken = others.into_iter().map(|other| other.join().unwrap()).filter(|&taken| taken).count();
+        assert_eq!(world.counts(), [0, 0]);
+        // SAFETY: the others have ended.
+        assert_eq!(world.item.with(|item| unsafe { *item }), taken as u32);
+        assert!(taken >= 1);
+    });
+}
+
+/// [B1] to [B4]: no item stays behind a clear bit.
+#[test]
+fn loom_lru_bit() {
+    model(|| {
+        let shared = Arc::new((Ledger::new(1), AtomicUsize::new(0)));
+        let entry = Entry::of(0, 3);
+        shared.0.mark(entry);
+        let theirs = Arc::clone(&shared);
+        let adder = thread::spawn(move || {
+            theirs.1.store(1, Ordering::Relaxed); // [B1]
+            theirs.0.mark(entry); // [B2]
+        });
+        let (ledger, count) = &*shared;
+        if count.load(Ordering::Relaxed) == 0 {
+            ledger.clear(entry); // [B3]
+            // [B4]
+            if count.load(Ordering::Relaxed) > 0 {
+                ledger.mark(entry);
+            }
+        }
+        adder.join().unwrap();
+        assert!(ledger.is_marked(entry), "an item is overlooked");
+    });
+}
