@@ -69,7 +69,7 @@ mod rcu;
 mod statistics;
 #[cfg(not(stillpoint_loom))]
 pub mod tasks_trace;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub mod vmap;
 
 pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
@@ -80,6 +80,11 @@ pub use rcu::{
     kvfree_barrier, read, read_lock, retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
+
+/// The code in README.md compiles, and does what it says.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 /// What torture programs need to break the machinery on purpose; no part of the stable interface.
 #[doc(hidden)]

@@ -450,3 +450,28 @@ fn nothing_is_left_of_a_hierarchy() {
     drop(lru);
     eventually(|| tally.all_dropped());
 }
+
+/// Its destructor panics if it is told to.
+struct Bomb(bool);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(!self.0, "expected");
+    }
+}
+
+#[test]
+fn a_destructor_that_panics_while_an_lru_ends_leaves_no_link_to_it() {
+    let (ending, other) = (ListLru::new(), ListLru::new());
+    ending.add(None, Arc::new(Entry::new(Bomb(true))));
+    for _ in 0..63 {
+        ending.add(None, Arc::new(Entry::new(Bomb(false))));
+    }
+    let kept = Arc::new(Entry::new(Bomb(false)));
+    ending.add(None, Arc::clone(&kept));
+    assert!(panic::catch_unwind(AssertUnwindSafe(|| drop(ending))).is_err());
+    assert!(!kept.is_linked());
+    assert!(other.del(&kept).is_none());
+    assert!(other.add(None, Arc::clone(&kept)));
+    assert!(other.del(&kept).is_some());
+}

@@ -221,3 +221,41 @@ fn by_hand() {
     world.hierarchy.relieve_to(0);
     assert_eq!((world.hierarchy.root().usage(), world.cache.0.count()), (0, 0));
 }
+
+#[test]
+fn a_peer_that_tells_and_goes_is_heard() {
+    let world = World::new("goes");
+    let path = world.folder.join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let watch = PressureWatch::new(&path).start(&world.hierarchy).unwrap();
+    for number in 1..=3 {
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.write_all(b"x").unwrap();
+        drop(peer);
+        eventually(|| watch.events() >= number);
+    }
+}
+
+#[test]
+fn a_watch_ends_though_a_child_of_a_fork_lives() {
+    let world = World::new("forks");
+    let path = world.folder.join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let watch = PressureWatch::new(&path).start(&world.hierarchy).unwrap();
+    let _peer = listener.accept().unwrap();
+    // SAFETY: the child does nothing but sleep until it is killed.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        loop {
+            // SAFETY: as above.
+            unsafe { libc::pause() };
+        }
+    }
+    returns(move || drop(watch));
+    // SAFETY: our own child.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+}

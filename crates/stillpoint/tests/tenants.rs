@@ -443,3 +443,62 @@ fn there_is_an_end_to_shrinkers() {
     registrations.pop();
     drop(hierarchy.register(Arc::new(Odd::default())).unwrap());
 }
+
+#[test]
+fn charges_past_all_numbers_are_refused() {
+    let hierarchy = Hierarchy::new();
+    let tenant = hierarchy.root().create().unwrap();
+    // Refused, or 2^48 each; a count that wrapped would free the tenant under its charges.
+    assert!(matches!(tenant.charge(1 << 52), Err(ChargeError::TooLarge | ChargeError::OverLimit { .. })));
+    let charges: Vec<_> = (0..40_000).map_while(|_| tenant.charge(1 << 48).ok()).collect();
+    assert!(charges.len() < 20_000, "{} of 2^48 bytes", charges.len());
+    drop(tenant);
+    stillpoint::synchronize();
+    drop(charges);
+}
+
+#[test]
+fn a_charge_may_be_the_last_of_its_tenant() {
+    let hierarchy = Hierarchy::new();
+    let tenant = hierarchy.root().create().unwrap();
+    let charge = tenant.charge(100_000).unwrap();
+    drop(tenant);
+    assert_eq!(hierarchy.root().usage(), 100_000);
+    drop(charge);
+}
+
+/// Says that it has nothing while it is busy.
+struct Busy {
+    lru: ListLru<()>,
+    busy: AtomicBool,
+    asked: AtomicUsize,
+}
+
+impl Shrink for Busy {
+    fn count(&self, scope: &Scope<'_>) -> usize {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.busy.load(Ordering::SeqCst) { 0 } else { self.lru.count_one(scope.tenant, scope.node) }
+    }
+
+    fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
+        Some(self.lru.walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed))
+    }
+}
+
+#[test]
+fn a_shrinker_that_was_busy_once_is_asked_again() {
+    let hierarchy = Hierarchy::new();
+    let tenant = hierarchy.root().create().unwrap();
+    let busy = Arc::new(Busy { lru: ListLru::for_tenants(&hierarchy), busy: AtomicBool::new(true), asked: AtomicUsize::new(0) });
+    let registration = hierarchy.register(Arc::clone(&busy)).unwrap();
+    registration.covers(&busy.lru);
+    for _ in 0..100 {
+        busy.lru.add(&tenant, Arc::new(Entry::new(())));
+    }
+    let _ = hierarchy.relieve();
+    let asked = busy.asked.load(Ordering::SeqCst);
+    assert!(asked > 0);
+    busy.busy.store(false, Ordering::SeqCst);
+    let _ = hierarchy.relieve();
+    assert!(busy.asked.load(Ordering::SeqCst) > asked, "it was not asked again");
+}

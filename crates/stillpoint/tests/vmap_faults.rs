@@ -381,3 +381,54 @@ fn random_allocations_leak_no_address_space() {
 fn ten_million_random_allocations_leak_no_address_space() {
     random_allocations(10_000_000, 3);
 }
+
+/// Many holes that are large enough and not aligned stand before the range at the frontier.
+#[test]
+fn a_large_alignment_is_found_behind_many_holes() {
+    let arena = Arena::new().unwrap();
+    let mut areas: Vec<_> = (0..48).map(|_| arena.alloc(257 * PAGE, 1).unwrap()).collect();
+    let mut number = 0;
+    areas.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    arena.drain().unwrap();
+    let area = arena.alloc(PAGE, 1 << 30).unwrap();
+    assert!(area.addr().is_multiple_of(1 << 30));
+}
+
+/// The system refuses to purge locked memory, and nothing else waits for that.
+#[test]
+fn locked_memory_is_purged_and_holds_nothing_up() {
+    let arena = Arena::builder().capacity(64 << 20).lazy_limit(1 << 20).build().unwrap();
+    let locked = arena.alloc(PAGE, 1).unwrap();
+    let addr = locked.addr();
+    locked.copy_from(0, &[9; PAGE]).unwrap();
+    // SAFETY: the area's own memory.
+    if unsafe { libc::mlock(locked.as_ptr().cast(), PAGE) } != 0 {
+        eprintln!("no memory may be locked here");
+        return;
+    }
+    drop(locked);
+    arena.drain().expect("unlocked by the drain");
+    // More than the arena holds, were anything lost.
+    for _ in 0..200 {
+        let area = arena.alloc(1 << 20, 1).expect("what was freed comes back");
+        area.copy_from(0, &[1; 1024]).unwrap();
+    }
+    let again: Vec<_> = (0..5000).map_while(|_| arena.alloc(PAGE, 1).ok()).collect();
+    let area = again.iter().find(|area| area.addr() == addr).expect("it comes back too");
+    let mut bytes = [1; PAGE];
+    area.copy_to(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; PAGE]);
+}
+
+#[test]
+fn every_error_can_be_shown() {
+    let arena = Arena::new().unwrap();
+    let area = arena.alloc(PAGE, 1).unwrap();
+    let beyond = area.copy_to(usize::MAX - 10, &mut [0; 5]).unwrap_err();
+    assert!(matches!(beyond, Error::Overflow { .. }), "{beyond}");
+    let crossing = area.copy_to(PAGE - 2, &mut [0; 5]).unwrap_err();
+    assert!(crossing.to_string().contains("shorten the range by 3"), "{crossing}");
+}

@@ -98,7 +98,8 @@ impl Background {
             let next = lock(&self.queue).pop();
             if let Some(tenant) = next {
                 waiter.leave();
-                tenant.queued.store(false, Ordering::Release);
+                // It reads the teller's `true`, and so sees the usage that the teller has seen.
+                tenant.queued.swap(false, Ordering::AcqRel);
                 tenant.shared.stocks().drain(None);
                 reclaim::reclaim(&tenant, tenant.high(), &mut Pace::background());
             } else if self.stop.load(Ordering::Acquire) {

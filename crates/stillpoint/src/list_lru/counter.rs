@@ -7,13 +7,19 @@
 
 use super::tenant::Inner as Tenant;
 use crossbeam_utils::CachePadded;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, AtomicU64, Ordering},
+    },
 };
 
-/// More than any charge, and sums of these do not wrap.
-pub(super) const MOST_BYTES: u64 = 1 << 52;
+/// A charge of more is refused.
+pub(super) const MOST_BYTES: u64 = 1 << 48;
+
+/// No subtree uses more, whatever its max says: twice this fits `own`, and above it in `usage` do all the charges that are about to fail.
+const MOST_USAGE: u64 = 1 << 62;
 
 /// In `own`: the handles. Bytes are counted twice over.
 const HANDLES: u64 = 1;
@@ -27,12 +33,24 @@ struct Counts {
     usage: AtomicU64,
     peak: AtomicU64,
     own: AtomicU64,
+    /// The reference that stands for what `own` counts, as `Arc::into_raw` gave it.
+    whole: AtomicPtr<Tenant>,
 }
 
 impl Counter {
     /// Nothing charged; there is a handle.
     pub(super) fn new() -> Self {
-        Self(CachePadded::new(Counts { usage: AtomicU64::new(0), peak: AtomicU64::new(0), own: AtomicU64::new(HANDLES) }))
+        Self(CachePadded::new(Counts {
+            usage: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            own: AtomicU64::new(HANDLES),
+            whole: AtomicPtr::new(ptr::null_mut()),
+        }))
+    }
+
+    /// Leaves `tenant`, whose counter this is and which nobody else has yet, to what `own` counts.
+    pub(super) fn keep(&self, tenant: Arc<Tenant>) {
+        self.0.whole.store(Arc::into_raw(tenant).cast_mut(), Ordering::Relaxed);
     }
 
     /// What the subtree uses, what is in stock for it included.
@@ -66,11 +84,11 @@ impl Counter {
 /// The tenant whose limit is in the way.
 pub(super) fn charge(tenant: &Tenant, bytes: u64) -> Result<(), &Tenant> {
     for level in tenant.and_ancestors() {
-        if level.counter().add(bytes) > level.max() {
+        if level.counter().add(bytes) > level.max().min(MOST_USAGE) {
             // Others may have failed because of what was added here for a moment: they try again, or reclaim a little early.
             for charged in tenant.and_ancestors() {
                 charged.counter().subtract(bytes);
-                if std::ptr::eq(charged, level) {
+                if ptr::eq(charged, level) {
                     break;
                 }
             }
@@ -112,8 +130,10 @@ pub(super) unsafe fn no_more_handles(tenant: *const Tenant) {
 unsafe fn give_back(tenant: *const Tenant, amount: u64) {
     // Release and acquire: whatever was done for other charges and handles is done before the end.
     // SAFETY: `own` is not 0, so the reference below is still held.
-    if unsafe { &*tenant }.counter().0.own.fetch_sub(amount, Ordering::AcqRel) == amount {
-        // SAFETY: the reference that `Inner::new` has leaked for what `own` counts, and that was the last of it.
-        drop(unsafe { Arc::from_raw(tenant) });
+    let counts = &unsafe { &*tenant }.counter().0;
+    let whole = counts.whole.load(Ordering::Relaxed);
+    if counts.own.fetch_sub(amount, Ordering::AcqRel) == amount {
+        // SAFETY: left to what `own` counts, by `keep`, and that was the last of it.
+        drop(unsafe { Arc::from_raw(whole) });
     }
 }

@@ -201,7 +201,8 @@ impl InChild for Shared {
                 self.each_shrinker(|shrinker| set(&mut numbers.shrinkers, shrinker.number));
             }
         }
-        self.each_shrinker(Registered::in_child);
+        // SAFETY: the only thread.
+        unsafe { self.each_shrinker(Registered::in_child) };
         // SAFETY: the only thread.
         for index in 0..unsafe { self.tenants.peek_len() } {
             // SAFETY: the only thread.
@@ -257,9 +258,19 @@ impl Shared {
         self.shrinkers.load(&read_lock()).cloned().unwrap_or_default()
     }
 
-    fn each_shrinker(&self, each: impl FnMut(&Registered)) {
-        let guard = read_lock();
-        self.shrinkers.load(&guard).into_iter().flatten().map(|shrinker| &**shrinker).for_each(each);
+    /// All lists but those that are made after this, by one who sees whatever the caller has done before: under the lock under which they
+    /// are published.
+    pub(super) fn all_lists(&self) -> Vec<Arc<Lists>> {
+        let _numbers = lock(&self.numbers);
+        self.lists()
+    }
+
+    /// # Safety
+    ///
+    /// The calling thread is the only one. It need not be able to read: the domain may not have been put in order yet.
+    unsafe fn each_shrinker(&self, each: impl FnMut(&Registered)) {
+        // SAFETY: the caller's promise.
+        unsafe { self.shrinkers.peek() }.into_iter().flatten().map(|shrinker| &**shrinker).for_each(each);
     }
 
     /// A number for a new tenant, for which all arrays have room.

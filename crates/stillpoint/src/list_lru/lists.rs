@@ -24,11 +24,16 @@ use crate::{
         numa,
         sync::{Mutex, lock},
     },
-    rcu::{Guard, global},
+    rcu::{Guard, global, read_lock},
 };
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+use std::{
+    mem,
+    panic::{self, AssertUnwindSafe},
+    thread,
 };
 
 /// Items that move under one hold of the locks.
@@ -241,6 +246,12 @@ impl Lists {
         }
     }
 
+    /// Whether `shrinker` is told of these lists, and the tenant has something on the node's.
+    pub(super) fn has_for(&self, shrinker: usize, tenant: u32, node: usize) -> bool {
+        self.shrinker.load(Ordering::Relaxed) == shrinker + 1
+            && self.find(self.index(tenant, node), &read_lock()).is_some_and(|one| one.list.count() > 0)
+    }
+
     /// Has the tenants' ledgers say from now on where shrinker number `shrinker` may find something.
     pub(super) fn tell_shrinker(&self, shrinker: usize) {
         let _change = lock(&self.change);
@@ -260,6 +271,7 @@ impl Lists {
     /// Takes all items off and leaves no lists. `take` is called, with nothing held, for each.
     pub(super) fn clear(&self, mut take: impl FnMut(*const Link)) {
         let mut buried = Vec::new();
+        let mut panicked = None;
         {
             let _change = lock(&self.change);
             buried.extend((0..self.slots.len()).filter_map(|index| self.slots.take(index)));
@@ -279,10 +291,19 @@ impl Lists {
                     break;
                 }
                 drop(locked);
-                taken[..count].iter().for_each(|&link| take(link));
+                for &link in &taken[..count] {
+                    // Links that were left would name lists that are no more.
+                    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| take(link))) {
+                        // The payload's own destructor may panic, too.
+                        mem::forget(panicked.replace(payload));
+                    }
+                }
             }
         }
         keep_for_readers(buried);
+        if let Some(payload) = panicked {
+            if thread::panicking() { mem::forget(payload) } else { panic::resume_unwind(payload) }
+        }
     }
 }
 

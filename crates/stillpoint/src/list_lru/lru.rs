@@ -109,11 +109,21 @@ impl<T: fmt::Debug> fmt::Debug for Entry<T> {
 /// assert!(lru.del(&page).is_some());
 /// assert!(lru.del(&page).is_none(), "it is not");
 /// ```
+///
+/// It is invariant in `T`, because items go in by `&self`:
+///
+/// ```compile_fail
+/// use stillpoint::list_lru::ListLru;
+/// fn shorter(lru: &ListLru<for<'a> fn(&'a str)>) -> &ListLru<fn(&'static str)> {
+///     lru
+/// }
+/// ```
 pub struct ListLru<T: Send + Sync + 'static, P: Probe = Unwatched> {
     lists: Arc<Lists>,
     /// Whose tenants have lists here; `None`: all is on the root's.
     root: Option<Tenant>,
-    items: PhantomData<Arc<Entry<T>>>,
+    /// Invariant in T, as items are put in through `&self`.
+    items: PhantomData<fn(T) -> T>,
     probe: PhantomData<fn() -> P>,
 }
 

@@ -27,6 +27,7 @@ use std::{
     fmt,
     fs::{self, File, OpenOptions},
     io::{self, ErrorKind, Read, Write},
+    net::Shutdown,
     os::{
         fd::{AsFd, BorrowedFd},
         unix::{
@@ -216,7 +217,7 @@ pub struct Pressure {
 #[derive(Debug)]
 struct Running {
     handle: thread::Handle,
-    /// Closing it wakes the thread.
+    /// Shutting it down wakes the thread.
     stop: UnixStream,
     process: Process,
 }
@@ -253,12 +254,15 @@ impl Pressure {
 impl Drop for Pressure {
     fn drop(&mut self) {
         let Some(Running { handle, stop, process }) = self.thread.take() else { return };
-        drop(stop);
-        let own = self.state.token.load(Ordering::Relaxed) == thread::token().get();
         if process != fork::process() {
-            // Of the parent: there is nothing to wait for, and nothing to detach.
+            // Of the parent, whose watch goes on: there is nothing to wait for, and nothing to detach.
             std::mem::forget(handle);
-        } else if !own {
+            return;
+        }
+        // Not by closing: a child of a fork may have a copy. It has been heard even if this says that nobody is there any more.
+        let _ = stop.shutdown(Shutdown::Both);
+        let own = self.state.token.load(Ordering::Relaxed) == thread::token().get();
+        if !own {
             handle.join();
         }
     }
@@ -298,13 +302,15 @@ impl Source {
             Self::Socket(socket) => socket,
         };
         let mut dropped = [0; 4096];
+        let mut told = false;
         // Not for ever, if somebody writes for ever.
         for _ in 0..256 {
             match reader.read(&mut dropped) {
-                Ok(0) => return false,
-                Ok(_) => {}
+                // Who writes and goes has told something; that it has gone is found at the next look.
+                Ok(0) => return told,
+                Ok(_) => told = true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+                Err(error) => return told || error.kind() == ErrorKind::WouldBlock,
             }
         }
         true

@@ -193,7 +193,9 @@ impl Registered {
         if freeable == 0 && told {
             ledger.clear(entry);
             freeable = count(); // [B4]
-            if freeable > 0 {
+            // It may have said 0 for another reason than that there is nothing.
+            let lists = scope.tenant.inner().shared.lists();
+            if freeable > 0 || lists.iter().any(|lists| lists.has_for(self.number, scope.tenant.number(), scope.node.0)) {
                 ledger.mark(entry);
             }
         }
@@ -267,7 +269,7 @@ impl Registration {
     }
 
     /// Says that all the shrinker can free is on `lru`'s lists (and those of other such calls): it is then not even asked where they
-    /// are empty. The kernel's `list_lru_init_memcg()`.
+    /// are empty. The kernel's `list_lru_init_memcg()`. A lru's lists tell the registration that covered them last, and no other.
     ///
     /// # Panics
     ///

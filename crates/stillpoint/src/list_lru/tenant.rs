@@ -112,8 +112,7 @@ impl Inner {
             shared,
             parent,
         });
-        // For what `counter.rs` counts; given back there.
-        let _ = Arc::into_raw(Arc::clone(&inner));
+        inner.counter.keep(Arc::clone(&inner));
         inner
     }
 
@@ -190,7 +189,7 @@ impl Inner {
     /// Marked as deleted by the caller: hands on what it has.
     fn bury(self: &Arc<Self>) {
         let mut buried = Vec::new();
-        for lists in self.shared.lists() {
+        for lists in self.shared.all_lists() {
             lists.reparent(self, &mut buried);
         }
         keep_for_readers(buried);

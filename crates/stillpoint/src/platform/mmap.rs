@@ -235,6 +235,9 @@ mod real {
     /// Ranges that one call takes.
     const MOST_RANGES: usize = 1024;
 
+    /// How often a call that says "try again" is made again.
+    const MOST_REFUSALS: usize = 100;
+
     /// Gives `advice` on every range, in as few calls as the kernel allows. Returns how many ranges are done: the first ones.
     ///
     /// # Safety
@@ -298,13 +301,21 @@ mod real {
     ///
     /// As for [`advise`].
     unsafe fn madvise(range: Pages, advice: Advice) -> Result<(), Refused> {
+        let mut refusals = 0;
         loop {
             // SAFETY: the caller's promise.
             if unsafe { libc::madvise(range.0.iov_base, range.0.iov_len, advice as libc::c_int) } == 0 {
                 return Ok(());
             }
             let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-            if errno != libc::EINTR && errno != libc::EAGAIN {
+            refusals += 1;
+            // Memory that its owner has locked is refused until it is unlocked, which also the next owner would not expect it to be.
+            // SAFETY: changes no bytes.
+            let unlocked =
+                errno == libc::EINVAL && refusals == 1 && unsafe { libc::munlock(range.0.iov_base, range.0.iov_len) } == 0;
+            // EAGAIN can be for ever, where the process has all the mappings that it may have.
+            let again = (errno == libc::EINTR || errno == libc::EAGAIN) && refusals < MOST_REFUSALS;
+            if !unlocked && !again {
                 return Err(Refused { call: "madvise", errno });
             }
         }

@@ -13,7 +13,7 @@ pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod event;
 pub(crate) mod fork;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub(crate) mod mmap;
 #[cfg(not(stillpoint_loom))]
 pub(crate) mod numa;

@@ -92,6 +92,16 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         }
     }
 
+    /// The present value, outside any section.
+    ///
+    /// # Safety
+    ///
+    /// Nobody replaces it for as long as the reference is used.
+    pub(crate) unsafe fn peek(&self) -> Option<&T> {
+        // SAFETY: alive, because only who replaces it retires it.
+        unsafe { self.value.load(Ordering::Acquire).as_ref() }
+    }
+
     /// Whether the cell holds nothing at this moment.
     pub fn is_empty(&self) -> bool {
         self.value.load(Ordering::Relaxed).is_null()

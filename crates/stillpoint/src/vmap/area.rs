@@ -51,10 +51,10 @@ impl Area {
     }
 
     /// Its first byte. Good for [`Area::len`] bytes until the area is dropped, and for those who have it checked until their section
-    /// ends.
+    /// ends, or the last handle of the arena is gone.
     ///
-    /// Reading and writing through it races with copies by others, unless nobody else knows the address; references to the memory are
-    /// for those alone who can rule out that.
+    /// Reading and writing through it races with copies by others, unless nobody else has a handle of the arena: whoever has one can walk
+    /// it, and read and write every area. References to the memory are for those alone who can rule that out.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.inner.at(self.extent().start).as_ptr()
@@ -103,7 +103,8 @@ impl Area {
 
     fn part(&self, at: usize, len: usize) -> Result<*mut u8, Error> {
         let addr = self.addr().wrapping_add(at);
-        let end = at.checked_add(len).ok_or(Error::Overflow { addr, len })?;
+        let after = self.addr().checked_add(at).and_then(|addr| addr.checked_add(len));
+        let end = at.checked_add(len).filter(|_| after.is_some()).ok_or(Error::Overflow { addr, len })?;
         if end > self.len {
             return Err(Error::CrossesEnd { addr, len, end: self.addr() + self.len });
         }

@@ -23,8 +23,8 @@ use std::os::fd::AsFd;
 /// The kernel's bound on nodes.
 const MOST_NODES: usize = 128;
 
-/// 2^32 pages.
-const MOST_BYTES: usize = 1 << 43;
+/// 2^30 pages: no sum of page numbers overflows.
+const MOST_BYTES: usize = 1 << 42;
 
 /// The settings of an [`Arena`] that is to be.
 ///
@@ -62,7 +62,7 @@ impl Builder {
         }
     }
 
-    /// Addresses for areas, in bytes; rounded up to a multiple of 2 MiB. 64 GiB by default; 8 TiB at most.
+    /// Addresses for areas, in bytes; rounded up to a multiple of 2 MiB. 64 GiB by default; 4 TiB at most.
     ///
     /// Addresses cost no memory. The page map takes 8 bytes for a page that has been used.
     pub fn capacity(mut self, bytes: usize) -> Self {
@@ -170,8 +170,7 @@ impl Builder {
         if self.capacity == 0 {
             return Err(Error::ZeroSize);
         }
-        // Half of the most, so that no sum of page numbers overflows.
-        let most = MOST_BYTES / 2;
+        let most = MOST_BYTES;
         if self.capacity > most {
             return Err(Error::TooLarge { size: self.capacity, most });
         }

@@ -57,7 +57,7 @@ impl Checked<'_> {
         self.at.addr().get()
     }
 
-    /// Its first byte, good for [`Checked::len`] bytes until the section ends. See [`Area::as_ptr`](super::Area::as_ptr).
+    /// Its first byte, good for [`Checked::len`] bytes until the section ends, or the last handle of the arena is gone. See [`Area::as_ptr`](super::Area::as_ptr).
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.at.as_ptr()
@@ -245,7 +245,10 @@ impl Arena {
             return Error::Overflow { addr, len };
         }
         match self.inner.map.find(addr.wrapping_sub(base)) {
-            Some(extent) if addr < base + extent.end() => Error::CrossesEnd { addr, len, end: base + extent.end() },
+            // Not one that has been made there since the check.
+            Some(extent) if addr < base + extent.end() && addr + len > base + extent.end() => {
+                Error::CrossesEnd { addr, len, end: base + extent.end() }
+            }
             _ => Error::NotLive { addr },
         }
     }

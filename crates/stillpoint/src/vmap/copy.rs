@@ -176,11 +176,10 @@ mod arch {
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 mod arch {
-    use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    const WORD: usize = size_of::<usize>();
-
-    /// Words where both sides are aligned alike, else bytes.
+    /// Byte by byte: atomic accesses of different sizes that overlap and race are undefined, and who copies at the same time may have
+    /// another alignment.
     ///
     /// # Safety
     ///
@@ -190,25 +189,7 @@ mod arch {
             // SAFETY: inside the ranges; bytes have no alignment.
             unsafe { AtomicU8::from_ptr(to.add(at)).store(AtomicU8::from_ptr(from.add(at).cast_mut()).load(Relaxed), Relaxed) }
         };
-        let word = |at: usize| {
-            // SAFETY: inside the ranges, and both are aligned here.
-            unsafe {
-                let (to, from) = (to.add(at).cast::<usize>(), from.add(at).cast_mut().cast::<usize>());
-                AtomicUsize::from_ptr(to).store(AtomicUsize::from_ptr(from).load(Relaxed), Relaxed);
-            }
-        };
-        let mut at = 0;
-        if to.addr() % WORD == from.addr() % WORD {
-            while at < len && !(to.addr() + at).is_multiple_of(WORD) {
-                byte(at);
-                at += 1;
-            }
-            while at + WORD <= len {
-                word(at);
-                at += WORD;
-            }
-        }
-        (at..len).for_each(byte);
+        (0..len).for_each(byte);
     }
 }
 

@@ -136,42 +136,54 @@ impl Inner {
 
     /// Purges the batches whose grace periods have ended, or end by one attempt.
     fn purge_ripe(&self, queue: &mut Queue) -> Result<(), Refused> {
+        let mut result = Ok(());
+        let mut refused = Vec::new();
         while queue.front().is_some_and(|batch| self.domain.poll(batch.cookie))
             && let Some(batch) = queue.pop_front()
         {
             let before = batch.pages();
-            let (left, result) = self.purge(batch);
+            let (left, outcome) = self.purge(batch);
             let done = before - left.as_ref().map_or(0, Batch::pages);
             self.drain.ripening.fetch_sub(done, Ordering::Relaxed);
             self.drain.pages.fetch_add(done, Ordering::Relaxed);
-            if let Some(left) = left {
-                queue.push_front(left);
-            }
-            if result.is_err() {
-                self.drain.failures.fetch_add(1, Ordering::Relaxed);
-                return result;
-            }
-            self.drain.drains.fetch_add(1, Ordering::Relaxed);
+            refused.extend(left);
+            let count = if outcome.is_ok() { &self.drain.drains } else { &self.drain.failures };
+            count.fetch_add(1, Ordering::Relaxed);
+            result = result.and(outcome);
         }
-        Ok(())
+        // For the next drain; what is behind them has not waited for them.
+        refused.into_iter().rev().for_each(|left| queue.push_front(left));
+        result
     }
 
-    /// Takes the memory out of a batch's ranges, and hands them on to be used again [V4]. If the system refuses, what is left of the
-    /// batch comes back.
+    /// Takes the memory out of a batch's ranges, and hands them on to be used again [V4]. What the system refuses comes back, with the
+    /// first reason.
     fn purge(&self, batch: Batch) -> (Option<Batch>, Result<(), Refused>) {
         let ranges = merged(batch.ranges.iter().map(|freed| freed.range));
-        let (mut done, mut result) = self.advise(ranges.iter().copied(), self.settings.purge);
-        if self.settings.poison && done > 0 {
-            let poisoned = self.advise(ranges[..done].iter().copied(), Advice::InstallGuards);
-            if poisoned.1.is_err() {
-                (done, result) = poisoned;
+        let mut refused: Vec<Range> = Vec::new();
+        let mut result = Ok(());
+        let mut rest = &ranges[..];
+        while !rest.is_empty() {
+            let (mut done, mut outcome) = self.advise(rest.iter().copied(), self.settings.purge);
+            if self.settings.poison && done > 0 {
+                let poisoned = self.advise(rest[..done].iter().copied(), Advice::InstallGuards);
+                if poisoned.1.is_err() {
+                    (done, outcome) = poisoned;
+                }
             }
+            if outcome.is_err() {
+                refused.push(rest[done]);
+                done += 1;
+            }
+            rest = &rest[done..];
+            result = result.and(outcome);
         }
-        let Batch { cookie, ranges: mut purged } = batch;
-        let left = match ranges.get(done) {
-            Some(refused) => purged.split_off(purged.partition_point(|freed| freed.range.start < refused.start)),
-            None => Vec::new(),
+        let Batch { cookie, ranges: freed } = batch;
+        let is_refused = |freed: &Freed| {
+            let next = refused.partition_point(|range| range.end() <= freed.range.start);
+            refused.get(next).is_some_and(|range| range.start <= freed.range.start)
         };
+        let (left, purged): (Vec<_>, Vec<_>) = freed.into_iter().partition(is_refused);
         self.hand_on(&purged);
         ((!left.is_empty()).then_some(Batch { cookie, ranges: left }), result)
     }

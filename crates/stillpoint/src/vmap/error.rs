@@ -127,7 +127,7 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "{len} bytes from {addr:#x} go past the end of their area at {end:#x}: shorten the range by {}",
-                    addr + len - end
+                    addr.saturating_add(len).saturating_sub(end)
                 )
             }
             Self::NotAStart { addr, start } => write!(f, "{addr:#x} is inside an area: free its first address, {start:#x}"),

@@ -68,7 +68,10 @@ impl Space {
             (aligned.checked_add(pages)? <= start + size).then_some((Range::new(start, size), aligned))
         };
         let close = self.by_size.range((pages, 0)..).take(ALIGNED_LOOKS).find_map(fit);
-        let (range, at) = close.or_else(|| self.by_size.range((pages.checked_add(align - 1)?, 0)..).next().and_then(fit))?;
+        let sure = || self.by_size.range((pages.checked_add(align - 1)?, 0)..).next().and_then(fit);
+        // One that fits by luck may stand behind any number that do not: the last one, which ends at the frontier, has to be found.
+        let any = || self.by_size.range((pages, 0)..).skip(ALIGNED_LOOKS).find_map(fit);
+        let (range, at) = close.or_else(sure).or_else(any)?;
         self.remove(range);
         self.insert(Range::new(range.start, at - range.start));
         self.insert(Range::new(at + pages, range.end() - (at + pages)));
