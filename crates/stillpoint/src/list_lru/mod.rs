@@ -17,7 +17,7 @@
 //! | [`ListLru::count_one`] | a nanosecond or two beyond a section; writes nothing |
 //! | [`ListLru::add`], [`ListLru::del`] | 30 ns, under the lock of one list |
 //! | [`Tenant::charge`] and its end | 20 ns, from stock |
-//! | a tenant | 700 bytes, and 8 for each lru; 128 for each list that it uses |
+//! | a tenant | 700 bytes, and 8 for each lru; some 200 for each list that it uses |
 //!
 //! # Threads, signals, fork
 //!
