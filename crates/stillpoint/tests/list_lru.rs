@@ -5,6 +5,7 @@ mod common;
 use common::{Over, Tally, Tracked, eventually, panic_message};
 use proptest::prelude::*;
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, VecDeque},
     panic::{self, AssertUnwindSafe},
     sync::{
@@ -13,7 +14,7 @@ use std::{
     },
     thread,
 };
-use stillpoint::list_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Tenant};
+use stillpoint::list_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Probe, Tenant};
 
 type Item = Arc<Entry<Tracked>>;
 
@@ -474,4 +475,51 @@ fn a_destructor_that_panics_while_an_lru_ends_leaves_no_link_to_it() {
     assert!(other.del(&kept).is_none());
     assert!(other.add(None, Arc::clone(&kept)));
     assert!(other.del(&kept).is_some());
+}
+
+thread_local! {
+    /// What the calling thread does when it is about to take a list's lock; once.
+    static BEFORE_THE_LOCK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+enum Meddle {}
+
+impl Probe for Meddle {
+    fn acquiring() {
+        if let Some(work) = BEFORE_THE_LOCK.take() {
+            work();
+        }
+    }
+}
+
+/// The tenant goes between an add's look for its list and the list's lock: the item must not stay on a list that nobody looks at.
+#[test]
+fn an_item_that_is_added_while_its_tenant_goes_is_its_parents() {
+    let hierarchy = Hierarchy::new();
+    let lru = ListLru::<u32, Meddle>::with_probe(Some(&hierarchy));
+    let tenant = hierarchy.root().create().unwrap();
+    // So that there is a list.
+    assert!(lru.add(&tenant, Arc::new(Entry::new(0))));
+    let goes = tenant.clone();
+    BEFORE_THE_LOCK.set(Some(Box::new(move || goes.delete().unwrap())));
+    let item = Arc::new(Entry::new(1));
+    assert!(lru.add(&tenant, Arc::clone(&item)));
+    assert!(tenant.is_deleted());
+    let in_root: usize = Node::all().map(|node| lru.count_one(hierarchy.root(), node)).sum();
+    assert_eq!(in_root, 2);
+    assert!(lru.del(&item).is_some());
+}
+
+/// The same for one who takes an item off.
+#[test]
+fn an_item_that_is_taken_off_while_its_tenant_goes_is_found() {
+    let hierarchy = Hierarchy::new();
+    let lru = ListLru::<u32, Meddle>::with_probe(Some(&hierarchy));
+    let tenant = hierarchy.root().create().unwrap();
+    let item = Arc::new(Entry::new(1));
+    assert!(lru.add(&tenant, Arc::clone(&item)));
+    let goes = tenant.clone();
+    BEFORE_THE_LOCK.set(Some(Box::new(move || goes.delete().unwrap())));
+    assert!(lru.del(&item).is_some());
+    assert_eq!(lru.count(), 0);
 }
