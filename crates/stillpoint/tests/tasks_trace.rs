@@ -5,7 +5,6 @@ mod common;
 use common::{Tally, eventually, is_child, panic_message, returns};
 use std::{
     cell::RefCell,
-    collections::VecDeque,
     future::pending,
     mem,
     panic::{self, AssertUnwindSafe},
@@ -385,36 +384,6 @@ fn a_poll_starts_the_grace_period_that_it_asks_about() {
     drop(first);
     assert!(domain.poll(cookie), "the second guard is newer than the poll");
     drop(second);
-}
-
-/// Many holdouts, which come and go while a report sorts them.
-#[test]
-fn reports_of_crowds_that_change() {
-    let domain = TraceDomain::new();
-    domain.set_stall_timeout(Duration::ZERO);
-    let (reports, enough) = (Arc::new(AtomicUsize::new(0)), AtomicBool::new(false));
-    let count = Arc::clone(&reports);
-    domain.on_stall(move |report| {
-        count.fetch_add(usize::from(report.more_holdouts > 16), Ordering::Relaxed);
-    });
-    thread::scope(|scope| {
-        let _over = common::Over(&enough);
-        for _ in 0..2 {
-            scope.spawn(|| {
-                let mut guards: VecDeque<_> = (0..500).map(|_| domain.read_lock_owned()).collect();
-                while !enough.load(Ordering::Relaxed) {
-                    guards.pop_front();
-                    guards.push_back(domain.read_lock_owned());
-                }
-            });
-        }
-        eventually(|| {
-            domain.synchronize();
-            reports.load(Ordering::Relaxed) > 500
-        });
-    });
-    domain.set_stall_timeout(common::PATIENCE);
-    domain.synchronize();
 }
 
 /// Reports and ends of sections at the same time: the report finds each as it is or as it was, and no record is lost.

@@ -6,7 +6,13 @@
 //!
 //! Nothing here is on a fast path: the first look at the clock comes after the spinning, the first lock after the first sleep.
 
-use super::{engine::Engine, policy::Policy, record::Record, seq::Cookie, service::as_pass};
+use super::{
+    engine::Engine,
+    policy::Policy,
+    record::Record,
+    seq::{Cookie, Seq},
+    service::as_pass,
+};
 use crate::platform::{
     clock::{self, Nanos},
     fork::{self, Process},
@@ -393,9 +399,7 @@ impl<P: Policy> Engine<P> {
             Verdict::Reported => Nanos::MAX,
             Verdict::Due(lasted) => {
                 let mut holdouts: Vec<_> = self.holdouts(cookie.seq()).collect();
-                // Sections that began long ago have older numbers; of the same number, guards know when they were made. Once for each
-                // holdout: a guard may change hands meanwhile, and a sort whose keys change panics.
-                holdouts.sort_by_cached_key(|(record, section)| (section.since(cookie.seq()), record.entry().since()));
+                oldest_first(&mut holdouts, cookie.seq());
                 let listed = holdouts.iter().take(LISTED_HOLDOUTS).map(|(record, _)| holdout(record)).collect();
                 self.report(Stalled::GracePeriod(cookie), lasted, listed, holdouts.len().saturating_sub(LISTED_HOLDOUTS));
                 Nanos::MAX
@@ -465,6 +469,12 @@ impl<P: Policy> Engine<P> {
     }
 }
 
+/// Sections that began long ago have older numbers; of the same number, guards know when they were made. Each key is taken once: a guard
+/// may change hands meanwhile, and a sort whose keys change panics.
+fn oldest_first(holdouts: &mut [(&Record, Seq)], goal: Seq) {
+    holdouts.sort_by_cached_key(|(record, section)| (section.since(goal), record.entry().since()));
+}
+
 fn holdout(record: &Record) -> Holdout {
     let entry = record.entry();
     Holdout {
@@ -475,5 +485,39 @@ fn holdout(record: &Record) -> Holdout {
         held: entry.since().map(|since| Duration::from_nanos(clock::now().saturating_sub(since))),
         #[cfg(feature = "stall-backtrace")]
         entered: entry.backtrace(),
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::gp::{
+        engine::{Readers, Shared},
+        registry::Registry,
+        seq::Sequence,
+    };
+
+    #[test]
+    fn readers_that_change_while_they_are_sorted_do_no_harm() {
+        let seq = Cookie::from_raw(0).seq();
+        let registry = Registry::new(1, Readers::Fencing, crate::platform::sync::Arc::new(Shared::new(Sequence::new(seq))));
+        let mut holdouts = Vec::new();
+        registry.claim_some(thread::token(), 0, Flavour::Owned, 500, |record| holdouts.push((record, seq)));
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut number = 1_u64;
+                while !over.load(Ordering::Relaxed) {
+                    for record in registry.iter() {
+                        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        record.entry().note_section(Location::caller(), number);
+                    }
+                }
+            });
+            let sorts = || (0..if cfg!(miri) { 2 } else { 500 }).for_each(|_| oldest_first(&mut holdouts, seq));
+            let sorted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(sorts));
+            over.store(true, Ordering::Relaxed);
+            assert!(sorted.is_ok());
+        });
     }
 }
