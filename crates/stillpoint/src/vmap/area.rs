@@ -97,7 +97,7 @@ impl Area {
     pub fn copy_from(&self, to: usize, from: &[u8]) -> Result<(), Error> {
         let at = self.part(to, from.len())?;
         // SAFETY: inside the area, which is accessible while `self` lives; nobody writes what `from` borrows.
-        unsafe { super::copy::copy(at, from.as_ptr(), from.len()) };
+        unsafe { super::copy::copy_in(at, from) };
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     arena::Arena,
-    copy::{copy, copy_overlapping},
+    copy::{copy, copy_in, copy_overlapping},
     error::Error,
     span::{Extent, PAGE_BITS},
 };
@@ -91,7 +91,7 @@ impl Checked<'_> {
     pub fn copy_from(&self, from: &[u8]) {
         self.assert_len(from.len());
         // SAFETY: the area lives, by `'g`; nobody writes what `from` borrows.
-        unsafe { copy(self.as_ptr(), from.as_ptr(), from.len()) }
+        unsafe { copy_in(self.as_ptr(), from) }
     }
 
     /// Copies the bytes of `from` to its own, which may be some of the same: as if by way of a buffer. Async-signal-safe.

@@ -12,11 +12,23 @@
 /// # Safety
 ///
 /// `from` may be read and `to` written, `len` bytes each; no references to them are in use, unless nobody writes what they refer to; other
-/// accesses at the same time are by this function, or by other processes. The two do not overlap.
+/// accesses at the same time are by this function, or by other processes. The two do not overlap. `from` was not made of a shared
+/// reference, through which nobody may write.
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { arch::copy(to, from, len) }
+}
+
+/// The same from bytes that nobody writes.
+///
+/// # Safety
+///
+/// As for [`copy`], as far as `to` is concerned.
+#[inline]
+pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
+    // SAFETY: the caller's promise.
+    unsafe { arch::copy_in(to, from) }
 }
 
 /// The same for ranges that may overlap.
@@ -40,7 +52,7 @@ pub(crate) unsafe fn copy_overlapping(to: *mut u8, from: *const u8, len: usize) 
         // SAFETY: inside both ranges; the buffer is ours.
         unsafe {
             copy(buffer.as_mut_ptr(), from.add(at), step);
-            copy(to.add(at), buffer.as_ptr(), step);
+            copy_in(to.add(at), &buffer[..step]);
         }
         moved += step;
     }
@@ -48,6 +60,15 @@ pub(crate) unsafe fn copy_overlapping(to: *mut u8, from: *const u8, len: usize) 
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod arch {
+    /// # Safety
+    ///
+    /// As for [`copy_in`](super::copy_in).
+    #[inline]
+    pub(super) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
+        // SAFETY: the caller's promise, and a slice may be read.
+        unsafe { copy(to, from.as_ptr(), from.len()) }
+    }
+
     use std::arch::{asm, x86_64::__m128i};
 
     /// From this length on, wide registers are worth asking for.
@@ -191,6 +212,14 @@ mod arch {
         };
         (0..len).for_each(byte);
     }
+
+    /// # Safety
+    ///
+    /// As for [`copy_in`](super::copy_in).
+    pub(super) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
+        // SAFETY: inside the range; bytes have no alignment.
+        from.iter().enumerate().for_each(|(at, byte)| unsafe { AtomicU8::from_ptr(to.add(at)) }.store(*byte, Relaxed));
+    }
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -206,12 +235,16 @@ mod tests {
         let step = if cfg!(miri) { 37 } else { 1 };
         for len in (0..300).chain((1000..1100).step_by(7)).step_by(step).chain([4096]) {
             for shift in [0, 1, 8] {
-                let from = bytes(len + shift);
-                let mut to = vec![0xEE; len + 32];
+                let mut from = bytes(len + shift);
+                let (mut to, mut into) = (vec![0xEE; len + 32], vec![0xEE; len + 32]);
                 // SAFETY: inside both, which are our own.
-                unsafe { copy(to.as_mut_ptr().add(16), from.as_ptr().add(shift), len) };
+                unsafe {
+                    copy(to.as_mut_ptr().add(16), from.as_mut_ptr().add(shift), len);
+                    copy_in(into.as_mut_ptr().add(16), &from[shift..]);
+                }
                 assert_eq!(to[16..16 + len], from[shift..], "{len}");
                 assert!(to[..16].iter().chain(&to[16 + len..]).all(|&byte| byte == 0xEE), "{len}");
+                assert!(to == into, "{len}");
             }
         }
     }

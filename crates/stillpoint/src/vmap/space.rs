@@ -148,6 +148,7 @@ mod tests {
     proptest! {
         /// Against an array of pages: nothing is handed out twice, everything comes back as one range, alignment holds.
         #[test]
+    #[cfg_attr(miri, ignore = "safe code only, and minutes of it")]
         fn nothing_is_lost_or_handed_out_twice(steps in prop::collection::vec((1..40_u32, 0..5_u32, any::<prop::sample::Index>(), any::<bool>()), 1..120)) {
             let mut space = Space::new(0, END);
             let mut taken = vec![false; END as usize];
