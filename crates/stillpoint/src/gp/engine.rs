@@ -31,6 +31,12 @@
 //!
 //! A scan finds the oldest section m that is still open; every grace period up to m has ended, and is published.
 //!
+//! # The witness
+//!
+//! A scan leaves a pointer to the oldest reader that it found [X1], release; who tries again loads it [X2], acquire, so that it finds the
+//! record complete, whoever made it. It is a hint: what is believed is the record's word, read as by a scan [W4]. While it is there nothing
+//! can end, so not to scan is to say what a scan would say. (A witness that is out of date costs a scan.)
+//!
 //! # Why nobody sleeps past the end
 //!
 //! **R4+R5+R6 with S1+S2.** A waiter announces itself in the event, sets the flag of one holdout [S1], issues a heavy barrier [S2]
@@ -271,7 +277,7 @@ impl<P: Policy> Engine<P> {
             scan.oldest = scan.oldest.older(section);
         }
         if !witness.is_null() {
-            self.witness.store(witness.cast_mut(), Ordering::Release);
+            self.witness.store(witness.cast_mut(), Ordering::Release); // [X1]
         }
         scan
     }
@@ -307,9 +313,8 @@ impl<P: Policy> Engine<P> {
 
     /// The last scan's witness, if it holds `goal` up.
     fn witness(&self, goal: Seq) -> Option<(&Record, Seq)> {
-        // SAFETY: null, or a record of this engine, which lives as long. Acquire, the partner of the release in `scan`: the record
-        // is complete.
-        let witness = unsafe { self.witness.load(Ordering::Acquire).as_ref() }?;
+        // SAFETY: null, or a record of this engine, which lives as long.
+        let witness = unsafe { self.witness.load(Ordering::Acquire).as_ref() }?; // [X2]
         Some((witness, witness.holds_out(goal)?))
     }
 

@@ -164,8 +164,8 @@ fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
     if !waits() {
         return;
     }
-    // The usual hold-up; what is freed after it by another thread takes some milliseconds more.
-    // Ended or not, the usage is read again.
+    // The usual hold-up; what is freed after it by another thread takes some milliseconds more. Whether it has ended or not, the usage
+    // is read again.
     let _ = global().wait_until(global().start_poll(), deadline);
     while !enough() && waits() && clock::now() < deadline {
         thread::sleep(LOOK);
