@@ -137,3 +137,55 @@ fn arrays_that_cannot_grow() {
     lrus.iter().for_each(|lru| assert_eq!(lru.count(), 115));
     assert_eq!(hierarchy.tenants(), 1);
 }
+
+/// Tenants that come, leave an item behind, and go.
+fn churn(hierarchy: &Hierarchy, lru: &ListLru<u32>, times: u32) {
+    for number in 0..times {
+        let tenant = hierarchy.root().create().unwrap();
+        let item = Arc::new(Entry::new(number));
+        assert!(lru.add(&tenant, Arc::clone(&item)));
+        tenant.delete().unwrap();
+        assert!(lru.del(&item).is_some());
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "thousands of tenants")]
+fn what_deleted_tenants_leave_is_waiting_memory() {
+    let _alone = alone();
+    let hierarchy = Hierarchy::new();
+    let lru = ListLru::for_tenants(&hierarchy);
+    // What is freed may itself leave something to be freed.
+    while stillpoint::global().statistics().objects_waiting > 0 {
+        live();
+    }
+    let guard = stillpoint::read_lock();
+    churn(&hierarchy, &lru, 100);
+    let waiting = stillpoint::global().statistics().bytes_waiting;
+    assert!(waiting >= 100 * (200 + 400), "a list and a tenant each: {waiting}");
+    drop(guard);
+}
+
+/// Who makes and deletes tenants faster than they are freed waits for that: without, this left some hundred MiB behind.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of tenants")]
+fn tenants_that_come_and_go_without_a_pause_leave_little_behind() {
+    const MOST: isize = 48 << 20;
+    let _alone = alone();
+    let hierarchy = Hierarchy::new();
+    let lru = ListLru::for_tenants(&hierarchy);
+    let (before, most) = (live(), AtomicIsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..400 {
+                    churn(&hierarchy, &lru, 100);
+                    most.fetch_max(LIVE.load(Ordering::Relaxed) - before, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let most = most.into_inner();
+    println!("{} KiB at most", most >> 10);
+    assert!(most < MOST, "{most} bytes");
+}

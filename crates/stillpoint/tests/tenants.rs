@@ -5,6 +5,7 @@ mod common;
 use common::{eventually, returns};
 use std::{
     collections::VecDeque,
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -501,4 +502,20 @@ fn a_shrinker_that_was_busy_once_is_asked_again() {
     busy.busy.store(false, Ordering::SeqCst);
     let _ = hierarchy.relieve();
     assert!(busy.asked.load(Ordering::SeqCst) > asked, "it was not asked again");
+}
+
+#[test]
+fn a_lru_tells_one_shrinker_at_a_time() {
+    let hierarchy = Hierarchy::new();
+    let tenant = hierarchy.root().create().unwrap();
+    let (cache, first) = Cache::new(&hierarchy, 1);
+    first.covers(&cache.lru);
+    let second = hierarchy.register(Arc::clone(&cache)).unwrap();
+    let refused = panic::catch_unwind(AssertUnwindSafe(|| second.covers(&cache.lru))).unwrap_err();
+    assert!(refused.downcast_ref::<&str>().unwrap().contains("covered by another registration"));
+    drop(first);
+    second.covers(&cache.lru);
+    cache.insert(&tenant, 100).unwrap();
+    hierarchy.relieve_to(0);
+    assert_eq!(cache.lru.count(), 0, "the second is asked");
 }

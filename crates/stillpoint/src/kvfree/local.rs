@@ -32,6 +32,7 @@ use std::{
     alloc::Layout,
     mem,
     ptr::{self, NonNull},
+    sync::Arc,
 };
 
 /// Where an object goes: freed wherever its page happens to be, or on the service thread.
@@ -72,6 +73,12 @@ impl Retiree {
     #[inline(always)]
     pub(crate) fn boxed_plain<T>(object: NonNull<T>) -> Self {
         Self { channel: Channel::Plain, ..Self::boxed(object) }
+    }
+
+    /// A reference to a shared object: dropped on the service thread.
+    pub(crate) fn shared<T>(object: Arc<T>) -> Self {
+        let slot = Slot::shared(object);
+        Self { channel: Channel::Drop, slot, bytes: slot.bytes() }
     }
 
     /// A block of the global allocator.

@@ -4,6 +4,7 @@ use std::{
     alloc::{self, Layout},
     mem,
     ptr::{self, NonNull},
+    sync::Arc,
 };
 
 /// How to free objects of one type whose memory alone is not all there is to it.
@@ -44,6 +45,23 @@ impl<T> Boxed<T> {
     }
 }
 
+/// The destructor that drops one reference of an `Arc<T>`.
+struct Shared<T>(T);
+
+impl<T> Shared<T> {
+    /// Counted as if the reference were the last one: the value, and the two counts before it.
+    const DESTRUCTOR: &'static Destructor =
+        &Destructor { run: Self::free, bytes: footprint(mem::size_of::<T>() + 2 * mem::size_of::<usize>()) };
+
+    /// # Safety
+    ///
+    /// `object` came from `Arc::<T>::into_raw`, and the reference is dropped once.
+    unsafe fn free(object: *mut u8) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Arc::from_raw(object.cast::<T>()) });
+    }
+}
+
 impl Slot {
     /// A block from the global allocator.
     #[inline(always)]
@@ -60,6 +78,11 @@ impl Slot {
         } else {
             Self::memory(object.cast(), Layout::new::<T>())
         }
+    }
+
+    /// A reference to a shared object.
+    pub(crate) fn shared<T>(object: Arc<T>) -> Self {
+        Self { object: Arc::into_raw(object).cast_mut().cast(), how: Shared::<T>::DESTRUCTOR }
     }
 
     /// What the object takes up in the allocator, in bytes.
@@ -153,5 +176,15 @@ mod tests {
         // SAFETY: nobody else knows the object.
         unsafe { slot.free() };
         assert_eq!(DROPS.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_reference_is_dropped_and_counts_as_what_it_refers_to() {
+        let object = Arc::new([0_u64; 9]);
+        let slot = Slot::shared(Arc::clone(&object));
+        assert_eq!((Arc::strong_count(&object), slot.bytes(), slot.has_destructor()), (2, footprint(72 + 16), true));
+        // SAFETY: the slot's own reference.
+        unsafe { slot.free() };
+        assert_eq!(Arc::strong_count(&object), 1);
     }
 }

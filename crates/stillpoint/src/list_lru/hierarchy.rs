@@ -315,7 +315,9 @@ impl Shared {
             taken
         };
         // A section may have found it.
-        global().call(move || drop(taken));
+        if let Some(tenant) = taken {
+            global().retire_shared(tenant);
+        }
     }
 
     /// Calls `each` for every tenant that somebody has a handle of, inside a section.

@@ -252,9 +252,13 @@ impl Lists {
             && self.find(self.index(tenant, node), &read_lock()).is_some_and(|one| one.list.count() > 0)
     }
 
-    /// Has the tenants' ledgers say from now on where shrinker number `shrinker` may find something.
-    pub(super) fn tell_shrinker(&self, shrinker: usize) {
+    /// Has the tenants' ledgers say from now on where shrinker number `shrinker` may find something. `false` if they do so for another.
+    pub(super) fn tell_shrinker(&self, shrinker: usize) -> bool {
         let _change = lock(&self.change);
+        let told = self.shrinker.load(Ordering::Relaxed);
+        if told != 0 && told != shrinker + 1 {
+            return false;
+        }
         self.shrinker.store(shrinker + 1, Ordering::Relaxed);
         for index in 0..self.slots.len() {
             // SAFETY: the lock is held.
@@ -265,6 +269,15 @@ impl Lists {
                     one.tell(shrinker + 1);
                 }
             }
+        }
+        true
+    }
+
+    /// The same no longer.
+    pub(super) fn forget_shrinker(&self, shrinker: usize) {
+        let _change = lock(&self.change);
+        if self.shrinker.load(Ordering::Relaxed) == shrinker + 1 {
+            self.shrinker.store(0, Ordering::Relaxed);
         }
     }
 
@@ -324,8 +337,8 @@ impl One {
 }
 
 /// Drops lists after a grace period: a section may have found one in a slot, or in a link that was on it.
+///
+/// As deferred frees, which count against the domain's budget: who makes and deletes tenants faster than they are freed waits.
 pub(super) fn keep_for_readers(buried: Vec<Arc<One>>) {
-    if !buried.is_empty() {
-        global().call(move || drop(buried));
-    }
+    buried.into_iter().for_each(|one| global().retire_shared(one));
 }

@@ -1,11 +1,21 @@
-//! Model-checked tests of the protocols in `link.rs` and `ledger.rs`.
+//! Model-checked tests of the protocols in `link.rs`, `ledger.rs` and `slots.rs`.
 
 use super::{
     Unwatched,
     ledger::{Entry, Ledger},
     link::{Link, List, Refused},
+    slots::Slots,
 };
-use crate::platform::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
+use crate::{
+    gp::{
+        Engine, Flavour, Progress, Readers, Seq, Sequence,
+        policy::{Policy, Sound},
+    },
+    platform::{
+        sync::{Arc, AtomicUsize, Ordering, UnsafeCell},
+        thread::Token,
+    },
+};
 use loom::thread;
 
 fn model(test: impl Fn() + Sync + Send + 'static) {
@@ -149,4 +159,91 @@ fn loom_lru_bit() {
         adder.join().unwrap();
         assert!(ledger.is_marked(entry), "an item is overlooked");
     });
+}
+
+enum NoWait {}
+// SAFETY: broken on purpose; the model's memory outlives its readers.
+unsafe impl Policy for NoWait {
+    const WAITS_FOR_READERS: bool = false;
+}
+
+/// What is found through the array, and the memory of the array that was replaced: loom reports who touches it too early, or too late.
+struct Watched(UnsafeCell<u32>);
+
+// SAFETY: loom checks each access to the cell.
+unsafe impl Send for Watched {}
+// SAFETY: as above.
+unsafe impl Sync for Watched {}
+
+impl Watched {
+    fn read(&self) -> u32 {
+        // SAFETY: whether anybody writes it is what loom checks.
+        self.0.with(|value| unsafe { *value })
+    }
+
+    fn write(&self, value: u32) {
+        // SAFETY: whether it is ours is what loom checks.
+        self.0.with_mut(|old| unsafe { *old = value });
+    }
+}
+
+struct Growing<P> {
+    engine: Engine<P>,
+    slots: Slots<Watched>,
+    replaced: Watched,
+}
+
+/// A reader looks two things up, one of which was there before, while the array grows and the other one is put into it.
+fn find_while_growing<P: Policy>() {
+    model(|| {
+        let world = Arc::new(Growing::<P> {
+            engine: Engine::new(1, Readers::Asymmetric, Sequence::new(Seq::from_bits(0))),
+            slots: Slots::new(),
+            replaced: Watched(UnsafeCell::new(0)),
+        });
+        world.slots.grow(2, |_, _| panic!("there is none yet")).unwrap();
+        world.slots.put(0, std::sync::Arc::new(Watched(UnsafeCell::new(7))));
+        let theirs = Arc::clone(&world);
+        let reader = thread::spawn(move || {
+            let record = theirs.engine.register(Token::for_model(1), Flavour::Thread);
+            record.lock();
+            // SAFETY: in a section, which the writer waits for.
+            let found = |index| unsafe { theirs.slots.find_in_section(index) }.map(Watched::read);
+            match found(1) {
+                Some(new) => assert_eq!(new, 8),
+                // Perhaps in the old array.
+                None => {
+                    theirs.replaced.read();
+                }
+            }
+            assert_eq!(found(0), Some(7), "what was there is lost");
+            record.unlock();
+        });
+        let mut old = None;
+        world.slots.grow(3, |block, layout| old = Some((block, layout))).unwrap();
+        // Not before: it would be A1 that publishes it.
+        let new = Watched(UnsafeCell::new(0));
+        new.write(8);
+        world.slots.put(1, std::sync::Arc::new(new));
+        let cookie = world.engine.get_state();
+        if world.engine.advance(cookie, Token::for_model(2)) == Progress::Ended {
+            world.replaced.write(1);
+        }
+        reader.join().unwrap();
+        let (block, layout) = old.expect("it has grown");
+        // SAFETY: from the global allocator, with this layout; the reader has ended.
+        unsafe { std::alloc::dealloc(block.as_ptr(), layout) };
+    });
+}
+
+/// [A1] with [A2], [A3] with [A4].
+#[test]
+fn loom_slots_find_while_growing() {
+    find_while_growing::<Sound>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_slots_freed_without_a_grace_period() {
+    find_while_growing::<NoWait>();
 }

@@ -269,11 +269,11 @@ impl Registration {
     }
 
     /// Says that all the shrinker can free is on `lru`'s lists (and those of other such calls): it is then not even asked where they
-    /// are empty. The kernel's `list_lru_init_memcg()`. A lru's lists tell the registration that covered them last, and no other.
+    /// are empty. The kernel's `list_lru_init_memcg()`. As there, a lru tells one shrinker at a time.
     ///
     /// # Panics
     ///
-    /// If `lru` is not one for the tenants of this hierarchy.
+    /// If `lru` is not one for the tenants of this hierarchy, or is covered by another registration that has not ended.
     pub fn covers<T: Send + Sync + 'static, P: super::Probe>(&self, lru: &ListLru<T, P>) {
         let lists = lru.lists();
         assert!(
@@ -281,7 +281,10 @@ impl Registration {
             "stillpoint: the lists are not for the tenants of the hierarchy that the shrinker is registered with; make them with \
              ListLru::for_tenants(&hierarchy)"
         );
-        lists.tell_shrinker(self.registered.number);
+        assert!(
+            lists.tell_shrinker(self.registered.number),
+            "stillpoint: the lists are covered by another registration; drop that first, or let one shrinker serve both purposes"
+        );
         self.registered.told.store(true, Ordering::Release);
     }
 
@@ -296,6 +299,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.shared.unlist(&self.registered);
         self.registered.end();
+        self.shared.all_lists().iter().for_each(|lists| lists.forget_shrinker(self.registered.number));
         // Nobody asks it any more; its number may be used again once nothing is remembered under it.
         self.shared.for_each_tenant(|tenant: &Inner| {
             Node::all().for_each(|node| tenant.ledger().forget(Entry::of(node.0, self.registered.number)));

@@ -6,15 +6,14 @@
 //! Changes are made under a lock of the owner's, one at a time; so nothing is put into an array while it is copied. What is taken out
 //! may still be in use by sections that have begun, and so may the old array: it is retired.
 
+use crate::platform::sync::{AtomicPtr, Ordering};
+#[cfg(not(stillpoint_loom))]
 use crate::rcu::{Guard, global};
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc},
+    alloc::{Layout, alloc, dealloc},
     marker::PhantomData,
     ptr::{self, NonNull},
-    sync::{
-        Arc,
-        atomic::{AtomicPtr, Ordering},
-    },
+    sync::Arc,
 };
 
 /// There was no memory for a larger array.
@@ -39,8 +38,26 @@ impl<T> Array<T> {
     /// `this` is an array that lives for `'a`.
     #[inline(always)]
     unsafe fn slots<'a>(this: *const Self) -> &'a [AtomicPtr<T>] {
-        // SAFETY: made by `reserve` with room for so many; all are null or pointers.
+        // SAFETY: made by `filled` with so many.
         unsafe { std::slice::from_raw_parts((&raw const (*this).slots).cast(), (*this).len) }
+    }
+
+    /// An array of `len` slots: what `old` has, and empty ones.
+    fn filled(old: &[AtomicPtr<T>], len: usize) -> Result<NonNull<Self>, OutOfMemory> {
+        let layout = Self::layout(len).ok_or(OutOfMemory)?;
+        // SAFETY: the head alone is larger than nothing.
+        let array = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()).ok_or(OutOfMemory)?;
+        // SAFETY: fresh memory of the array's layout, and nobody else's.
+        unsafe {
+            (&raw mut (*array.as_ptr()).len).write(len);
+            let first = (&raw mut (*array.as_ptr()).slots).cast::<AtomicPtr<T>>();
+            (0..len).for_each(|index| first.add(index).write(AtomicPtr::new(ptr::null_mut())));
+        }
+        // SAFETY: all slots have been written just now.
+        for (new, old) in unsafe { Self::slots(array.as_ptr()) }.iter().zip(old) {
+            new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(array)
     }
 }
 
@@ -57,62 +74,74 @@ impl<T> std::fmt::Debug for Array<T> {
     }
 }
 
+/// Look-ups in sections: what they find stays until these end.
+#[cfg(not(stillpoint_loom))]
 impl<T: Send + Sync + 'static> Slots<T> {
-    pub(super) fn new() -> Self {
-        Self { array: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
-    }
-
-    /// The present array, for as long as the section.
-    #[inline(always)]
-    fn slots<'a>(&'a self, _section: &'a Guard<'_>) -> &'a [AtomicPtr<T>] {
-        self.peek_slots()
-    }
-
-    /// The present array. It stays for as long as the caller is in a section, or holds the owner's lock.
-    #[inline(always)]
-    fn peek_slots(&self) -> &[AtomicPtr<T>] {
-        let array = self.array.load(Ordering::Acquire); // [A2]
-        // SAFETY: arrays are retired, and so stay for those that are in a section; or the lock keeps it from being replaced.
-        if array.is_null() { &[] } else { unsafe { Array::slots(array) } }
-    }
-
     /// What is at `index`, for as long as the section.
     #[inline(always)]
-    pub(super) fn find<'a>(&'a self, index: usize, section: &'a Guard<'_>) -> Option<&'a T> {
-        let slot = self.slots(section).get(index)?;
-        // SAFETY: null, or an `Arc`'s; who takes it out keeps it for those that are in a section.
-        unsafe { slot.load(Ordering::Acquire).as_ref() } // [A4]
+    pub(super) fn find<'a>(&'a self, index: usize, _section: &'a Guard<'_>) -> Option<&'a T> {
+        // SAFETY: `_section` is one, and lasts as long as what is found.
+        unsafe { self.find_in_section(index) }
     }
 
     /// As [`Slots::find`], to keep.
     pub(super) fn get(&self, index: usize, section: &Guard<'_>) -> Option<Arc<T>> {
-        let found = self.slots(section).get(index)?.load(Ordering::Acquire).cast_const(); // [A4]
-        // SAFETY: null, or from `put`, and whoever takes it out keeps it for those that are in a section.
-        (!found.is_null()).then(|| unsafe {
+        let found = std::ptr::from_ref(self.find(index, section)?);
+        // SAFETY: from `put`, and whoever takes it out keeps it for those that are in a section.
+        Some(unsafe {
             Arc::increment_strong_count(found);
             Arc::from_raw(found)
         })
     }
 
-    /// As [`Slots::find`], outside of sections.
+    /// How many slots there are.
+    pub(super) fn len(&self) -> usize {
+        let _guard = global().read_lock();
+        self.slots().len()
+    }
+
+    /// Grows the array, if need be, to `len` slots. Under the owner's lock.
+    pub(super) fn reserve(&self, len: usize) -> Result<(), OutOfMemory> {
+        self.grow(len, |old, layout| {
+            // SAFETY: from the global allocator, with this layout; unlinked just now.
+            unsafe { global().retire_sized(old, layout) };
+        })
+    }
+}
+
+impl<T: Send + Sync + 'static> Slots<T> {
+    pub(super) fn new() -> Self {
+        Self { array: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
+    }
+
+    /// The present array. It stays for as long as the caller is in a section, or holds the owner's lock.
+    #[inline(always)]
+    fn slots(&self) -> &[AtomicPtr<T>] {
+        let array = self.array.load(Ordering::Acquire); // [A2]
+        // SAFETY: arrays are retired, and so stay for those that are in a section; or the lock keeps it from being replaced.
+        if array.is_null() { &[] } else { unsafe { Array::slots(array) } }
+    }
+
+    /// What is at `index`, outside of sections.
     ///
     /// # Safety
     ///
     /// The caller holds the owner's lock, or is the only thread.
     pub(super) unsafe fn peek(&self, index: usize) -> Option<&T> {
         // SAFETY: nobody takes anything out meanwhile, by the caller's promise.
-        unsafe { self.peek_slots().get(index)?.load(Ordering::Acquire).as_ref() }
+        unsafe { self.slots().get(index)?.load(Ordering::Acquire).as_ref() }
     }
 
-    /// As [`Slots::find`], for a section of whatever kind.
+    /// What is at `index`, for a section of whatever kind.
     ///
     /// # Safety
     ///
-    /// The calling thread is in a section of the global domain that lasts longer than what is returned.
+    /// The calling thread is in a section of the global domain (or whatever `grow`'s caller waits for) that lasts longer than what is
+    /// returned.
     #[inline(always)]
     pub(super) unsafe fn find_in_section(&self, index: usize) -> Option<&T> {
-        // SAFETY: as in `find`, by the caller's promise.
-        unsafe { self.peek_slots().get(index)?.load(Ordering::Acquire).as_ref() } // [A4]
+        // SAFETY: null, or an `Arc`'s; who takes it out keeps it for those that are in a section, as the caller is.
+        unsafe { self.slots().get(index)?.load(Ordering::Acquire).as_ref() } // [A4]
     }
 
     /// How many slots there are.
@@ -121,46 +150,27 @@ impl<T: Send + Sync + 'static> Slots<T> {
     ///
     /// As for [`Slots::peek`].
     pub(super) unsafe fn peek_len(&self) -> usize {
-        self.peek_slots().len()
+        self.slots().len()
     }
 
-    /// How many slots there are.
-    pub(super) fn len(&self) -> usize {
-        let guard = global().read_lock();
-        self.slots(&guard).len()
-    }
-
-    /// Grows the array, if need be, to `len` slots. Under the owner's lock.
-    pub(super) fn reserve(&self, len: usize) -> Result<(), OutOfMemory> {
-        let old = self.peek_slots();
+    /// Grows the array, if need be, to `len` slots. Under the owner's lock. `retire` frees the old one when no section knows it any more.
+    pub(super) fn grow(&self, len: usize, retire: impl FnOnce(NonNull<u8>, Layout)) -> Result<(), OutOfMemory> {
+        let old = self.slots();
         if old.len() >= len {
             return Ok(());
         }
-        let layout = Array::<T>::layout(len).ok_or(OutOfMemory)?;
-        // SAFETY: the head alone is larger than nothing.
-        let new = unsafe { alloc_zeroed(layout) }.cast::<Array<T>>();
-        if new.is_null() {
-            return Err(OutOfMemory);
-        }
-        // SAFETY: fresh memory of the array's layout, and nobody else's. All slots are zeroes, which is null.
-        unsafe { (&raw mut (*new).len).write(len) };
-        // SAFETY: complete but for what is copied now.
-        for (new, old) in unsafe { Array::slots(new) }.iter().zip(old) {
-            new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        let new = Array::filled(old, len)?;
         let old_len = old.len();
-        let old = self.array.swap(new, Ordering::AcqRel); // [A1]
+        let old = self.array.swap(new.as_ptr(), Ordering::AcqRel); // [A1]
         if let Some(old) = NonNull::new(old) {
-            let layout = Array::<T>::layout(old_len).expect("it has been allocated");
-            // SAFETY: allocated with this layout, and unlinked just now.
-            unsafe { global().retire_sized(old.cast(), layout) };
+            retire(old.cast(), Array::<T>::layout(old_len).expect("it has been allocated"));
         }
         Ok(())
     }
 
     /// Fills an empty slot. Under the owner's lock.
     pub(super) fn put(&self, index: usize, value: Arc<T>) {
-        let slot = &self.peek_slots()[index];
+        let slot = &self.slots()[index];
         assert!(slot.load(Ordering::Relaxed).is_null(), "a slot is filled twice");
         slot.store(Arc::into_raw(value).cast_mut(), Ordering::Release); // [A3]
     }
@@ -168,7 +178,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// Empties a slot. Under the owner's lock. What was in it must be kept until a grace period has ended.
     #[must_use = "sections that have begun may still use it: drop it after a grace period"]
     pub(super) fn take(&self, index: usize) -> Option<Arc<T>> {
-        let taken = self.peek_slots().get(index)?.swap(ptr::null_mut(), Ordering::AcqRel);
+        let taken = self.slots().get(index)?.swap(ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: null, or from `put`, and taken by nobody else.
         (!taken.is_null()).then(|| unsafe { Arc::from_raw(taken) })
     }
@@ -176,7 +186,8 @@ impl<T: Send + Sync + 'static> Slots<T> {
 
 impl<T> Drop for Slots<T> {
     fn drop(&mut self) {
-        let array = *self.array.get_mut();
+        // By a load: the model has no other way, and nobody else is there.
+        let array = self.array.load(Ordering::Relaxed);
         if array.is_null() {
             return;
         }
@@ -195,7 +206,7 @@ impl<T> Drop for Slots<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
 

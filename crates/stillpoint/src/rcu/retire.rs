@@ -5,7 +5,7 @@ use crate::{
     gp::{CallbackHead, Policy},
     kvfree::{Appended, Retiree, Slot},
 };
-use std::{alloc::Layout, ptr::NonNull};
+use std::{alloc::Layout, ptr::NonNull, sync::Arc};
 
 impl<P: Policy> Domain<P> {
     /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one argument.
@@ -92,6 +92,14 @@ impl<P: Policy> Domain<P> {
     pub unsafe fn retire_sized(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
         if unsafe { self.retire_object(Retiree::memory(block, layout)) }.is_err() {
+            out_of_memory();
+        }
+    }
+
+    /// Drops a reference after a grace period, as [`Domain::retire`] frees an object.
+    pub(crate) fn retire_shared<T: Send + Sync + 'static>(&self, object: Arc<T>) {
+        // SAFETY: the reference is given up here, and may be dropped on any thread.
+        if unsafe { self.retire_object(Retiree::shared(object)) }.is_err() {
             out_of_memory();
         }
     }

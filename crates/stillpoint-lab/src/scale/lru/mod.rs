@@ -30,13 +30,14 @@ pub const VARIANTS: Menu = Menu::of_variants(&["rcu", "spinlock", "mutex"]);
 pub const PEERS: Menu = Menu::of_peers(&[]);
 
 /// The scenarios, in the table's order.
-pub const SCENARIOS: Menu = Menu::of_scenarios(&["threads-2", "threads-16", "spread-16", "custom"]);
+pub const SCENARIOS: Menu = Menu::of_scenarios(&["threads-2", "threads-16", "spread-16", "churn", "custom"]);
 
 const METRICS: &[Metric] = &[
     Metric { name: "counts_per_s", decimals: 0 },
     Metric { name: "adds_per_s", decimals: 0 },
     Metric { name: "count_ns", decimals: 2 },
     Metric { name: "lock_share", decimals: 4 },
+    Metric { name: "tenants_per_s", decimals: 0 },
     Metric { name: "add_p999_us", decimals: 2 },
 ];
 
@@ -98,17 +99,23 @@ pub fn experiment() -> Experiment<Work> {
     let mut contenders = Vec::new();
     for &scenario in SCENARIOS.names() {
         let cast = move |work: &Work| match scenario {
-            "threads-2" => Cast { counters: 1, mutators: 1, spread: false },
+            "threads-2" | "churn" => Cast { counters: 1, mutators: 1, spread: false },
             "threads-16" => Cast { counters: 14, mutators: 2, spread: false },
             "spread-16" => Cast { counters: 14, mutators: 2, spread: true },
             _ => work.custom(),
         };
+        if scenario == "churn" {
+            // The lists of the old kind, and no lists, have tenants that stay.
+            let ours = move |work: &Work| measure(work, cast(work), Some(ours::Lists::churn));
+            contenders.push(Contender::new("stillpoint", "rcu", ours).in_scenario(scenario));
+            continue;
+        }
         contenders.extend(
             [
-                Contender::new("stillpoint", "rcu", move |work: &Work| measure::<ours::Lists>(work, cast(work))),
-                Contender::new("stillpoint", "spinlock", move |work: &Work| measure::<locked::Spinlocks>(work, cast(work))),
-                Contender::new("stillpoint", "mutex", move |work: &Work| measure::<locked::Mutexes>(work, cast(work))),
-                Contender::new("limit", "default", move |work: &Work| measure::<locked::Nothing>(work, cast(work))),
+                Contender::new("stillpoint", "rcu", move |work: &Work| measure::<ours::Lists>(work, cast(work), None)),
+                Contender::new("stillpoint", "spinlock", move |work: &Work| measure::<locked::Spinlocks>(work, cast(work), None)),
+                Contender::new("stillpoint", "mutex", move |work: &Work| measure::<locked::Mutexes>(work, cast(work), None)),
+                Contender::new("limit", "default", move |work: &Work| measure::<locked::Nothing>(work, cast(work), None)),
             ]
             .map(|contender| contender.in_scenario(scenario)),
         );

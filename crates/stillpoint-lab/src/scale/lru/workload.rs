@@ -10,6 +10,7 @@
 //! | `counts_per_s`, `adds_per_s` | of all threads together, in [`SPAN`] |
 //! | `count_ns` | of one count by one thread, before anybody else is there, on lists that are in its cache: the best of [`SLICES`] slices |
 //! | `lock_share` | of the process's profiling-timer samples in that time, those of threads that were waiting for a lock or taking one |
+//! | `tenants_per_s` | in churn: tenants that one more thread makes, gives an item on every LRU, and deletes, while the others count and add |
 //! | `add_p999_us` | of each single add while a reclaim pass goes over all lists in place of the counters; with one mutator only (threads-2) |
 //!
 //! A reclaim pass looks at items 128 at a time, and makes each the newest one. Under a lock of the old kind it holds that for as long
@@ -88,6 +89,7 @@ pub trait Subject: Sync {
 struct Done {
     counts: u64,
     adds: u64,
+    tenants: u64,
 }
 
 struct Stage<'a, S> {
@@ -102,13 +104,16 @@ struct Stage<'a, S> {
     ready: AtomicU64,
 }
 
+/// What one more thread does until the other function says that it is over; returns how many tenants have come and gone.
+pub type Churn<S> = fn(&S, &dyn Fn() -> bool) -> u64;
+
 /// Measures one subject.
-pub fn measure<S: Subject>(work: &Work, cast: Cast) -> Result<Sample> {
+pub fn measure<S: Subject>(work: &Work, cast: Cast, churn: Option<Churn<S>>) -> Result<Sample> {
     let (lists, tenants) = (work.lists as usize, work.tenants as usize);
     let subject = S::new(lists, tenants, cast.mutators);
     let count_ns = count_ns(&subject, tenants);
 
-    let (done, took, shares) = together(&Stage::new(&subject, lists, tenants, cast.spread), cast)?;
+    let (done, took, shares) = together(&Stage::new(&subject, lists, tenants, cast.spread), cast, churn)?;
     let per_s = |what: fn(&Done) -> u64| done.iter().map(what).sum::<u64>() as f64 / took.as_secs_f64();
     let mut metrics = Metrics::from([
         ("counts_per_s".to_owned(), per_s(|done| done.counts)),
@@ -116,7 +121,9 @@ pub fn measure<S: Subject>(work: &Work, cast: Cast) -> Result<Sample> {
         ("count_ns".to_owned(), count_ns),
         ("lock_share".to_owned(), shares),
     ]);
-    if cast.mutators == 1 {
+    if churn.is_some() {
+        metrics.insert("tenants_per_s".to_owned(), per_s(|done| done.tenants));
+    } else if cast.mutators == 1 {
         let p999 = behind_a_pass(&Stage::new(&subject, lists, tenants, false));
         metrics.insert("add_p999_us".to_owned(), p999);
     }
@@ -137,13 +144,14 @@ fn count_ns<S: Subject>(subject: &S, tenants: usize) -> f64 {
     (0..SLICES).map(|_| slice()).fold(f64::INFINITY, f64::min)
 }
 
-fn together<S: Subject>(stage: &Stage<'_, S>, cast: Cast) -> Result<(Vec<Done>, Duration, f64)> {
+fn together<S: Subject>(stage: &Stage<'_, S>, cast: Cast, churn: Option<Churn<S>>) -> Result<(Vec<Done>, Duration, f64)> {
     thread::scope(|scope| {
         let counters: Vec<_> =
             (0..cast.counters).map(|counter| spawn(Builder::new(), scope, move || stage.counter(counter))).collect();
         let mutators: Vec<_> =
             (0..cast.mutators).map(|mutator| spawn(Builder::new(), scope, move || stage.mutator(mutator, |_| ()))).collect();
-        let all = (cast.counters + cast.mutators) as u64;
+        let churners: Vec<_> = churn.map(|churn| spawn(Builder::new(), scope, move || stage.churn(churn))).into_iter().collect();
+        let all = (cast.counters + cast.mutators + churners.len()) as u64;
         while stage.ready.load(Ordering::Acquire) < all {
             thread::yield_now();
         }
@@ -154,7 +162,8 @@ fn together<S: Subject>(stage: &Stage<'_, S>, cast: Cast) -> Result<(Vec<Done>, 
         stage.stop.store(true, Ordering::Release);
         let took = begun.elapsed();
         let share = profile.finish();
-        let done = counters.into_iter().chain(mutators).map(|thread| thread.join().expect("no thread panics")).collect();
+        let done =
+            counters.into_iter().chain(mutators).chain(churners).map(|thread| thread.join().expect("no thread panics")).collect();
         Ok((done, took, share))
     })
 }
@@ -218,6 +227,11 @@ impl<'a, S: Subject> Stage<'a, S> {
             }
         }
         done
+    }
+
+    fn churn(&self, churn: Churn<S>) -> Done {
+        self.enter();
+        Done { tenants: churn(self.subject, &|| self.over()), ..Done::default() }
     }
 
     /// Tells how long each add took, if anybody wants to know.
