@@ -59,9 +59,14 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// A reader looks an area of `pages` up, by its last page, and touches its memory, while a writer frees it, drains, and hands the same
+/// A reader looks an area of `pages` up, by its last one, and touches its memory, while a writer frees it, drains, and hands the same
 /// memory out again.
 fn find_while_draining<P: Policy>(pages: u32, broken: Broken) {
+    find_page_while_draining::<P>(pages, pages - 1, broken);
+}
+
+/// The same by page `looked_at`.
+fn find_page_while_draining<P: Policy>(pages: u32, looked_at: u32, broken: Broken) {
     model(move || {
         let world = Arc::new(World::<P> {
             engine: Engine::new(1, Readers::Asymmetric, Sequence::new(Seq::from_bits(0))),
@@ -73,7 +78,7 @@ fn find_while_draining<P: Policy>(pages: u32, broken: Broken) {
         let reader = thread::spawn(move || {
             let record = theirs.engine.register(Token::for_model(1), Flavour::Thread);
             record.lock();
-            if let Some(extent) = theirs.map.find(((pages - 1) as usize) << PAGE_BITS) {
+            if let Some(extent) = theirs.map.find((looked_at as usize) << PAGE_BITS) {
                 assert_eq!((extent.start, extent.len), (0, ((pages as usize) << PAGE_BITS) - 7));
                 // SAFETY: found in this section.
                 theirs.memory.with(|memory| assert_ne!(unsafe { *memory }, 0));
@@ -119,6 +124,12 @@ fn loom_find_while_draining() {
 #[test]
 fn loom_find_while_draining_large() {
     find_while_draining::<Sound>(SLOT_PAGES + 1, Broken::Nothing);
+}
+
+/// The same where the word is a slot's.
+#[test]
+fn loom_find_while_draining_by_a_slot() {
+    find_page_while_draining::<Sound>(SLOT_PAGES + 1, 0, Broken::Nothing);
 }
 
 #[test]
