@@ -28,7 +28,7 @@
 //! store that has put it on. So [`List::in_child`] walks along `next`, gives every link it meets to this list, and mends what depends on
 //! that. A link that was claimed and on no list stays so for ever: what it is part of is leaked.
 
-use crate::platform::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use crate::platform::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard, Ordering, lock_telling};
 use std::ptr;
 
 /// The length of a list that is dead.
@@ -160,12 +160,11 @@ impl List {
         ptr::from_ref(&self.changing.head)
     }
 
-    /// Takes the lock. `before` and `after` are told, for measurements.
+    /// Takes the lock. `P` is told, for measurements.
     #[inline]
     pub(super) fn lock<P: super::Probe>(&self) -> Locked<'_> {
         P::acquiring();
-        let guard = lock(&self.changing.lock);
-        P::acquired();
+        let guard = lock_telling(&self.changing.lock, P::waiting, P::waited);
         Locked { list: self, _guard: guard }
     }
 

@@ -78,9 +78,13 @@ pub trait Probe: 'static {
     #[inline(always)]
     fn acquiring() {}
 
-    /// It has it.
+    /// Somebody else has it.
     #[inline(always)]
-    fn acquired() {}
+    fn waiting() {}
+
+    /// The calling thread has it, after that.
+    #[inline(always)]
+    fn waited() {}
 }
 
 /// Watches nothing, at no cost.

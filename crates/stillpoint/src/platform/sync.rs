@@ -83,6 +83,20 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
+/// As [`lock`], and tells when the calling thread has to wait for somebody else, and when it has waited.
+#[inline]
+pub(crate) fn lock_telling<T>(mutex: &Mutex<T>, waiting: fn(), waited: fn()) -> MutexGuard<'_, T> {
+    // In the model, where a try is no point to switch threads at, there is nothing to tell.
+    #[cfg(not(stillpoint_loom))]
+    if let Some(guard) = try_lock(mutex) {
+        return guard;
+    }
+    waiting();
+    let guard = lock(mutex);
+    waited();
+    guard
+}
+
 /// A cell whose accesses loom can watch: closures in place of `get`, as in `loom::cell::UnsafeCell`.
 #[cfg(any(not(stillpoint_loom), stillpoint_shuttle))]
 #[derive(Debug)]

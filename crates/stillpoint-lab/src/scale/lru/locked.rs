@@ -27,9 +27,12 @@ impl<T: Send> Lock<T> for spin::mutex::SpinMutex<T> {
 
     #[inline]
     fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        profile::locking();
-        let mut guard = self.lock();
-        profile::locked();
+        let mut guard = self.try_lock().unwrap_or_else(|| {
+            profile::waiting();
+            let guard = self.lock();
+            profile::waited();
+            guard
+        });
         work(&mut guard)
     }
 }
@@ -41,9 +44,12 @@ impl<T: Send> Lock<T> for parking_lot::Mutex<T> {
 
     #[inline]
     fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        profile::locking();
-        let mut guard = self.lock();
-        profile::locked();
+        let mut guard = self.try_lock().unwrap_or_else(|| {
+            profile::waiting();
+            let guard = self.lock();
+            profile::waited();
+            guard
+        });
         work(&mut guard)
     }
 }

@@ -7,18 +7,18 @@ use stillpoint::list_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Probe, Regi
 use super::profile;
 use super::workload::{MOVED, Place, RESIDENTS, Subject};
 
-/// Tells the profile of every lock of a list.
+/// Tells the profile of every wait for a list's lock.
 pub enum Profiled {}
 
 impl Probe for Profiled {
     #[inline(always)]
-    fn acquiring() {
-        profile::locking();
+    fn waiting() {
+        profile::waiting();
     }
 
     #[inline(always)]
-    fn acquired() {
-        profile::locked();
+    fn waited() {
+        profile::waited();
     }
 }
 

@@ -1,8 +1,9 @@
-//! What share of the processors' time goes into locks: samples of the profiling timer, as `perf` would take them.
+//! What share of the processors' time goes into waiting for locks: samples of the profiling timer, as `perf` would take them.
 //!
 //! The timer counts the time of all threads, in the kernel and out of it; its signal finds the thread that runs. Each thread says by a
-//! flag of its own whether it is on its way into a lock: from before it tries until it has it. Threads that sleep take no time, so those
-//! that wait for a mutex in the kernel count only for their way there and back.
+//! flag of its own whether it waits for a lock that somebody else has: what the kernel spends in the slow path of its spinlocks. To take a
+//! lock that is free is no wait. Threads that sleep take no time, so those that wait for a mutex in the kernel count only for their way
+//! there and back.
 
 use std::cell::Cell;
 use std::io;
@@ -13,31 +14,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result};
 
 thread_local! {
-    static LOCKING: Cell<bool> = const { Cell::new(false) };
+    static WAITING: Cell<bool> = const { Cell::new(false) };
 }
 
 static SAMPLES: AtomicU64 = AtomicU64::new(0);
-static LOCKED: AtomicU64 = AtomicU64::new(0);
+static WAITED: AtomicU64 = AtomicU64::new(0);
 
 /// Shorter than the kernel's tick, which bounds it.
 const INTERVAL_US: libc::suseconds_t = 1000;
 
-/// The calling thread is about to take a lock.
+/// The calling thread begins to wait for a lock.
 #[inline(always)]
-pub fn locking() {
-    LOCKING.set(true);
+pub fn waiting() {
+    WAITING.set(true);
 }
 
 /// It has it.
 #[inline(always)]
-pub fn locked() {
-    LOCKING.set(false);
+pub fn waited() {
+    WAITING.set(false);
 }
 
 extern "C" fn sample(_signal: libc::c_int) {
     SAMPLES.fetch_add(1, Ordering::Relaxed);
-    if LOCKING.get() {
-        LOCKED.fetch_add(1, Ordering::Relaxed);
+    if WAITING.get() {
+        WAITED.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -47,7 +48,7 @@ pub struct Profile(());
 /// Starts the timer.
 pub fn start() -> Result<Profile> {
     SAMPLES.store(0, Ordering::Relaxed);
-    LOCKED.store(0, Ordering::Relaxed);
+    WAITED.store(0, Ordering::Relaxed);
     // SAFETY: zeroes are a value of these plain structures.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     action.sa_sigaction = sample as extern "C" fn(libc::c_int) as usize;
@@ -62,12 +63,12 @@ pub fn start() -> Result<Profile> {
 }
 
 impl Profile {
-    /// Stops the timer; the share of samples in locks.
+    /// Stops the timer; the share of samples that found a thread waiting.
     pub fn finish(self) -> f64 {
         // It cannot fail where it has been started.
         let _ = set_timer(0);
         let samples = SAMPLES.load(Ordering::Relaxed);
-        if samples == 0 { 0.0 } else { LOCKED.load(Ordering::Relaxed) as f64 / samples as f64 }
+        if samples == 0 { 0.0 } else { WAITED.load(Ordering::Relaxed) as f64 / samples as f64 }
     }
 }
 

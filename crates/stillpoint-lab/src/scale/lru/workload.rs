@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `counts_per_s`, `adds_per_s` | of all threads together, in [`SPAN`] |
 //! | `count_ns` | of one count by one thread, before anybody else is there, on lists that are in its cache: the best of [`SLICES`] slices |
-//! | `lock_share` | of the process's profiling-timer samples in that time, those of threads that were waiting for a lock or taking one |
+//! | `lock_share` | of the process's profiling-timer samples in that time, those of threads that were waiting for a lock that somebody else had |
 //! | `tenants_per_s` | in churn: tenants that one more thread makes, gives an item on every LRU, and deletes, while the others count and add |
 //! | `add_p999_us` | of each single add while a reclaim pass goes over all lists in place of the counters; with one mutator only (threads-2) |
 //!
