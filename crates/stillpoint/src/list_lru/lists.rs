@@ -161,42 +161,46 @@ impl Lists {
         self.slots.get(index, section)
     }
 
-    /// Puts a link on `tenant`'s list of `node`, or, if the tenant has been deleted, on that of its nearest ancestor that has not.
-    /// `false` if it is on a list already.
+    /// Puts a link on the list of `node` of `tenant`, whose number is `number`, or, if the tenant has been deleted, on that of its nearest
+    /// ancestor that has not. `false` if it is on a list already.
+    ///
+    /// As long as the tenant has a list that is alive the tenant itself is not looked at: what comes before the last look moves with the
+    /// rest.
     ///
     /// # Safety
     ///
     /// As for [`Locked::append`](super::link::Locked::append).
     #[inline]
-    pub(super) unsafe fn add<P: Probe>(&self, tenant: Option<&Arc<Tenant>>, node: usize, link: *const Link) -> bool {
+    pub(super) unsafe fn add<P: Probe>(&self, tenant: Option<&Arc<Tenant>>, number: u32, node: usize, link: *const Link) -> bool {
+        let mut number = number;
         loop {
-            let owner = tenant.map(Tenant::live);
-            let index = self.index(owner.map_or(0, |owner| owner.number()), node);
             let guard = global().read_lock();
-            let Some(one) = self.find(index, &guard) else {
-                drop(guard);
-                self.install(owner, node);
-                continue;
-            };
-            if one.list.looks_dead() {
-                continue;
-            }
-            let locked = one.list.lock::<P>();
-            // SAFETY: the caller's promise.
-            let appended = unsafe { locked.append(link) };
-            // Under the lock: who sets it looks at each list under its lock afterwards.
-            let shrinker = self.shrinker.load(Ordering::Relaxed);
-            drop(locked);
-            match appended {
-                Ok(first) => {
-                    if first {
-                        one.tell(shrinker);
+            match self.find(self.index(number, node), &guard) {
+                Some(one) if !one.list.looks_dead() => {
+                    let locked = one.list.lock::<P>();
+                    // SAFETY: the caller's promise.
+                    let appended = unsafe { locked.append(link) };
+                    // Under the lock: who sets it looks at each list under its lock afterwards.
+                    let shrinker = self.shrinker.load(Ordering::Relaxed);
+                    drop(locked);
+                    match appended {
+                        Ok(first) => {
+                            if first {
+                                one.tell(shrinker);
+                            }
+                            return true;
+                        }
+                        Err(Refused::Linked) => return false,
+                        Err(Refused::Dead) => {}
                     }
-                    return true;
                 }
-                Err(Refused::Linked) => return false,
-                Err(Refused::Dead) => {}
+                Some(_) => {}
+                None => {
+                    drop(guard);
+                    self.install(tenant.map(Tenant::live), node);
+                }
             }
+            number = tenant.map_or(0, |tenant| tenant.live().number());
         }
     }
 

@@ -185,17 +185,18 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     ///
     /// If the tenant is one of another hierarchy.
     pub fn add<'t>(&self, tenant: impl Into<Option<&'t Tenant>>, item: Arc<Entry<T>>) -> bool {
-        let inner = match (tenant.into(), &self.root) {
+        let tenant = match (tenant.into(), &self.root) {
             (Some(tenant), Some(_)) => {
                 self.check(tenant);
-                Some(tenant.inner())
+                Some(tenant)
             }
-            (None, Some(root)) => Some(root.inner()),
+            (None, Some(root)) => Some(root),
             (_, None) => None,
         };
+        let number = tenant.map_or(0, Tenant::number);
         let link = Arc::into_raw(item).cast::<Link>();
         // SAFETY: the list has the reference that was given up just now, until the item is taken off.
-        let added = unsafe { self.lists.add::<P>(inner, Node::current().0, link) };
+        let added = unsafe { self.lists.add::<P>(tenant.map(Tenant::inner), number, Node::current().0, link) };
         if !added {
             // SAFETY: given up just now, and not taken by the list.
             drop(unsafe { Entry::<T>::from_link(link) });

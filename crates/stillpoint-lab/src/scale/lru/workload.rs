@@ -149,7 +149,7 @@ fn together<S: Subject>(stage: &Stage<'_, S>, cast: Cast, churn: Option<Churn<S>
         let counters: Vec<_> =
             (0..cast.counters).map(|counter| spawn(Builder::new(), scope, move || stage.counter(counter))).collect();
         let mutators: Vec<_> =
-            (0..cast.mutators).map(|mutator| spawn(Builder::new(), scope, move || stage.mutator(mutator, |_| ()))).collect();
+            (0..cast.mutators).map(|mutator| spawn(Builder::new(), scope, move || stage.mutator(mutator, |add| add()))).collect();
         let churners: Vec<_> = churn.map(|churn| spawn(Builder::new(), scope, move || stage.churn(churn))).into_iter().collect();
         let all = (cast.counters + cast.mutators + churners.len()) as u64;
         while stage.ready.load(Ordering::Acquire) < all {
@@ -179,7 +179,11 @@ fn behind_a_pass<S: Subject>(stage: &Stage<'_, S>) -> f64 {
             }
         });
         spawn(Builder::new(), scope, || {
-            stage.mutator(0, |took| times.saturating_record(took.as_nanos() as u64));
+            stage.mutator(0, |add| {
+                let begun = Instant::now();
+                add();
+                times.saturating_record(begun.elapsed().as_nanos() as u64);
+            });
         });
         stage.go.store(true, Ordering::Release);
         thread::sleep(BEHIND);
@@ -234,8 +238,8 @@ impl<'a, S: Subject> Stage<'a, S> {
         Done { tenants: churn(self.subject, &|| self.over()), ..Done::default() }
     }
 
-    /// Tells how long each add took, if anybody wants to know.
-    fn mutator(&self, number: usize, mut told: impl FnMut(Duration)) -> Done {
+    /// Each add is made by `perform`, which may time it.
+    fn mutator(&self, number: usize, mut perform: impl FnMut(&dyn Fn())) -> Done {
         self.enter();
         let mut done = Done::default();
         let mut places = [None::<Place>; MOVED];
@@ -251,9 +255,7 @@ impl<'a, S: Subject> Stage<'a, S> {
                 if let Some(old) = places[item].take() {
                     self.subject.delete(old, number, item);
                 }
-                let begun = Instant::now();
-                self.subject.add(place, number, item);
-                told(begun.elapsed());
+                perform(&|| self.subject.add(place, number, item));
                 places[item] = Some(place);
                 done.adds += 1;
                 if self.over() {
