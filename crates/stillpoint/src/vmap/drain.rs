@@ -305,6 +305,35 @@ impl Arena {
     /// space. The scan callback of a shrinker (the kernel's `vmap-node`). How many bytes that were.
     ///
     /// May be called inside sections. A membarrier at most, and system calls as of [`Arena::drain`]. Not async-signal-safe.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use stillpoint::{list_lru::{Hierarchy, Scope, Shrink}, vmap::Arena};
+    ///
+    /// struct Freed(Arena);
+    /// impl Shrink for Freed {
+    ///     fn count(&self, _scope: &Scope<'_>) -> usize {
+    ///         (self.0.reclaimable() >> 12) as usize
+    ///     }
+    ///     fn scan(&self, _scope: &Scope<'_>, _pages: usize) -> Option<usize> {
+    ///         Some((self.0.shrink() >> 12) as usize)
+    ///     }
+    ///     fn seeks(&self) -> u32 {
+    ///         0 // nothing is lost with it
+    ///     }
+    ///     fn per_tenant(&self) -> bool {
+    ///         false
+    ///     }
+    /// }
+    ///
+    /// let (arena, hierarchy) = (Arena::new()?, Hierarchy::new());
+    /// let _registered = hierarchy.register(Arc::new(Freed(arena.clone())))?;
+    /// drop(arena.alloc(1 << 20, 1)?);
+    /// assert!(arena.reclaimable() >= 1 << 20);
+    /// let _ = hierarchy.relieve(); // what a `PressureWatch` does when memory is short
+    /// assert_eq!(arena.reclaimable(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shrink(&self) -> u64 {
         let inner = &*self.inner;
         if inner.is_foreign() {
