@@ -30,6 +30,8 @@ mod stall;
 mod wait;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_litmus_tests;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_owned_tests;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
