@@ -68,6 +68,7 @@ pub use {
     hierarchy::{Hierarchy, Relieved},
     lru::{Entry, ListLru},
     shrinker::{Node, Registration, Scope, Shrink, TooManyShrinkers},
+    slots::GrowingArray,
     tenant::{CreateError, DeleteError, Tenant, TenantStatistics},
     walk::Isolate,
 };

@@ -6,14 +6,18 @@
 //! Changes are made under a lock of the owner's, one at a time; so nothing is put into an array while it is copied. What is taken out
 //! may still be in use by sections that have begun, and so may the old array: it is retired.
 
-use crate::rcu::{Guard, global};
+use crate::{
+    gp::{Policy, policy::Sound},
+    platform::sync::{Mutex, lock},
+    rcu::{Guard, global},
+};
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc},
     marker::PhantomData,
     ptr::{self, NonNull},
     sync::{
         Arc,
-        atomic::{AtomicPtr, Ordering},
+        atomic::{AtomicPtr, AtomicUsize, Ordering},
     },
 };
 
@@ -46,9 +50,10 @@ impl<T> Array<T> {
 
 /// The array.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub(super) struct Slots<T, P = Sound> {
     array: AtomicPtr<Array<T>>,
     owns: PhantomData<Arc<T>>,
+    policy: PhantomData<fn() -> P>,
 }
 
 impl<T> std::fmt::Debug for Array<T> {
@@ -57,9 +62,9 @@ impl<T> std::fmt::Debug for Array<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Slots<T> {
+impl<T: Send + Sync + 'static, P: Policy> Slots<T, P> {
     pub(super) fn new() -> Self {
-        Self { array: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
+        Self { array: AtomicPtr::new(ptr::null_mut()), owns: PhantomData, policy: PhantomData }
     }
 
     /// The present array, for as long as the section.
@@ -151,6 +156,10 @@ impl<T: Send + Sync + 'static> Slots<T> {
         let old_len = old.len();
         let old = self.array.swap(new, Ordering::AcqRel); // [A1]
         if let Some(old) = NonNull::new(old) {
+            if !P::FREES_ARRAYS {
+                empty_and_leak(old);
+                return Ok(());
+            }
             let layout = Array::<T>::layout(old_len).expect("it has been allocated");
             // SAFETY: allocated with this layout, and unlinked just now.
             unsafe { global().retire_sized(old.cast(), layout) };
@@ -174,7 +183,72 @@ impl<T: Send + Sync + 'static> Slots<T> {
     }
 }
 
-impl<T> Drop for Slots<T> {
+/// For [`Policy::FREES_ARRAYS`].
+fn empty_and_leak<T: Send + Sync + 'static>(old: NonNull<Array<T>>) {
+    let address = old.as_ptr().expose_provenance();
+    global().call(move || {
+        // SAFETY: leaked, so there for ever.
+        let slots = unsafe { Array::<T>::slots(ptr::with_exposed_provenance(address)) };
+        slots.iter().for_each(|slot| slot.store(ptr::null_mut(), Ordering::Relaxed));
+    });
+}
+
+/// An array of counts that grows as those of LRU lists do, for tortures: no part of the stable interface.
+#[doc(hidden)]
+pub struct GrowingArray<P: Policy> {
+    slots: Slots<AtomicUsize, P>,
+    change: Mutex<()>,
+}
+
+impl<P: Policy> GrowingArray<P> {
+    /// An array of `len` counts, each its own index.
+    pub fn new(len: usize) -> Self {
+        let array = Self { slots: Slots::new(), change: Mutex::new(()) };
+        array.grow(len);
+        array
+    }
+
+    /// Grows it to `len` counts; those that come are their own indices.
+    ///
+    /// # Panics
+    ///
+    /// Without memory.
+    pub fn grow(&self, len: usize) {
+        let _change = lock(&self.change);
+        let old = self.slots.peek_slots().len();
+        self.slots.reserve(len).expect("there is memory for a few pages");
+        (old..len).for_each(|index| self.slots.put(index, Arc::new(AtomicUsize::new(index))));
+    }
+
+    /// The count at `index`, as who counts an LRU list finds it, with `meanwhile` after the array has been found. `None` in a slot that is
+    /// empty or not there.
+    pub fn count(&self, index: usize, section: &Guard<'_>, meanwhile: impl FnOnce()) -> Option<usize> {
+        let slots = self.slots.slots(section);
+        meanwhile();
+        // SAFETY: null, or from `put`; nobody takes anything out.
+        unsafe { slots.get(index)?.load(Ordering::Acquire).as_ref() }.map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// The same outside of any section, which a torture must catch.
+    ///
+    /// # Safety
+    ///
+    /// The policy does not have [`Policy::FREES_ARRAYS`].
+    pub unsafe fn count_outside(&self, index: usize, meanwhile: impl FnOnce()) -> Option<usize> {
+        let slots = self.slots.peek_slots();
+        meanwhile();
+        // SAFETY: null, or from `put`; nobody takes anything out.
+        unsafe { slots.get(index)?.load(Ordering::Acquire).as_ref() }.map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+impl<P: Policy> std::fmt::Debug for GrowingArray<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GrowingArray").finish_non_exhaustive()
+    }
+}
+
+impl<T, P> Drop for Slots<T, P> {
     fn drop(&mut self) {
         let array = *self.array.get_mut();
         if array.is_null() {
@@ -201,7 +275,7 @@ mod tests {
 
     #[test]
     fn it_grows_and_keeps_what_is_in_it() {
-        let slots = Slots::new();
+        let slots = Slots::<_>::new();
         assert_eq!(slots.len(), 0);
         slots.reserve(2).unwrap();
         slots.put(1, Arc::new(7));
