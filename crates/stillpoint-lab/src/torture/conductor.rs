@@ -19,7 +19,7 @@ use super::tally::{Fault, add};
 /// How often the conductor looks.
 const TICK: Duration = Duration::from_millis(20);
 
-/// So long a turn of the disturbances lasts.
+/// So long a turn of the disturbances lasts at most.
 const TURN: Duration = Duration::from_millis(300);
 
 /// So many looks in a row find a writer where it was, and it counts as stalled. Looks and not seconds, because a machine that does not run the
@@ -48,18 +48,25 @@ pub struct Ground<'d, P: Policy> {
 pub struct Part<'env> {
     name: String,
     handlers: bool,
+    place: Option<usize>,
     work: Box<dyn FnOnce() + Send + 'env>,
 }
 
 impl<'env> Part<'env> {
     /// A thread that does `work`.
     pub fn new(name: impl Into<String>, work: impl FnOnce() + Send + 'env) -> Self {
-        Self { name: name.into(), handlers: false, work: Box::new(work) }
+        Self { name: name.into(), handlers: false, place: None, work: Box::new(work) }
     }
 
     /// The same, of which signal handlers may read once it has registered by a first section of its own.
     pub fn for_handlers(self) -> Self {
         Self { handlers: true, ..self }
+    }
+
+    /// The same on a processor of its own, as far as there are any: number `place` of those that the process may use. For parts that must run at
+    /// the same instant to show anything, which a busy machine would let take turns on one processor.
+    pub fn on(self, place: usize) -> Self {
+        Self { place: Some(place), ..self }
     }
 }
 
@@ -70,6 +77,7 @@ pub fn perform<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, parts: Vec
     if session.plan.has(Disturbance::StallReader) {
         ground.domain.set_stall_timeout(Duration::from_secs_f64(session.plan.stall_reader_s / 2.0));
     }
+    let before = ground.domain.statistics();
     let handler = ground.visit_in_handler.map(disturb::signals::Handler::new);
     thread::scope(|scope| {
         for part in parts {
@@ -90,6 +98,12 @@ pub fn perform<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, parts: Vec
         }
     });
     drop(handler);
+    let statistics = ground.domain.statistics();
+    add(&session.tally.grace_periods, statistics.grace_periods - before.grace_periods);
+    let panics = statistics.panics - before.panics;
+    if panics > 0 {
+        session.tally.fault(Fault::Panic, || format!("{panics} callbacks, destructors or stall handlers panicked"));
+    }
     ground.domain.set_stall_timeout(Duration::from_secs(10));
 }
 
@@ -97,13 +111,16 @@ pub fn perform<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, parts: Vec
 pub fn start<'scope, 'env, P: Policy>(
     scope: &'scope Scope<'scope, 'env>, session: &'env Arc<Session>, ground: &'env Ground<P>, part: Part<'env>,
 ) {
-    let Part { name, handlers, work } = part;
+    let Part { name, handlers, place, work } = part;
     let live = session.enter();
     let spawned = thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || {
         let _live = live;
         // A thread that has read once can read in a handler, too.
         drop(ground.domain.read_lock());
         let registered = disturb::signals::register(session, handlers);
+        if let Some(place) = place {
+            disturb::processors::stay_on(registered.tid, place);
+        }
         if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(work)) {
             let what = payload.downcast_ref::<String>().cloned();
             let what = what.or_else(|| payload.downcast_ref::<&str>().map(|&what| what.to_owned())).unwrap_or_default();
@@ -123,15 +140,15 @@ fn conduct(session: &Session) {
     let mut watch = Watch { beats: session.beats(), since: vec![0; session.beats().len()] };
     let mut next_turn = Duration::ZERO;
     let mut next_line = Duration::from_secs_f64(plan.stat_interval_s);
-    let mut stutter = false;
+    let (mut deck, mut stutter) = (Deck::default(), false);
     loop {
         let elapsed = session.start.elapsed();
         if elapsed >= plan.duration() || session.tally.is_faulty() {
             break;
         }
         if elapsed >= next_turn {
-            session.put_in_force(&turn(plan, &mut random));
-            next_turn = elapsed + TURN;
+            session.put_in_force(&deck.deal(plan, &mut random));
+            next_turn = elapsed + turn_of(plan);
         }
         if session.is_on(Disturbance::Stutter) {
             stutter = !stutter;
@@ -148,15 +165,30 @@ fn conduct(session: &Session) {
     bar.finish_and_clear();
 }
 
-/// The disturbances of the next turn.
-fn turn(plan: &Plan, seat: &mut Seat) -> Vec<Disturbance> {
-    match plan.turns {
-        Turns::Whole => plan.disturbances.clone(),
-        Turns::Short => {
-            let count = seat.random.usize(0..=3);
-            seat.random.choose_multiple(&plan.disturbances, count).into_iter().copied().collect()
+/// Deals the disturbances out, some at a time, all of them before any comes again: also a short run has each.
+#[derive(Default)]
+struct Deck(Vec<Disturbance>);
+
+impl Deck {
+    /// Those of the next turn.
+    fn deal(&mut self, plan: &Plan, seat: &mut Seat) -> Vec<Disturbance> {
+        if plan.turns == Turns::Whole {
+            return plan.disturbances.clone();
         }
+        if self.0.is_empty() {
+            self.0.clone_from(&plan.disturbances);
+            seat.random.shuffle(&mut self.0);
+            // A turn of peace between two deals.
+            return Vec::new();
+        }
+        let count = seat.random.usize(1..=3).min(self.0.len());
+        self.0.split_off(self.0.len() - count)
     }
+}
+
+/// How long a turn lasts: a run has time for two deals at least.
+fn turn_of(plan: &Plan) -> Duration {
+    TURN.min(plan.duration() / 24)
 }
 
 /// A bar on standard error, hidden where that is no terminal.

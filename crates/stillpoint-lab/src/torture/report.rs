@@ -36,7 +36,7 @@ pub fn lines(session: &Session) {
         "{name}-torture: {mark}t: {:.1} rtc: {} ver: {} tfle: {} rta: {} rtf: {}{faults} nt: {} barrier: {}/{}:{} exits: {} forks: {} stalls: {}",
         session.start.elapsed().as_secs_f64(),
         count(&tally.sections),
-        count(&tally.grace_periods),
+        count(&tally.waits),
         count(&tally.exhausted),
         count(&tally.published),
         count(&tally.recycled),
@@ -88,9 +88,10 @@ pub fn conclude(session: &Session, entry: &Entry) -> Outcome {
 
 fn metrics(session: &Session, survived: f64) -> Metrics {
     let tally = &session.tally;
-    let counts: [(&str, &AtomicU64); 10] = [
+    let counts: [(&str, &AtomicU64); 11] = [
         ("reader_sections", &tally.sections),
         ("grace_periods", &tally.grace_periods),
+        ("waits", &tally.waits),
         ("callbacks", &tally.invoked),
         ("objects", &tally.freed),
         ("elements", &tally.recycled),

@@ -205,9 +205,9 @@ impl Seat<'_> {
     pub fn dwell(&mut self) {
         match self.random.u32(0..4096) {
             0 => thread::sleep(Duration::from_micros(self.random.u64(1..1000))),
-            1..16 => thread::yield_now(),
-            16..256 => self.spin(4000),
-            256..2048 => self.spin(400),
+            1..3 => thread::yield_now(),
+            3..200 => self.spin(4000),
+            200..2000 => self.spin(400),
             _ => self.spin(20),
         }
     }

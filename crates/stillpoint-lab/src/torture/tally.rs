@@ -64,8 +64,10 @@ pub type Histogram = [AtomicU64; PIPE];
 pub struct Tally {
     /// Sections that were checked from their beginning to their end.
     pub sections: CachePadded<AtomicU64>,
-    /// Grace periods that writers and fake writers have waited for, or learned the end of.
-    pub grace_periods: CachePadded<AtomicU64>,
+    /// Grace periods that writers and fake writers have waited for, callbacks included: rcutorture's "version".
+    pub waits: CachePadded<AtomicU64>,
+    /// Grace periods that the domain has ended; known when the run is over.
+    pub grace_periods: AtomicU64,
     /// Callbacks queued, and invoked.
     pub queued: CachePadded<AtomicU64>,
     /// The same.

@@ -43,6 +43,7 @@ pub const METHODS: &[Method] = &[
     Method::Synchronize,
     Method::Expedited,
     Method::Poll,
+    Method::PollAtOnce,
     Method::Promise,
     Method::Cond,
     Method::Future,
@@ -136,7 +137,7 @@ fn wait<P: Policy>(method: Method, domain: &Domain<P>, seat: &mut Seat, beat: im
         Method::Future => block_on(domain.synchronize_async()),
         Method::Synchronize | Method::Call | Method::CallHead => domain.synchronize(),
     }
-    add(&session.tally.grace_periods, 1);
+    add(&session.tally.waits, 1);
     if let Some(before) = before
         && !domain.poll(before)
     {
@@ -167,7 +168,7 @@ impl Once {
 
     fn comes(&self, session: &Session) {
         add(&session.tally.invoked, 1);
-        add(&session.tally.grace_periods, 1);
+        add(&session.tally.waits, 1);
         if self.0.swap(true, Ordering::Relaxed) {
             session.tally.fault(Fault::Twice, || "a callback was invoked twice".to_owned());
         }

@@ -27,6 +27,8 @@ pub fn flood<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64)
     // Forward progress without anybody's help, while nobody waits for it.
     let mut last = 0;
     let mut looks_without_progress = 0;
+    // Looks of 2 ms or more; the first is some 20 s.
+    let patience = 10_000 + (1000.0 * (session.plan.stall_reader_s + session.plan.stall_service_s)) as u64;
     loop {
         let now = came.load(Ordering::Acquire);
         looks_without_progress = if now == last { looks_without_progress + 1 } else { 0 };
@@ -34,7 +36,7 @@ pub fn flood<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64)
         if now >= queued || session.is_over() {
             break;
         }
-        if looks_without_progress > 10_000 {
+        if looks_without_progress > patience {
             return session.tally.fault(Fault::Lost, || format!("{now} of {queued} callbacks came, and then no more"));
         }
         thread::sleep(Duration::from_millis(2));

@@ -24,7 +24,7 @@ use super::session::Session;
 pub mod callbacks;
 mod comings;
 mod fork;
-mod processors;
+pub mod processors;
 pub mod signals;
 
 /// Starts the threads of the disturbances that the plan has.

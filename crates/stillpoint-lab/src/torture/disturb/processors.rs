@@ -44,26 +44,47 @@ fn raise_priority() {
 /// Moves every thread of the flavour to one processor, chosen by chance; and lets all of them go where they want at the turn's end.
 pub fn shuffle<P: Policy>(session: &Arc<Session>, _ground: &Ground<P>, round: u64) {
     let mut random = session.seat("shuffle", round as usize).random.fork();
-    // SAFETY: zeroes are an empty set.
-    let mut all: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a place for the set, of its size; 0 is the calling thread, which nobody moves.
-    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut all) } != 0 {
+    let Some((all, allowed)) = allowed() else {
         return thread::sleep(Duration::from_millis(20));
-    }
-    // SAFETY: numbers below the set's size.
-    let allowed: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &all) }).collect();
-    for thread in &*session.threads() {
-        // SAFETY: zeroes are an empty set; the number is below the set's size.
-        let one = unsafe {
-            let mut one: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(allowed[random.usize(0..allowed.len())], &mut one);
-            one
-        };
-        move_to(thread.tid, &one);
+    };
+    // SAFETY: no preconditions. This thread stays where it may go anywhere: it has to know where that is.
+    let me = unsafe { libc::gettid() };
+    for thread in session.threads().iter().filter(|thread| thread.tid != me) {
+        move_to(thread.tid, &only(allowed[random.usize(0..allowed.len())]));
     }
     thread::sleep(Duration::from_millis(20));
     if !session.is_on(Disturbance::Shuffle) || session.is_over() {
         session.threads().iter().for_each(|thread| move_to(thread.tid, &all));
+    }
+}
+
+/// Moves a thread to processor number `place` of those that the calling one may use, and keeps it there.
+pub fn stay_on(tid: libc::pid_t, place: usize) {
+    if let Some((_, allowed)) = allowed() {
+        move_to(tid, &only(allowed[place % allowed.len()]));
+    }
+}
+
+/// The processors that the calling thread may use, as a set and as a list. `None` if the system does not say.
+fn allowed() -> Option<(libc::cpu_set_t, Vec<usize>)> {
+    // SAFETY: zeroes are an empty set.
+    let mut all: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a place for the set, of its size; 0 is the calling thread.
+    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut all) } != 0 {
+        return None;
+    }
+    // SAFETY: numbers below the set's size.
+    let list: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &all) }).collect();
+    (!list.is_empty()).then_some((all, list))
+}
+
+/// A set of one processor.
+fn only(cpu: usize) -> libc::cpu_set_t {
+    // SAFETY: zeroes are an empty set; the number is one of those that the system has named.
+    unsafe {
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut one);
+        one
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Threads {
     pub fakewriters: u32,
 }
 
-const USUAL: Threads = Threads { readers: 4, writers: 2, fakewriters: 2 };
+const USUAL: Threads = Threads { readers: 3, writers: 2, fakewriters: 2 };
 const FEW: Threads = Threads { readers: 2, writers: 1, fakewriters: 0 };
 const PAIR: Threads = Threads { readers: 1, writers: 1, fakewriters: 0 };
 

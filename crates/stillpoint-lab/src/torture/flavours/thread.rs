@@ -42,7 +42,12 @@ pub fn busted_cookie(session: &Arc<Session>) {
 /// No heavy barrier. Elements are looked at as soon as they are found, in sections whose beginning is still in the store buffer.
 pub fn busted_membarrier(session: &Arc<Session>) {
     let domain = Domain::<Unfenced>::starting_at(session.first_cookie());
-    run(&Stage { methods: &[Method::PollAtOnce], ..Stage::new(session, &domain) }, cluttered);
+    let stage = Stage { methods: &[Method::PollAtOnce], ..Stage::new(session, &domain) };
+    let life = |seat: &mut Seat| live(&stage, seat, cluttered);
+    // A reader and a writer take turns on each processor, so that there are one of each on two of them at some time soon.
+    let parts = stage.writers().into_iter().enumerate().map(|(number, part)| part.on(number));
+    let readers = stage.readers(&life).enumerate().map(|(number, part)| part.on(number + 1));
+    stage.perform(&|| (), parts.chain(readers).collect());
 }
 
 /// Barriers that do not wait, beside those who need them.
@@ -78,11 +83,10 @@ fn live<P: Policy>(stage: &Stage<P>, seat: &mut Seat, read: Read<P>) {
     }
 }
 
-/// A section in which guards take turns, so that it ends with another than the one that it began with. Now and then what it does is slow
-/// to become visible.
+/// A section in which guards take turns, so that it ends with another than the one that it began with; or one that is slow to become visible.
 fn nested<P: Policy>(stage: &Stage<P>, seat: &mut Seat, clutter: &Clutter) {
-    if seat.one_in(16) {
-        clutter.delay_later_stores();
+    if seat.one_in(4) {
+        return cluttered(stage, seat, clutter);
     }
     let mut guard = stage.domain.read_lock();
     let visit = stage.shared.pipe.begin(stage.domain, seat);
@@ -101,9 +105,10 @@ fn nested<P: Policy>(stage: &Stage<P>, seat: &mut Seat, clutter: &Clutter) {
 
 /// A section whose beginning takes its time to become visible, and whose look is quick.
 fn cluttered<P: Policy>(stage: &Stage<P>, seat: &mut Seat, clutter: &Clutter) {
+    let lane = seat.random.usize(0..stage.shared.pipe.lanes.len());
     clutter.delay_later_stores();
     let guard = stage.domain.read_lock();
-    let visit = stage.shared.pipe.find(0);
+    let visit = stage.shared.pipe.find(lane);
     seat.spin(64);
     stage.shared.pipe.end(visit, stage.domain, seat);
     drop(guard);

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use stillpoint::{
-    torture::drain_without_grace_period,
+    Domain,
+    torture::{Sound, drain_without_grace_period},
     vmap::{Area, Arena, Found},
 };
 
@@ -28,7 +29,9 @@ const PAGE: usize = 4096;
 
 /// Nothing left out.
 pub fn run(session: &Arc<Session>) {
-    let arena = Arena::builder().capacity(1 << 30).lazy_limit(4 << 20).build().expect("there is room for an arena");
+    let domain = Domain::<Sound>::starting_at(session.first_cookie());
+    let builder = Arena::builder().capacity(1 << 30).lazy_limit(4 << 20).domain(&domain);
+    let arena = builder.build().expect("there is room for an arena");
     torture(session, &arena, |arena, seat| match seat.random.u32(0..64) {
         0 => drop(arena.drain()),
         1 => drop(arena.shrink()),
@@ -71,7 +74,7 @@ fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut Se
             while !session.is_over() {
                 session.beat(who);
                 arena.domain().synchronize();
-                add(&session.tally.grace_periods, 1);
+                add(&session.tally.waits, 1);
                 // Over areas and holes alike: it must only come back.
                 arena.read(arena.addresses().start, &mut [0; 16 * PAGE]);
                 thread::sleep(Duration::from_millis(1));
@@ -89,7 +92,6 @@ fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut Se
     if let Err(error) = arena.drain() {
         session.tally.fault(Fault::Content, || format!("the last drain failed: {error}"));
     }
-    add(&session.tally.grace_periods, arena.domain().statistics().grace_periods);
 }
 
 /// A word of an area: which one, whose, and where.

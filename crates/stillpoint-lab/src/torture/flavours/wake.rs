@@ -40,8 +40,8 @@ fn duel<P: Policy>(session: &Arc<Session>) {
     let rounds = Rounds::default();
     let visit = |seat: &mut Seat| domain.read(|_| seat.dwell());
     let ground = Ground { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
-    let reader = Part::new("reader", || read(session, &domain, &rounds));
-    let waiter = Part::new("waiter", || wait(session, &domain, &rounds));
+    let reader = Part::new("reader", || read(session, &domain, &rounds)).on(0);
+    let waiter = Part::new("waiter", || wait(session, &domain, &rounds)).on(1);
     perform(session, &ground, vec![reader, waiter]);
 }
 
@@ -79,7 +79,7 @@ fn wait<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds) {
             hint::spin_loop();
         }
         domain.synchronize();
-        add(&session.tally.grace_periods, 1);
+        add(&session.tally.waits, 1);
         rounds.waited.store(round, Ordering::Release);
     }
 }
