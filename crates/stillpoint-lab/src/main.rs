@@ -3,7 +3,8 @@
 //!
 //! Rooms: [`scale`] holds the experiments, a folder or file each; [`peers`] what each peer does in them; [`run`] starts every
 //! measurement in a process of its own and gathers the medians; [`output`] prints them; [`choice`] reads which cases were asked
-//! for; [`machine`] says where it all ran. [`sim`] measures nothing: it has the kernel's timing in virtual time.
+//! for; [`machine`] says where it all ran. [`sim`] measures nothing: it has the kernel's timing in virtual time. Nor does [`torture`]: it tries to break
+//! the library.
 
 use std::process::ExitCode;
 
@@ -16,6 +17,7 @@ mod peers;
 mod run;
 mod scale;
 mod sim;
+mod torture;
 
 /// Measures the Stillpoint library beside its peers.
 #[derive(Parser)]
@@ -35,6 +37,10 @@ enum Command {
     #[command(subcommand)]
     Sim(sim::Sim),
 
+    /// Try to break the library: readers, writers and disturbances, and variants broken on purpose that must be found out
+    #[command(after_long_help = torture::help())]
+    Torture(torture::Options),
+
     /// Answer one request for a measurement; the program starts itself with this, once for every round
     #[command(hide = true)]
     Measure {
@@ -48,6 +54,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Scale(experiment) => scale::run(&experiment),
         Command::Sim(simulation) => sim::run(&simulation),
+        Command::Torture(options) => torture::run(&options),
         Command::Measure { request } => run::child::answer(&request, scale::measure),
     };
     match outcome {

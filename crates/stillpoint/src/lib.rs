@@ -90,6 +90,10 @@ struct Readme;
 #[doc(hidden)]
 pub mod torture {
     pub use crate::gp::policy::{Policy, Sound};
+    #[cfg(not(stillpoint_loom))]
+    pub use crate::list_lru::GrowingArray;
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(stillpoint_loom)))]
+    pub use crate::vmap::drain_without_grace_period;
 }
 
 /// Whether readers go without fences because `membarrier(2)` works here: found once, at the first call or first reader.

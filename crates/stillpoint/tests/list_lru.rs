@@ -523,3 +523,27 @@ fn an_item_that_is_taken_off_while_its_tenant_goes_is_found() {
     assert!(lru.del(&item).is_some());
     assert_eq!(lru.count(), 0);
 }
+
+/// To whoever takes an item off it is on its list also while somebody else makes it the newest one, or moves it to a tenant's parent's.
+#[test]
+fn an_item_is_found_while_others_move_it() {
+    let lru = ListLru::<u64>::new();
+    let over = AtomicBool::new(false);
+    let items: Vec<_> = (0..50).map(|number| Arc::new(Entry::new(number))).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                lru.walk(usize::MAX, |_| Isolate::Rotate);
+            }
+        });
+        let _over = Over(&over);
+        for _ in 0..if cfg!(miri) { 2 } else { 2_000 } {
+            for item in &items {
+                assert!(lru.add(None, Arc::clone(item)));
+            }
+            for item in &items {
+                assert!(lru.del(item).is_some(), "item {} was on a list", ***item);
+            }
+        }
+    });
+}

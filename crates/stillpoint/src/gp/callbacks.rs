@@ -207,7 +207,7 @@ impl<P: Policy> Engine<P> {
             unsafe { (callback.run)(callback.head) };
             return Err(refused);
         }
-        self.wait_for_passes(work, || reached.load(Ordering::Acquire))
+        self.wait_for_passes(work, || !P::BARRIER_WAITS || reached.load(Ordering::Acquire))
     }
 
     /// The pass's part: runs what is due and returns what the rest waits for.

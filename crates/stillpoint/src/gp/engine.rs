@@ -63,7 +63,7 @@ use crate::platform::{
     sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Ordering},
     thread::Token,
 };
-use std::{marker::PhantomData, ptr};
+use std::{marker::PhantomData, mem, ptr};
 
 /// What readers touch, at an address that stays.
 #[derive(Debug)]
@@ -173,12 +173,22 @@ impl<P: Policy> Engine<P> {
 
     /// [W1] Names the next grace period without starting it.
     pub(crate) fn get_state(&self) -> Cookie {
-        Cookie::new(self.shared.seq.snapshot())
+        Self::cookie(P::WHOLE_GRACE_PERIODS, self.shared.seq.snapshot())
     }
 
     /// [W1, W2] Starts a grace period and names it. Sections that begin from now on do not hold it up.
     pub(crate) fn start(&self) -> Cookie {
-        Cookie::new(self.shared.seq.start())
+        Self::cookie(P::WHOLE_GRACE_PERIODS, self.shared.seq.start())
+    }
+
+    /// The same, for a page of objects that have been unlinked.
+    pub(crate) fn start_for_page(&self) -> Cookie {
+        Self::cookie(P::WHOLE_PAGE_COOKIES, self.start().seq())
+    }
+
+    /// A cookie for `seq`, unless the policy leaves a grace period out.
+    fn cookie(whole: bool, seq: Seq) -> Cookie {
+        Cookie::new(if whole { seq } else { seq.previous() })
     }
 
     /// The same, and sees to it that the grace period ends without a further call.
@@ -267,7 +277,11 @@ impl<P: Policy> Engine<P> {
     fn scan(&self, fenced: Seq, goal: Seq, me: Token) -> Scan {
         let mut scan = Scan { oldest: fenced, own: false };
         let mut witness = ptr::null();
+        let mut one_passed_over = P::EVERY_HOLDOUT;
         for (record, section) in self.holdouts(fenced) {
+            if !mem::replace(&mut one_passed_over, true) {
+                continue;
+            }
             scan.own |= record.is_owned_by(me) && !section.entered_after(goal);
             // An implausible number (`Seq::entered_after`) says nothing about how old the section is.
             let section = if section.at_least(fenced) { self.shared.seq.completed() } else { section };

@@ -21,6 +21,20 @@ pub unsafe trait Policy: Send + Sync + Sized + 'static {
     const FLAG_BARRIER: bool = true;
     /// Whether the drain issues the heavy barrier between parking a thread and reading its page's length again (D2).
     const PARK_BARRIER: bool = true;
+    /// Whether a scan looks at every reader. Off: it passes over the first one that it would have to wait for.
+    const EVERY_HOLDOUT: bool = true;
+    /// Whether a cookie names a grace period that has yet to start. Off: it names the one before that, which sections that are open
+    /// need not hold up.
+    const WHOLE_GRACE_PERIODS: bool = true;
+    /// Whether a sealed page of deferred frees has a cookie that was named after its last object had been unlinked. Off: the one before.
+    const WHOLE_PAGE_COOKIES: bool = true;
+    /// Whether a barrier waits for the callbacks that were queued before it. Off: it returns at once.
+    const BARRIER_WAITS: bool = true;
+    /// Whether those who sleep for a reader look again after a while, should they not have been woken.
+    const BOUNDED_SLEEPS: bool = true;
+    /// Whether the arrays of LRU lists are freed when they have been replaced. Off: after the grace period they are emptied and left where
+    /// they are, so that who still looks at one finds that out and does no harm.
+    const FREES_ARRAYS: bool = true;
 }
 
 /// The one policy of shipped builds: everything is present.

@@ -49,6 +49,10 @@ impl Seq {
         Self(self.0.wrapping_add(STEP))
     }
 
+    pub(crate) const fn previous(self) -> Self {
+        Self(self.0.wrapping_sub(STEP))
+    }
+
     /// How many grace periods `self` is past `other`; negative if it is behind.
     pub(crate) const fn since(self, other: Self) -> i64 {
         self.0.wrapping_sub(other.0).cast_signed() >> STEP.trailing_zeros()

@@ -67,7 +67,7 @@ impl<P: Policy> Engine<P> {
                 waiter.leave();
                 continue;
             }
-            let until = now.saturating_add(bound).min(due);
+            let until = if P::BOUNDED_SLEEPS { now.saturating_add(bound).min(due) } else { Nanos::MAX };
             waiter.sleep(Some(deadline.map_or(until, |at| at.min(until))));
             bound = (2 * bound).min(LONGEST_SLEEP);
         }

@@ -170,7 +170,7 @@ impl Heap {
             DrainPolicy::WholeBatch if state.ripening.is_empty() || flushing => {
                 // One more grace period for all of them together, whatever their own cookies say.
                 let mut inbox = lock(&self.inbox);
-                let cookie = engine.start();
+                let cookie = engine.start_for_page();
                 inbox.iter().for_each(|page| page.seal(cookie));
                 state.ripen(inbox.take());
                 return;
@@ -223,7 +223,7 @@ impl Heap {
             let at = unsafe { copy.as_ref() };
             page.move_to(at);
             // The objects were unlinked before they were appended, and [D3] has seen the appends: a cookie of now covers them.
-            at.seal(engine.start());
+            at.seal(engine.start_for_page());
             self.note_sealed(at);
             let mut taken = PageList::new();
             taken.push_back(copy);

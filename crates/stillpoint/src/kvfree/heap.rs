@@ -160,7 +160,7 @@ impl Heap {
     pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, local: &Arc<Local>) {
         // So that a flush, or the end of the domain, waits until the pages are in the inbox.
         let freeing = local.freeing.take();
-        let (sealed, opened) = local.take_all(|| engine.start(), |page| self.note_sealed(page));
+        let (sealed, opened) = local.take_all(|| engine.start_for_page(), |page| self.note_sealed(page));
         let left = !(sealed.is_empty() && opened.is_empty());
         let mut inbox = lock(&self.inbox);
         inbox.append(sealed);
@@ -301,7 +301,7 @@ impl Heap {
         let fresh = local.new_page();
         let mut queue = lock(&local.queue);
         // Under the lock, so that the cookies of a queue are in order.
-        let cookie = engine.start();
+        let cookie = engine.start_for_page();
         let Some(full) = local.replace(&mut queue, channel, fresh) else {
             return 0;
         };

@@ -7,7 +7,8 @@
 //! # A link names its list
 //!
 //! `owner` is null (on no list), [`claimed`] (somebody who holds a list's lock is putting it there or taking it off), [`marker`] (a
-//! walker's bookmark, no item), or the list. Who wants a link off its list does not know which one it is on until it has that list's lock:
+//! walker's bookmark, no item), the list, or the list with a mark ([`moving`]: somebody who holds its lock is putting the link elsewhere; for
+//! all others it is on that list, until they have the lock and look again). Who wants a link off its list does not know which one it is on until it has that list's lock:
 //!
 //! ```text
 //!   find owner [L1]; lock that list; is it still the owner [L2]? else again
@@ -24,9 +25,9 @@
 //! # In the child of a fork
 //!
 //! A thread that vanishes while it holds the lock leaves the list in the middle of one step. The order of the stores makes that
-//! harmless: `next` pointers always lead through the whole list, and a link is `claimed` before the store that takes it off and until after the
-//! store that has put it on. So [`List::in_child`] walks along `next`, gives every link it meets to this list, and mends what depends on
-//! that. A link that was claimed and on no list stays so for ever: what it is part of is leaked.
+//! harmless: `next` pointers always lead through the whole list, and a link is `claimed`, or `moving`, before the store that takes it off and
+//! until after the store that has put it on. So [`List::in_child`] walks along `next`, gives every link it meets to this list, and mends what depends on
+//! that. A link that was claimed or moving, and on no list, stays so for ever ([`Locked::has_lost`]): what it is part of is leaked.
 
 use crate::platform::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard, Ordering, lock_telling};
 use std::ptr;
@@ -37,6 +38,11 @@ const DEAD: usize = usize::MAX;
 /// Somebody is moving the link.
 fn claimed() -> *mut List {
     ptr::without_provenance_mut(1)
+}
+
+/// Who holds the lock of `list` is moving the link, which has been on it. Addresses of lists are even.
+fn moving(list: *const List) -> *mut List {
+    list.cast_mut().map_addr(|addr| addr | 1)
 }
 
 /// The link is a walker's bookmark.
@@ -68,8 +74,9 @@ impl Link {
     ///
     /// Inside a section that began before the call, it may be followed.
     pub(super) fn owner(&self) -> Option<*const List> {
-        let owner = self.owner.load(Ordering::Acquire);
-        (!owner.is_null() && owner != claimed() && owner != marker()).then_some(owner.cast_const())
+        // Nothing is left of what is no list.
+        let list = self.owner.load(Ordering::Acquire).map_addr(|addr| addr & !3);
+        (!list.is_null()).then_some(list.cast_const())
     }
 
     /// Whether the link is on `list` at this moment.
@@ -225,6 +232,11 @@ impl<'a> Locked<'a> {
         link.is_on(self.list)
     }
 
+    /// Whether the link was being moved from this list by somebody who has vanished in a fork: under the lock nobody else is moving it.
+    pub(super) fn has_lost(&self, link: &Link) -> bool {
+        link.owner.load(Ordering::Relaxed) == moving(self.list)
+    }
+
     /// Puts a link on the list, as the newest. Says whether it is the only one.
     ///
     /// # Safety
@@ -251,7 +263,7 @@ impl<'a> Locked<'a> {
     /// Returns the pointer that it was put on with. The list does not use it any more.
     pub(super) fn remove(&self, link: &Link) -> *const Link {
         assert!(self.has(link), "a link is taken off a list that it is not on");
-        let stored = self.take_out(link);
+        let stored = self.take_out(link, claimed());
         self.add_to_count(-1);
         link.owner.store(ptr::null_mut(), Ordering::Release); // [L5]
         stored
@@ -260,8 +272,8 @@ impl<'a> Locked<'a> {
     /// Makes a link the newest one, if it is on this list.
     pub(super) fn rotate(&self, link: &Link) {
         if self.has(link) {
-            let stored = self.take_out(link);
-            // SAFETY: it has been taken out just now and stays claimed; it is as alive as before.
+            let stored = self.take_out(link, moving(self.list));
+            // SAFETY: it has been taken out just now and is marked as moving; it is as alive as before.
             unsafe { self.insert_before(self.list.head(), stored) };
             link.owner.store(ptr::from_ref(self.list).cast_mut(), Ordering::Release); // [L4]
         }
@@ -279,8 +291,8 @@ impl<'a> Locked<'a> {
             // SAFETY: on this list, whose lock is held, so alive.
             let link = unsafe { &*link };
             at = self.after(link);
-            let stored = self.take_out(link);
-            // SAFETY: taken out just now, and still claimed.
+            let stored = self.take_out(link, moving(self.list));
+            // SAFETY: taken out just now, and still marked as moving.
             unsafe { other.insert_before(other.list.head(), stored) };
             link.owner.store(ptr::from_ref(other.list).cast_mut(), Ordering::Release); // [L4]
             moved += 1;
@@ -324,17 +336,16 @@ impl<'a> Locked<'a> {
         place_ref.prev.store(link.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Leaves `link`, which is on this list, claimed and on none. Returns the pointer that the list had.
-    fn take_out(&self, link: &Link) -> *const Link {
-        if link.owner.load(Ordering::Relaxed) != marker() {
-            link.owner.store(claimed(), Ordering::Relaxed);
-        }
+    /// Leaves `link`, which is on this list, on none, and its owner `mark`. Returns the pointer that the list had.
+    fn take_out(&self, link: &Link, mark: *mut List) -> *const Link {
+        // Release, as L4: who follows the mark finds the list complete.
+        link.owner.store(mark, Ordering::Release);
         let (older, newer) = (link.prev(), link.next());
         // SAFETY: the neighbours of a link are on its list, whose lock is held.
         let (older_ref, newer_ref) = unsafe { (&*older, &*newer) };
         let stored = older_ref.next();
         debug_assert!(ptr::eq(stored, link));
-        // Release, for the child of a fork: a link that is off the list is claimed.
+        // Release, for the child of a fork: a link that is off the list is marked.
         older_ref.next.store(newer.cast_mut(), Ordering::Release);
         newer_ref.prev.store(older.cast_mut(), Ordering::Relaxed);
         stored
@@ -367,20 +378,20 @@ impl Bookmark {
     /// Moves it behind `link`, which is on the list.
     pub(super) fn move_behind(&self, list: &Locked<'_>, link: &Link) {
         assert!(list.has(link), "a bookmark goes where a link is");
-        let stored = list.take_out(self.link());
+        let stored = list.take_out(self.link(), marker());
         // SAFETY: taken out just now; what follows a link of the list is on it, or its head.
         unsafe { list.insert_before(link.next(), stored) };
     }
 
     /// Moves it before the oldest link.
     pub(super) fn restart(&self, list: &Locked<'_>) {
-        let stored = list.take_out(self.link());
+        let stored = list.take_out(self.link(), marker());
         // SAFETY: taken out just now; the place is on the list, or its head.
         unsafe { list.insert_before(list.list.changing.head.next(), stored) };
     }
 
     pub(super) fn remove(self, list: &Locked<'_>) {
-        let stored = list.take_out(self.link());
+        let stored = list.take_out(self.link(), marker());
         // SAFETY: it came out of a box, is off the list, and this was the last of it.
         drop(unsafe { Box::from_raw(stored.cast_mut()) });
     }

@@ -68,7 +68,7 @@ impl World {
     }
 }
 
-/// [L1], [L2], [L4]: an item that moves to the parent's list is taken off once, by whoever looks for it meanwhile.
+/// [L1], [L2], [L4]: an item that moves to the parent's list is found and taken off by whoever looks for it meanwhile.
 #[test]
 fn loom_lru_delete_while_reparenting() {
     model(|| {
@@ -82,14 +82,24 @@ fn loom_lru_delete_while_reparenting() {
             while child.move_to(&parent, 1) {}
             child.bury();
         }
-        // It may count as not added yet while it is claimed, but it is not lost.
-        if !deleter.join().unwrap() {
-            assert_eq!(world.counts(), [0, 1]);
-            assert!(world.del());
-        }
+        assert!(deleter.join().unwrap(), "an item that was on a list all the time was not found");
         assert_eq!(world.counts(), [0, 0]);
         assert_eq!(world.add(0), Err(Refused::Dead));
         assert_eq!(world.add(1), Ok(true));
+    });
+}
+
+/// The same of an item that is made the newest one.
+#[test]
+fn loom_lru_delete_while_rotating() {
+    model(|| {
+        let world = World::new();
+        assert_eq!(world.add(0), Ok(true));
+        let theirs = Arc::clone(&world);
+        let deleter = thread::spawn(move || theirs.del());
+        world.lists[0].lock::<Unwatched>().rotate(&world.link);
+        assert!(deleter.join().unwrap(), "an item that was on a list all the time was not found");
+        assert_eq!(world.counts(), [0, 0]);
     });
 }
 

@@ -225,6 +225,9 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
                 // SAFETY: of this lru's family, so added as an entry of this type; the list has given its reference up just now.
                 return Some(unsafe { Entry::from_link(link) });
             }
+            if locked.has_lost(item.link()) {
+                return None;
+            }
         }
     }
 

@@ -36,6 +36,8 @@ mod charge;
 #[cfg(not(stillpoint_loom))]
 mod counter;
 #[cfg(not(stillpoint_loom))]
+mod growing;
+#[cfg(not(stillpoint_loom))]
 mod hierarchy;
 mod ledger;
 mod link;
@@ -64,6 +66,7 @@ pub use pressure::{Pressure, PressureError, PressureWatch};
 #[cfg(not(stillpoint_loom))]
 pub use {
     charge::{Charge, ChargeError},
+    growing::GrowingArray,
     hierarchy::{Hierarchy, Relieved},
     lru::{Entry, ListLru},
     shrinker::{Node, Registration, Scope, Shrink, TooManyShrinkers},

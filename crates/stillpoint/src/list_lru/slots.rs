@@ -107,6 +107,18 @@ impl<T: Send + Sync + 'static> Slots<T> {
             unsafe { global().retire_sized(old, layout) };
         })
     }
+
+    /// As [`Slots::reserve`], but the old array is emptied where it would be freed, and stays: for tortures.
+    pub(super) fn reserve_and_empty(&self, len: usize) -> Result<(), OutOfMemory> {
+        self.grow(len, |old, _layout| {
+            let address = old.as_ptr().expose_provenance();
+            global().call(move || {
+                // SAFETY: an array of this type that stays for ever.
+                let slots = unsafe { Array::<T>::slots(ptr::with_exposed_provenance(address)) };
+                slots.iter().for_each(|slot| slot.store(ptr::null_mut(), Ordering::Relaxed));
+            });
+        })
+    }
 }
 
 impl<T: Send + Sync + 'static> Slots<T> {
@@ -140,8 +152,21 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// returned.
     #[inline(always)]
     pub(super) unsafe fn find_in_section(&self, index: usize) -> Option<&T> {
+        // SAFETY: the caller's promise.
+        unsafe { self.find_after(index, || ()) }
+    }
+
+    /// As [`Slots::find_in_section`], with `meanwhile` between the array and what is in it.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn find_after(&self, index: usize, meanwhile: impl FnOnce()) -> Option<&T> {
+        let slots = self.slots();
+        meanwhile();
         // SAFETY: null, or an `Arc`'s; who takes it out keeps it for those that are in a section, as the caller is.
-        unsafe { self.slots().get(index)?.load(Ordering::Acquire).as_ref() } // [A4]
+        unsafe { slots.get(index)?.load(Ordering::Acquire).as_ref() } // [A4]
     }
 
     /// How many slots there are.

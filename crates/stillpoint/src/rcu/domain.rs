@@ -169,7 +169,7 @@ impl Domain<Sound> {
     /// ```
     #[must_use]
     pub fn with_fences() -> Self {
-        Self { inner: Inner::new(next_id(), Readers::Fencing, Sequence::new(Cookie::from_raw(0).seq())) }
+        Self::fencing_from(Cookie::from_raw(0))
     }
 
     pub(super) fn global(global: usize) -> Self {
@@ -196,6 +196,13 @@ impl<P: Policy> Domain<P> {
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
         Self { inner: Inner::new(next_id(), Readers::Asymmetric, Sequence::new(first.seq())) }
+    }
+
+    /// The same, of a domain whose readers fence.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn fencing_from(first: Cookie) -> Self {
+        Self { inner: Inner::new(next_id(), Readers::Fencing, Sequence::new(first.seq())) }
     }
 
     pub(crate) fn id(&self) -> u64 {

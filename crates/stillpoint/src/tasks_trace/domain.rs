@@ -2,7 +2,7 @@
 
 use super::OwnedGuard;
 use crate::{
-    gp::{Flavour, Policy, policy::Sound},
+    gp::{Cookie, Flavour, Policy, policy::Sound},
     platform::thread as platform_thread,
     rcu::{Domain, thread},
 };
@@ -61,6 +61,13 @@ impl<P: Policy> TraceDomain<P> {
     #[must_use]
     pub fn with_policy() -> Self {
         Self(Domain::with_policy())
+    }
+
+    /// A domain whose sequence starts at `first`: for tests that want to see it wrap.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn starting_at(first: Cookie) -> Self {
+        Self(Domain::starting_at(first))
     }
 
     pub(super) fn of(domain: &Domain<P>) -> &Self {

@@ -136,9 +136,14 @@ impl Inner {
 
     /// Purges the batches whose grace periods have ended, or end by one attempt.
     fn purge_ripe(&self, queue: &mut Queue) -> Result<(), Refused> {
+        self.purge_while(queue, |batch| self.domain.poll(batch.cookie))
+    }
+
+    /// The same with another idea of which batches are due, oldest first.
+    fn purge_while(&self, queue: &mut Queue, is_due: impl Fn(&Batch) -> bool) -> Result<(), Refused> {
         let mut result = Ok(());
         let mut refused = Vec::new();
-        while queue.front().is_some_and(|batch| self.domain.poll(batch.cookie))
+        while queue.front().is_some_and(&is_due)
             && let Some(batch) = queue.pop_front()
         {
             let before = batch.pages();
@@ -275,6 +280,19 @@ impl Inner {
         self.enqueue(&mut queue, gaps);
         self.lost.store(0, Ordering::Release);
     }
+}
+
+/// As [`Arena::drain`], without waiting for readers: what a torture must catch.
+///
+/// # Safety
+///
+/// Readers use what they find in the arena by checked copies alone, and take any bytes for what they are: the memory of an area that is
+/// found in a section may be purged, and be another area's, before the section ends.
+#[doc(hidden)]
+pub unsafe fn drain_without_grace_period(arena: &Arena) {
+    let mut queue = lock(&arena.inner.drain.queue);
+    arena.inner.gather(&mut queue);
+    let _ = arena.inner.purge_while(&mut queue, |_| true);
 }
 
 impl Arena {

@@ -68,6 +68,7 @@ pub use {
     builder::Builder,
     check::{Checked, Found},
     copy::copy,
+    drain::drain_without_grace_period,
     error::Error,
     info::{Description, Dump, DumpedArea, Statistics},
     read::Reader,

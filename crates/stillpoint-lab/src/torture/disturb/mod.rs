@@ -1,0 +1,71 @@
+//! What goes on around readers and writers to make their lives hard, each in a thread of its own, while it is in force
+//! ([`Session::is_on`]). A new one is a name in `options.rs`, a file here and a line in [`start`].
+//!
+//! | file | subject |
+//! |---|---|
+//! | `callbacks` | floods of callbacks, barriers with somebody else's callbacks, callbacks that take long |
+//! | `comings` | threads that come, read and go; readers that register and deregister; domains that come and go |
+//! | `processors` | a hog at a higher priority; threads moved between processors |
+//! | `signals` | handlers that read; the list of threads for that |
+//! | `fork` | children that use the domain |
+//!
+//! Stopping and going ("stutter") is the conductor's.
+
+use std::sync::Arc;
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use stillpoint::torture::Policy;
+
+use super::conductor::{self, Ground, Part};
+use super::options::Disturbance;
+use super::session::Session;
+
+pub mod callbacks;
+mod comings;
+mod fork;
+pub mod processors;
+pub mod signals;
+
+/// Starts the threads of the disturbances that the plan has.
+pub fn start<'scope, 'env, P: Policy>(
+    scope: &'scope Scope<'scope, 'env>, session: &'env Arc<Session>, ground: &'env Ground<'env, P>,
+) {
+    for &disturbance in &session.plan.disturbances {
+        let once: fn(&Arc<Session>, &Ground<P>, u64) = match disturbance {
+            Disturbance::Stutter => continue,
+            Disturbance::StallReader => comings::stay,
+            Disturbance::StallService => callbacks::take_long,
+            Disturbance::FwdProgress => callbacks::flood,
+            Disturbance::BarrierCallbacks => callbacks::barrier,
+            Disturbance::ReadExit => comings::read_and_exit,
+            Disturbance::RegistrationChurn => comings::register_and_deregister,
+            Disturbance::Signals => signals::send,
+            Disturbance::Preempt => processors::hog,
+            Disturbance::Shuffle => processors::shuffle,
+            Disturbance::Fork => fork::fork,
+        };
+        let part = Part::new(format!("{disturbance:?}"), move || {
+            let mut round = 0;
+            while !session.is_over() {
+                if session.is_on(disturbance) {
+                    once(session, ground, round);
+                    round += 1;
+                } else {
+                    thread::sleep(Duration::from_millis(5));
+                }
+            }
+        });
+        conductor::start(scope, session, ground, part);
+    }
+}
+
+/// Sleeps so long, or until the run is over.
+pub fn sleep(session: &Session, seconds: f64) {
+    let step = Duration::from_millis(10);
+    let mut left = Duration::from_secs_f64(seconds);
+    while !left.is_zero() && !session.is_over() {
+        thread::sleep(left.min(step));
+        left = left.saturating_sub(step);
+    }
+}

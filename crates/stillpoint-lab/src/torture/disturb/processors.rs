@@ -1,0 +1,95 @@
+//! Processors taken away from threads, and threads from processors.
+
+use std::hint;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stillpoint::torture::Policy;
+
+use crate::torture::conductor::Ground;
+use crate::torture::options::Disturbance;
+use crate::torture::session::Session;
+
+/// A hog on each processor for some milliseconds, at real-time priority, or else at a better one, or else (where the system allows
+/// neither) at the same as all the others. Then it sleeps as long.
+pub fn hog<P: Policy>(session: &Arc<Session>, _ground: &Ground<P>, round: u64) {
+    let mut random = session.seat("hog", round as usize).random.fork();
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let spans: Vec<u64> = (0..cpus).map(|_| random.u64(200..4000)).collect();
+    thread::scope(|scope| {
+        for span in spans {
+            scope.spawn(move || {
+                raise_priority();
+                let until = Instant::now() + Duration::from_micros(span);
+                while Instant::now() < until {
+                    hint::spin_loop();
+                }
+            });
+        }
+    });
+    thread::sleep(Duration::from_micros(random.u64(200..4000)));
+}
+
+/// For the calling thread, as far as the system allows.
+fn raise_priority() {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: valid parameters, for the calling thread.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameters) } != 0 {
+        // SAFETY: numbers only. On Linux it is for the thread that is named by its kernel id; 0 is the calling one.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -5) };
+    }
+}
+
+/// Moves every thread of the flavour to one processor, chosen by chance; and lets all of them go where they want at the turn's end.
+pub fn shuffle<P: Policy>(session: &Arc<Session>, _ground: &Ground<P>, round: u64) {
+    let mut random = session.seat("shuffle", round as usize).random.fork();
+    let Some((all, allowed)) = allowed() else {
+        return thread::sleep(Duration::from_millis(20));
+    };
+    // SAFETY: no preconditions. This thread stays where it may go anywhere: it has to know where that is.
+    let me = unsafe { libc::gettid() };
+    for thread in session.threads().iter().filter(|thread| thread.tid != me) {
+        move_to(thread.tid, &only(allowed[random.usize(0..allowed.len())]));
+    }
+    thread::sleep(Duration::from_millis(20));
+    if !session.is_on(Disturbance::Shuffle) || session.is_over() {
+        session.threads().iter().for_each(|thread| move_to(thread.tid, &all));
+    }
+}
+
+/// Moves a thread to processor number `place` of those that the calling one may use, and keeps it there.
+pub fn stay_on(tid: libc::pid_t, place: usize) {
+    if let Some((_, allowed)) = allowed() {
+        move_to(tid, &only(allowed[place % allowed.len()]));
+    }
+}
+
+/// The processors that the calling thread may use, as a set and as a list. `None` if the system does not say.
+fn allowed() -> Option<(libc::cpu_set_t, Vec<usize>)> {
+    // SAFETY: zeroes are an empty set.
+    let mut all: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a place for the set, of its size; 0 is the calling thread.
+    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut all) } != 0 {
+        return None;
+    }
+    // SAFETY: numbers below the set's size.
+    let list: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &all) }).collect();
+    (!list.is_empty()).then_some((all, list))
+}
+
+/// A set of one processor.
+fn only(cpu: usize) -> libc::cpu_set_t {
+    // SAFETY: zeroes are an empty set; the number is one of those that the system has named.
+    unsafe {
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut one);
+        one
+    }
+}
+
+/// A thread that has just ended, or that the system does not let us move, stays where it is.
+fn move_to(tid: libc::pid_t, cpus: &libc::cpu_set_t) {
+    // SAFETY: a valid set of its size.
+    unsafe { libc::sched_setaffinity(tid, size_of::<libc::cpu_set_t>(), cpus) };
+}

@@ -1,0 +1,106 @@
+//! What the flavours that use the pipe have in common: writers, fake writers, the ground for disturbances, and the account at the end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use stillpoint::{Domain, torture::Policy};
+
+use crate::torture::conductor::{Ground, Part, perform};
+use crate::torture::pipe::{LENGTH, Pipe};
+use crate::torture::session::{Seat, Session};
+use crate::torture::tally::{Fault, add};
+use crate::torture::writers::{self, METHODS, Method, Shared};
+
+/// Elements of a lane whose writer waits for grace periods.
+pub const ELEMENTS: usize = 512;
+
+/// What a run over the pipe is about.
+pub struct Stage<'d, P: Policy> {
+    /// The run, and the elements.
+    pub shared: Shared,
+    /// Whose grace periods are tortured.
+    pub domain: &'d Domain<P>,
+    /// How the writers wait.
+    pub methods: &'static [Method],
+}
+
+impl<'d, P: Policy> Stage<'d, P> {
+    /// With lanes of [`ELEMENTS`].
+    pub fn new(session: &Arc<Session>, domain: &'d Domain<P>) -> Self {
+        let pipe = Arc::new(Pipe::new(session.plan.writers, ELEMENTS));
+        Self { shared: Shared { session: Arc::clone(session), pipe }, domain, methods: METHODS }
+    }
+
+    /// The writers and the fake writers.
+    pub fn writers(&self) -> Vec<Part<'_>> {
+        let plan = &self.shared.session.plan;
+        let writer = move |number| {
+            let work = move || writers::write(&self.shared, self.domain, number, self.methods);
+            Part::new(format!("writer {number}"), work).for_handlers()
+        };
+        (0..plan.writers).map(writer).chain(self.fakewriters()).collect()
+    }
+
+    /// The fake writers.
+    pub fn fakewriters(&self) -> impl Iterator<Item = Part<'_>> {
+        let fake = move |number| {
+            let work = move || writers::fake_write(&self.shared.session, self.domain, number, self.methods);
+            Part::new(format!("fakewriter {number}"), work)
+        };
+        (0..self.shared.session.plan.fakewriters).map(fake)
+    }
+
+    /// So many readers, each of whose life is `life`.
+    pub fn readers<'e>(&'e self, life: &'e (dyn Fn(&mut Seat) + Sync)) -> impl Iterator<Item = Part<'e>> {
+        (0..self.shared.session.plan.readers).map(move |number| {
+            let session = &self.shared.session;
+            let work = move || life(&mut session.seat("reader", number));
+            Part::new(format!("reader {number}"), work).for_handlers()
+        })
+    }
+
+    /// One section by a guard of the calling thread.
+    pub fn visit(&self, seat: &mut Seat) {
+        let guard = self.domain.read_lock();
+        let visit = self.shared.pipe.begin(self.domain, seat);
+        seat.dwell();
+        self.shared.pipe.end(visit, self.domain, seat);
+        drop(guard);
+    }
+
+    /// The same in a signal handler.
+    pub fn visit_in_handler(&self) {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let pipe = &*self.shared.pipe;
+        let guard = self.domain.read_lock();
+        let visit = pipe.find(NEXT.fetch_add(1, Ordering::Relaxed) % pipe.lanes.len());
+        (0..50).for_each(|_| std::hint::spin_loop());
+        if let Some(fault) = pipe.look(&visit).fault {
+            self.shared.session.tally.fault_in_handler(fault);
+        }
+        drop(guard);
+        add(&self.shared.session.tally.sections, 1);
+    }
+
+    /// Runs the parts amid the disturbances, and settles the account of callbacks.
+    pub fn perform(&self, in_child: &(dyn Fn() + Sync), parts: Vec<Part>) {
+        let (visit, visit_in_handler) = (|seat: &mut Seat| self.visit(seat), || self.visit_in_handler());
+        let ground = Ground { domain: self.domain, visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child };
+        perform(&self.shared.session, &ground, parts);
+        self.settle();
+    }
+
+    /// Every callback has come when its barrier, and those of the ones that it has queued, have returned.
+    fn settle(&self) {
+        let tally = &self.shared.session.tally;
+        (0..=LENGTH).for_each(|_| self.domain.barrier());
+        let (queued, invoked) = (tally.queued.load(Ordering::Acquire), tally.invoked.load(Ordering::Acquire));
+        // Where barriers do not wait, callbacks may come yet.
+        if queued != invoked && !tally.is_faulty() {
+            let fault = if queued > invoked { Fault::Lost } else { Fault::Twice };
+            tally.fault(fault, || {
+                format!("{queued} callbacks were queued, and {invoked} invoked, when the last barrier had returned")
+            });
+        }
+    }
+}

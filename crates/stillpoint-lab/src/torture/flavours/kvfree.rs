@@ -1,0 +1,137 @@
+//! Deferred frees. What is freed are notes, one for each replaced element, whose destructors end the elements: so a free that comes too
+//! early kills an element that a section holds, and touches no memory that anybody reads.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use stillpoint::{
+    CallbackHead, Domain, EmbedsHead,
+    torture::{Policy, Sound},
+};
+
+use super::broken::EarlyPages;
+use super::common::Stage;
+use crate::torture::conductor::Part;
+use crate::torture::pipe::Pipe;
+use crate::torture::session::{Seat, Session};
+use crate::torture::tally::{Fault, add};
+use crate::torture::writers::Shared;
+
+/// Elements of a lane: some tens of pages' worth.
+const ELEMENTS: usize = 16 << 10;
+
+/// Nothing left out.
+pub fn run(session: &Arc<Session>) {
+    torture::<Sound>(session);
+}
+
+/// A page freed one cookie early.
+pub fn busted(session: &Arc<Session>) {
+    torture::<EarlyPages>(session);
+}
+
+fn torture<P: Policy>(session: &Arc<Session>) {
+    let domain = Domain::<P>::starting_at(session.first_cookie());
+    let pipe = Arc::new(Pipe::new(session.plan.writers, ELEMENTS));
+    let stage = Stage { shared: Shared { session: Arc::clone(session), pipe }, ..Stage::new(session, &domain) };
+    let life = |seat: &mut Seat| {
+        while !session.is_over() {
+            session.keep_pace(|| ());
+            stage.visit(seat);
+        }
+    };
+    let mut parts: Vec<Part> = stage.fakewriters().collect();
+    let retirer = |number| {
+        let stage = &stage;
+        Part::new(format!("writer {number}"), move || retire(stage, number)).for_handlers()
+    };
+    parts.extend((0..session.plan.writers).map(retirer));
+    parts.extend(stage.readers(&life));
+    stage.perform(&|| (), parts);
+    domain.kvfree_barrier();
+    let tally = &session.tally;
+    let (retired, freed) = (tally.retired.load(Ordering::Acquire), tally.freed.load(Ordering::Acquire));
+    if retired != freed {
+        let fault = if retired > freed { Fault::Lost } else { Fault::Twice };
+        tally.fault(fault, || format!("of {retired} objects {freed} were free when the last barrier had returned"));
+    }
+}
+
+/// A retired object.
+#[repr(C)]
+struct Note {
+    head: CallbackHead,
+    shared: Shared,
+    lane: usize,
+    element: usize,
+    /// Those of its writer that are free.
+    freed: Arc<AtomicU64>,
+}
+
+// SAFETY: the head is the first field, and `repr(C)` keeps it there; nobody else uses it.
+unsafe impl EmbedsHead for Note {
+    const HEAD_OFFSET: usize = 0;
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        let Shared { session, pipe } = &self.shared;
+        pipe.lanes[self.lane].free_now(self.element, session);
+        add(&session.tally.freed, 1);
+        self.freed.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A writer's life: it replaces elements in bursts, and retires a note for each. Now and then it waits for all of them.
+fn retire<P: Policy>(stage: &Stage<P>, number: usize) {
+    let (session, domain) = (&stage.shared.session, stage.domain);
+    let mut seat = session.seat("writer", number);
+    let lane = &stage.shared.pipe.lanes[number];
+    let freed = Arc::new(AtomicU64::new(0));
+    let mut retired = 0;
+    while !session.is_over() {
+        session.beat(number);
+        session.keep_pace(|| session.beat(number));
+        for _ in 0..seat.random.u32(1..600) {
+            let Some(element) = lane.replace(session) else {
+                session.beat(number);
+                thread::sleep(Duration::from_micros(500));
+                continue;
+            };
+            let note = Note {
+                head: CallbackHead::new(),
+                shared: stage.shared.clone(),
+                lane: number,
+                element,
+                freed: Arc::clone(&freed),
+            };
+            let note = NonNull::from(Box::leak(Box::new(note)));
+            retired += 1;
+            add(&session.tally.retired, 1);
+            match seat.random.u32(0..8) {
+                // SAFETY: out of a box just now; nobody else knows it. So for all of them.
+                0 => unsafe { domain.retire(note) },
+                // SAFETY: as above.
+                1 => unsafe { domain.retire_with_head(note) },
+                // Inside a section of its own, which puts what is to be done off to its end.
+                // SAFETY: as above.
+                2 if seat.one_in(8) => domain.read(|_| unsafe { domain.retire_plain(note) }),
+                // SAFETY: as above.
+                _ => unsafe { domain.retire_plain(note) },
+            }
+        }
+        if seat.one_in(64) {
+            add(&session.tally.barriers, 1);
+            domain.kvfree_barrier();
+            add(&session.tally.barriers_done, 1);
+            let freed = freed.load(Ordering::Acquire);
+            if freed != retired {
+                session.tally.fault(Fault::Barrier, || format!("kvfree_barrier returned with {freed} of {retired} objects free"));
+            }
+        }
+        seat.spin(4000);
+    }
+}

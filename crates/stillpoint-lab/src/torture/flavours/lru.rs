@@ -1,0 +1,271 @@
+//! LRU lists: tenants come and go, items are added, walked and taken off, arrays grow, and all the while lists are counted without locks.
+//!
+//! Three things must hold: a tenant whose items nobody takes off has so many at any moment, whatever grows around it; what is added is taken off
+//! once, wherever it has been moved meanwhile; and every item is dropped once. Beside the lists the array that they are found through is
+//! tortured by itself, with a pause between the look at it and the look into it; that is where busted-lru counts outside of a section.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use stillpoint::{
+    global,
+    list_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Tenant},
+    torture::{GrowingArray, Policy, Sound},
+};
+
+use super::broken::LastingArrays;
+use crate::torture::conductor::{Ground, Part, perform};
+use crate::torture::session::{Seat, Session};
+use crate::torture::tally::{Fault, add};
+
+/// Items of the tenant that nobody takes any from.
+const ANCHORED: usize = 100;
+
+/// Nothing left out.
+pub fn run(session: &Arc<Session>) {
+    let lists = Lists::new(session);
+    let arrays = Arrays::<Sound>::new();
+    let visit = |seat: &mut Seat| {
+        lists.count(seat);
+        let array = arrays.present();
+        arrays.count_in_section(&array, seat);
+    };
+    let count = |number| {
+        let (lists, arrays) = (&lists, &arrays);
+        Part::new(format!("reader {number}"), move || {
+            let mut seat = session.seat("reader", number);
+            while !session.is_over() {
+                session.keep_pace(|| ());
+                let array = arrays.present();
+                for _ in 0..64 {
+                    lists.count(&mut seat);
+                    arrays.count_in_section(&array, &mut seat);
+                }
+            }
+        })
+    };
+    let mutate = |number| {
+        let lists = &lists;
+        Part::new(format!("writer {number}"), move || lists.mutate(session, number))
+    };
+    let mut parts: Vec<Part> = (0..session.plan.readers).map(count).chain((0..session.plan.writers).map(mutate)).collect();
+    for number in 0..session.plan.fakewriters {
+        let (lists, arrays) = (&lists, &arrays);
+        parts.push(Part::new(format!("fakewriter {number}"), move || {
+            let (mut seat, who) = (session.seat("fakewriter", number), session.plan.writers + number);
+            while !session.is_over() {
+                session.beat(who);
+                session.keep_pace(|| session.beat(who));
+                arrays.grow(session, &mut seat);
+                lists.walk(&mut seat);
+            }
+        }));
+    }
+    let ground = Ground { domain: global(), visit: &visit, visit_in_handler: None, in_child: &|| () };
+    perform(session, &ground, parts);
+    lists.settle(session);
+}
+
+/// Counts outside of sections.
+pub fn busted(session: &Arc<Session>) {
+    let arrays = Arrays::<LastingArrays>::new();
+    let arrays = &arrays;
+    let count = |number| {
+        Part::new(format!("reader {number}"), move || {
+            let mut seat = session.seat("reader", number);
+            while !session.is_over() {
+                let array = arrays.present();
+                for _ in 0..64 {
+                    let index = seat.random.usize(0..FIRST);
+                    // SAFETY: the policy keeps the arrays where they are.
+                    let found = unsafe { array.count_outside(index, || seat.spin(400)) };
+                    check(&mut seat, index, found);
+                }
+            }
+        })
+    };
+    let grow = |number| {
+        Part::new(format!("writer {number}"), move || {
+            let mut seat = session.seat("writer", number);
+            while !session.is_over() {
+                session.beat(number);
+                arrays.grow(session, &mut seat);
+            }
+        })
+    };
+    let parts = (0..session.plan.readers).map(count).chain((0..session.plan.writers).map(grow)).collect();
+    let visit = |seat: &mut Seat| global().read(|_| seat.dwell());
+    perform(session, &Ground { domain: global(), visit: &visit, visit_in_handler: None, in_child: &|| () }, parts);
+}
+
+/// Slots of an array when it is new, and when it is replaced by a new one.
+const FIRST: usize = 8;
+const LAST: usize = 2048;
+
+/// An array that grows, and then another.
+struct Arrays<P: Policy> {
+    present: Mutex<(Arc<GrowingArray<P>>, usize)>,
+}
+
+impl<P: Policy> Arrays<P> {
+    fn new() -> Self {
+        Self { present: Mutex::new((Arc::new(GrowingArray::new(FIRST)), FIRST)) }
+    }
+
+    fn present(&self) -> Arc<GrowingArray<P>> {
+        Arc::clone(&self.present.lock().0)
+    }
+
+    fn count_in_section(&self, array: &GrowingArray<P>, seat: &mut Seat) {
+        let index = seat.random.usize(0..FIRST);
+        let guard = global().read_lock();
+        let found = array.count(index, &guard, || seat.dwell());
+        drop(guard);
+        check(seat, index, found);
+    }
+
+    fn grow(&self, session: &Session, seat: &mut Seat) {
+        let mut present = self.present.lock();
+        present.1 += 1 + present.1 / 4;
+        if present.1 > LAST {
+            *present = (Arc::new(GrowingArray::new(FIRST)), FIRST);
+        } else {
+            present.0.grow(present.1);
+            add(&session.tally.published, 1);
+        }
+        drop(present);
+        seat.spin(2000);
+    }
+}
+
+fn check(seat: &mut Seat, index: usize, found: Option<usize>) {
+    if found != Some(index) {
+        seat.session
+            .tally
+            .fault(Fault::Count, || format!("in an array that grew, count number {index} was found to be {found:?}"));
+    }
+    seat.count(0, 0);
+}
+
+/// Something on a list; its end is counted.
+struct Item(Arc<AtomicU64>);
+
+impl Drop for Item {
+    fn drop(&mut self) {
+        add(&self.0, 1);
+    }
+}
+
+/// Lists of tenants that come and go around one that stays.
+struct Lists<'s> {
+    session: &'s Session,
+    hierarchy: Hierarchy,
+    lru: ListLru<Item>,
+    anchor: Tenant,
+    made: Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl<'s> Lists<'s> {
+    fn new(session: &'s Session) -> Self {
+        let hierarchy = Hierarchy::new();
+        let lru = ListLru::for_tenants(&hierarchy);
+        let anchor = hierarchy.root().create().expect("there is memory for a tenant");
+        let lists = Self { session, hierarchy, lru, anchor, made: Arc::default(), dropped: Arc::default() };
+        for _ in 0..ANCHORED {
+            lists.lru.add(&lists.anchor, lists.item());
+        }
+        lists
+    }
+
+    fn item(&self) -> Arc<Entry<Item>> {
+        add(&self.made, 1);
+        Arc::new(Entry::new(Item(Arc::clone(&self.dropped))))
+    }
+
+    /// The tenant that stays has what it has.
+    fn count(&self, seat: &mut Seat) {
+        let count = |node: Node| {
+            if seat.random.bool() {
+                self.lru.count_one(&self.anchor, node)
+            } else {
+                let guard = global().read_lock();
+                let count = self.lru.count_one_in(&self.anchor, node, &guard);
+                seat.dwell();
+                count
+            }
+        };
+        let found: usize = Node::all().map(count).sum();
+        if found != ANCHORED {
+            self.session.tally.fault(Fault::Count, || format!("a list of {ANCHORED} items, which nobody changes, had {found}"));
+        }
+        seat.count(0, 0);
+    }
+
+    /// A tenant comes, gets items, some under a child of its own, loses some, and goes; its items, wherever they are now, come off once.
+    fn mutate(&self, session: &Session, number: usize) {
+        let mut seat = session.seat("writer", number);
+        while !session.is_over() {
+            session.beat(number);
+            session.keep_pace(|| session.beat(number));
+            let (Ok(tenant), mut items) = (self.hierarchy.root().create(), Vec::new()) else { continue };
+            let child = tenant.create().ok();
+            for _ in 0..seat.random.usize(1..200) {
+                let item = self.item();
+                let of = child.as_ref().filter(|_| seat.random.bool()).unwrap_or(&tenant);
+                if !self.lru.add(of, Arc::clone(&item)) {
+                    session.tally.fault(Fault::Twice, || "a new item was on a list already".to_owned());
+                }
+                items.push(item);
+            }
+            add(&session.tally.retired, items.len() as u64);
+            seat.random.shuffle(&mut items);
+            let early = seat.random.usize(0..items.len());
+            self.take_off(items.drain(..early));
+            for gone in child.iter().chain([&tenant]) {
+                if let Err(error) = gone.delete() {
+                    session.tally.fault(Fault::Count, || format!("a tenant could not be deleted: {error}"));
+                }
+            }
+            self.take_off(items.drain(..));
+        }
+    }
+
+    fn take_off(&self, items: impl Iterator<Item = Arc<Entry<Item>>>) {
+        for item in items {
+            let first = self.lru.del(&item).is_some();
+            let second = self.lru.del(&item).is_some();
+            if (first, second) != (true, false) {
+                let fault = if second { Fault::Twice } else { Fault::Lost };
+                self.session.tally.fault(fault, || format!("an item came off a list: {first}, and again: {second}"));
+            }
+            add(&self.session.tally.freed, 1);
+        }
+    }
+
+    /// Looks at items, moves some to the end; takes none.
+    fn walk(&self, seat: &mut Seat) {
+        let budget = seat.random.usize(1..200);
+        let taken = self.lru.walk(budget, |_| if seat.random.bool() { Isolate::Rotate } else { Isolate::Skip });
+        if taken != 0 {
+            self.session.tally.fault(Fault::Count, || format!("a walk that takes nothing took {taken} items"));
+        }
+    }
+
+    /// All that was made is dropped once the lists are.
+    fn settle(self, session: &Session) {
+        let Self { lru, made, dropped, hierarchy, anchor, .. } = self;
+        let left = lru.count();
+        if left != ANCHORED {
+            session.tally.fault(Fault::Count, || format!("{left} items were left in place of {ANCHORED}"));
+        }
+        drop((lru, anchor, hierarchy));
+        global().barrier();
+        let (made, dropped) = (made.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed));
+        if made != dropped {
+            let fault = if made > dropped { Fault::Lost } else { Fault::Twice };
+            session.tally.fault(fault, || format!("of {made} items {dropped} were dropped"));
+        }
+    }
+}

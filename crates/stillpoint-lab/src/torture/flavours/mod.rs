@@ -1,0 +1,133 @@
+//! What can be tortured. A new flavour is a file here with a function that runs it, and a line in [`FLAVOURS`].
+//!
+//! | file | flavours |
+//! |---|---|
+//! | `thread` | rcu and rcu-fence: readers by guards |
+//! | `qsbr` | readers by quiescent states |
+//! | `trace`, `trace_async` | readers that sleep, and that are tasks |
+//! | `kvfree` | deferred frees |
+//! | `lru`, `vmap` | LRU lists and their arrays; the address space |
+//! | `wake` | one waiter and one reader, again and again: wake-ups |
+//! | `broken` | the policies of the broken flavours |
+//! | `common` | what those that use the pipe have in common |
+
+use std::sync::Arc;
+
+use super::session::Session;
+use super::tally::Fault;
+
+mod broken;
+mod common;
+mod kvfree;
+mod lru;
+mod qsbr;
+mod thread;
+mod trace;
+mod trace_async;
+mod vmap;
+mod wake;
+
+/// Threads that a flavour has unless the command line says otherwise.
+#[derive(Debug, Clone, Copy)]
+pub struct Threads {
+    /// Those that read.
+    pub readers: u32,
+    /// Those that replace.
+    pub writers: u32,
+    /// Those that only wait.
+    pub fakewriters: u32,
+}
+
+const USUAL: Threads = Threads { readers: 3, writers: 2, fakewriters: 2 };
+const FEW: Threads = Threads { readers: 2, writers: 1, fakewriters: 0 };
+const PAIR: Threads = Threads { readers: 1, writers: 1, fakewriters: 0 };
+
+/// A flavour.
+pub struct Entry {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is about; of a broken one, what is left out.
+    pub about: &'static str,
+    /// What a broken flavour must be found to be guilty of: one of these. Empty: it is sound.
+    pub guilty_of: &'static [Fault],
+    /// Its threads.
+    pub threads: Threads,
+    /// Runs it.
+    pub run: fn(&Arc<Session>),
+}
+
+impl Entry {
+    /// Whether a part has been left out on purpose.
+    pub fn is_broken(&self) -> bool {
+        !self.guilty_of.is_empty()
+    }
+}
+
+const fn sound(name: &'static str, about: &'static str, threads: Threads, run: fn(&Arc<Session>)) -> Entry {
+    Entry { name, about, guilty_of: &[], threads, run }
+}
+
+const fn broken(
+    name: &'static str, about: &'static str, guilty_of: &'static [Fault], threads: Threads, run: fn(&Arc<Session>),
+) -> Entry {
+    Entry { name, about, guilty_of, threads, run }
+}
+
+const EARLY: &[Fault] = &[Fault::TooShort, Fault::Ordering, Fault::Cookie];
+
+/// All flavours, the sound ones first.
+pub const FLAVOURS: &[Entry] = &[
+    sound("rcu", "readers by guards, grace periods by membarrier", USUAL, thread::rcu),
+    sound("rcu-fence", "the same with fences on both sides", USUAL, thread::rcu_fence),
+    sound("qsbr", "readers by quiescent states, in a domain with fences", USUAL, qsbr::run),
+    sound("trace", "readers that sleep, and hand their sections on to other threads", USUAL, trace::run),
+    sound("trace-async", "readers that are tasks, await in sections, and are cancelled there", USUAL, trace_async::run),
+    sound("kvfree", "deferred frees, of all kinds", USUAL, kvfree::run),
+    sound("lru", "LRU lists whose tenants come and go, counted without locks", USUAL, lru::run),
+    sound("vmap", "areas that are found, checked and copied while they are freed and purged", USUAL, vmap::run),
+    sound("wake", "one waiter that sleeps without bound and one reader that wakes it", PAIR, wake::run),
+    broken("busted", "grace periods wait for nobody", EARLY, FEW, thread::busted),
+    broken("busted-membarrier", "no heavy barrier before the scan", EARLY, PAIR, thread::busted_membarrier),
+    broken("busted-cookie", "a cookie names one grace period too few", EARLY, FEW, thread::busted_cookie),
+    broken("busted-kvfree", "a page of deferred frees has a cookie one too old", EARLY, FEW, kvfree::busted),
+    broken("busted-lru", "lists are counted outside of sections", &[Fault::Count], FEW, lru::busted),
+    broken("busted-vmap", "memory is purged without a grace period", &[Fault::Content], FEW, vmap::busted),
+    broken("busted-trace", "a scan passes over one holdout", EARLY, FEW, trace::busted),
+    broken("busted-barrier", "a barrier does not wait for callbacks", &[Fault::Barrier], FEW, thread::busted_barrier),
+    broken("busted-wake", "no second barrier before sleeping, without bound", &[Fault::WriterStall], PAIR, wake::busted),
+];
+
+/// The name of all sound flavours together.
+pub const ALL: &str = "all";
+
+/// The flavours that a name stands for.
+pub fn named(name: &str) -> Vec<&'static Entry> {
+    FLAVOURS.iter().filter(|entry| if name == ALL { !entry.is_broken() } else { entry.name == name }).collect()
+}
+
+/// Whether a flavour is one of the broken ones.
+pub fn is_broken(name: &str) -> bool {
+    named(name).iter().any(|entry| entry.is_broken())
+}
+
+/// Reads a flavour's name.
+pub fn parse(name: &str) -> Result<String, String> {
+    if named(name).is_empty() {
+        let names: Vec<_> = FLAVOURS.iter().map(|entry| entry.name).collect();
+        return Err(format!("no flavour '{name}'; say {ALL}, {}", names.join(", ")));
+    }
+    Ok(name.to_owned())
+}
+
+/// The table for the help.
+pub fn help() -> String {
+    let lines = FLAVOURS.iter().map(|Entry { name, about, .. }| format!("  {name:18} {about}\n"));
+    let table: String = lines.collect();
+    format!("Flavours; of the broken ones, what is left out on purpose, and has to be found out:\n{table}\n{NOT_HERE}")
+}
+
+/// What a run on x86-64 cannot show.
+const NOT_HERE: &str = "Broken variants that an x86-64 processor cannot show, because its loads and its stores stay in order, fail in the \
+models instead: acquire and release left out at the labels R1, R2, R4, W1, W4 to W6, Q1 and Q2, and V1 or V3 out of place, under loom \
+(cargo test with --cfg stillpoint_loom); and all forms without the heavy barrier, the one that busted-membarrier needs included, \
+in the store-buffer model (models/check). busted-membarrier and busted-wake need membarrier(2) and an optimised build.";

@@ -1,0 +1,204 @@
+//! The address space: writers put areas in place of others, free the old ones, and drain; readers find areas, check and copy.
+//!
+//! An area's bytes say whose they are: its address, its length, and a number that no other area has, in every word. A section that finds an
+//! area must find these, and find them again, until its end, whoever frees and purges it meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use stillpoint::{
+    Domain,
+    torture::{Sound, drain_without_grace_period},
+    vmap::{Area, Arena, Found},
+};
+
+use crate::torture::conductor::{Ground, Part, perform};
+use crate::torture::session::{Seat, Session};
+use crate::torture::tally::{Fault, add};
+
+/// Places of each writer.
+const PLACES: usize = 64;
+
+/// Words that are compared at an area's beginning, its end, and one place between.
+const WORDS: usize = 8;
+
+const PAGE: usize = 4096;
+
+/// Nothing left out.
+pub fn run(session: &Arc<Session>) {
+    let domain = Domain::<Sound>::starting_at(session.first_cookie());
+    let builder = Arena::builder().capacity(1 << 30).lazy_limit(4 << 20).domain(&domain);
+    let arena = builder.build().expect("there is room for an arena");
+    torture(session, &arena, |arena, seat| match seat.random.u32(0..64) {
+        0 => drop(arena.drain()),
+        1 => drop(arena.shrink()),
+        _ => {}
+    });
+}
+
+/// Purges without a grace period. Without guard pages, which a reader that should have been waited for would run into.
+pub fn busted(session: &Arc<Session>) {
+    let builder = Arena::builder().capacity(1 << 30).lazy_limit(1 << 30).guards(false);
+    let arena = builder.build().expect("there is room for an arena");
+    // SAFETY: readers make checked copies alone, and compare what they find.
+    torture(session, &arena, |arena, _| unsafe { drain_without_grace_period(arena) });
+}
+
+/// Where areas are published: their addresses, 0 for none.
+type Places = [CachePadded<AtomicUsize>];
+
+fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut Seat) + Sync) {
+    let places: Box<Places> = (0..PLACES * session.plan.writers).map(|_| CachePadded::default()).collect();
+    let (places, drain) = (&*places, &drain);
+    let visit = |seat: &mut Seat| look(arena, places, seat);
+    let visit = &visit;
+    let reader = |number| {
+        Part::new(format!("reader {number}"), move || {
+            let mut seat = session.seat("reader", number);
+            while !session.is_over() {
+                session.keep_pace(|| ());
+                visit(&mut seat);
+            }
+        })
+    };
+    let writer = |number: usize| {
+        let own = &places[number * PLACES..][..PLACES];
+        Part::new(format!("writer {number}"), move || write(session, arena, own, number, drain))
+    };
+    let fake = |number| {
+        Part::new(format!("fakewriter {number}"), move || {
+            let who = session.plan.writers + number;
+            while !session.is_over() {
+                session.beat(who);
+                arena.domain().synchronize();
+                add(&session.tally.waits, 1);
+                // Over areas and holes alike: it must only come back.
+                arena.read(arena.addresses().start, &mut [0; 16 * PAGE]);
+                thread::sleep(Duration::from_millis(1));
+            }
+        })
+    };
+    let (readers, writers) = ((0..session.plan.readers).map(reader), (0..session.plan.writers).map(writer));
+    let parts = readers.chain(writers).chain((0..session.plan.fakewriters).map(fake)).collect();
+    perform(session, &Ground { domain: arena.domain(), visit, visit_in_handler: None, in_child: &|| () }, parts);
+    arena.domain().kvfree_barrier();
+    let left = arena.areas(&arena.read_lock()).count();
+    if left > 0 {
+        session.tally.fault(Fault::Lost, || format!("{left} areas are there after the last was freed"));
+    }
+    if let Err(error) = arena.drain() {
+        session.tally.fault(Fault::Content, || format!("the last drain failed: {error}"));
+    }
+}
+
+/// A word of an area: which one, whose, and where.
+fn word(number: u64, addr: usize, index: usize) -> u64 {
+    number ^ (addr as u64).rotate_left(32) ^ (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+fn write(session: &Session, arena: &Arena, places: &Places, number: usize, drain: &(impl Fn(&Arena, &mut Seat) + Sync)) {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let mut seat = session.seat("writer", number);
+    let mut areas: Vec<Option<Area>> = places.iter().map(|_| None).collect();
+    while !session.is_over() {
+        session.beat(number);
+        session.keep_pace(|| session.beat(number));
+        let at = seat.random.usize(0..places.len());
+        let pages = if seat.one_in(64) { seat.random.usize(1..600) } else { seat.random.usize(1..9) };
+        match arena.alloc(pages * PAGE, PAGE) {
+            Ok(area) => {
+                stamp(&area, NEXT.fetch_add(1, Ordering::Relaxed));
+                places[at].store(area.addr(), Ordering::Release);
+                add(&session.tally.published, 1);
+                free(session, areas[at].replace(area), &mut seat);
+            }
+            Err(_) => {
+                // Full: all that was freed waits for readers.
+                add(&session.tally.exhausted, 1);
+                places[at].store(0, Ordering::Release);
+                free(session, areas[at].take(), &mut seat);
+            }
+        }
+        drain(arena, &mut seat);
+        seat.spin(1000);
+    }
+    places.iter().for_each(|place| place.store(0, Ordering::Release));
+    areas.into_iter().for_each(|area| free(session, area, &mut seat));
+}
+
+fn free(session: &Session, area: Option<Area>, seat: &mut Seat) {
+    if let Some(area) = area {
+        add(&session.tally.retired, 1);
+        if seat.one_in(8) {
+            area.free_rcu()
+        } else {
+            drop(area)
+        }
+        add(&session.tally.freed, 1);
+    }
+}
+
+/// The places of an area that are stamped and compared: its first words, its last, and some between.
+fn parts(len: usize) -> [usize; 3] {
+    let last = len - WORDS * 8;
+    [0, (last / 2) & !7, last]
+}
+
+/// The number is the first word; all others depend on it.
+fn stamp(area: &Area, number: u64) {
+    for at in parts(area.len()) {
+        let mut bytes = [0; WORDS * 8];
+        for (index, bytes) in bytes.chunks_exact_mut(8).enumerate() {
+            bytes.copy_from_slice(&word(number, area.addr(), at / 8 + index).to_ne_bytes());
+        }
+        area.copy_from(at, &bytes).expect("inside the area");
+    }
+}
+
+/// One section: finds what is at a place, and looks at it more than once.
+fn look(arena: &Arena, places: &Places, seat: &mut Seat) {
+    let place = &places[seat.random.usize(0..places.len())];
+    let guard = arena.read_lock();
+    // From here on an area that is found at this address was published before the section's look, or nobody can have its address before the end.
+    let addr = place.load(Ordering::Acquire);
+    let found = if addr == 0 { None } else { arena.find(addr, &guard) };
+    if let Some(found) = found {
+        if found.addr() != addr {
+            seat.session.tally.fault(Fault::Content, || format!("{addr:#x} was found inside an area at {:#x}", found.addr()));
+        }
+        let mut number = None;
+        for _ in 0..seat.random.u32(2..5) {
+            number = compare(seat, &found, number);
+            seat.dwell();
+        }
+        compare(seat, &found, number);
+    }
+    drop(guard);
+    seat.count(0, 0);
+}
+
+/// Looks at an area; its number, which must be `before` if that is known.
+fn compare(seat: &mut Seat, found: &Found, before: Option<u64>) -> Option<u64> {
+    let (addr, len) = (found.addr(), found.len());
+    let mut number = before;
+    for at in parts(len) {
+        let mut bytes = [0; WORDS * 8];
+        // SAFETY: inside the area, which the section keeps; where it does not, the arena has no guard pages and the copy finds any bytes.
+        unsafe { stillpoint::vmap::copy(bytes.as_mut_ptr(), found.whole().as_ptr().wrapping_add(at), bytes.len()) };
+        for (index, bytes) in bytes.chunks_exact(8).enumerate() {
+            let seen = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+            let theirs = seen ^ word(0, addr, at / 8 + index);
+            let expected = *number.get_or_insert(theirs);
+            if theirs != expected {
+                seat.session.tally.fault(Fault::Content, || {
+                    format!("area {expected} at {addr:#x}, {len} bytes long, had {seen:#x} at {at}, word {index}")
+                });
+                return number;
+            }
+        }
+    }
+    number
+}

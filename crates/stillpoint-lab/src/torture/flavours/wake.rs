@@ -1,0 +1,85 @@
+//! One waiter and one reader, again and again: the waiter's sleep against the end of the reader's section.
+//!
+//! A reader that goes on reading would wake the waiter at the end of its next section, so here it does not: when its section has ended it waits
+//! for the waiter. Whoever has been forgotten then sleeps until somebody else ends a grace period, and nobody does.
+
+use std::hint;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use stillpoint::{Domain, torture::Policy};
+
+use super::broken::{Forgotten, Netless};
+use crate::torture::clutter::Clutter;
+use crate::torture::conductor::{Ground, Part, perform};
+use crate::torture::session::{Seat, Session};
+use crate::torture::tally::add;
+
+/// Nothing left out but the safety net: nobody is ever forgotten, so none is needed.
+pub fn run(session: &Arc<Session>) {
+    duel::<Netless>(session);
+}
+
+/// Without the second barrier.
+pub fn busted(session: &Arc<Session>) {
+    duel::<Forgotten>(session);
+}
+
+/// The rounds that each of the two has begun and ended.
+#[derive(Debug, Default)]
+struct Rounds {
+    entered: CachePadded<AtomicU64>,
+    waited: CachePadded<AtomicU64>,
+}
+
+/// The duel.
+fn duel<P: Policy>(session: &Arc<Session>) {
+    let domain = Domain::<P>::starting_at(session.first_cookie());
+    let rounds = Rounds::default();
+    let visit = |seat: &mut Seat| domain.read(|_| seat.dwell());
+    let ground = Ground { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
+    let reader = Part::new("reader", || read(session, &domain, &rounds)).on(0);
+    let waiter = Part::new("waiter", || wait(session, &domain, &rounds)).on(1);
+    perform(session, &ground, vec![reader, waiter]);
+}
+
+fn read<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds) {
+    let (clutter, mut seat) = (Clutter::default(), session.seat("reader", 0));
+    let mut round = 0;
+    while !session.is_over() {
+        round += 1;
+        let guard = domain.read_lock();
+        rounds.entered.store(round, Ordering::Release);
+        // About as long as a waiter takes for its first barrier and looks before it sleeps.
+        let stay = Duration::from_nanos(seat.random.u64(1_000..40_000));
+        let until = Instant::now() + stay;
+        while Instant::now() < until {
+            hint::spin_loop();
+        }
+        clutter.delay_later_stores();
+        drop(guard);
+        seat.count(0, 0);
+        while rounds.waited.load(Ordering::Acquire) < round && !session.is_over() {
+            hint::spin_loop();
+        }
+    }
+}
+
+fn wait<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds) {
+    let mut round = 0;
+    while !session.is_over() {
+        session.beat(0);
+        round += 1;
+        while rounds.entered.load(Ordering::Acquire) < round {
+            if session.is_over() {
+                return;
+            }
+            hint::spin_loop();
+        }
+        domain.synchronize();
+        add(&session.tally.waits, 1);
+        rounds.waited.store(round, Ordering::Release);
+    }
+}

@@ -1,0 +1,235 @@
+//! The command line of `stillpoint torture`, and what it comes to: a [`Plan`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::flavours;
+
+/// The options. Without any of the disturbances (from `--stall-reader` to `--fork`) all of them take short turns; with some, those are in
+/// force from the beginning to the end, and no others.
+#[derive(Args)]
+pub struct Options {
+    /// What to torture; `all` for all sound flavours, which share the time. See the table below
+    #[arg(value_parser = flavours::parse)]
+    pub flavour: String,
+
+    /// Seconds that the torture lasts; it ends with the first fault
+    #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = parse_seconds)]
+    pub duration: f64,
+
+    /// Threads (of trace-async: tasks) that read
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub readers: Option<u32>,
+
+    /// Threads that replace what is read, each in a lane of its own
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub writers: Option<u32>,
+
+    /// Threads that wait for grace periods and change nothing
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=256))]
+    pub fakewriters: Option<u32>,
+
+    /// Have a reader stay in its section for so long, again and again
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    pub stall_reader: Option<f64>,
+
+    /// Have a callback take so long, again and again
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    pub stall_service: Option<f64>,
+
+    /// Flood the domain with callbacks, and see that they come
+    #[arg(long)]
+    pub fwd_progress: bool,
+
+    /// Have so many threads queue a callback each, and see that a barrier waits for them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub barrier_callbacks: Option<u32>,
+
+    /// Have threads come, read and go
+    #[arg(long)]
+    pub read_exit: bool,
+
+    /// Have readers register and deregister, and domains come and go
+    #[arg(long)]
+    pub registration_churn: bool,
+
+    /// Have signal handlers read in the middle of everything
+    #[arg(long)]
+    pub signals: bool,
+
+    /// Have a thread of higher priority (if the system allows it) take the processors away
+    #[arg(long)]
+    pub preempt: bool,
+
+    /// Move threads between processors
+    #[arg(long)]
+    pub shuffle: bool,
+
+    /// Have all readers and writers stop and go
+    #[arg(long)]
+    pub stutter: bool,
+
+    /// Start sequences just below the wrap
+    #[arg(long)]
+    pub gpwrap: bool,
+
+    /// Fork, and use the domain in the child
+    #[arg(long)]
+    pub fork: bool,
+
+    /// No disturbances at all
+    #[arg(long, conflicts_with_all = ["stall_reader", "stall_service", "fwd_progress", "barrier_callbacks", "read_exit",
+        "registration_churn", "signals", "preempt", "shuffle", "stutter", "gpwrap", "fork"])]
+    pub calm: bool,
+
+    /// Seconds between two lines of counts
+    #[arg(long, value_name = "S", default_value_t = 15.0, value_parser = parse_seconds)]
+    pub stat_interval: f64,
+
+    /// Seed of every choice that the torture makes; printed at the start. The schedule is the system's [default: of the clock]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// Write the figures to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// The disturbances, by their names on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u32)]
+pub enum Disturbance {
+    StallReader,
+    StallService,
+    FwdProgress,
+    BarrierCallbacks,
+    ReadExit,
+    RegistrationChurn,
+    Signals,
+    Preempt,
+    Shuffle,
+    Stutter,
+    Fork,
+}
+
+/// All of them.
+pub const DISTURBANCES: [Disturbance; 11] = [
+    Disturbance::StallReader,
+    Disturbance::StallService,
+    Disturbance::FwdProgress,
+    Disturbance::BarrierCallbacks,
+    Disturbance::ReadExit,
+    Disturbance::RegistrationChurn,
+    Disturbance::Signals,
+    Disturbance::Preempt,
+    Disturbance::Shuffle,
+    Disturbance::Stutter,
+    Disturbance::Fork,
+];
+
+/// How the disturbances come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Turns {
+    /// One after the other, some at a time.
+    Short,
+    /// Those that were asked for, all the time.
+    Whole,
+}
+
+/// What a run is to do; with it and its flavour the run can be repeated.
+#[derive(Debug, Clone, Serialize)]
+pub struct Plan {
+    /// The flavour.
+    pub flavour: String,
+    /// How long.
+    pub duration_s: f64,
+    /// Reading threads, or tasks.
+    pub readers: usize,
+    /// Lanes, and writers.
+    pub writers: usize,
+    /// Those who only wait.
+    pub fakewriters: usize,
+    /// The disturbances in force, in turns or always.
+    pub disturbances: Vec<Disturbance>,
+    /// Which of the two.
+    pub turns: Turns,
+    /// Whether sequences start just below the wrap.
+    pub gpwrap: bool,
+    /// How long a stalling reader stays.
+    pub stall_reader_s: f64,
+    /// How long a stalling callback takes.
+    pub stall_service_s: f64,
+    /// Threads that queue callbacks for a barrier.
+    pub barrier_callbacks: usize,
+    /// Seconds between lines.
+    pub stat_interval_s: f64,
+    /// The seed.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// The plan for one flavour of a run with `options`, which has `duration_s` of its time.
+    pub fn new(options: &Options, flavour: &flavours::Entry, duration_s: f64, seed: u64) -> Self {
+        let asked = asked(options);
+        let none = asked.is_empty() && !options.gpwrap;
+        let default = options.calm || (none && flavour.is_broken());
+        let (disturbances, turns) = match none {
+            true if default => (Vec::new(), Turns::Whole),
+            true => (DISTURBANCES.to_vec(), Turns::Short),
+            false => (asked, Turns::Whole),
+        };
+        let or = |count: Option<u32>, usual: u32| count.unwrap_or(usual) as usize;
+        Self {
+            flavour: flavour.name.to_owned(),
+            duration_s,
+            readers: or(options.readers, flavour.threads.readers),
+            writers: or(options.writers, flavour.threads.writers),
+            fakewriters: or(options.fakewriters, flavour.threads.fakewriters),
+            disturbances,
+            turns,
+            gpwrap: options.gpwrap || (none && !default),
+            stall_reader_s: options.stall_reader.unwrap_or(0.05),
+            stall_service_s: options.stall_service.unwrap_or(0.02),
+            barrier_callbacks: or(options.barrier_callbacks, 4),
+            stat_interval_s: options.stat_interval,
+            seed,
+        }
+    }
+
+    /// How long the run is to last.
+    pub fn duration(&self) -> Duration {
+        Duration::from_secs_f64(self.duration_s)
+    }
+
+    /// Whether the disturbance takes part at all.
+    pub fn has(&self, disturbance: Disturbance) -> bool {
+        self.disturbances.contains(&disturbance)
+    }
+}
+
+fn asked(options: &Options) -> Vec<Disturbance> {
+    let asked = [
+        (Disturbance::StallReader, options.stall_reader.is_some()),
+        (Disturbance::StallService, options.stall_service.is_some()),
+        (Disturbance::FwdProgress, options.fwd_progress),
+        (Disturbance::BarrierCallbacks, options.barrier_callbacks.is_some()),
+        (Disturbance::ReadExit, options.read_exit),
+        (Disturbance::RegistrationChurn, options.registration_churn),
+        (Disturbance::Signals, options.signals),
+        (Disturbance::Preempt, options.preempt),
+        (Disturbance::Shuffle, options.shuffle),
+        (Disturbance::Stutter, options.stutter),
+        (Disturbance::Fork, options.fork),
+    ];
+    asked.into_iter().filter_map(|(disturbance, asked)| asked.then_some(disturbance)).collect()
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| (0.001..=1e6).contains(seconds));
+    seconds.ok_or_else(|| "say seconds, 0.001 to 1000000".to_owned())
+}

@@ -1,0 +1,225 @@
+//! What all threads of a run share, and what each of them has.
+
+use std::hint;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use stillpoint::Cookie;
+
+use super::options::{Disturbance, Plan};
+use super::tally::{PIPE, Tally, add};
+
+/// One run of one flavour.
+#[derive(Debug)]
+pub struct Session {
+    /// What it is to do.
+    pub plan: Plan,
+    /// What it has counted.
+    pub tally: Tally,
+    /// When it began.
+    pub start: Instant,
+    over: CachePadded<AtomicBool>,
+    /// The disturbances in force at this moment, a bit each.
+    in_force: CachePadded<AtomicU32>,
+    /// Whether readers and writers pause.
+    paused: AtomicBool,
+    /// Threads of the flavour that have not ended.
+    live: AtomicUsize,
+    /// What each writer has done: it grows as long as the writer is well.
+    beats: Vec<CachePadded<AtomicU64>>,
+    /// Readers that can be signalled and moved.
+    pub threads: Mutex<Vec<Registered>>,
+}
+
+/// A thread of the flavour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registered {
+    /// For `sched_setaffinity`.
+    pub tid: libc::pid_t,
+    /// For `pthread_kill`; `None` if handlers may not read in it.
+    pub handle: Option<libc::pthread_t>,
+}
+
+impl Session {
+    /// A run that begins now.
+    pub fn new(plan: Plan) -> Self {
+        let beats = (0..plan.writers + plan.fakewriters).map(|_| CachePadded::default()).collect();
+        Self {
+            plan,
+            tally: Tally::default(),
+            start: Instant::now(),
+            over: CachePadded::default(),
+            in_force: CachePadded::default(),
+            paused: AtomicBool::new(false),
+            live: AtomicUsize::new(0),
+            beats,
+            threads: Mutex::default(),
+        }
+    }
+
+    /// Whether the run is over.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Ends the run.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.paused.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the disturbance is in force at this moment.
+    pub fn is_on(&self, disturbance: Disturbance) -> bool {
+        self.in_force.load(Ordering::Relaxed) & bit(disturbance) != 0
+    }
+
+    /// Puts these disturbances in force, and no others.
+    pub fn put_in_force(&self, disturbances: &[Disturbance]) {
+        self.in_force.store(disturbances.iter().fold(0, |set, &one| set | bit(one)), Ordering::Relaxed);
+        if !disturbances.contains(&Disturbance::Stutter) {
+            self.pause(false);
+        }
+    }
+
+    /// Has readers and writers pause, or go on.
+    pub fn pause(&self, paused: bool) {
+        self.paused.store(paused && !self.is_over(), Ordering::Relaxed);
+    }
+
+    /// A writer's or fake writer's sign of life.
+    pub fn beat(&self, who: usize) {
+        self.beats[who].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All signs of life.
+    pub fn beats(&self) -> Vec<u64> {
+        self.beats.iter().map(|beat| beat.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Waits while the run is paused. Outside of sections. `beat` is called meanwhile.
+    pub fn keep_pace(&self, beat: impl Fn()) {
+        while self.paused.load(Ordering::Relaxed) {
+            beat();
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Where the sequences of the run's domains start.
+    pub fn first_cookie(&self) -> Cookie {
+        // So many grace periods before the wrap; the low 16 bits of a raw cookie are no part of its number.
+        let before = 200 + self.plan.seed % 1800;
+        if self.plan.gpwrap { Cookie::from_raw((before << 16).wrapping_neg()) } else { Cookie::from_raw(0) }
+    }
+
+    /// Threads of the flavour that have not ended.
+    pub fn live(&self) -> usize {
+        self.live.load(Ordering::Acquire)
+    }
+
+    /// Registered threads, locked.
+    pub fn threads(&self) -> MutexGuard<'_, Vec<Registered>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts the calling thread as live until the returned value is dropped.
+    pub fn enter(&self) -> Live<'_> {
+        self.live.fetch_add(1, Ordering::Relaxed);
+        Live(self)
+    }
+
+    /// A thread's own part, whose choices depend on the seed and on its role and number.
+    pub fn seat(&self, role: &str, number: usize) -> Seat<'_> {
+        let mixed = role
+            .bytes()
+            .chain(number.to_le_bytes())
+            .fold(self.plan.seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        Seat { session: self, random: fastrand::Rng::with_seed(mixed), seen: Vec::new(), local: Local::default() }
+    }
+}
+
+fn bit(disturbance: Disturbance) -> u32 {
+    1 << disturbance as u32
+}
+
+/// A thread that counts as live.
+#[derive(Debug)]
+pub struct Live<'s>(&'s Session);
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// What a thread counts by itself, and adds to the tally now and then.
+#[derive(Debug, Default)]
+struct Local {
+    sections: u64,
+    pipe: [u64; PIPE],
+    batch: [u64; PIPE],
+}
+
+/// A thread's own part.
+#[derive(Debug)]
+pub struct Seat<'s> {
+    /// The run.
+    pub session: &'s Session,
+    /// Its choices.
+    pub random: fastrand::Rng,
+    /// The newest version that it has seen in each lane.
+    pub seen: Vec<u64>,
+    local: Local,
+}
+
+/// Sections between two additions to the tally.
+const FLUSH: u64 = 256;
+
+impl Seat<'_> {
+    /// Counts a section, whose element had come so far down the pipe, and in which so many grace periods of one writer ended.
+    pub fn count(&mut self, pipe: usize, batch: usize) {
+        self.local.sections += 1;
+        self.local.pipe[pipe.min(PIPE - 1)] += 1;
+        self.local.batch[batch.min(PIPE - 1)] += 1;
+        if self.local.sections >= FLUSH {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let Local { sections, pipe, batch } = std::mem::take(&mut self.local);
+        let tally = &self.session.tally;
+        add(&tally.sections, sections);
+        let columns = pipe.iter().zip(&tally.pipe).chain(batch.iter().zip(&tally.batch));
+        columns.filter(|(more, _)| **more > 0).for_each(|(more, all)| add(all, *more));
+    }
+
+    /// Whether something that should happen once in `n` times happens now.
+    pub fn one_in(&mut self, n: u32) -> bool {
+        self.random.u32(0..n) == 0
+    }
+
+    /// Stays where it is for a moment: mostly some nanoseconds, now and then microseconds, rarely until it has lost its processor.
+    pub fn dwell(&mut self) {
+        match self.random.u32(0..4096) {
+            0 => thread::sleep(Duration::from_micros(self.random.u64(1..1000))),
+            1..3 => thread::yield_now(),
+            3..200 => self.spin(4000),
+            200..2000 => self.spin(400),
+            _ => self.spin(20),
+        }
+    }
+
+    /// Spins, up to `most` times.
+    pub fn spin(&mut self, most: u32) {
+        (0..self.random.u32(0..most)).for_each(|_| hint::spin_loop());
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}

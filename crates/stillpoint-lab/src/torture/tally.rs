@@ -1,0 +1,168 @@
+//! What a run has counted, and what it has found wrong.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+/// Something that no sound machinery lets happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Fault {
+    /// A section saw the end of a grace period that should have waited for it: an element was dead, or another's, before the section's end.
+    TooShort,
+    /// A section saw what was written before a grace period missing, and what was written after it there.
+    Ordering,
+    /// A cookie came true inside the section that it was taken in, or was not true after a wait that covers it.
+    Cookie,
+    /// A reader saw a version older than one that it had seen before.
+    Version,
+    /// A callback, or a deferred free, never came.
+    Lost,
+    /// A callback, or a deferred free, came twice.
+    Twice,
+    /// A barrier returned before what it waits for had happened.
+    Barrier,
+    /// Somebody who waits did not come back, although no reader is in the way.
+    WriterStall,
+    /// The child of a fork failed, or hung.
+    Fork,
+    /// An LRU list's count was wrong.
+    Count,
+    /// Memory of an area that a section holds had another's bytes in it, or was found where it must not be.
+    Content,
+    /// A thread panicked, or did not end.
+    Panic,
+}
+
+/// Every fault, and its name in reports: as the rcutorture of the kernel abbreviates where it has it, and in full.
+pub const FAULTS: [(Fault, &str, &str); 12] = [
+    (Fault::TooShort, "rtgpe", "grace_period_too_short"),
+    (Fault::Ordering, "rtmbe", "memory_ordering"),
+    (Fault::Cookie, "rtcke", "cookie"),
+    (Fault::Version, "rtvre", "version"),
+    (Fault::Lost, "rtcle", "callback_lost"),
+    (Fault::Twice, "rtcde", "callback_twice"),
+    (Fault::Barrier, "rtbe", "barrier"),
+    (Fault::WriterStall, "rtwse", "writer_stall"),
+    (Fault::Fork, "rtfke", "fork"),
+    (Fault::Count, "rtcne", "count"),
+    (Fault::Content, "rtcte", "content"),
+    (Fault::Panic, "rtpae", "panic"),
+];
+
+/// Places in the pipe and batch histograms; the last is for all that is more.
+pub const PIPE: usize = 11;
+
+/// A histogram that many threads add to.
+pub type Histogram = [AtomicU64; PIPE];
+
+/// The counts, which threads add to now and then.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Sections that were checked from their beginning to their end.
+    pub sections: CachePadded<AtomicU64>,
+    /// Grace periods that writers and fake writers have waited for, callbacks included: rcutorture's "version".
+    pub waits: CachePadded<AtomicU64>,
+    /// Grace periods that the domain has ended; known when the run is over.
+    pub grace_periods: AtomicU64,
+    /// Callbacks queued, and invoked.
+    pub queued: CachePadded<AtomicU64>,
+    /// The same.
+    pub invoked: CachePadded<AtomicU64>,
+    /// Objects handed to deferred frees (areas, list items), and gone.
+    pub retired: CachePadded<AtomicU64>,
+    /// The same.
+    pub freed: CachePadded<AtomicU64>,
+    /// Elements published (rta), refused for want of a free one (rtaf), and recycled (rtf).
+    pub published: CachePadded<AtomicU64>,
+    /// The same.
+    pub exhausted: AtomicU64,
+    /// The same.
+    pub recycled: CachePadded<AtomicU64>,
+    /// Barriers tried, and returned.
+    pub barriers: AtomicU64,
+    /// The same.
+    pub barriers_done: AtomicU64,
+    /// Forks whose child did well; handlers that read; threads that came, read and went; stalls that were reported.
+    pub forks: AtomicU64,
+    /// The same.
+    pub signals: AtomicU64,
+    /// The same.
+    pub exits: AtomicU64,
+    /// The same.
+    pub stalls: AtomicU64,
+    /// Grace periods that the element which a section held had outlived at its end, plus one for its removal.
+    pub pipe: Histogram,
+    /// Grace periods of one writer that ended inside a section.
+    pub batch: Histogram,
+    faults: [AtomicUsize; FAULTS.len()],
+    any: CachePadded<AtomicBool>,
+    first: Mutex<Option<First>>,
+}
+
+/// The first fault.
+#[derive(Debug, Clone)]
+pub struct First {
+    /// What it is about.
+    pub what: String,
+    /// When it was found.
+    pub at: Instant,
+}
+
+/// Adds to a count.
+pub fn add(count: &AtomicU64, more: u64) {
+    count.fetch_add(more, Ordering::Relaxed);
+}
+
+impl Tally {
+    /// Notes a fault. Async-signal-safe as long as it is not the first; for handlers there is [`Tally::fault_in_handler`].
+    #[cold]
+    pub fn fault(&self, fault: Fault, what: impl FnOnce() -> String) {
+        self.fault_in_handler(fault);
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| First { what: what(), at: Instant::now() });
+    }
+
+    /// Counts a fault. Async-signal-safe.
+    #[cold]
+    pub fn fault_in_handler(&self, fault: Fault) {
+        self.faults[fault as usize].fetch_add(1, Ordering::Relaxed);
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there is any.
+    pub fn is_faulty(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// How many there are of a kind.
+    pub fn count_of(&self, fault: Fault) -> usize {
+        self.faults[fault as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many there are.
+    pub fn faults(&self) -> usize {
+        self.faults.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The first one; a handler's may have no description.
+    pub fn first(&self) -> Option<First> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How long the run went without a fault.
+    pub fn survived(&self, start: Instant) -> Duration {
+        self.first().map_or_else(|| start.elapsed(), |first| first.at.saturating_duration_since(start))
+    }
+}
+
+/// A histogram as text.
+pub fn render(histogram: &Histogram) -> String {
+    histogram.iter().fold(String::new(), |mut text, count| {
+        let _ = write!(text, " {}", count.load(Ordering::Relaxed));
+        text
+    })
+}

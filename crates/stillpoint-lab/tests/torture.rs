@@ -1,0 +1,167 @@
+//! The torture by its command line: sound flavours come out clean, broken ones are found out, and the JSON says what it takes to do the
+//! same again.
+
+mod program;
+
+use std::{fs, thread};
+
+use program::stillpoint;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const SOUND: [&str; 9] = ["rcu", "rcu-fence", "qsbr", "trace", "trace-async", "kvfree", "lru", "vmap", "wake"];
+
+/// Broken flavours, and the faults of which they must show one.
+const BROKEN: [(&str, &[&str]); 7] = [
+    ("busted", EARLY),
+    ("busted-cookie", EARLY),
+    ("busted-kvfree", EARLY),
+    ("busted-lru", &["count"]),
+    ("busted-vmap", &["content"]),
+    ("busted-trace", EARLY),
+    ("busted-barrier", &["barrier"]),
+];
+
+/// Those that only optimised code shows, where membarrier works, to two processors.
+const BROKEN_IN_THE_HARDWARE: [(&str, &[&str]); 2] = [("busted-membarrier", EARLY), ("busted-wake", &["writer_stall"])];
+
+const EARLY: &[&str] = &["grace_period_too_short", "memory_ordering", "cookie"];
+
+/// Broken flavours end with the first fault; this is for machines with better things to do.
+const LONG: &str = "--duration 300";
+
+struct Tortured {
+    code: i32,
+    out: String,
+    json: Value,
+}
+
+impl Tortured {
+    fn new(arguments: &str) -> Self {
+        let folder = TempDir::new().expect("a folder for temporary files");
+        let file = folder.path().join("figures.json");
+        let run = stillpoint(&format!("torture {arguments} --json {}", file.display()));
+        let text = fs::read_to_string(file).unwrap_or_else(|_| panic!("no JSON: {}{}", run.out, run.err));
+        Self { code: run.code, out: run.out, json: serde_json::from_str(&text).expect("it is JSON") }
+    }
+
+    fn row(&self, flavour: &str) -> &Value {
+        let mut rows = self.json["rows"].as_array().expect("rows is an array").iter();
+        rows.find(|row| row["subject"] == "stillpoint" && row["variant"] == flavour).expect("there is such a row")
+    }
+
+    fn figure(&self, flavour: &str, name: &str) -> f64 {
+        self.row(flavour)["metrics"][name].as_f64().unwrap_or_else(|| panic!("{name}: {}", self.json))
+    }
+
+    fn assert_clean(&self, flavour: &str) {
+        assert_eq!(self.figure(flavour, "errors"), 0.0, "{}", self.out);
+        assert!(self.figure(flavour, "reader_sections") > 0.0, "{}", self.out);
+        assert!(self.figure(flavour, "grace_periods") > 0.0, "{}", self.out);
+    }
+
+    fn assert_guilty(&self, flavour: &str, faults: &[&str]) {
+        assert_eq!(self.code, 1, "{}", self.out);
+        assert!(self.out.contains("--- End of test: FAILURE"), "{}", self.out);
+        assert_eq!(self.json["params"]["as_expected"], true, "{}", self.out);
+        let found: f64 = faults.iter().map(|fault| self.figure(flavour, &format!("errors_{fault}"))).sum();
+        assert!(found > 0.0, "{}", self.out);
+        assert!(self.out.contains(&format!("stillpoint torture {flavour} --seed ")), "how to do the same again: {}", self.out);
+    }
+}
+
+#[test]
+fn sound_flavours_are_clean() {
+    let all = Tortured::new("all --duration 9 --seed 3");
+    assert_eq!(all.code, 0, "{}", all.out);
+    assert!(all.out.contains("all-torture:--- End of test: SUCCESS"), "{}", all.out);
+    SOUND.iter().for_each(|flavour| all.assert_clean(flavour));
+    assert!(all.figure("kvfree", "objects") > 0.0);
+    assert!(all.figure("lru", "objects") > 0.0);
+    assert!(all.figure("vmap", "objects") > 0.0);
+    assert_eq!(all.json["experiment"], "torture");
+    assert_eq!(all.json["params"]["seed"], 3);
+    assert_eq!(all.json["rows"].as_array().map(Vec::len), Some(SOUND.len()));
+    assert!(all.json["machine"]["cpus"].as_u64() >= Some(1));
+    for line in ["Reader Pipe:", "Reader Batch:", "rtc: ", " ver: ", " tfle: ", "Start of test: seed=3"] {
+        assert!(all.out.contains(line), "{line}: {}", all.out);
+    }
+}
+
+#[test]
+fn broken_flavours_are_found_out() {
+    for (flavour, faults) in BROKEN {
+        Tortured::new(&format!("{flavour} {LONG}")).assert_guilty(flavour, faults);
+    }
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "only optimized code shows it")]
+fn what_only_the_hardware_breaks_is_found_out() {
+    if !stillpoint::membarrier_active() || thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return eprintln!("skipped: without membarrier, or on one processor, there is nothing to see");
+    }
+    for (flavour, faults) in BROKEN_IN_THE_HARDWARE {
+        Tortured::new(&format!("{flavour} {LONG}")).assert_guilty(flavour, faults);
+    }
+}
+
+#[test]
+fn every_disturbance_does_something_when_it_is_asked_for() {
+    let asked = "--stall-reader 0.1 --stall-service 0.05 --fwd-progress --barrier-callbacks 3 --read-exit --registration-churn --signals \
+                 --preempt --shuffle --stutter --gpwrap --fork";
+    let run = Tortured::new(&format!("rcu --duration 3 --seed 5 --readers 3 --writers 1 --fakewriters 1 {asked}"));
+    assert_eq!(run.code, 0, "{}", run.out);
+    run.assert_clean("rcu");
+    for count in ["barriers", "signals", "thread_exits", "forks", "callbacks", "stalls"] {
+        assert!(run.figure("rcu", count) > 0.0, "{count}: {}", run.out);
+    }
+    let plan = &run.json["params"]["plans"][0];
+    assert_eq!((&plan["readers"], &plan["writers"], &plan["gpwrap"]), (&3.into(), &1.into(), &true.into()));
+    assert_eq!(plan["disturbances"].as_array().map(Vec::len), Some(11));
+    assert_eq!(plan["turns"], "whole");
+}
+
+#[test]
+fn the_seed_decides_the_parameters() {
+    let plan = |seed| Tortured::new(&format!("qsbr --calm --duration 0.2 --seed {seed}")).json["params"]["plans"].clone();
+    assert_eq!(plan(8), plan(8));
+    assert_ne!(plan(8), plan(9));
+    let unseeded = Tortured::new("qsbr --calm --duration 0.2");
+    let seed = unseeded.json["params"]["seed"].as_u64().expect("a number");
+    assert!(unseeded.out.contains(&format!("Start of test: seed={seed} ")), "{}", unseeded.out);
+    assert_eq!(plan(seed), unseeded.json["params"]["plans"]);
+}
+
+#[test]
+fn bad_usage_is_refused_and_explained() {
+    let refused: &[(&str, &[&str])] = &[
+        ("torture nothing", &["no flavour 'nothing'", "say all, rcu, rcu-fence", "busted-wake"]),
+        ("torture rcu --readers 0", &["--readers", "1..=1024"]),
+        ("torture rcu --writers 65", &["--writers", "1..=64"]),
+        ("torture rcu --duration 0", &["--duration", "say seconds"]),
+        ("torture rcu --stall-reader x", &["--stall-reader", "say seconds"]),
+        ("torture rcu --barrier-callbacks 0", &["--barrier-callbacks", "1..=64"]),
+        ("torture rcu --calm --fork", &["--calm", "cannot be used with"]),
+        ("torture", &["<FLAVOUR>"]),
+    ];
+    for (arguments, fragments) in refused {
+        let run = stillpoint(arguments);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{arguments}: {}", run.err);
+        for fragment in *fragments {
+            assert!(run.err.contains(fragment), "{arguments}: no '{fragment}' in: {}", run.err);
+        }
+    }
+    let run = stillpoint("torture rcu --json /nowhere/at/all");
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert!(run.err.contains("cannot create /nowhere/at/all"), "{}", run.err);
+}
+
+#[test]
+fn help_has_the_table_of_flavours_and_what_cannot_be_shown_here() {
+    let help = stillpoint("torture --help").out;
+    for name in SOUND.iter().chain(BROKEN.iter().chain(&BROKEN_IN_THE_HARDWARE).map(|(name, _)| name)) {
+        assert!(help.contains(&format!("  {name} ")), "{name}: {help}");
+    }
+    assert!(help.contains("models/check"), "{help}");
+}

@@ -1,0 +1,70 @@
+//! An array of counts that grows as those of LRU lists do (`slots.rs`): for tortures, which look into it while it grows.
+
+use super::slots::Slots;
+use crate::{
+    gp::Policy,
+    platform::sync::{Mutex, lock},
+    rcu::Guard,
+};
+use std::{
+    fmt,
+    marker::PhantomData,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// The array. No part of the stable interface.
+#[doc(hidden)]
+pub struct GrowingArray<P: Policy> {
+    slots: Slots<AtomicUsize>,
+    change: Mutex<()>,
+    policy: PhantomData<fn() -> P>,
+}
+
+impl<P: Policy> GrowingArray<P> {
+    /// An array of `len` counts, each its own index.
+    pub fn new(len: usize) -> Self {
+        let array = Self { slots: Slots::new(), change: Mutex::new(()), policy: PhantomData };
+        array.grow(len);
+        array
+    }
+
+    /// Grows it to `len` counts; those that come are their own indices.
+    ///
+    /// # Panics
+    ///
+    /// Without memory.
+    pub fn grow(&self, len: usize) {
+        let _change = lock(&self.change);
+        // SAFETY: the lock is held.
+        let old = unsafe { self.slots.peek_len() };
+        let grown = if P::FREES_ARRAYS { self.slots.reserve(len) } else { self.slots.reserve_and_empty(len) };
+        grown.expect("there is memory for a few pages");
+        (old..len).for_each(|index| self.slots.put(index, Arc::new(AtomicUsize::new(index))));
+    }
+
+    /// The count at `index`, as who counts an LRU list finds it, with `meanwhile` after the array has been found. `None` in a slot that is
+    /// empty or not there.
+    pub fn count(&self, index: usize, _section: &Guard<'_>, meanwhile: impl FnOnce()) -> Option<usize> {
+        // SAFETY: `_section` is one.
+        unsafe { self.slots.find_after(index, meanwhile) }.map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// The same outside of any section, which a torture must catch.
+    ///
+    /// # Safety
+    ///
+    /// The policy does not have [`Policy::FREES_ARRAYS`].
+    pub unsafe fn count_outside(&self, index: usize, meanwhile: impl FnOnce()) -> Option<usize> {
+        // SAFETY: arrays are never freed, by the caller's promise, and nobody takes anything out of one.
+        unsafe { self.slots.find_after(index, meanwhile) }.map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+impl<P: Policy> fmt::Debug for GrowingArray<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrowingArray").finish_non_exhaustive()
+    }
+}
