@@ -178,7 +178,7 @@ impl Sequence {
     }
 
     #[inline(always)]
-    fn started(&self) -> &AtomicU64 {
+    pub(super) fn started(&self) -> &AtomicU64 {
         match &self.started {
             Started::Here(started) => started,
             #[cfg(not(stillpoint_loom))]
