@@ -124,11 +124,14 @@ fn give_back(binding: Box<Binding>) {
 
 impl Drop for Bindings {
     fn drop(&mut self) {
+        // From here on nobody finds the bindings, so that what is forgotten below is not remembered again by a handler.
+        LAST.set(ptr::null());
+        compiler_fence(Ordering::SeqCst);
+        GLOBAL_RECORDS.with(|records| records.iter().for_each(|record| record.set(&NOBODY)));
+        GLOBAL_LOCAL.set(ptr::null());
         if let Some(forget) = AT_THREADS_END.get() {
             forget();
         }
-        GLOBAL_RECORDS.with(|records| records.iter().for_each(|record| record.set(&NOBODY)));
-        GLOBAL_LOCAL.set(ptr::null());
         self.remove(|_| true);
     }
 }

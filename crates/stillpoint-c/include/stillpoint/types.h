@@ -1,0 +1,59 @@
+/* The types of <stillpoint/stillpoint.h>, which includes this; not for programs. SPDX: MIT OR Apache-2.0 */
+#ifndef STILLPOINT_TYPES_H
+#define STILLPOINT_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A domain of read-copy update: its sections delay its own grace periods only. */
+struct stillpoint_domain;
+
+/* Names a grace period: see stillpoint_domain_get_state(). */
+typedef uint64_t stillpoint_cookie;
+
+/*
+ * What remembers an object that waits: the kernel's struct rcu_head. Part of the object, four words. It needs no initialisation (with it,
+ * memory checkers have nothing to say); it is the library's from stillpoint_call() until the function is called.
+ */
+struct stillpoint_head {
+    void *opaque[4];
+};
+#define STILLPOINT_HEAD_INIT {{NULL, NULL, NULL, NULL}}
+
+typedef void (*stillpoint_function)(struct stillpoint_head *head);
+
+/* ---- The inlined read side. What follows up to the functions is the library's and the header's own business. ---- */
+
+/* A thread's record. Only its owner writes the word: its nesting in the low 16 bits, above them when its section began. */
+struct stillpoint_record {
+    uint64_t word;
+    uint32_t flags;
+    uint32_t opaque;
+    uint64_t more[6];
+} __attribute__((aligned(64)));
+
+#define STILLPOINT_NESTING_ 0xffffu
+
+struct stillpoint_reader {
+    struct stillpoint_record *record;
+    const uint64_t *started;
+};
+
+enum { STILLPOINT_RCU_ = 0, STILLPOINT_TRACE_ = 1, STILLPOINT_QSBR_ = 2 };
+
+struct stillpoint_thread {
+    struct stillpoint_reader reader[3];
+};
+
+__extension__ extern __thread struct stillpoint_thread stillpoint_thread __attribute__((tls_model("initial-exec")));
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,33 @@
+//! The border between C and Rust: errors, panics, misuse.
+
+use std::{
+    env,
+    ffi::c_int,
+    panic::{self, AssertUnwindSafe},
+    sync::OnceLock,
+};
+
+/// Runs the body of a function that C calls. A panic ends here, as `-ENOTRECOVERABLE`, after its message: it is a fault of the library.
+///
+/// The state that a panic may have left half changed is the library's own, which is made for panicking callbacks.
+pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    guarded_or(-libc::ENOTRECOVERABLE, || body().unwrap_or_else(|errno| -errno))
+}
+
+/// The same for functions that return something else.
+pub(crate) fn guarded_or<T>(failed: T, body: impl FnOnce() -> T) -> T {
+    panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
+        std::mem::forget(payload);
+        failed
+    })
+}
+
+/// A mistake of the program: `errno`, and in a debug build of the library, or with `STILLPOINT_DEBUG` in the environment, a message.
+#[cold]
+pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
+    static LOUD: OnceLock<bool> = OnceLock::new();
+    if *LOUD.get_or_init(|| cfg!(debug_assertions) || env::var_os("STILLPOINT_DEBUG").is_some()) {
+        eprintln!("stillpoint: misuse: {message}");
+    }
+    errno
+}

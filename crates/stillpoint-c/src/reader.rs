@@ -1,0 +1,153 @@
+//! Sections of threads.
+//!
+//! The usual section is in the header: it uses what [`remember`] has put into the thread-local state of `thread.c`, of which
+//! nothing is there before a thread's first section, where readers have to fence, and after the thread's end has begun. All else comes here.
+
+use crate::{
+    border::{guarded, guarded_or, misuse},
+    domain::{Domain, named},
+};
+use std::{
+    ffi::{c_int, c_void},
+    ptr,
+    sync::atomic::AtomicU64,
+};
+use stillpoint::{raw, tasks_trace};
+
+/// A thread's record: `struct stillpoint_record`.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Record(raw::Reader);
+
+unsafe extern "C" {
+    fn stillpoint_thread_remember_(which: c_int, record: *const c_void, started: *const AtomicU64);
+    fn stillpoint_thread_forget_(which: c_int);
+}
+
+/// The third of the numbers that the header knows, after `raw::RCU` and `raw::TRACE`.
+pub(crate) const QSBR: usize = 2;
+
+const _: () = assert!(raw::RCU == 0 && raw::TRACE == 1);
+
+/// Has the calling thread's inlined read side use `record` until its end.
+pub(crate) fn remember(which: usize, record: &raw::Reader, domain: &stillpoint::Domain) {
+    raw::at_threads_end(forget_all);
+    // SAFETY: the record is the calling thread's until `forget_all`, which comes before the record is given back.
+    unsafe { stillpoint_thread_remember_(which as c_int, ptr::from_ref(record).cast(), raw::started(domain)) };
+}
+
+pub(crate) fn forget(which: usize) {
+    // SAFETY: `which` is one of three.
+    unsafe { stillpoint_thread_forget_(which as c_int) };
+}
+
+fn forget_all() {
+    forget(raw::RCU);
+    forget(raw::TRACE);
+}
+
+fn global(which: c_int) -> (usize, &'static stillpoint::Domain) {
+    if which == raw::TRACE as c_int { (raw::TRACE, tasks_trace::global()) } else { (raw::RCU, stillpoint::global()) }
+}
+
+/// The unusual ways of stillpoint_read_lock(); not for programs.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_lock_slow(which: c_int) {
+    let (which, domain) = global(which);
+    if let Some(record) = raw::lock_global(which) {
+        remember(which, record, domain);
+    }
+}
+
+/// The unusual ways of stillpoint_read_unlock(); not for programs.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_unlock_slow(which: c_int) -> c_int {
+    guarded(|| left(raw::unlock(global(which).1)))
+}
+
+fn left(outcome: Result<(), raw::NotReading>) -> Result<c_int, c_int> {
+    outcome
+        .map(|()| 0)
+        .map_err(|_| misuse(libc::EPERM, "a read unlock without a lock: this thread is in no section of the domain"))
+}
+
+/// The end of a section that somebody waits for; not for programs.
+///
+/// # Safety
+///
+/// The record is the calling thread's, and its outermost section has just ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_ended_with_flags(record: *const Record) {
+    // SAFETY: the caller's promise.
+    unsafe { &*record }.0.ended_with_flags();
+}
+
+/// Registers the calling thread as a reader of the domain, so that its sections there are async-signal-safe from the first on. A thread
+/// need not do so: its first section does. 0; -EEXIST if it is registered, which does no harm.
+///
+/// There is nothing to be undone: at its end every thread is forgotten.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_register_thread(domain: *mut Domain) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let domain = unsafe { named(domain) };
+        if raw::is_registered(domain) {
+            return Err(libc::EEXIST);
+        }
+        if raw::register(domain) { Ok(0) } else { Err(libc::ESRCH) }
+    })
+}
+
+/// Whether the calling thread is registered in the domain.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_is_registered(domain: *mut Domain) -> bool {
+    // SAFETY: the caller's promise.
+    guarded_or(false, || raw::is_registered(unsafe { named(domain) }))
+}
+
+/// Begins a section of the domain, or a level of it: srcu_read_lock(). As stillpoint_read_lock(), by a call.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_read_lock(domain: *mut Domain) {
+    // SAFETY: the caller's promise.
+    raw::lock(unsafe { named(domain) });
+}
+
+/// Leaves a section or a level: srcu_read_unlock(). -EPERM if the calling thread is in none.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_read_unlock(domain: *mut Domain) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(|| left(raw::unlock(unsafe { named(domain) })))
+}
+
+/// Whether the calling thread is inside a section of the domain: rcu_read_lock_held().
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_read_lock_held(domain: *mut Domain) -> bool {
+    // SAFETY: the caller's promise.
+    guarded_or(false, || raw::is_reading(unsafe { named(domain) }))
+}
+
+/// Whether `domain` is one that the process has from the start.
+pub(crate) fn is_global(domain: *const Domain) -> bool {
+    let is = |other: &stillpoint::Domain| ptr::eq(domain.cast(), other);
+    is(stillpoint::global()) || is(tasks_trace::global()) || crate::qsbr::known().is_some_and(is)
+}
