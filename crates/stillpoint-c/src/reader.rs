@@ -50,11 +50,13 @@ fn global(which: c_int) -> (usize, &'static stillpoint::Domain) {
     if which == raw::TRACE as c_int { (raw::TRACE, tasks_trace::global()) } else { (raw::RCU, stillpoint::global()) }
 }
 
-/// The unusual ways of stillpoint_read_lock(); not for programs.
+/// The unusual ways of stillpoint_read_lock(); not for programs. `started` is where the caller would load from by itself.
 #[unsafe(no_mangle)]
-pub extern "C" fn stillpoint_lock_slow(which: c_int) {
+pub extern "C" fn stillpoint_lock_slow(which: c_int, started: *const u64) {
     let (which, domain) = global(which);
-    if let Some(record) = raw::lock_global(which) {
+    if let Some(record) = raw::lock_global(which)
+        && ptr::eq(started.cast(), raw::started(domain))
+    {
         remember(which, record, domain);
     }
 }

@@ -210,9 +210,9 @@ void stillpoint_qsbr_renew(void);
 int stillpoint_qsbr_synchronize(void);
 
 /*
- The unusual ways of stillpoint_read_lock(); not for programs.
+ The unusual ways of stillpoint_read_lock(); not for programs. `started` is where the caller would load from by itself.
  */
-void stillpoint_lock_slow(int which);
+void stillpoint_lock_slow(int which, const uint64_t *started);
 
 /*
  The unusual ways of stillpoint_read_unlock(); not for programs.

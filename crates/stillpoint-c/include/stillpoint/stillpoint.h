@@ -23,18 +23,19 @@ extern "C" {
 #define stillpoint_likely_(condition) __builtin_expect(!!(condition), 1)
 
 /*
- * The orderings are those of the library's own read side, proved in its gp/engine.rs under these labels. Where readers have to fence, the
- * thread's record is never remembered here, and both functions go the slow way.
+ * The orderings are those of the library's own read side, proved in its gp/engine.rs under these labels. Where readers have to fence, or if
+ * the linker has given this program another stillpoint_started than the library's, the thread's record is never remembered here, and
+ * both functions go the slow way.
  */
 static inline __attribute__((always_inline)) void stillpoint_lock_(int which)
 {
     struct stillpoint_record *record = stillpoint_thread.reader[which].record;
     if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 0)) {
-        uint64_t started = __atomic_load_n(stillpoint_thread.reader[which].started, __ATOMIC_ACQUIRE); /* [R1] */
-        __atomic_store_n(&record->word, started, __ATOMIC_RELEASE);                                     /* [R2] */
-        __atomic_signal_fence(__ATOMIC_SEQ_CST);                                                        /* [R3] */
+        uint64_t started = __atomic_load_n(&stillpoint_started[which].word, __ATOMIC_ACQUIRE); /* [R1] */
+        __atomic_store_n(&record->word, started, __ATOMIC_RELEASE);                             /* [R2] */
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);                                                /* [R3] */
     } else {
-        stillpoint_lock_slow(which);
+        stillpoint_lock_slow(which, &stillpoint_started[which].word);
     }
 }
 

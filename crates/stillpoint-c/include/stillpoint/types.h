@@ -39,6 +39,14 @@ struct stillpoint_record {
 
 #define STILLPOINT_NESTING_ 0xffffu
 
+/* What the outermost section of a global domain begins with: where it loads its word from, a line each. */
+struct stillpoint_line {
+    uint64_t word;
+} __attribute__((aligned(128)));
+
+extern struct stillpoint_line stillpoint_started[2];
+
+/* Who reads, and, for QSBR readers, where from. */
 struct stillpoint_reader {
     struct stillpoint_record *record;
     const uint64_t *started;
