@@ -2,8 +2,10 @@
 
 use std::{
     env,
-    ffi::c_int,
+    ffi::{CStr, c_char, c_int},
+    io,
     panic::{self, AssertUnwindSafe},
+    process,
     sync::OnceLock,
 };
 
@@ -30,4 +32,20 @@ pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
         eprintln!("stillpoint: misuse: {message}");
     }
     errno
+}
+
+/// Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
+///
+/// # Safety
+///
+/// `what` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_refused(error: c_int, what: *const c_char) -> ! {
+    // SAFETY: the caller's promise.
+    let what = unsafe { CStr::from_ptr(what) }.to_string_lossy();
+    eprintln!(
+        "stillpoint: {what} was refused ({}); aborting, because its caller could not go on",
+        io::Error::from_raw_os_error(-error)
+    );
+    process::abort();
 }

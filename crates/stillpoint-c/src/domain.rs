@@ -1,8 +1,13 @@
 //! Domains, as C sees them.
 
 use crate::border::{guarded, guarded_or, misuse};
-use std::{ffi::c_int, ptr};
-use stillpoint::{Cookie as Named, raw, tasks_trace};
+use std::{
+    ffi::{CString, c_char, c_int, c_void},
+    ptr,
+    sync::atomic::{AtomicPtr, Ordering},
+    time::Duration,
+};
+use stillpoint::{Cookie as Named, StallReport, Stalled, raw, tasks_trace};
 
 /// A domain: `struct stillpoint_domain`. A pointer to one is a pointer to a handle that is never moved.
 #[derive(Debug)]
@@ -59,6 +64,32 @@ pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
     guarded_or(ptr::null_mut(), || Box::into_raw(Box::new(Domain(stillpoint::Domain::with_fences()))))
+}
+
+/// Makes the domain that `place` is for, if nobody has: for domains that are static. NULL if it cannot be made.
+///
+/// # Safety
+///
+/// `place` is null or has a domain, and is written to by this function alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_make_once(place: *mut *mut Domain) -> *mut Domain {
+    guarded_or(ptr::null_mut(), || {
+        // SAFETY: the caller's promise; it has the alignment of a pointer.
+        let place = unsafe { AtomicPtr::from_ptr(place) };
+        let known = place.load(Ordering::Acquire);
+        if !known.is_null() {
+            return known;
+        }
+        let made = stillpoint_domain_new();
+        match place.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => made,
+            Err(faster) => {
+                // SAFETY: made just now, and nobody has seen it.
+                unsafe { stillpoint_domain_destroy(made) };
+                faster
+            }
+        }
+    })
 }
 
 /// Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take.
@@ -189,6 +220,166 @@ pub unsafe extern "C" fn stillpoint_domain_barrier(domain: *mut Domain) -> c_int
 pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
     guarded(|| waited(raw::kvfree_barrier(unsafe { named(domain) })))
+}
+
+/// How long a grace period may be held up before that counts as a stall. 10 seconds by default.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_set_stall_timeout(domain: *mut Domain, milliseconds: u64) {
+    // SAFETY: the caller's promise.
+    guarded_or((), || unsafe { named(domain) }.set_stall_timeout(Duration::from_millis(milliseconds)));
+}
+
+/// What is to be told of a stall: `stillpoint_stall_function`.
+pub type StallFunction = Option<unsafe extern "C" fn(report: *const Stall, data: *mut c_void)>;
+
+/// A grace period that does not end, or a service thread that is late. Gone when the function returns.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Stall {
+    /// The report: who holds it up and who waits, with names, thread ids, and where owned guards were made.
+    pub text: *const c_char,
+    /// How long it has been held up, in nanoseconds.
+    pub lasted_ns: u64,
+    /// How many readers hold it up.
+    pub holdouts: usize,
+    /// The kernel's id of the thread of the oldest of them; 0 for none.
+    pub tid: u32,
+    /// Whether it is the service thread that is late.
+    pub service: bool,
+}
+
+struct StallHandler {
+    function: unsafe extern "C" fn(*const Stall, *mut c_void),
+    data: *mut c_void,
+}
+
+// SAFETY: whoever sets the handler promises that it may be called on any thread with its data.
+unsafe impl Send for StallHandler {}
+// SAFETY: as for Send.
+unsafe impl Sync for StallHandler {}
+
+impl StallHandler {
+    fn tell(&self, report: &StallReport) {
+        let text = CString::new(report.to_string().replace('\0', "?")).unwrap_or_default();
+        let stall = Stall {
+            text: text.as_ptr(),
+            lasted_ns: u64::try_from(report.lasted.as_nanos()).unwrap_or(u64::MAX),
+            holdouts: report.holdouts.len() + report.more_holdouts,
+            tid: report.holdouts.first().map_or(0, |first| first.thread.tid),
+            service: report.stalled == Stalled::Service,
+        };
+        // SAFETY: the promise of whoever set it.
+        unsafe { (self.function)(&raw const stall, self.data) };
+    }
+}
+
+/// Has the function told of every stall from now on, once each, in place of an earlier one; NULL ends that. The kernel's "rcu detected
+/// stalls". It runs on the thread that finds the stall: it may read and log; it must not wait for callbacks or deferred frees, nor take locks
+/// that are held around calls of this library. One that was replaced may still be running.
+///
+/// # Safety
+///
+/// The domain is NULL or alive. The function may be called with the data on any thread until the domain is destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_on_stall(domain: *mut Domain, function: StallFunction, data: *mut c_void) {
+    guarded_or((), || {
+        // SAFETY: the caller's promise.
+        let domain = unsafe { named(domain) };
+        match function {
+            Some(function) => {
+                let handler = StallHandler { function, data };
+                domain.on_stall(move |report| handler.tell(report));
+            }
+            None => domain.on_stall(|_| ()),
+        }
+    });
+}
+
+/// What a domain does and has done.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Statistics {
+    /// Objects given to kvfree that have not been freed.
+    pub objects_waiting: u64,
+    /// What they take up, in bytes.
+    pub bytes_waiting: u64,
+    /// Pages of 4 KiB that remember them.
+    pub pages: u64,
+    /// Callbacks that have not been called.
+    pub callbacks_waiting: u64,
+    /// Objects freed.
+    pub objects_freed: u64,
+    /// Callbacks called.
+    pub callbacks_invoked: u64,
+    /// Grace periods that have ended.
+    pub grace_periods: u64,
+    /// Records of readers.
+    pub records: u64,
+    /// Heavy barriers (membarrier calls, or fences).
+    pub heavy_barriers: u64,
+    /// Grace periods that a thread ended because its queue had reached its share.
+    pub assists: u64,
+    /// Bounded waits past the budget.
+    pub waits: u64,
+    /// Objects freed at once after a grace period of their own, for want of memory.
+    pub inline_waits: u64,
+    /// Grace periods held up for longer than the stall time-out.
+    pub stalls: u64,
+    /// Times that the service thread was late by more than that.
+    pub service_stalls: u64,
+}
+
+/// Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that this library does not know are 0. Takes a
+/// lock a thread that has used the domain. -EINVAL for null.
+///
+/// # Safety
+///
+/// The domain is NULL or alive; `statistics` can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_statistics(domain: *mut Domain, statistics: *mut Statistics, size: usize) -> c_int {
+    guarded(|| {
+        if statistics.is_null() {
+            return Err(misuse(libc::EINVAL, "stillpoint_domain_statistics() with nowhere to write to"));
+        }
+        // SAFETY: the caller's promise.
+        let now = unsafe { named(domain) }.statistics();
+        let now = Statistics {
+            objects_waiting: now.objects_waiting,
+            bytes_waiting: now.bytes_waiting,
+            pages: now.pages,
+            callbacks_waiting: now.callbacks_waiting,
+            objects_freed: now.objects_freed,
+            callbacks_invoked: now.callbacks_invoked,
+            grace_periods: now.grace_periods,
+            records: now.records,
+            heavy_barriers: now.heavy_barriers,
+            assists: now.assists,
+            waits: now.waits,
+            inline_waits: now.inline_waits,
+            stalls: now.stalls,
+            service_stalls: now.service_stalls,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { write_sized(&now, statistics, size) };
+        Ok(0)
+    })
+}
+
+/// Writes a struct that only grows to a caller who may know fewer or more of its fields.
+///
+/// # Safety
+///
+/// `size` bytes can be written at `to`; every byte of T is initialised.
+pub(crate) unsafe fn write_sized<T>(from: &T, to: *mut T, size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        ptr::write_bytes(to.cast::<u8>(), 0, size);
+        ptr::copy_nonoverlapping(ptr::from_ref(from).cast::<u8>(), to.cast::<u8>(), size.min(size_of::<T>()));
+    }
 }
 
 /// How many bytes may wait to be freed before those who add more are slowed down. 8 MiB by default.

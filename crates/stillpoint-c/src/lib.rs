@@ -13,7 +13,7 @@
 //! Everything that C sees is a function `stillpoint_*` here, whose comment becomes the header's (`include/stillpoint/functions.h`, made by
 //! cbindgen in a test), or inlined in `include/stillpoint/stillpoint.h`. It adds no orderings of its own.
 
-mod border;
+pub mod border;
 pub mod callback;
 pub mod domain;
 pub mod kvfree;

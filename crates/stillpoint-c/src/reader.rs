@@ -8,7 +8,7 @@ use crate::{
     domain::{Domain, named},
 };
 use std::{
-    ffi::{c_int, c_void},
+    ffi::{CStr, c_char, c_int, c_void},
     ptr,
     sync::atomic::AtomicU64,
 };
@@ -41,9 +41,17 @@ pub(crate) fn forget(which: usize) {
     unsafe { stillpoint_thread_forget_(which as c_int) };
 }
 
+/// At a thread's end.
 fn forget_all() {
     forget(raw::RCU);
     forget(raw::TRACE);
+    if raw::has_open_section(stillpoint::global()) || raw::has_open_section(tasks_trace::global()) {
+        misuse(
+            libc::EBUSY,
+            "a thread ends inside a read-side critical section: unless one of its destructors leaves it, it stays open, and no grace period \
+             ends any more",
+        );
+    }
 }
 
 fn global(which: c_int) -> (usize, &'static stillpoint::Domain) {
@@ -146,6 +154,61 @@ pub unsafe extern "C" fn stillpoint_domain_read_unlock(domain: *mut Domain) -> c
 pub unsafe extern "C" fn stillpoint_domain_read_lock_held(domain: *mut Domain) -> bool {
     // SAFETY: the caller's promise.
     guarded_or(false, || raw::is_reading(unsafe { named(domain) }))
+}
+
+/// A section that belongs to no thread: `struct stillpoint_guard`. It is the record itself.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Guard(raw::Reader);
+
+/// Begins a section that belongs to whoever has what is returned, until stillpoint_guard_end(), on whatever thread: a request, a task. For
+/// readers that sleep; usually in the trace domain. Some 10 nanoseconds. Never NULL.
+///
+/// A wait for it by its own holder cannot be refused: it never ends, and is reported as a stall.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_guard(domain: *mut Domain) -> *mut Guard {
+    // SAFETY: the caller's promise.
+    raw::lock_owned(unsafe { named(domain) }).as_ptr().cast()
+}
+
+/// Gives the section a name for stall reports, which is copied. -EINVAL for null.
+///
+/// # Safety
+///
+/// The guard is the caller's and has not been ended; the name is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_guard_name(guard: *mut Guard, name: *const c_char) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let Some(guard) = (unsafe { guard.as_ref() }).filter(|_| !name.is_null()) else {
+            return Err(misuse(libc::EINVAL, "stillpoint_guard_name() with a null guard or name"));
+        };
+        // SAFETY: the caller's promise.
+        guard.0.set_name(unsafe { CStr::from_ptr(name) }.to_string_lossy().into());
+        Ok(0)
+    })
+}
+
+/// Ends the section of a guard. NULL does nothing. -EPERM if it is seen to have been ended: but it may by then be another's.
+///
+/// # Safety
+///
+/// The guard is the caller's, and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_guard_end(guard: *mut Guard) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let Some(guard) = (unsafe { guard.as_ref() }) else { return Ok(0) };
+        guard
+            .0
+            .unlock_owned()
+            .map(|()| 0)
+            .map_err(|_| misuse(libc::EPERM, "stillpoint_guard_end() of a guard that has been ended"))
+    })
 }
 
 /// Whether `domain` is one that the process has from the start.

@@ -3,19 +3,116 @@
 
 /* Made by cbindgen from the Rust sources. Included by <stillpoint/stillpoint.h>, not by programs. SPDX: MIT OR Apache-2.0 */
 
+/*
+ What a domain does and has done.
+ */
+struct stillpoint_statistics {
+  /*
+   Objects given to kvfree that have not been freed.
+   */
+  uint64_t objects_waiting;
+  /*
+   What they take up, in bytes.
+   */
+  uint64_t bytes_waiting;
+  /*
+   Pages of 4 KiB that remember them.
+   */
+  uint64_t pages;
+  /*
+   Callbacks that have not been called.
+   */
+  uint64_t callbacks_waiting;
+  /*
+   Objects freed.
+   */
+  uint64_t objects_freed;
+  /*
+   Callbacks called.
+   */
+  uint64_t callbacks_invoked;
+  /*
+   Grace periods that have ended.
+   */
+  uint64_t grace_periods;
+  /*
+   Records of readers.
+   */
+  uint64_t records;
+  /*
+   Heavy barriers (membarrier calls, or fences).
+   */
+  uint64_t heavy_barriers;
+  /*
+   Grace periods that a thread ended because its queue had reached its share.
+   */
+  uint64_t assists;
+  /*
+   Bounded waits past the budget.
+   */
+  uint64_t waits;
+  /*
+   Objects freed at once after a grace period of their own, for want of memory.
+   */
+  uint64_t inline_waits;
+  /*
+   Grace periods held up for longer than the stall time-out.
+   */
+  uint64_t stalls;
+  /*
+   Times that the service thread was late by more than that.
+   */
+  uint64_t service_stalls;
+};
+
+/*
+ A grace period that does not end, or a service thread that is late. Gone when the function returns.
+ */
+struct stillpoint_stall {
+  /*
+   The report: who holds it up and who waits, with names, thread ids, and where owned guards were made.
+   */
+  const char *text;
+  /*
+   How long it has been held up, in nanoseconds.
+   */
+  uint64_t lasted_ns;
+  /*
+   How many readers hold it up.
+   */
+  size_t holdouts;
+  /*
+   The kernel's id of the thread of the oldest of them; 0 for none.
+   */
+  uint32_t tid;
+  /*
+   Whether it is the service thread that is late.
+   */
+  bool service;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
 /*
- Has the function called with the head on the domain's service thread after a grace period: call_rcu(). Allocates nothing (the first
- call starts the service thread); does not block; may be called inside sections and callbacks, not in signal handlers.
-
- -EINVAL for a null head or function.
+ Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
 
  # Safety
 
- The domain is NULL or alive. The head is in no queue, and the library's until the function is called.
+ `what` is a string.
+ */
+void stillpoint_refused(int error, const char *what) __attribute__((noreturn));
+
+/*
+ Has the function called with the head on the domain's service thread after a grace period: call_rcu(). Allocates nothing (the first
+ call starts the service thread); does not block; may be called inside sections and callbacks, not in signal handlers.
+
+ -EINVAL for a null head or function; -EBUSY for a head that is queued, in whatever domain, as far as that can be seen (x86-64).
+
+ # Safety
+
+ The domain is NULL or alive. The head is the library's until the function is called.
  */
 int stillpoint_domain_call(struct stillpoint_domain *domain, struct stillpoint_head *head, stillpoint_function function);
 
@@ -38,6 +135,15 @@ struct stillpoint_domain *stillpoint_domain_new(void);
  The same, with readers that fence, so that its grace periods make no system call and interrupt nobody.
  */
 struct stillpoint_domain *stillpoint_domain_new_fencing(void);
+
+/*
+ Makes the domain that `place` is for, if nobody has: for domains that are static. NULL if it cannot be made.
+
+ # Safety
+
+ `place` is null or has a domain, and is written to by this function alone.
+ */
+struct stillpoint_domain *stillpoint_domain_make_once(struct stillpoint_domain **place);
 
 /*
  Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take.
@@ -132,6 +238,36 @@ int stillpoint_domain_barrier(struct stillpoint_domain *domain);
  The domain is NULL or alive.
  */
 int stillpoint_domain_kvfree_barrier(struct stillpoint_domain *domain);
+
+/*
+ How long a grace period may be held up before that counts as a stall. 10 seconds by default.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+void stillpoint_domain_set_stall_timeout(struct stillpoint_domain *domain, uint64_t milliseconds);
+
+/*
+ Has the function told of every stall from now on, once each, in place of an earlier one; NULL ends that. The kernel's "rcu detected
+ stalls". It runs on the thread that finds the stall: it may read and log; it must not wait for callbacks or deferred frees, nor take locks
+ that are held around calls of this library. One that was replaced may still be running.
+
+ # Safety
+
+ The domain is NULL or alive. The function may be called with the data on any thread until the domain is destroyed.
+ */
+void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_stall_function function, void *data);
+
+/*
+ Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that this library does not know are 0. Takes a
+ lock a thread that has used the domain. -EINVAL for null.
+
+ # Safety
+
+ The domain is NULL or alive; `statistics` can be written to.
+ */
+int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillpoint_statistics *statistics, size_t size);
 
 /*
  How many bytes may wait to be freed before those who add more are slowed down. 8 MiB by default.
@@ -275,6 +411,36 @@ int stillpoint_domain_read_unlock(struct stillpoint_domain *domain);
  The domain is NULL or alive.
  */
 bool stillpoint_domain_read_lock_held(struct stillpoint_domain *domain);
+
+/*
+ Begins a section that belongs to whoever has what is returned, until stillpoint_guard_end(), on whatever thread: a request, a task. For
+ readers that sleep; usually in the trace domain. Some 10 nanoseconds. Never NULL.
+
+ A wait for it by its own holder cannot be refused: it never ends, and is reported as a stall.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+struct stillpoint_guard *stillpoint_domain_guard(struct stillpoint_domain *domain);
+
+/*
+ Gives the section a name for stall reports, which is copied. -EINVAL for null.
+
+ # Safety
+
+ The guard is the caller's and has not been ended; the name is a string.
+ */
+int stillpoint_guard_name(struct stillpoint_guard *guard, const char *name);
+
+/*
+ Ends the section of a guard. NULL does nothing. -EPERM if it is seen to have been ended: but it may by then be another's.
+
+ # Safety
+
+ The guard is the caller's, and is not used again.
+ */
+int stillpoint_guard_end(struct stillpoint_guard *guard);
 
 #ifdef __cplusplus
 }  // extern "C"

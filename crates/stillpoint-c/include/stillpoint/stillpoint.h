@@ -160,6 +160,27 @@ static inline bool stillpoint_read_lock_held(void)
     return stillpoint_domain_read_lock_held(NULL);
 }
 
+/* A section of the global trace domain that belongs to whoever has the guard. */
+static inline struct stillpoint_guard *stillpoint_trace_guard(void)
+{
+    return stillpoint_domain_guard(stillpoint_trace_global());
+}
+
+static inline int stillpoint_kvfree_at_(struct stillpoint_domain *domain, void *block, size_t offset)
+{
+    return stillpoint_domain_kvfree_head(domain, block, (struct stillpoint_head *)((uintptr_t)block + offset));
+}
+
+/*
+ * Has free() called with a block of malloc() after a grace period of the global domain: stillpoint_kvfree(block), which may fail inside a
+ * section with -ENOMEM and then leaves the block to the caller; or, if the block is a struct with a stillpoint_head in it,
+ * stillpoint_kvfree(block, head's field), which cannot. Each evaluates its argument once. NULL does nothing.
+ */
+#define stillpoint_kvfree(...) STILLPOINT_THIRD_(__VA_ARGS__, STILLPOINT_KVFREE_2_, STILLPOINT_KVFREE_1_, 0)(__VA_ARGS__)
+#define STILLPOINT_THIRD_(one, two, three, ...) three
+#define STILLPOINT_KVFREE_1_(block) stillpoint_domain_kvfree(NULL, (block))
+#define STILLPOINT_KVFREE_2_(block, field) stillpoint_kvfree_at_(NULL, (block), offsetof(__typeof__(*(block)), field))
+
 #ifdef __cplusplus
 }
 #endif

@@ -27,6 +27,13 @@ struct stillpoint_head {
 
 typedef void (*stillpoint_function)(struct stillpoint_head *head);
 
+/* A section that belongs to no thread: see stillpoint_domain_guard(). */
+struct stillpoint_guard;
+
+/* What is told of a stall: see stillpoint_domain_on_stall(). */
+struct stillpoint_stall;
+typedef void (*stillpoint_stall_function)(const struct stillpoint_stall *stall, void *data);
+
 /* ---- The inlined read side. What follows up to the functions is the library's and the header's own business. ---- */
 
 /* A thread's record. Only its owner writes the word: its nesting in the low 16 bits, above them when its section began. */

@@ -11,9 +11,10 @@ use crate::{
     CallbackHead, Cookie, Flavour,
     gp::{GLOBALS, Haste, Record, WouldDeadlock},
     kvfree::{Appended, Retiree},
-    platform::{barrier, thread as platform_thread},
+    platform::{barrier, clock, thread as platform_thread},
 };
 use std::{
+    panic::Location,
     ptr::{self, NonNull},
     sync::atomic::AtomicU64,
 };
@@ -178,6 +179,11 @@ pub fn is_reading(domain: &Domain) -> bool {
     }
 }
 
+/// Whether the calling thread has left a section open, also at its very end.
+pub fn has_open_section(domain: &Domain) -> bool {
+    domain.engine().open_record_of(platform_thread::token()).is_some()
+}
+
 /// Whether anybody is.
 pub fn has_readers(domain: &Domain) -> bool {
     domain.engine().has_readers()
@@ -270,5 +276,37 @@ pub unsafe fn retire_malloced_global(block: NonNull<u8>, bytes: usize) -> Result
         appended => unsafe { super::global().try_retire_unusual(object, appended) }.map_err(|_| NoMemory),
     }
 }
+
+/// Begins a section that belongs to no thread: [`OwnedGuard`](crate::tasks_trace::OwnedGuard), by its record.
+#[track_caller]
+pub fn lock_owned(domain: &Domain) -> NonNull<Reader> {
+    let record = thread::take_spare(domain).unwrap_or_else(|| domain.engine().register(platform_thread::token(), Flavour::Owned));
+    record.lock_owned(Location::caller(), clock::coarse());
+    Reader::of(record).into()
+}
+
+impl Reader {
+    /// Names the section of an owned guard for reports. Its holder only.
+    pub fn set_name(&self, name: Box<str>) {
+        self.0.set_name(name);
+    }
+
+    /// Ends the section of an owned guard, on whatever thread. Its holder only, and last.
+    ///
+    /// # Errors
+    ///
+    /// If it is seen to be over.
+    pub fn unlock_owned(&self) -> Result<(), NotReading> {
+        if !self.0.is_open_guard() {
+            return Err(NotReading);
+        }
+        self.0.unlock_owned();
+        thread::keep_spare(&self.0);
+        Ok(())
+    }
+}
+
+/// Where a queued [`CallbackHead`] has its function, in bytes.
+pub const FUNCTION_OFFSET: usize = CallbackHead::FUNCTION_OFFSET;
 
 const _: () = assert!(size_of::<CallbackHead>() == 3 * size_of::<u64>());
