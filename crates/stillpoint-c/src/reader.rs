@@ -22,6 +22,7 @@ pub struct Record(raw::Reader);
 unsafe extern "C" {
     fn stillpoint_thread_remember_(which: c_int, record: *const c_void, started: *const AtomicU64);
     fn stillpoint_thread_forget_(which: c_int);
+    fn stillpoint_thread_share_(share: *const c_void);
 }
 
 /// The third of the numbers that the header knows, after `raw::RCU` and `raw::TRACE`.
@@ -41,8 +42,19 @@ pub(crate) fn forget(which: usize) {
     unsafe { stillpoint_thread_forget_(which as c_int) };
 }
 
+/// Has the calling thread's inlined kvfree use its share until its end.
+pub(crate) fn remember_share() {
+    if let Some(share) = raw::share() {
+        raw::at_threads_end(forget_all);
+        // SAFETY: the share is the calling thread's until `forget_all`, which comes before it is given back.
+        unsafe { stillpoint_thread_share_(share.as_ptr().cast()) };
+    }
+}
+
 /// At a thread's end.
 fn forget_all() {
+    // SAFETY: null is for no share.
+    unsafe { stillpoint_thread_share_(ptr::null()) };
     forget(raw::RCU);
     forget(raw::TRACE);
     if raw::has_open_section(stillpoint::global()) || raw::has_open_section(tasks_trace::global()) {

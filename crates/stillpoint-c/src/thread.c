@@ -9,9 +9,9 @@ static const struct stillpoint_record nobody = {.word = STILLPOINT_NESTING_};
 
 __thread struct stillpoint_thread stillpoint_thread = {.reader = {NOBODY, NOBODY, NOBODY}};
 
-__attribute__((visibility("hidden"))) struct stillpoint_thread *stillpoint_thread_here_(void)
+__attribute__((visibility("hidden"))) void stillpoint_thread_share_(struct stillpoint_share *share)
 {
-    return &stillpoint_thread;
+    stillpoint_thread.share = share;
 }
 
 /* A signal handler between the two stores finds a pair that works: the place first, then who loads from there. */

@@ -279,6 +279,24 @@ int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillp
 void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes);
 
 /*
+ The usual way of stillpoint_kvfree(block); not for programs.
+
+ # Safety
+
+ As for stillpoint_domain_kvfree(); the share is NULL or the calling thread's.
+ */
+int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block);
+
+/*
+ The usual way of stillpoint_kvfree(block, field); not for programs.
+
+ # Safety
+
+ As for stillpoint_domain_kvfree_head(); the share is NULL or the calling thread's.
+ */
+int stillpoint_kvfree_head_in(const struct stillpoint_share *share, void *block, struct stillpoint_head *head);
+
+/*
  Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few nanoseconds; now and then it ends a grace
  period and frees older blocks, and where readers hold up more than the domain's budget it waits outside sections, a second at most.
  Not in signal handlers. NULL does nothing.

@@ -166,9 +166,22 @@ static inline struct stillpoint_guard *stillpoint_trace_guard(void)
     return stillpoint_domain_guard(stillpoint_trace_global());
 }
 
-static inline int stillpoint_kvfree_at_(struct stillpoint_domain *domain, void *block, size_t offset)
+/* These are called for each object: not by way of a stub, where the compiler can do without. */
+#if defined __has_attribute
+#if __has_attribute(noplt)
+int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block) __attribute__((noplt));
+int stillpoint_kvfree_head_in(const struct stillpoint_share *share, void *block, struct stillpoint_head *head) __attribute__((noplt));
+#endif
+#endif
+
+static inline int stillpoint_kvfree_one_(void *block)
 {
-    return stillpoint_domain_kvfree_head(domain, block, (struct stillpoint_head *)((uintptr_t)block + offset));
+    return stillpoint_kvfree_in(stillpoint_thread.share, block);
+}
+
+static inline int stillpoint_kvfree_two_(void *block, size_t offset)
+{
+    return stillpoint_kvfree_head_in(stillpoint_thread.share, block, (struct stillpoint_head *)((uintptr_t)block + offset));
 }
 
 /*
@@ -178,8 +191,8 @@ static inline int stillpoint_kvfree_at_(struct stillpoint_domain *domain, void *
  */
 #define stillpoint_kvfree(...) STILLPOINT_THIRD_(__VA_ARGS__, STILLPOINT_KVFREE_2_, STILLPOINT_KVFREE_1_, 0)(__VA_ARGS__)
 #define STILLPOINT_THIRD_(one, two, three, ...) three
-#define STILLPOINT_KVFREE_1_(block) stillpoint_domain_kvfree(NULL, (block))
-#define STILLPOINT_KVFREE_2_(block, field) stillpoint_kvfree_at_(NULL, (block), offsetof(__typeof__(*(block)), field))
+#define STILLPOINT_KVFREE_1_(block) stillpoint_kvfree_one_(block)
+#define STILLPOINT_KVFREE_2_(block, field) stillpoint_kvfree_two_((block), offsetof(__typeof__(*(block)), field))
 
 #ifdef __cplusplus
 }

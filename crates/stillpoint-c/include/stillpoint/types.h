@@ -61,8 +61,12 @@ struct stillpoint_reader {
 
 enum { STILLPOINT_RCU_ = 0, STILLPOINT_TRACE_ = 1, STILLPOINT_QSBR_ = 2 };
 
+/* A thread's share of the global domain's deferred frees. */
+struct stillpoint_share;
+
 struct stillpoint_thread {
     struct stillpoint_reader reader[3];
+    struct stillpoint_share *share;
 };
 
 __extension__ extern __thread struct stillpoint_thread stillpoint_thread __attribute__((tls_model("initial-exec")));

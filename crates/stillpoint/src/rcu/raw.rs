@@ -10,7 +10,7 @@ use super::{Domain, thread};
 use crate::{
     CallbackHead, Cookie, Flavour,
     gp::{GLOBALS, Haste, Record, WouldDeadlock},
-    kvfree::{Appended, Retiree},
+    kvfree::{Appended, Local, Retiree},
     platform::{barrier, clock, thread as platform_thread},
 };
 use std::{
@@ -258,7 +258,18 @@ pub unsafe fn retire_malloced(domain: &Domain, block: NonNull<u8>, bytes: usize)
     unsafe { domain.retire_object(Retiree::malloced(block, bytes)) }.map_err(|_| NoMemory)
 }
 
-/// The same in the global domain.
+/// A thread's share of the global domain's deferred frees.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Share(Local);
+
+/// That of the calling thread, if it has one already: by its first [`retire_malloced`] in the global domain. It stays until the end of the
+/// thread, at which [`at_threads_end`] comes first.
+pub fn share() -> Option<NonNull<Share>> {
+    thread::global_share().map(NonNull::cast)
+}
+
+/// [`retire_malloced`] in the global domain, through the calling thread's share.
 ///
 /// # Errors
 ///
@@ -266,14 +277,14 @@ pub unsafe fn retire_malloced(domain: &Domain, block: NonNull<u8>, bytes: usize)
 ///
 /// # Safety
 ///
-/// As for [`retire_malloced`].
+/// As for [`retire_malloced`]; the share is the calling thread's.
 #[inline]
-pub unsafe fn retire_malloced_global(block: NonNull<u8>, bytes: usize) -> Result<(), NoMemory> {
+pub unsafe fn retire_malloced_in(share: &Share, block: NonNull<u8>, bytes: usize) -> Result<(), NoMemory> {
     let object = Retiree::malloced(block, bytes);
-    match thread::append_global(object) {
-        Some(Appended::Done) => Ok(()),
+    match share.0.append(object) {
+        Appended::Done => Ok(()),
         // SAFETY: the caller's promise.
-        appended => unsafe { super::global().try_retire_unusual(object, appended) }.map_err(|_| NoMemory),
+        appended => unsafe { super::global().try_retire_unusual(object, Some(appended)) }.map_err(|_| NoMemory),
     }
 }
 

@@ -24,7 +24,8 @@ use crate::{
 };
 use std::{
     cell::Cell,
-    iter, ptr,
+    iter,
+    ptr::{self, NonNull},
     sync::atomic::{Ordering, compiler_fence},
 };
 
@@ -183,6 +184,11 @@ pub(super) fn append_global(object: Retiree) -> Option<Appended> {
     // SAFETY: the list holds the share until the thread's end, which sets this to null before; it cannot come meanwhile.
     let local = unsafe { GLOBAL_LOCAL.get().as_ref()? };
     Some(local.append(object))
+}
+
+/// The calling thread's share of the global domain, if it has one.
+pub(super) fn global_share() -> Option<NonNull<Local>> {
+    NonNull::new(GLOBAL_LOCAL.get().cast_mut())
 }
 
 /// The calling thread's record in a global domain; registers it on first use. `None` at the thread's very end.
