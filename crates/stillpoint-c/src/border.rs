@@ -1,6 +1,7 @@
 //! The border between C and Rust: errors, panics, misuse.
 
 use std::{
+    alloc::{self, Layout},
     env,
     ffi::{CStr, c_char, c_int},
     io,
@@ -48,4 +49,54 @@ pub unsafe extern "C" fn stillpoint_refused(error: c_int, what: *const c_char) -
         io::Error::from_raw_os_error(-error)
     );
     process::abort();
+}
+
+/// Puts a value where C can keep it; `ENOMEM` if there is no memory.
+pub(crate) fn try_boxed<T>(value: T) -> Result<*mut T, c_int> {
+    const { assert!(size_of::<T>() > 0, "a handle has something in it") };
+    // SAFETY: the size is not 0.
+    let place = unsafe { alloc::alloc(Layout::new::<T>()) }.cast::<T>();
+    if place.is_null() {
+        return Err(libc::ENOMEM);
+    }
+    // SAFETY: allocated for a T just now.
+    unsafe { place.write(value) };
+    Ok(place)
+}
+
+/// Writes a new handle to where the caller wants it.
+///
+/// # Safety
+///
+/// `out` is null or can be written to.
+pub(crate) unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, c_int>) -> Result<c_int, c_int> {
+    if out.is_null() {
+        return Err(misuse(libc::EINVAL, "nowhere to write the new handle to"));
+    }
+    let handle = try_boxed(make()?)?;
+    // SAFETY: the caller's promise.
+    unsafe { out.write(handle) };
+    Ok(0)
+}
+
+/// Takes a handle back; null is none.
+///
+/// # Safety
+///
+/// Null, or made by [`try_boxed`] and not used again.
+pub(crate) unsafe fn take_back<T>(handle: *mut T) {
+    if !handle.is_null() {
+        // SAFETY: the caller's promise; `try_boxed` allocated as a box does.
+        guarded_or((), || drop(unsafe { Box::from_raw(handle) }));
+    }
+}
+
+/// What a handle names; `EINVAL` for null.
+///
+/// # Safety
+///
+/// Null, or good for as long as the reference is used.
+pub(crate) unsafe fn handle<'a, T>(handle: *const T) -> Result<&'a T, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_ref() }.ok_or_else(|| misuse(libc::EINVAL, "a null handle"))
 }

@@ -7,7 +7,7 @@ fn the_header_is_up_to_date() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut made = Vec::new();
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("a configuration");
-    let builder = ["border", "callback", "domain", "kvfree", "qsbr", "reader"]
+    let builder = ["arena", "border", "callback", "domain", "kvfree", "lru", "pressure", "qsbr", "reader", "tenant"]
         .iter()
         .fold(cbindgen::Builder::new().with_config(config), |builder, file| {
             builder.with_src(root.join(format!("src/{file}.rs")))

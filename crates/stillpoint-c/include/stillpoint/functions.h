@@ -4,6 +4,142 @@
 /* Made by cbindgen from the Rust sources. Included by <stillpoint/stillpoint.h>, not by programs. SPDX: MIT OR Apache-2.0 */
 
 /*
+ The limits of a tenant. UINT64_MAX is no limit.
+ */
+enum stillpoint_limit {
+  /*
+   Never reclaimed from below this.
+   */
+  STILLPOINT_LIMIT_MIN,
+  /*
+   Not reclaimed from below this unless there is nothing else.
+   */
+  STILLPOINT_LIMIT_LOW,
+  /*
+   Above this a background thread reclaims.
+   */
+  STILLPOINT_LIMIT_HIGH,
+  /*
+   Above this the charging thread reclaims; a charge that would still pass it fails.
+   */
+  STILLPOINT_LIMIT_MAX,
+};
+
+/*
+ What a walk does with an entry: what an isolate function returns. The kernel's `enum lru_status`. Any other number is a stop.
+ */
+enum stillpoint_lru_status {
+  /*
+   Takes it off.
+   */
+  STILLPOINT_LRU_STATUS_REMOVED,
+  /*
+   Takes it off and begins again with the oldest.
+   */
+  STILLPOINT_LRU_STATUS_REMOVED_RETRY,
+  /*
+   Makes it the newest.
+   */
+  STILLPOINT_LRU_STATUS_ROTATE,
+  /*
+   Leaves it where it is.
+   */
+  STILLPOINT_LRU_STATUS_SKIP,
+  /*
+   Leaves it and begins again with the oldest.
+   */
+  STILLPOINT_LRU_STATUS_RETRY,
+  /*
+   Leaves it and ends the walk.
+   */
+  STILLPOINT_LRU_STATUS_STOP,
+};
+
+/*
+ How an arena is made. Zeroes are the defaults.
+ */
+struct stillpoint_arena_options {
+  /*
+   Addresses, in bytes; 64 GiB by default.
+   */
+  size_t capacity;
+  /*
+   Memory that may have been freed and not given back, in bytes.
+   */
+  size_t lazy_limit;
+  /*
+   Whether to do without a guard page behind each area.
+   */
+  bool no_guards;
+  /*
+   Whether freed memory faults.
+   */
+  bool poison;
+  /*
+   Whether to advise huge pages.
+   */
+  bool huge_pages;
+  /*
+   Whether the memory is that of a file: stillpoint_arena_file().
+   */
+  bool memory_file;
+  /*
+   The domain whose sections keep areas in place; NULL for one of the arena's own.
+   */
+  struct stillpoint_domain *domain;
+};
+
+/*
+ What an arena has and has done.
+ */
+struct stillpoint_arena_statistics {
+  /*
+   Live areas.
+   */
+  uint64_t areas;
+  /*
+   Their pages, in bytes.
+   */
+  uint64_t live_bytes;
+  /*
+   Freed and not given back yet.
+   */
+  uint64_t lazy_bytes;
+  /*
+   Ready for use in the pools.
+   */
+  uint64_t pooled_bytes;
+  /*
+   In no pool, and accessible.
+   */
+  uint64_t free_bytes;
+  /*
+   Accessible addresses.
+   */
+  uint64_t accessible_bytes;
+  /*
+   All addresses.
+   */
+  uint64_t capacity_bytes;
+  /*
+   Areas allocated so far.
+   */
+  uint64_t allocated;
+  /*
+   Batches given back.
+   */
+  uint64_t drains;
+  /*
+   What they came to, in bytes.
+   */
+  uint64_t drained_bytes;
+  /*
+   Drains that the system refused in part.
+   */
+  uint64_t failed_drains;
+};
+
+/*
  What a domain does and has done.
  */
 struct stillpoint_statistics {
@@ -66,6 +202,149 @@ struct stillpoint_statistics {
 };
 
 /*
+ What a shrinker is asked about. Gone when its function returns.
+ */
+struct stillpoint_scope {
+  /*
+   Whose memory. The function must not let this handle go.
+   */
+  struct stillpoint_tenant *tenant;
+  /*
+   On which node.
+   */
+  size_t node;
+};
+
+/*
+ Something that can free memory when it is asked: `struct shrinker`. Copied when it is registered; the functions are called by any thread that
+ reclaims, several at once, with nothing held.
+ */
+struct stillpoint_shrinker_ops {
+  /*
+   About how many objects could be freed. Cheap: stillpoint_lru_count_one().
+   */
+  size_t (*count)(const struct stillpoint_scope *scope, void *data);
+  /*
+   Looks at up to so many objects and frees what can be freed; how many it freed, or -1 if it cannot work now.
+   */
+  int64_t (*scan)(const struct stillpoint_scope *scope, size_t objects, void *data);
+  /*
+   What the functions are called with.
+   */
+  void *data;
+  /*
+   What it costs to make an object again; 0 stands for the usual, 2.
+   */
+  uint32_t seeks;
+  /*
+   How many objects a scan should look at; 0 stands for the usual, 128.
+   */
+  size_t batch;
+  /*
+   Whether the memory is nobody's: it is then asked in passes over the whole hierarchy alone, with the root as tenant.
+   */
+  bool not_per_tenant;
+};
+
+/*
+ Where to watch, and how. Zeroes are the defaults.
+ */
+struct stillpoint_pressure_options {
+  /*
+   The file, FIFO or socket; NULL for what the service manager has said in $MEMORY_PRESSURE_WATCH.
+   */
+  const char *path;
+  /*
+   Whether to watch this process's control group, or the whole system, where there is no path and the service manager has said nothing.
+   */
+  bool or_system;
+  /*
+   What is written there once it is open; with a path only.
+   */
+  const void *payload;
+  /*
+   How many bytes that is.
+   */
+  size_t payload_size;
+  /*
+   Passes go on until no more than so many bytes are charged; 0 for a quarter less than at their beginning.
+   */
+  uint64_t target;
+  /*
+   Called after each pass; may be NULL.
+   */
+  stillpoint_relieved_function after;
+  /*
+   What it is called with.
+   */
+  void *data;
+};
+
+/*
+ What a pass over a hierarchy has freed.
+ */
+struct stillpoint_relieved {
+  /*
+   Objects that shrinkers have freed.
+   */
+  uint64_t objects;
+  /*
+   Bytes that the root's usage has fallen by; what is freed after a grace period may be missing.
+   */
+  uint64_t bytes;
+};
+
+/*
+ What a tenant has, may have and has met with, all below it included.
+ */
+struct stillpoint_tenant_statistics {
+  /*
+   Bytes charged.
+   */
+  uint64_t usage;
+  /*
+   The most that has been charged.
+   */
+  uint64_t peak;
+  /*
+   Limits.
+   */
+  uint64_t min;
+  /*
+   The same.
+   */
+  uint64_t low;
+  /*
+   The same.
+   */
+  uint64_t high;
+  /*
+   The same.
+   */
+  uint64_t max;
+  /*
+   Passes that reclaimed although it was under its low limit.
+   */
+  uint64_t low_events;
+  /*
+   Times that charges have passed the high limit.
+   */
+  uint64_t high_events;
+  /*
+   Charges that have met the max.
+   */
+  uint64_t max_events;
+  /*
+   Charges that failed because of it.
+   */
+  uint64_t failed_charges;
+  /*
+   Objects that shrinkers have freed.
+   */
+  uint64_t objects_reclaimed;
+};
+
+/*
  A grace period that does not end, or a service thread that is late. Gone when the function returns.
  */
 struct stillpoint_stall {
@@ -94,6 +373,157 @@ struct stillpoint_stall {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/*
+ Makes an arena. -EINVAL and -E2BIG for a capacity of that kind; else what the system says.
+
+ # Safety
+
+ The options are NULL or good; the handle can be written to `arena`.
+ */
+int stillpoint_arena_new(const struct stillpoint_arena_options *options, struct stillpoint_arena **arena);
+
+/*
+ Lets the handle go. The arena ends when its last area has been freed, too. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again, but areas may be: they can no longer be freed.
+ */
+void stillpoint_arena_free(struct stillpoint_arena *arena);
+
+/*
+ An area of `size` bytes, which read zero, from a multiple of `align` (a power of two): vmalloc(). NULL for none, with the reason (negative) in `error`
+ unless that is NULL: -EINVAL, -E2BIG, -ENOMEM, -EPERM in the child of a fork over a memory file, or what the system says.
+
+ # Safety
+
+ The handle is good; `error` is NULL or can be written to.
+ */
+void *stillpoint_arena_alloc(struct stillpoint_arena *arena,
+                             size_t size,
+                             size_t align,
+                             int *error);
+
+/*
+ Frees the area that starts there: vfree(). -EFAULT if there is none, -EINVAL if the address is inside one; nothing is freed then.
+
+ # Safety
+
+ The handle is good; the area is nobody's but the caller's, and readers who have it checked.
+ */
+int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
+
+/*
+ Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
+
+ # Safety
+
+ As for stillpoint_arena_free_area().
+ */
+int stillpoint_arena_free_area_rcu(struct stillpoint_arena *arena, void *area);
+
+/*
+ The domain whose sections keep areas in place. It belongs to the arena: stillpoint_domain_destroy() is not for it. NULL for NULL.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+struct stillpoint_domain *stillpoint_arena_domain(const struct stillpoint_arena *arena);
+
+/*
+ Makes sure that `size` bytes from an address lie inside one live area: check_object_size(). Inside a section of the arena's domain they
+ then stay there until it ends. -EFAULT if the first is in no live area, -ERANGE if the area ends before the last, -EOVERFLOW,
+ -EINVAL for no bytes. Async-signal-safe in a thread that is registered.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_arena_check(const struct stillpoint_arena *arena, const void *address, size_t size);
+
+/*
+ Finds the area around an address: find_vmap_area(). Its first address, and its length in `size` unless that is NULL; NULL if there is
+ none. It stays until the caller's section of the arena's domain ends.
+
+ # Safety
+
+ The handle is good or NULL; `size` is NULL or can be written to.
+ */
+void *stillpoint_arena_find(const struct stillpoint_arena *arena, const void *address, size_t *size);
+
+/*
+ Checks `size` bytes from an address of the arena, and copies them out. Errors as for stillpoint_arena_check(); no bytes are no error.
+
+ # Safety
+
+ The handle is good; `size` bytes can be written at `to`, which are the caller's alone, and lie in no arena.
+ */
+int stillpoint_arena_copy_out(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
+
+/*
+ The same into the arena.
+
+ # Safety
+
+ The handle is good; `size` bytes can be read at `from`, which nobody writes meanwhile, and which lie in no arena.
+ */
+int stillpoint_arena_copy_in(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
+
+/*
+ The same from one place in the arena to another; they may overlap.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_arena_copy_between(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
+
+/*
+ Gives the memory of all that has been freed before back to the system; waits for a grace period. -EDEADLK inside a section of the arena's domain.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_arena_drain(struct stillpoint_arena *arena);
+
+/*
+ Gives back what can be had without waiting; how many bytes that were.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+uint64_t stillpoint_arena_shrink(struct stillpoint_arena *arena);
+
+/*
+ The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_arena_file(const struct stillpoint_arena *arena);
+
+/*
+ Writes what an address is, for a person, as snprintf() does: with a 0 at the end if there is room, and returns the length of the whole.
+
+ # Safety
+
+ The handle is good; `size` bytes can be written at `text`.
+ */
+int stillpoint_arena_describe(const struct stillpoint_arena *arena, const void *address, char *text, size_t size);
+
+/*
+ Writes the statistics, as stillpoint_domain_statistics() does.
+
+ # Safety
+
+ The handle is good; `size` bytes can be written.
+ */
+int stillpoint_arena_statistics(const struct stillpoint_arena *arena, struct stillpoint_arena_statistics *statistics, size_t size);
 
 /*
  Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
@@ -321,6 +751,192 @@ int stillpoint_domain_kvfree(struct stillpoint_domain *domain, void *block);
 int stillpoint_domain_kvfree_head(struct stillpoint_domain *domain, void *block, struct stillpoint_head *head);
 
 /*
+ Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the same lists, one a node.
+
+ # Safety
+
+ The hierarchy is NULL or good; the handle can be written to `lru`.
+ */
+int stillpoint_lru_new(struct stillpoint_hierarchy *hierarchy, struct stillpoint_lru **lru);
+
+/*
+ Ends the lists: their references to entries are let go. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again, by no shrinker either.
+ */
+void stillpoint_lru_free(struct stillpoint_lru *lru);
+
+/*
+ An entry for an object, with one reference, the caller's. When the last reference is let go (lists have one to each entry that is on them, walks
+ for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. NULL for want of memory.
+
+ # Safety
+
+ `release` may be called with the object on any thread.
+ */
+struct stillpoint_entry *stillpoint_entry_new(void *object,
+                                              stillpoint_release_function release);
+
+/*
+ One more reference to an entry that the caller has one to.
+
+ # Safety
+
+ The entry is NULL or alive.
+ */
+struct stillpoint_entry *stillpoint_entry_get(struct stillpoint_entry *entry);
+
+/*
+ Lets a reference go. NULL does nothing.
+
+ # Safety
+
+ The reference is the caller's, and not used again.
+ */
+void stillpoint_entry_put(struct stillpoint_entry *entry);
+
+/*
+ The object of an entry; NULL for NULL.
+
+ # Safety
+
+ The entry is NULL or alive.
+ */
+void *stillpoint_entry_object(const struct stillpoint_entry *entry);
+
+/*
+ Puts an entry on the tenant's list of this node, as the newest; the list takes a reference of its own. A tenant that is NULL is the root.
+ list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a tenant of another hierarchy; -EINVAL.
+
+ # Safety
+
+ The handles are good; the entry is alive.
+ */
+int stillpoint_lru_add(struct stillpoint_lru *lru, struct stillpoint_tenant *tenant, struct stillpoint_entry *entry);
+
+/*
+ Takes an entry off whatever list it is on, and lets the list's reference go. list_lru_del(). -ENOENT if it is on none of this lru's.
+
+ # Safety
+
+ The handle is good; the entry is alive, and the caller has a reference.
+ */
+int stillpoint_lru_del(struct stillpoint_lru *lru, struct stillpoint_entry *entry);
+
+/*
+ How many NUMA nodes there are; a machine without has one.
+ */
+size_t stillpoint_nodes(void);
+
+/*
+ How many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 also for what does not exist.
+
+ # Safety
+
+ The handles are good or NULL.
+ */
+size_t stillpoint_lru_count_one(const struct stillpoint_lru *lru, const struct stillpoint_tenant *tenant, size_t number);
+
+/*
+ How many entries there are. list_lru_count().
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+size_t stillpoint_lru_count(const struct stillpoint_lru *lru);
+
+/*
+ Looks at up to `budget` entries of the tenant on the node, oldest first, and does with each what the function says; returns how many it has
+ taken off. list_lru_walk_one(). A number of SIZE_MAX is for all nodes, with all tenants: list_lru_walk(). 0 for what does not exist.
+
+ # Safety
+
+ The handles are good or NULL; the function may be called with the data.
+ */
+size_t stillpoint_lru_walk(struct stillpoint_lru *lru,
+                           struct stillpoint_tenant *tenant,
+                           size_t number,
+                           size_t budget,
+                           stillpoint_isolate_function function,
+                           void *data);
+
+/*
+ Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024; -EINVAL without both functions.
+
+ # Safety
+
+ The hierarchy is good; the functions may be called with the data, on any thread, until stillpoint_shrinker_free() has returned; the
+ handle can be written to `shrinker`.
+ */
+int stillpoint_shrinker_register(struct stillpoint_hierarchy *hierarchy,
+                                 const struct stillpoint_shrinker_ops *ops,
+                                 struct stillpoint_shrinker **shrinker);
+
+/*
+ Says that all the shrinker can free is on this lru's lists: it is then not even asked where they are empty. -EXDEV if the lru is not for the
+ tenants of its hierarchy.
+
+ # Safety
+
+ The handles are good.
+ */
+int stillpoint_shrinker_covers(struct stillpoint_shrinker *shrinker,
+                               struct stillpoint_lru *lru);
+
+/*
+ Ends a shrinker: waits for calls under way, unless it is called inside one. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again.
+ */
+void stillpoint_shrinker_free(struct stillpoint_shrinker *shrinker);
+
+/*
+ Starts a thread that waits until the system says that memory is short, and then has the hierarchy's shrinkers free some. Without options,
+ what the service manager has said in the environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be
+ watched, else what the system says. Watching /dev/null does nothing, and is no error.
+
+ # Safety
+
+ The hierarchy is good; the options are NULL or good; the function may be called with the data on another thread until
+ stillpoint_pressure_free() has returned; the handle can be written to `pressure`.
+ */
+int stillpoint_pressure_watch(struct stillpoint_hierarchy *hierarchy,
+                              const struct stillpoint_pressure_options *options,
+                              struct stillpoint_pressure **pressure);
+
+/*
+ How often memory was said to be short; a pass has been run each time.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+uint64_t stillpoint_pressure_events(const struct stillpoint_pressure *pressure);
+
+/*
+ Whether the file is open.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+bool stillpoint_pressure_is_watching(const struct stillpoint_pressure *pressure);
+
+/*
+ Ends a watch: waits for a pass under way, unless it is called after one on that very thread. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again.
+ */
+void stillpoint_pressure_free(struct stillpoint_pressure *pressure);
+
+/*
  The domain of QSBR readers, for the functions that take a domain. Never destroyed.
  */
 struct stillpoint_domain *stillpoint_qsbr_global(void);
@@ -459,6 +1075,142 @@ int stillpoint_guard_name(struct stillpoint_guard *guard, const char *name);
  The guard is the caller's, and is not used again.
  */
 int stillpoint_guard_end(struct stillpoint_guard *guard);
+
+/*
+ A hierarchy with a root tenant and nothing else. -ENOMEM.
+
+ # Safety
+
+ The handle can be written to `hierarchy`.
+ */
+int stillpoint_hierarchy_new(struct stillpoint_hierarchy **hierarchy);
+
+/*
+ Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again.
+ */
+void stillpoint_hierarchy_free(struct stillpoint_hierarchy *hierarchy);
+
+/*
+ Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now (or, if nothing is
+ charged, about half of what shrinkers have). `relieved` may be NULL. Does not wait for grace periods.
+
+ # Safety
+
+ The handle is good; `relieved` is NULL or can be written to.
+ */
+int stillpoint_hierarchy_relieve(struct stillpoint_hierarchy *hierarchy,
+                                 uint64_t target,
+                                 struct stillpoint_relieved *relieved);
+
+/*
+ A handle of the hierarchy's root.
+
+ # Safety
+
+ The handle is good; the new one can be written to `tenant`.
+ */
+int stillpoint_hierarchy_root(struct stillpoint_hierarchy *hierarchy, struct stillpoint_tenant **tenant);
+
+/*
+ A new tenant below another one, without limits of its own. -ENOENT if that has been deleted, -ENOMEM.
+
+ # Safety
+
+ The handle is good; the new one can be written to `tenant`.
+ */
+int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint_tenant **tenant);
+
+/*
+ Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too. Handles stay good, and have to be let go.
+ -EBUSY if it has children, -EINVAL for a root.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_tenant_delete(struct stillpoint_tenant *tenant);
+
+/*
+ Lets a handle go; a tenant without handles that has not been deleted is. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again.
+ */
+void stillpoint_tenant_free(struct stillpoint_tenant *tenant);
+
+/*
+ Sets a limit, one of `enum stillpoint_limit`, in bytes. A max that is lower than the usage reclaims at once. -EINVAL for another number.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_tenant_set_limit(struct stillpoint_tenant *tenant, int limit, uint64_t bytes);
+
+/*
+ Bytes charged to the tenant and all below it; 0 for NULL.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+uint64_t stillpoint_tenant_usage(const struct stillpoint_tenant *tenant);
+
+/*
+ Reclaims up to so many bytes from the tenant, whatever its limits; returns how many objects shrinkers have freed.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant, uint64_t bytes);
+
+/*
+ Writes the statistics, as stillpoint_domain_statistics() does.
+
+ # Safety
+
+ The handle is good; `size` bytes can be written.
+ */
+int stillpoint_tenant_statistics(const struct stillpoint_tenant *tenant, struct stillpoint_tenant_statistics *statistics, size_t size);
+
+/*
+ Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in the object that they are for. It may be
+ copied as long as one copy is used. Past a max it reclaims, and waits a tenth of a second at most.
+
+ -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback, where nothing can be reclaimed; -EAGAIN inside a
+ shrinker; -E2BIG.
+
+ # Safety
+
+ The handle is good; `charge` can be written to, and what is there is lost.
+ */
+int stillpoint_charge(struct stillpoint_tenant *tenant,
+                      size_t bytes,
+                      struct stillpoint_charge *charge);
+
+/*
+ Changes how many bytes are charged. Errors as for stillpoint_charge(), with the charge as it was; -EINVAL for one of no bytes.
+
+ # Safety
+
+ The charge was made by stillpoint_charge() and not given back, or is STILLPOINT_CHARGE_INIT.
+ */
+int stillpoint_charge_resize(struct stillpoint_charge *charge, size_t bytes);
+
+/*
+ Gives the bytes back; the charge is then STILLPOINT_CHARGE_INIT, of which, as of NULL, nothing is given back. Some ten nanoseconds.
+
+ # Safety
+
+ The charge was made by stillpoint_charge(), or is STILLPOINT_CHARGE_INIT; no other copy of it is used.
+ */
+void stillpoint_uncharge(struct stillpoint_charge *charge);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -34,6 +34,29 @@ struct stillpoint_guard;
 struct stillpoint_stall;
 typedef void (*stillpoint_stall_function)(const struct stillpoint_stall *stall, void *data);
 
+/* Tenants, LRU lists, shrinkers, memory pressure, the address space: handles. */
+struct stillpoint_hierarchy;
+struct stillpoint_tenant;
+struct stillpoint_entry;
+struct stillpoint_lru;
+struct stillpoint_shrinker;
+struct stillpoint_pressure;
+struct stillpoint_arena;
+struct stillpoint_relieved;
+
+/* Bytes that are charged to a tenant. Part of the object that they are for. */
+struct stillpoint_charge {
+    uint64_t opaque[2];
+};
+#define STILLPOINT_CHARGE_INIT {{0, 0}}
+
+/* For stillpoint_lru_walk(): all nodes. */
+#define STILLPOINT_ALL_NODES SIZE_MAX
+
+typedef void (*stillpoint_release_function)(void *object);
+typedef int (*stillpoint_isolate_function)(struct stillpoint_entry *entry, void *object, void *data);
+typedef void (*stillpoint_relieved_function)(const struct stillpoint_relieved *relieved, void *data);
+
 /* ---- The inlined read side. What follows up to the functions is the library's and the header's own business. ---- */
 
 /* A thread's record. Only its owner writes the word: its nesting in the low 16 bits, above them when its section began. */
