@@ -55,6 +55,13 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        if record_of(self).is_some_and(raw::Reader::is_reading) {
+            misuse(
+                libc::EBUSY,
+                "a thread ends while it is an online QSBR reader: no grace period of theirs ends any more; call stillpoint_qsbr_unregister() \
+                 before",
+            );
+        }
         self.take_back();
     }
 }
@@ -63,9 +70,12 @@ thread_local!(static REGISTRATION: Registration = const { Registration(Cell::new
 
 /// The calling thread's record.
 fn record() -> Option<&'static raw::Reader> {
-    let record = REGISTRATION.try_with(|registration| registration.0.get()).ok().flatten();
+    REGISTRATION.try_with(record_of).ok().flatten()
+}
+
+fn record_of(registration: &Registration) -> Option<&'static raw::Reader> {
     // SAFETY: as in `take_back`.
-    record.map(|record| unsafe { record.as_ref() })
+    registration.0.get().map(|record| unsafe { record.as_ref() })
 }
 
 fn registered() -> Result<&'static raw::Reader, c_int> {

@@ -74,6 +74,8 @@ fn global(which: c_int) -> (usize, &'static stillpoint::Domain) {
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_lock_slow(which: c_int, started: *const u64) {
     let (which, domain) = global(which);
+    // Also where nothing will be remembered: for what it says of sections that are left open.
+    raw::at_threads_end(forget_all);
     if let Some(record) = raw::lock_global(which)
         && ptr::eq(started.cast(), raw::started(domain))
     {

@@ -10,7 +10,8 @@
 #define CHECK(condition)                                                                          \
     do {                                                                                          \
         if (!(condition)) {                                                                       \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);               \
+            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                        \
+            fflush(stdout);                                                                       \
             abort();                                                                              \
         }                                                                                         \
     } while (0)
