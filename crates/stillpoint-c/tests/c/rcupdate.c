@@ -1,6 +1,7 @@
 /* The kernel's spellings do what the kernel's do. */
 #include "check.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stillpoint/rcupdate.h>
 #include <unistd.h>
@@ -74,6 +75,15 @@ int main(void)
     CHECK(stillpoint_domain_statistics(NULL, &statistics, sizeof statistics) == 0);
     CHECK(statistics.objects_waiting == 0 && statistics.objects_freed == 3);
     CHECK(statistics.grace_periods > 0);
+
+    /* What is given up is really freed. (A sanitizer's malloc() says nothing of that.) */
+    size_t before = mallinfo2().uordblks;
+    for (int n = 0; n < 20000; n++) {
+        CHECK(kvfree_rcu(malloc(1000)) == 0);
+        CHECK(kvfree_rcu(make(n), rcu) == 0);
+    }
+    kvfree_rcu_barrier();
+    CHECK(mallinfo2().uordblks < before + 1000000);
 
     struct rcu_head on_stack;
     init_rcu_head_on_stack(&on_stack);

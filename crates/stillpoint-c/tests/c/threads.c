@@ -43,6 +43,51 @@ static void *ends(void *open)
     return NULL;
 }
 
+/* Another thread has the record that this one gave back, and reads through it: this one's last sections are none of that one's. (One of many
+ * has: records that have never been used come first.) */
+enum { SUCCESSORS = 64 };
+static pthread_barrier_t steps;
+
+static void *successor(void *unused)
+{
+    (void)unused;
+    stillpoint_read_lock();
+    pthread_barrier_wait(&steps);
+    pthread_barrier_wait(&steps);
+    CHECK(stillpoint_read_lock_held());
+    CHECK(stillpoint_read_unlock() == 0);
+    return NULL;
+}
+
+static void late_beside_its_successor(void *unused)
+{
+    pthread_t threads[SUCCESSORS];
+    (void)unused;
+    for (int n = 0; n < SUCCESSORS; n++) {
+        CHECK(pthread_create(&threads[n], NULL, successor, NULL) == 0);
+    }
+    pthread_barrier_wait(&steps);
+    stillpoint_cookie cookie = stillpoint_get_state();
+    for (int n = 0; n < 3; n++) {
+        stillpoint_read_lock();
+        CHECK(stillpoint_read_unlock() == 0);
+    }
+    CHECK(!stillpoint_poll(cookie));
+    pthread_barrier_wait(&steps);
+    for (int n = 0; n < SUCCESSORS; n++) {
+        pthread_join(threads[n], NULL);
+    }
+    CHECK(stillpoint_poll(cookie));
+}
+
+static void *ends_before_its_successor(void *key_of_that)
+{
+    CHECK(pthread_setspecific(*(pthread_key_t *)key_of_that, &steps) == 0);
+    stillpoint_read_lock();
+    CHECK(stillpoint_read_unlock() == 0);
+    return NULL;
+}
+
 /* The record that a thread gave back is not written through what its successor has remembered. */
 static void *reads_once(void *unused)
 {
@@ -167,9 +212,15 @@ int main(void)
         CHECK(pthread_create(&thread, NULL, reads_once, NULL) == 0);
         pthread_join(thread, NULL);
     }
+    pthread_key_t other;
+    pthread_t thread;
+    CHECK(pthread_key_create(&other, late_beside_its_successor) == 0);
+    CHECK(pthread_barrier_init(&steps, NULL, SUCCESSORS + 1) == 0);
+    CHECK(pthread_create(&thread, NULL, ends_before_its_successor, &other) == 0);
+    pthread_join(thread, NULL);
     struct stillpoint_statistics statistics;
     CHECK(stillpoint_domain_statistics(NULL, &statistics, sizeof statistics) == 0);
-    CHECK(statistics.records < 100); /* records are used again */
+    CHECK(statistics.records < SUCCESSORS + 100); /* records are used again */
     test_signals();
     test_fork();
     return 0;
