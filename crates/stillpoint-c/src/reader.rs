@@ -1,6 +1,6 @@
 //! Sections of threads.
 //!
-//! The usual section is in the header: it uses what [`remember`] has put into the thread-local state of `thread.c`, of which
+//! The usual section is in the header: it uses what `remember` has put into the thread-local state of `thread.c`, of which
 //! nothing is there before a thread's first section, where readers have to fence, and after the thread's end has begun. All else comes here.
 
 use crate::{

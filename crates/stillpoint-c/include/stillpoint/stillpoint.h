@@ -2,8 +2,33 @@
  * Stillpoint: kernel-style RCU, batched deferred frees and what stands on them, for C11 and C++17. SPDX: MIT OR Apache-2.0
  *
  * Functions that return int return 0 (or what they say), or a negative errno. None unwinds, and no callback may unwind or longjmp out.
- * A domain that is NULL is the global one. All functions may be called from any thread; handles may be shared between threads, unless
- * a function says otherwise.
+ * A domain that is NULL is the global one.
+ *
+ * Threads. All functions may be called from any thread, and all handles be shared between threads: only the one who ends a handle has to be the
+ * last to use it. Threads need not register: a thread's first section, or free, does, and at its end all is given back.
+ *
+ * Signal handlers may read (begin and leave sections, and find what is there) in threads that have read or registered before, and do nothing else.
+ *
+ * Fork. In the child the forking thread's sections are open as before, and all functions work. What waited is the parent's: callbacks and frees
+ * of before the fork are forgotten in the child (their heads stay taken there). Sections of other threads are over.
+ *
+ * Memory. Sections, grace periods, stillpoint_call() and kvfree need none, but for what a thread's first use of a domain, the first callback and now and then
+ * a page take: kvfree gets by without a page; a thread that cannot be registered, or a handle's inside that cannot be made, ends the
+ * process, as any failed allocation in Rust.
+ *
+ * The library is never unloaded: dlclose() leaves it there, with what is pending. Do not link both its forms into one process.
+ *
+ * Bad use. With STILLPOINT_DEBUG in the environment, and always by a library built for debugging, the library says on stderr what was wrong:
+ *
+ *   null where an object is wanted              -EINVAL
+ *   unlock without lock                         -EPERM; nothing happens
+ *   QSBR functions of an unregistered thread    -EPERM
+ *   registered twice                            -EEXIST
+ *   a wait inside one's own section             -EDEADLK; nothing was waited for (<stillpoint/rcupdate.h> aborts, as its callers could not know)
+ *   a head that is queued already               -EBUSY, where it can be seen (x86-64); else undefined
+ *   a domain destroyed while it is read         -EBUSY
+ *   a thread that ends inside a section         the section stays open for ever, and is reported as a stall
+ *   a block freed twice, a domain used after    undefined, as for free()
  */
 #ifndef STILLPOINT_STILLPOINT_H
 #define STILLPOINT_STILLPOINT_H
