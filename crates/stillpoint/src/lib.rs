@@ -96,6 +96,11 @@ pub mod torture {
     pub use crate::vmap::drain_without_grace_period;
 }
 
+/// What the C face stands on; no part of the stable interface.
+#[cfg(all(unix, not(stillpoint_loom)))]
+#[doc(hidden)]
+pub use rcu::raw;
+
 /// Whether readers go without fences because `membarrier(2)` works here: found once, at the first call or first reader.
 ///
 /// `STILLPOINT_MEMBARRIER=off` in the environment makes it false.

@@ -46,6 +46,10 @@ unsafe impl Send for CallbackHead {}
 unsafe impl Sync for CallbackHead {}
 
 impl CallbackHead {
+    /// Where a queued head has its function, in bytes: the C face knows a head that is queued already by it.
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) const FUNCTION_OFFSET: usize = std::mem::offset_of!(Links, run);
+
     /// A head that is not queued. Async-signal-safe.
     pub const fn new() -> Self {
         let links = Links { next: ptr::null_mut(), run: None, cookie: Cookie::from_raw(0) };

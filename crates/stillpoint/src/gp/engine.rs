@@ -301,6 +301,24 @@ impl<P: Policy> Engine<P> {
         self.registry.iter().filter(|record| record.is_owned_by(me)).filter_map(Record::section).reduce(Seq::older)
     }
 
+    /// The record through which the thread `me` has a section open, as a thread.
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) fn open_record_of(&self, me: Token) -> Option<&Record> {
+        self.registry.iter().find(|record| record.is_section_of(me))
+    }
+
+    /// Whether anybody is inside a section, at this moment or a moment ago.
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) fn has_readers(&self) -> bool {
+        self.registry.iter().any(Record::is_reading)
+    }
+
+    /// Where readers load from in [R1]. It stays there as long as the engine.
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) fn started(&self) -> &AtomicU64 {
+        self.shared.seq.started()
+    }
+
     pub(super) fn holdouts(&self, goal: Seq) -> impl Iterator<Item = (&Record, Seq)> {
         self.registry
             .iter()

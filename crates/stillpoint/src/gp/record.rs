@@ -55,8 +55,10 @@ pub(crate) struct Unlocked {
     pub(crate) help_due: bool,
 }
 
+/// The layout of the first two fields is known to the C face, which has the usual ways of [`Record::lock_global_outermost`] and
+/// [`Record::unlock`] in its header.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(crate) struct Record {
     word: AtomicU64,
     flags: AtomicU32,
@@ -74,6 +76,10 @@ pub(crate) struct Record {
     /// The next of the list that the record is in while nobody owns it: see `registry.rs`.
     pub(super) next: AtomicPtr<Record>,
 }
+
+#[cfg(not(stillpoint_loom))]
+const _: () =
+    assert!(std::mem::offset_of!(Record, word) == 0 && std::mem::offset_of!(Record, flags) == 8 && size_of::<Record>() == 64);
 
 // SAFETY: `fences`, `domain`, `shared` and `entry` are never written after construction, all other fields are atomics, and the two
 // pointers are to what is Sync and outlives the record (the registry that owns all three says so).
@@ -241,10 +247,10 @@ impl Record {
         Unlocked { help_due }
     }
 
-    /// Async-signal-safe: a fence, a swap and at most one futex wake.
+    /// [R6], the rest of it, for an outermost section that has ended. Async-signal-safe: a fence, a swap and at most one futex wake.
     #[cold]
     #[inline(never)]
-    fn ended_with_flags(&self) {
+    pub(crate) fn ended_with_flags(&self) {
         let fence = self.fence_flag();
         if fence != 0 {
             barrier::full_fence(); // [R5]
@@ -269,6 +275,12 @@ impl Record {
 
     fn fence_flag(&self) -> u32 {
         if self.fences { FENCE } else { 0 }
+    }
+
+    /// Whether this is a section that the thread `token` has open as a thread. For that thread.
+    #[cfg(not(stillpoint_loom))]
+    pub(super) fn is_section_of(&self, token: Token) -> bool {
+        self.is_owned_by(token) && self.is_reading() && self.flavour() == Flavour::Thread
     }
 
     /// Whether the owner is inside a section. Exact for the owner, a glimpse for others.

@@ -139,14 +139,20 @@ impl fmt::Debug for Cookie {
 #[cfg(not(stillpoint_loom))]
 pub(crate) const GLOBALS: usize = 2;
 
+/// A `started` on a cache line of its own, and at a place in the array that a C header can know.
 #[cfg(not(stillpoint_loom))]
-static GLOBAL_STARTED: [CachePadded<AtomicU64>; GLOBALS] = [const { CachePadded::new(AtomicU64::new(NESTED_ONCE)) }; GLOBALS];
+#[repr(C, align(128))]
+struct GlobalStarted(AtomicU64);
+
+#[cfg(not(stillpoint_loom))]
+#[cfg_attr(feature = "c-symbols", unsafe(export_name = "stillpoint_started"))]
+static GLOBAL_STARTED: [GlobalStarted; GLOBALS] = [const { GlobalStarted(AtomicU64::new(NESTED_ONCE)) }; GLOBALS];
 
 /// [R1] for a reader of a global domain: see [`Sequence::enter`].
 #[cfg(not(stillpoint_loom))]
 #[inline(always)]
 pub(crate) fn enter_global<const GLOBAL: usize>() -> u64 {
-    GLOBAL_STARTED[GLOBAL].load(Ordering::Acquire)
+    GLOBAL_STARTED[GLOBAL].0.load(Ordering::Acquire)
 }
 
 /// Where a `started` is. On a cache line of its own: every reader loads it.
@@ -178,11 +184,11 @@ impl Sequence {
     /// The counters of a global domain.
     #[cfg(not(stillpoint_loom))]
     pub(crate) fn of_global(global: usize) -> Self {
-        Self { started: Started::Global(&GLOBAL_STARTED[global]), ..Self::new(Seq(0)) }
+        Self { started: Started::Global(&GLOBAL_STARTED[global].0), ..Self::new(Seq(0)) }
     }
 
     #[inline(always)]
-    fn started(&self) -> &AtomicU64 {
+    pub(super) fn started(&self) -> &AtomicU64 {
         match &self.started {
             Started::Here(started) => started,
             #[cfg(not(stillpoint_loom))]

@@ -81,6 +81,13 @@ impl Retiree {
         Self { channel: Channel::Drop, slot, bytes: slot.bytes() }
     }
 
+    /// A block of the C library's `malloc()`.
+    #[cfg(unix)]
+    #[inline(always)]
+    pub(crate) fn malloced(block: NonNull<u8>, bytes: usize) -> Self {
+        Self { channel: Channel::Plain, slot: Slot::malloced(block, bytes), bytes: footprint(bytes) }
+    }
+
     /// A block of the global allocator.
     #[inline(always)]
     pub(crate) fn memory(block: NonNull<u8>, layout: Layout) -> Self {

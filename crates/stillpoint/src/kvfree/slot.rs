@@ -62,7 +62,18 @@ impl<T> Shared<T> {
     }
 }
 
+/// In place of the alignment of a layout: the block came from `malloc()`.
+const MALLOCED: usize = (1 << ALIGN_BITS) - 1;
+
 impl Slot {
+    /// A block of `bytes` bytes from the C library's `malloc()`.
+    #[cfg(unix)]
+    #[inline(always)]
+    pub(crate) fn malloced(object: NonNull<u8>, bytes: usize) -> Self {
+        let how = bytes << SIZE_SHIFT | MALLOCED << 1 | LAYOUT_TAG;
+        Self { object: object.as_ptr(), how: ptr::without_provenance(how) }
+    }
+
     /// A block from the global allocator.
     #[inline(always)]
     pub(crate) fn memory(object: NonNull<u8>, layout: Layout) -> Self {
@@ -87,10 +98,11 @@ impl Slot {
 
     /// What the object takes up in the allocator, in bytes.
     pub(crate) fn bytes(self) -> usize {
-        match self.layout() {
-            Some(layout) => footprint(layout.size()),
+        if self.has_destructor() {
             // SAFETY: an even `how` was made from a `&'static Destructor`.
-            None => unsafe { (*self.how).bytes },
+            unsafe { (*self.how).bytes }
+        } else {
+            footprint(self.how.addr() >> SIZE_SHIFT)
         }
     }
 
@@ -125,6 +137,11 @@ impl Slot {
     /// Once, on a thread that the object may be on, when nobody reads it any more.
     #[inline]
     pub(crate) unsafe fn free(self) {
+        #[cfg(unix)]
+        if self.how.addr() >> 1 & MALLOCED == MALLOCED && !self.has_destructor() {
+            // SAFETY: whoever made the slot said that the block came from `malloc()`.
+            return unsafe { libc::free(self.object.cast()) };
+        }
         match self.layout() {
             // SAFETY: whoever made the slot said that the block came from the global allocator with this layout.
             Some(layout) => unsafe { alloc::dealloc(self.object, layout) },

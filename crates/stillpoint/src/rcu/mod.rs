@@ -9,6 +9,7 @@
 //! | `wait` | its updaters: grace periods, callbacks, barriers |
 //! | `retire` | its deferred frees |
 //! | `future` | waiting for grace periods and callbacks without a thread |
+//! | `raw` | the same without guards and panics, for the C face |
 //! | `cell`, `retired` | `Rcu<T>` and what is swapped out of it |
 //!
 //! This room adds no orderings of its own beyond the cell's: the proofs are in `gp/engine.rs`.
@@ -18,6 +19,8 @@ mod domain;
 mod future;
 pub(crate) mod guard;
 mod qsbr;
+#[cfg(unix)]
+pub mod raw;
 mod retire;
 mod retired;
 pub(crate) mod thread;

@@ -130,7 +130,7 @@ impl<P: Policy> Domain<P> {
     ///
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[inline]
-    unsafe fn retire_object(&self, object: Retiree) -> Result<(), Slot> {
+    pub(super) unsafe fn retire_object(&self, object: Retiree) -> Result<(), Slot> {
         let heap = &self.inner.heap;
         // SAFETY: the share and the record are the calling thread's; the rest is the caller's promise.
         let retired = thread::with(self, |record, local| unsafe { heap.retire(self.engine(), local, Some(record), object) });
@@ -146,17 +146,28 @@ impl<P: Policy> Domain<P> {
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn retire_unusual(&self, object: Retiree, appended: Option<Appended>) {
+        // SAFETY: the caller's promise.
+        if unsafe { self.try_retire_unusual(object, appended) }.is_err() {
+            out_of_memory();
+        }
+    }
+
+    /// The same, but gives the object back if there is no memory for a page and no way to wait.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`], and the object may be freed on any thread.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn try_retire_unusual(&self, object: Retiree, appended: Option<Appended>) -> Result<(), Slot> {
         let heap = &self.inner.heap;
-        let retired = match appended {
+        match appended {
             // SAFETY: the caller's promise.
             None => unsafe { self.retire_object(object) },
             Some(appended) => {
                 thread::with(self, |record, local| heap.see_to(self.engine(), local, Some(record), object, appended))
                     .expect("the thread has a share, since it has appended to it")
             }
-        };
-        if retired.is_err() {
-            out_of_memory();
         }
     }
 }

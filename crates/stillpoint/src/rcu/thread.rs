@@ -24,7 +24,8 @@ use crate::{
 };
 use std::{
     cell::Cell,
-    iter, ptr,
+    iter,
+    ptr::{self, NonNull},
     sync::atomic::{Ordering, compiler_fence},
 };
 
@@ -124,8 +125,14 @@ fn give_back(binding: Box<Binding>) {
 
 impl Drop for Bindings {
     fn drop(&mut self) {
+        // From here on nobody finds the bindings, so that what is forgotten below is not remembered again by a handler.
+        LAST.set(ptr::null());
+        compiler_fence(Ordering::SeqCst);
         GLOBAL_RECORDS.with(|records| records.iter().for_each(|record| record.set(&NOBODY)));
         GLOBAL_LOCAL.set(ptr::null());
+        if let Some(forget) = AT_THREADS_END.get() {
+            forget();
+        }
         self.remove(|_| true);
     }
 }
@@ -137,6 +144,17 @@ pub(crate) const TRACE: usize = 1;
 /// The number of a global domain.
 pub(super) const fn global_id(global: usize) -> u64 {
     global as u64 + 1
+}
+
+thread_local! {
+    /// Has whoever else remembers this thread's records forget them, before they are given back. Set per thread by who does, so that no
+    /// lock of the process stands in its way.
+    static AT_THREADS_END: Cell<Option<fn()>> = const { Cell::new(None) };
+}
+
+/// Has `forget` called when the calling thread's records are given back.
+pub(super) fn at_threads_end(forget: fn()) {
+    AT_THREADS_END.set(Some(forget));
 }
 
 static NOBODY: Record = Record::of_nobody();
@@ -168,6 +186,11 @@ pub(super) fn append_global(object: Retiree) -> Option<Appended> {
     Some(local.append(object))
 }
 
+/// The calling thread's share of the global domain, if it has one.
+pub(super) fn global_share() -> Option<NonNull<Local>> {
+    NonNull::new(GLOBAL_LOCAL.get().cast_mut())
+}
+
 /// The calling thread's record in a global domain; registers it on first use. `None` at the thread's very end.
 pub(super) fn global_record<const GLOBAL: usize>() -> Option<&'static Record> {
     let known = GLOBAL_RECORDS.with(|records| records[GLOBAL].get());
@@ -187,6 +210,20 @@ pub(super) fn record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
     let binding = binding(domain)?;
     // SAFETY: the binding stays until the thread's end or the domain's, and its record as long as the domain, which the caller's
     // handle keeps.
+    Some(unsafe { &*(*binding).record })
+}
+
+/// The same, but a thread that is not bound stays so.
+#[inline]
+pub(super) fn bound_record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
+    let last = LAST.get();
+    // SAFETY: as in `binding`.
+    let binding = match unsafe { last.as_ref() } {
+        Some(binding) if binding.id == domain.id() => last,
+        _ if BOUND.get() => BINDINGS.try_with(|bindings| bindings.find(domain.id()).map(ptr::from_ref)).ok()??,
+        _ => return None,
+    };
+    // SAFETY: as in `record`.
     Some(unsafe { &*(*binding).record })
 }
 

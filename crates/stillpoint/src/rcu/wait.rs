@@ -2,7 +2,7 @@
 
 use super::{CallbackBarrier, Domain, GracePeriod};
 use crate::{
-    gp::{Callback, CallbackHead, Cookie, Haste, Policy, Progress, Waited},
+    gp::{Callback, CallbackHead, Cookie, Haste, Policy, Progress, Waited, WouldDeadlock},
     platform::{clock::Nanos, thread as platform_thread},
 };
 use std::ptr::NonNull;
@@ -79,9 +79,15 @@ impl<P: Policy> Domain<P> {
     }
 
     fn wait(&self, cookie: Cookie, haste: Haste) {
+        if self.try_wait(cookie, haste).is_err() {
+            refuse("waiting for a grace period");
+        }
+    }
+
+    pub(super) fn try_wait(&self, cookie: Cookie, haste: Haste) -> Result<(), WouldDeadlock> {
         match self.engine().wait_for(cookie, platform_thread::token(), None, haste) {
-            Waited::Ended => {}
-            Waited::HeldUpBySelf => refuse("waiting for a grace period"),
+            Waited::Ended => Ok(()),
+            Waited::HeldUpBySelf => Err(WouldDeadlock),
             Waited::TimedOut => unreachable!("no deadline was given"),
         }
     }
@@ -124,7 +130,7 @@ impl<P: Policy> Domain<P> {
     }
 
     /// The cookie, or an older one if this domain has never given it: so that a stray one is not waited for until doomsday.
-    fn known(&self, cookie: Cookie) -> Cookie {
+    pub(super) fn known(&self, cookie: Cookie) -> Cookie {
         if self.engine().has_ended(cookie) { cookie } else { cookie.older(self.get_state()) }
     }
 
@@ -190,9 +196,13 @@ impl<P: Policy> Domain<P> {
     /// If it would wait for itself: inside a callback or a deferred destructor of this domain, or inside a section that began
     /// before one of those callbacks was queued.
     pub fn barrier(&self) {
-        if self.engine().barrier(&*self.inner, self.section()).is_err() {
+        if self.try_barrier().is_err() {
             refuse("barrier()");
         }
+    }
+
+    pub(super) fn try_barrier(&self) -> Result<(), WouldDeadlock> {
+        self.engine().barrier(&*self.inner, self.section())
     }
 
     /// Waits until everything that was retired before has been freed. The kernel's `kvfree_rcu_barrier()`.
@@ -204,13 +214,18 @@ impl<P: Policy> Domain<P> {
     /// If it would wait for itself: inside a callback or a deferred destructor of this domain; inside a section while anything
     /// waits.
     pub fn kvfree_barrier(&self) {
-        if self.inner.heap.flush(self.engine(), &*self.inner, self.is_reading()).is_err() {
+        if self.try_kvfree_barrier().is_err() {
             refuse("kvfree_barrier()");
         }
+    }
+
+    pub(super) fn try_kvfree_barrier(&self) -> Result<(), WouldDeadlock> {
+        self.inner.heap.flush(self.engine(), &*self.inner, self.is_reading())?;
         if self.engine().callbacks_pending() > 0 {
             // Objects for which there was no page.
-            self.barrier();
+            self.try_barrier()?;
         }
+        Ok(())
     }
 }
 

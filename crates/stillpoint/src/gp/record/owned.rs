@@ -16,6 +16,12 @@ impl Record {
         self.owner.load(Ordering::Relaxed) == A_GUARD
     }
 
+    /// Whether a guard has it, and its section is open. For that guard.
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) fn is_open_guard(&self) -> bool {
+        self.is_a_guards() && self.is_reading()
+    }
+
     /// Gives a thread's quiescent record to a guard, and enters its section.
     #[inline]
     pub(crate) fn lock_owned(&self, location: &'static Location<'static>, now: Nanos) {

@@ -1,0 +1,92 @@
+/*
+ * The read pair, inlined: Stillpoint's beside liburcu's memb flavour, in one program, in turn, the median of the rounds.
+ *
+ *   make bench && target/release/stillpoint-c/bench/read [ROUNDS]
+ */
+#define _GNU_SOURCE
+#define _LGPL_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <stillpoint/stillpoint.h>
+#include <time.h>
+#include <urcu/urcu-memb.h>
+
+enum { PAIRS = 20000000, LARGEST = 101 };
+
+static long value = 1;
+static long *shared = &value;
+static volatile long sink;
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
+}
+
+/* Each finds an object by a pointer and reads it, as every reader does. */
+#define MEASURE(name, lock, unlock)                                 \
+    static __attribute__((noinline)) double name(void)              \
+    {                                                               \
+        long sum = 0;                                               \
+        double start = now();                                       \
+        for (long n = 0; n < PAIRS; n++) {                          \
+            lock;                                                   \
+            sum += *__atomic_load_n(&shared, __ATOMIC_CONSUME);     \
+            unlock;                                                 \
+        }                                                           \
+        double end = now();                                         \
+        sink = sum;                                                 \
+        return (end - start) / PAIRS;                               \
+    }
+
+MEASURE(stillpoint, stillpoint_read_lock(), stillpoint_read_unlock())
+MEASURE(stillpoint_trace, stillpoint_trace_read_lock(), stillpoint_trace_read_unlock())
+MEASURE(stillpoint_qsbr, stillpoint_qsbr_read_lock(), stillpoint_qsbr_read_unlock())
+MEASURE(stillpoint_domain, stillpoint_domain_read_lock(NULL), stillpoint_domain_read_unlock(NULL))
+MEASURE(liburcu_memb, urcu_memb_read_lock(), urcu_memb_read_unlock())
+MEASURE(nothing, (void)0, (void)0)
+
+static const struct subject {
+    const char *name;
+    double (*measure)(void);
+} subjects[] = {
+    {"stillpoint", stillpoint},
+    {"stillpoint-trace", stillpoint_trace},
+    {"stillpoint-qsbr", stillpoint_qsbr},
+    {"stillpoint-domain (a call)", stillpoint_domain},
+    {"liburcu-memb", liburcu_memb},
+    {"limit", nothing},
+};
+enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int main(int argc, char **argv)
+{
+    static double times[SUBJECTS][LARGEST];
+    int rounds = argc > 1 ? atoi(argv[1]) : 9;
+    if (rounds < 1 || rounds > LARGEST) {
+        fprintf(stderr, "read: ROUNDS is 1 to %d\n", LARGEST);
+        return 2;
+    }
+    urcu_memb_register_thread();
+    stillpoint_qsbr_register();
+    for (int round = 0; round < rounds; round++) {
+        for (int n = 0; n < SUBJECTS; n++) {
+            times[n][round] = subjects[n].measure();
+        }
+    }
+    for (int n = 0; n < SUBJECTS; n++) {
+        qsort(times[n], (size_t)rounds, sizeof **times, ascending);
+        printf("%-28s %6.3f ns a pair\n", subjects[n].name, times[n][rounds / 2]);
+    }
+    printf("stillpoint / liburcu-memb    %6.3f\n", times[0][rounds / 2] / times[4][rounds / 2]);
+    stillpoint_qsbr_unregister();
+    urcu_memb_unregister_thread();
+    return 0;
+}

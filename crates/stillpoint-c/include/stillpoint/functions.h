@@ -1,0 +1,1219 @@
+#ifndef STILLPOINT_FUNCTIONS_H
+#define STILLPOINT_FUNCTIONS_H
+
+/* Made by cbindgen from the Rust sources. Included by <stillpoint/stillpoint.h>, not by programs. SPDX: MIT OR Apache-2.0 */
+
+/*
+ The limits of a tenant. UINT64_MAX is no limit.
+ */
+enum stillpoint_limit {
+  /*
+   Never reclaimed from below this.
+   */
+  STILLPOINT_LIMIT_MIN,
+  /*
+   Not reclaimed from below this unless there is nothing else.
+   */
+  STILLPOINT_LIMIT_LOW,
+  /*
+   Above this a background thread reclaims.
+   */
+  STILLPOINT_LIMIT_HIGH,
+  /*
+   Above this the charging thread reclaims; a charge that would still pass it fails.
+   */
+  STILLPOINT_LIMIT_MAX,
+};
+
+/*
+ What a walk does with an entry: what an isolate function returns. The kernel's `enum lru_status`. Any other number is a stop.
+ */
+enum stillpoint_lru_status {
+  /*
+   Takes it off.
+   */
+  STILLPOINT_LRU_STATUS_REMOVED,
+  /*
+   Takes it off and begins again with the oldest.
+   */
+  STILLPOINT_LRU_STATUS_REMOVED_RETRY,
+  /*
+   Makes it the newest.
+   */
+  STILLPOINT_LRU_STATUS_ROTATE,
+  /*
+   Leaves it where it is.
+   */
+  STILLPOINT_LRU_STATUS_SKIP,
+  /*
+   Leaves it and begins again with the oldest.
+   */
+  STILLPOINT_LRU_STATUS_RETRY,
+  /*
+   Leaves it and ends the walk.
+   */
+  STILLPOINT_LRU_STATUS_STOP,
+};
+
+/*
+ How an arena is made. Zeroes are the defaults.
+ */
+struct stillpoint_arena_options {
+  /*
+   Addresses, in bytes; 64 GiB by default.
+   */
+  size_t capacity;
+  /*
+   Memory that may have been freed and not given back, in bytes.
+   */
+  size_t lazy_limit;
+  /*
+   Whether to do without a guard page behind each area.
+   */
+  bool no_guards;
+  /*
+   Whether freed memory faults.
+   */
+  bool poison;
+  /*
+   Whether to advise huge pages.
+   */
+  bool huge_pages;
+  /*
+   Whether the memory is that of a file: stillpoint_arena_file().
+   */
+  bool memory_file;
+  /*
+   The domain whose sections keep areas in place; NULL for one of the arena's own.
+   */
+  struct stillpoint_domain *domain;
+};
+
+/*
+ What an arena has and has done.
+ */
+struct stillpoint_arena_statistics {
+  /*
+   Live areas.
+   */
+  uint64_t areas;
+  /*
+   Their pages, in bytes.
+   */
+  uint64_t live_bytes;
+  /*
+   Freed and not given back yet.
+   */
+  uint64_t lazy_bytes;
+  /*
+   Ready for use in the pools.
+   */
+  uint64_t pooled_bytes;
+  /*
+   In no pool, and accessible.
+   */
+  uint64_t free_bytes;
+  /*
+   Accessible addresses.
+   */
+  uint64_t accessible_bytes;
+  /*
+   All addresses.
+   */
+  uint64_t capacity_bytes;
+  /*
+   Areas allocated so far.
+   */
+  uint64_t allocated;
+  /*
+   Batches given back.
+   */
+  uint64_t drains;
+  /*
+   What they came to, in bytes.
+   */
+  uint64_t drained_bytes;
+  /*
+   Drains that the system refused in part.
+   */
+  uint64_t failed_drains;
+};
+
+/*
+ What a domain does and has done.
+ */
+struct stillpoint_statistics {
+  /*
+   Objects given to kvfree that have not been freed.
+   */
+  uint64_t objects_waiting;
+  /*
+   What they take up, in bytes.
+   */
+  uint64_t bytes_waiting;
+  /*
+   Pages of 4 KiB that remember them.
+   */
+  uint64_t pages;
+  /*
+   Callbacks that have not been called.
+   */
+  uint64_t callbacks_waiting;
+  /*
+   Objects freed.
+   */
+  uint64_t objects_freed;
+  /*
+   Callbacks called.
+   */
+  uint64_t callbacks_invoked;
+  /*
+   Grace periods that have ended.
+   */
+  uint64_t grace_periods;
+  /*
+   Records of readers.
+   */
+  uint64_t records;
+  /*
+   Heavy barriers (membarrier calls, or fences).
+   */
+  uint64_t heavy_barriers;
+  /*
+   Grace periods that a thread ended because its queue had reached its share.
+   */
+  uint64_t assists;
+  /*
+   Bounded waits past the budget.
+   */
+  uint64_t waits;
+  /*
+   Objects freed at once after a grace period of their own, for want of memory.
+   */
+  uint64_t inline_waits;
+  /*
+   Grace periods held up for longer than the stall time-out.
+   */
+  uint64_t stalls;
+  /*
+   Times that the service thread was late by more than that.
+   */
+  uint64_t service_stalls;
+};
+
+/*
+ What a shrinker is asked about. Gone when its function returns.
+ */
+struct stillpoint_scope {
+  /*
+   Whose memory. The function must not let this handle go.
+   */
+  struct stillpoint_tenant *tenant;
+  /*
+   On which node.
+   */
+  size_t node;
+};
+
+/*
+ Something that can free memory when it is asked: `struct shrinker`. Copied when it is registered; the functions are called by any thread that
+ reclaims, several at once, with nothing held.
+ */
+struct stillpoint_shrinker_ops {
+  /*
+   About how many objects could be freed. Cheap: stillpoint_lru_count_one().
+   */
+  size_t (*count)(const struct stillpoint_scope *scope, void *data);
+  /*
+   Looks at up to so many objects and frees what can be freed; how many it freed, or -1 if it cannot work now.
+   */
+  int64_t (*scan)(const struct stillpoint_scope *scope, size_t objects, void *data);
+  /*
+   What the functions are called with.
+   */
+  void *data;
+  /*
+   What it costs to make an object again; 0 stands for the usual, 2.
+   */
+  uint32_t seeks;
+  /*
+   How many objects a scan should look at; 0 stands for the usual, 128.
+   */
+  size_t batch;
+  /*
+   Whether the memory is nobody's: it is then asked in passes over the whole hierarchy alone, with the root as tenant.
+   */
+  bool not_per_tenant;
+};
+
+/*
+ Where to watch, and how. Zeroes are the defaults.
+ */
+struct stillpoint_pressure_options {
+  /*
+   The file, FIFO or socket; NULL for what the service manager has said in $MEMORY_PRESSURE_WATCH.
+   */
+  const char *path;
+  /*
+   Whether to watch this process's control group, or the whole system, where there is no path and the service manager has said nothing.
+   */
+  bool or_system;
+  /*
+   What is written there once it is open; with a path only.
+   */
+  const void *payload;
+  /*
+   How many bytes that is.
+   */
+  size_t payload_size;
+  /*
+   Passes go on until no more than so many bytes are charged; 0 for a quarter less than at their beginning.
+   */
+  uint64_t target;
+  /*
+   Called after each pass; may be NULL.
+   */
+  stillpoint_relieved_function after;
+  /*
+   What it is called with.
+   */
+  void *data;
+};
+
+/*
+ What a pass over a hierarchy has freed.
+ */
+struct stillpoint_relieved {
+  /*
+   Objects that shrinkers have freed.
+   */
+  uint64_t objects;
+  /*
+   Bytes that the root's usage has fallen by; what is freed after a grace period may be missing.
+   */
+  uint64_t bytes;
+};
+
+/*
+ What a tenant has, may have and has met with, all below it included.
+ */
+struct stillpoint_tenant_statistics {
+  /*
+   Bytes charged.
+   */
+  uint64_t usage;
+  /*
+   The most that has been charged.
+   */
+  uint64_t peak;
+  /*
+   Limits.
+   */
+  uint64_t min;
+  /*
+   The same.
+   */
+  uint64_t low;
+  /*
+   The same.
+   */
+  uint64_t high;
+  /*
+   The same.
+   */
+  uint64_t max;
+  /*
+   Passes that reclaimed although it was under its low limit.
+   */
+  uint64_t low_events;
+  /*
+   Times that charges have passed the high limit.
+   */
+  uint64_t high_events;
+  /*
+   Charges that have met the max.
+   */
+  uint64_t max_events;
+  /*
+   Charges that failed because of it.
+   */
+  uint64_t failed_charges;
+  /*
+   Objects that shrinkers have freed.
+   */
+  uint64_t objects_reclaimed;
+};
+
+/*
+ A grace period that does not end, or a service thread that is late. Gone when the function returns.
+ */
+struct stillpoint_stall {
+  /*
+   The report: who holds it up and who waits, with names, thread ids, and where owned guards were made.
+   */
+  const char *text;
+  /*
+   How long it has been held up, in nanoseconds.
+   */
+  uint64_t lasted_ns;
+  /*
+   How many readers hold it up.
+   */
+  size_t holdouts;
+  /*
+   The kernel's id of the thread of the oldest of them; 0 for none.
+   */
+  uint32_t tid;
+  /*
+   Whether it is the service thread that is late.
+   */
+  bool service;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ Makes an arena. -EINVAL and -E2BIG for a capacity of that kind; else what the system says.
+
+ # Safety
+
+ The options are NULL or good; the handle can be written to `arena`.
+ */
+int stillpoint_arena_new(const struct stillpoint_arena_options *options, struct stillpoint_arena **arena);
+
+/*
+ Lets the handle go. The arena ends when its last area has been freed, too. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again, but areas may be: they can no longer be freed.
+ */
+void stillpoint_arena_free(struct stillpoint_arena *arena);
+
+/*
+ An area of `size` bytes, which read zero, from a multiple of `align` (a power of two): vmalloc(). NULL for none, with the reason (negative) in `error`
+ unless that is NULL: -EINVAL, -E2BIG, -ENOMEM, -EPERM in the child of a fork over a memory file, or what the system says.
+
+ # Safety
+
+ The handle is good; `error` is NULL or can be written to.
+ */
+void *stillpoint_arena_alloc(struct stillpoint_arena *arena,
+                             size_t size,
+                             size_t align,
+                             int *error);
+
+/*
+ Frees the area that starts there: vfree(). -EFAULT if there is none, -EINVAL if the address is inside one; nothing is freed then.
+
+ # Safety
+
+ The handle is good; the area is nobody's but the caller's, and readers who have it checked.
+ */
+int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
+
+/*
+ Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
+
+ # Safety
+
+ As for stillpoint_arena_free_area().
+ */
+int stillpoint_arena_free_area_rcu(struct stillpoint_arena *arena, void *area);
+
+/*
+ The domain whose sections keep areas in place. It belongs to the arena: stillpoint_domain_destroy() is not for it. NULL for NULL.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+struct stillpoint_domain *stillpoint_arena_domain(const struct stillpoint_arena *arena);
+
+/*
+ Makes sure that `size` bytes from an address lie inside one live area: check_object_size(). Inside a section of the arena's domain they
+ then stay there until it ends. -EFAULT if the first is in no live area, -ERANGE if the area ends before the last, -EOVERFLOW,
+ -EINVAL for no bytes. Async-signal-safe in a thread that is registered.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_arena_check(const struct stillpoint_arena *arena, const void *address, size_t size);
+
+/*
+ Finds the area around an address: find_vmap_area(). Its first address, and its length in `size` unless that is NULL; NULL if there is
+ none. It stays until the caller's section of the arena's domain ends.
+
+ # Safety
+
+ The handle is good or NULL; `size` is NULL or can be written to.
+ */
+void *stillpoint_arena_find(const struct stillpoint_arena *arena, const void *address, size_t *size);
+
+/*
+ Checks `size` bytes from an address of the arena, and copies them out. Errors as for stillpoint_arena_check(); no bytes are no error.
+
+ # Safety
+
+ The handle is good; `size` bytes can be written at `to`, which are the caller's alone, and lie in no arena.
+ */
+int stillpoint_arena_copy_out(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
+
+/*
+ The same into the arena.
+
+ # Safety
+
+ The handle is good; `size` bytes can be read at `from`, which nobody writes meanwhile, and which lie in no arena.
+ */
+int stillpoint_arena_copy_in(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
+
+/*
+ The same from one place in the arena to another; they may overlap.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_arena_copy_between(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
+
+/*
+ Gives the memory of all that has been freed before back to the system; waits for a grace period. -EDEADLK inside a section of the arena's domain.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_arena_drain(struct stillpoint_arena *arena);
+
+/*
+ Gives back what can be had without waiting; how many bytes that were.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+uint64_t stillpoint_arena_shrink(struct stillpoint_arena *arena);
+
+/*
+ The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_arena_file(const struct stillpoint_arena *arena);
+
+/*
+ Writes what an address is, for a person, as snprintf() does: with a 0 at the end if there is room, and returns the length of the whole.
+
+ # Safety
+
+ The handle is good; `size` bytes can be written at `text`.
+ */
+int stillpoint_arena_describe(const struct stillpoint_arena *arena, const void *address, char *text, size_t size);
+
+/*
+ Writes the statistics, as stillpoint_domain_statistics() does.
+
+ # Safety
+
+ The handle is good; `size` bytes can be written.
+ */
+int stillpoint_arena_statistics(const struct stillpoint_arena *arena, struct stillpoint_arena_statistics *statistics, size_t size);
+
+/*
+ Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
+
+ # Safety
+
+ `what` is a string.
+ */
+void stillpoint_refused(int error, const char *what) __attribute__((noreturn));
+
+/*
+ Has the function called with the head on the domain's service thread after a grace period: call_rcu(). Allocates nothing (the first
+ call starts the service thread); does not block; may be called inside sections and callbacks, not in signal handlers.
+
+ -EINVAL for a null head or function; -EBUSY for a head that is queued, in whatever domain, as far as that can be seen (x86-64).
+
+ # Safety
+
+ The domain is NULL or alive. The head is the library's until the function is called.
+ */
+int stillpoint_domain_call(struct stillpoint_domain *domain, struct stillpoint_head *head, stillpoint_function function);
+
+/*
+ The global domain: what a domain that is NULL means. Never destroyed.
+ */
+struct stillpoint_domain *stillpoint_global(void);
+
+/*
+ The global domain of readers that sleep: see stillpoint_trace_read_lock(). Never destroyed.
+ */
+struct stillpoint_domain *stillpoint_trace_global(void);
+
+/*
+ A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if it cannot be made.
+ */
+struct stillpoint_domain *stillpoint_domain_new(void);
+
+/*
+ The same, with readers that fence, so that its grace periods make no system call and interrupt nobody.
+ */
+struct stillpoint_domain *stillpoint_domain_new_fencing(void);
+
+/*
+ Makes the domain that `place` is for, if nobody has: for domains that are static. NULL if it cannot be made.
+
+ # Safety
+
+ `place` is null or has a domain, and is written to by this function alone.
+ */
+struct stillpoint_domain *stillpoint_domain_make_once(struct stillpoint_domain **place);
+
+/*
+ Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take.
+
+ -EDEADLK inside a section of it, -EBUSY if another thread is seen inside one, -EINVAL for a global domain; it is then still there.
+ Nobody may be using it otherwise, or afterwards. NULL does nothing.
+
+ # Safety
+
+ The domain came from stillpoint_domain_new() or its like, is used by nobody else, and by nobody afterwards.
+ */
+int stillpoint_domain_destroy(struct stillpoint_domain *domain);
+
+/*
+ Waits until every section that had begun before has ended: synchronize_rcu(). -EDEADLK inside a section of this domain.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+int stillpoint_domain_synchronize(struct stillpoint_domain *domain);
+
+/*
+ The same in haste: looks for up to 50 microseconds before it sleeps. synchronize_rcu_expedited().
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+int stillpoint_domain_synchronize_expedited(struct stillpoint_domain *domain);
+
+/*
+ Names the next grace period without starting it: get_state_synchronize_rcu().
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+stillpoint_cookie stillpoint_domain_get_state(struct stillpoint_domain *domain);
+
+/*
+ Starts a grace period and names it; it ends without a further call: start_poll_synchronize_rcu(). Does not block.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+stillpoint_cookie stillpoint_domain_start_poll(struct stillpoint_domain *domain);
+
+/*
+ Whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a section that section counts.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+bool stillpoint_domain_poll(struct stillpoint_domain *domain, stillpoint_cookie cookie);
+
+/*
+ Waits until the grace period has ended: cond_synchronize_rcu(). -EDEADLK if it waits for a section of the calling thread.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+int stillpoint_domain_cond_synchronize(struct stillpoint_domain *domain, stillpoint_cookie cookie);
+
+/*
+ The same in haste: cond_synchronize_rcu_expedited().
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+int stillpoint_domain_cond_synchronize_expedited(struct stillpoint_domain *domain, stillpoint_cookie cookie);
+
+/*
+ Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it would wait for itself: inside a
+ callback, or inside a section that began before one of them was queued.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+int stillpoint_domain_barrier(struct stillpoint_domain *domain);
+
+/*
+ Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier(). -EDEADLK as for the other one.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+int stillpoint_domain_kvfree_barrier(struct stillpoint_domain *domain);
+
+/*
+ How long a grace period may be held up before that counts as a stall. 10 seconds by default.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+void stillpoint_domain_set_stall_timeout(struct stillpoint_domain *domain, uint64_t milliseconds);
+
+/*
+ Has the function told of every stall from now on, once each, in place of an earlier one; NULL ends that. The kernel's "rcu detected
+ stalls". It runs on the thread that finds the stall: it may read and log; it must not wait for callbacks or deferred frees, nor take locks
+ that are held around calls of this library. One that was replaced may still be running.
+
+ # Safety
+
+ The domain is NULL or alive. The function may be called with the data on any thread until the domain is destroyed.
+ */
+void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_stall_function function, void *data);
+
+/*
+ Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that this library does not know are 0. Takes a
+ lock a thread that has used the domain. -EINVAL for null.
+
+ # Safety
+
+ The domain is NULL or alive; `statistics` can be written to.
+ */
+int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillpoint_statistics *statistics, size_t size);
+
+/*
+ How many bytes may wait to be freed before those who add more are slowed down. 8 MiB by default.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes);
+
+/*
+ The usual way of stillpoint_kvfree(block); not for programs.
+
+ # Safety
+
+ As for stillpoint_domain_kvfree(); the share is NULL or the calling thread's.
+ */
+int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block);
+
+/*
+ The usual way of stillpoint_kvfree(block, field); not for programs.
+
+ # Safety
+
+ As for stillpoint_domain_kvfree_head(); the share is NULL or the calling thread's.
+ */
+int stillpoint_kvfree_head_in(const struct stillpoint_share *share, void *block, struct stillpoint_head *head);
+
+/*
+ Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few nanoseconds; now and then it ends a grace
+ period and frees older blocks, and where readers hold up more than the domain's budget it waits outside sections, a second at most.
+ Not in signal handlers. NULL does nothing.
+
+ -ENOMEM if there is no memory to remember the block by and no way to wait, inside a section or a callback; it is then still the caller's.
+
+ # Safety
+
+ The domain is NULL or alive. The block came from malloc() or its kin; readers that begin from now on cannot find it; nobody else
+ frees it, and nobody but readers whose sections have begun uses it.
+ */
+int stillpoint_domain_kvfree(struct stillpoint_domain *domain, void *block);
+
+/*
+ The same for a block with a head in it, by which it is remembered if there is no memory: kvfree_rcu() with two arguments. Never fails
+ for want of memory and never waits for it. -EINVAL if the head is not in the first 4096 bytes of the block.
+
+ # Safety
+
+ As for the other one; the head is in the block and in no queue.
+ */
+int stillpoint_domain_kvfree_head(struct stillpoint_domain *domain, void *block, struct stillpoint_head *head);
+
+/*
+ Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the same lists, one a node.
+
+ # Safety
+
+ The hierarchy is NULL or good; the handle can be written to `lru`.
+ */
+int stillpoint_lru_new(struct stillpoint_hierarchy *hierarchy, struct stillpoint_lru **lru);
+
+/*
+ Ends the lists: their references to entries are let go. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again, by no shrinker either.
+ */
+void stillpoint_lru_free(struct stillpoint_lru *lru);
+
+/*
+ An entry for an object, with one reference, the caller's. When the last reference is let go (lists have one to each entry that is on them, walks
+ for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. NULL for want of memory.
+
+ # Safety
+
+ `release` may be called with the object on any thread.
+ */
+struct stillpoint_entry *stillpoint_entry_new(void *object,
+                                              stillpoint_release_function release);
+
+/*
+ One more reference to an entry that the caller has one to.
+
+ # Safety
+
+ The entry is NULL or alive.
+ */
+struct stillpoint_entry *stillpoint_entry_get(struct stillpoint_entry *entry);
+
+/*
+ Lets a reference go. NULL does nothing.
+
+ # Safety
+
+ The reference is the caller's, and not used again.
+ */
+void stillpoint_entry_put(struct stillpoint_entry *entry);
+
+/*
+ The object of an entry; NULL for NULL.
+
+ # Safety
+
+ The entry is NULL or alive.
+ */
+void *stillpoint_entry_object(const struct stillpoint_entry *entry);
+
+/*
+ Puts an entry on the tenant's list of this node, as the newest; the list takes a reference of its own. A tenant that is NULL is the root.
+ list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a tenant of another hierarchy; -EINVAL.
+
+ # Safety
+
+ The handles are good; the entry is alive.
+ */
+int stillpoint_lru_add(struct stillpoint_lru *lru, struct stillpoint_tenant *tenant, struct stillpoint_entry *entry);
+
+/*
+ Takes an entry off whatever list it is on, and lets the list's reference go. list_lru_del(). -ENOENT if it is on none of this lru's.
+
+ # Safety
+
+ The handle is good; the entry is alive, and the caller has a reference.
+ */
+int stillpoint_lru_del(struct stillpoint_lru *lru, struct stillpoint_entry *entry);
+
+/*
+ How many NUMA nodes there are; a machine without has one.
+ */
+size_t stillpoint_nodes(void);
+
+/*
+ How many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 also for what does not exist.
+
+ # Safety
+
+ The handles are good or NULL.
+ */
+size_t stillpoint_lru_count_one(const struct stillpoint_lru *lru, const struct stillpoint_tenant *tenant, size_t number);
+
+/*
+ How many entries there are. list_lru_count().
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+size_t stillpoint_lru_count(const struct stillpoint_lru *lru);
+
+/*
+ Looks at up to `budget` entries of the tenant on the node, oldest first, and does with each what the function says; returns how many it has
+ taken off. list_lru_walk_one(). A number of SIZE_MAX is for all nodes, with all tenants: list_lru_walk(). 0 for what does not exist.
+
+ # Safety
+
+ The handles are good or NULL; the function may be called with the data.
+ */
+size_t stillpoint_lru_walk(struct stillpoint_lru *lru,
+                           struct stillpoint_tenant *tenant,
+                           size_t number,
+                           size_t budget,
+                           stillpoint_isolate_function function,
+                           void *data);
+
+/*
+ Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024; -EINVAL without both functions.
+
+ # Safety
+
+ The hierarchy is good; the functions may be called with the data, on any thread, until stillpoint_shrinker_free() has returned; the
+ handle can be written to `shrinker`.
+ */
+int stillpoint_shrinker_register(struct stillpoint_hierarchy *hierarchy,
+                                 const struct stillpoint_shrinker_ops *ops,
+                                 struct stillpoint_shrinker **shrinker);
+
+/*
+ Says that all the shrinker can free is on this lru's lists: it is then not even asked where they are empty. -EXDEV if the lru is not for the
+ tenants of its hierarchy.
+
+ # Safety
+
+ The handles are good.
+ */
+int stillpoint_shrinker_covers(struct stillpoint_shrinker *shrinker,
+                               struct stillpoint_lru *lru);
+
+/*
+ Ends a shrinker: waits for calls under way, unless it is called inside one. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again.
+ */
+void stillpoint_shrinker_free(struct stillpoint_shrinker *shrinker);
+
+/*
+ Starts a thread that waits until the system says that memory is short, and then has the hierarchy's shrinkers free some. Without options,
+ what the service manager has said in the environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be
+ watched, else what the system says. Watching /dev/null does nothing, and is no error.
+
+ # Safety
+
+ The hierarchy is good; the options are NULL or good; the function may be called with the data on another thread until
+ stillpoint_pressure_free() has returned; the handle can be written to `pressure`.
+ */
+int stillpoint_pressure_watch(struct stillpoint_hierarchy *hierarchy,
+                              const struct stillpoint_pressure_options *options,
+                              struct stillpoint_pressure **pressure);
+
+/*
+ How often memory was said to be short; a pass has been run each time.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+uint64_t stillpoint_pressure_events(const struct stillpoint_pressure *pressure);
+
+/*
+ Whether the file is open.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+bool stillpoint_pressure_is_watching(const struct stillpoint_pressure *pressure);
+
+/*
+ Ends a watch: waits for a pass under way, unless it is called after one on that very thread. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again.
+ */
+void stillpoint_pressure_free(struct stillpoint_pressure *pressure);
+
+/*
+ The domain of QSBR readers, for the functions that take a domain. Never destroyed.
+ */
+struct stillpoint_domain *stillpoint_qsbr_global(void);
+
+/*
+ Makes the calling thread a reader that is inside a section at all times, but where it says otherwise: urcu_qsbr_register_thread(). It
+ is online then. -EEXIST if it is one; -ESRCH at the thread's very end.
+ */
+int stillpoint_qsbr_register(void);
+
+/*
+ Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader.
+ */
+int stillpoint_qsbr_unregister(void);
+
+/*
+ Goes offline, around everything that may block: nothing that was found before may be used after. urcu_qsbr_thread_offline(). Does
+ nothing if it is. -EPERM if the thread is no QSBR reader.
+ */
+int stillpoint_qsbr_offline(void);
+
+/*
+ Comes back: urcu_qsbr_thread_online(). -EPERM if the thread is no QSBR reader.
+ */
+int stillpoint_qsbr_online(void);
+
+/*
+ Whether the calling thread is a QSBR reader and online.
+ */
+bool stillpoint_qsbr_is_online(void);
+
+/*
+ The unusual way of stillpoint_qsbr_quiescent_state(); not for programs.
+ */
+void stillpoint_qsbr_renew(void);
+
+/*
+ Waits for a grace period of the QSBR readers, the calling one offline meanwhile: urcu_qsbr_synchronize_rcu(). Nothing that was found
+ before may be used after. -EDEADLK inside a section that the thread has begun by stillpoint_domain_read_lock() there.
+ */
+int stillpoint_qsbr_synchronize(void);
+
+/*
+ The unusual ways of stillpoint_read_lock(); not for programs. `started` is where the caller would load from by itself.
+ */
+void stillpoint_lock_slow(int which, const uint64_t *started);
+
+/*
+ The unusual ways of stillpoint_read_unlock(); not for programs.
+ */
+int stillpoint_unlock_slow(int which);
+
+/*
+ The end of a section that somebody waits for; not for programs.
+
+ # Safety
+
+ The record is the calling thread's, and its outermost section has just ended.
+ */
+void stillpoint_ended_with_flags(const struct stillpoint_record *record);
+
+/*
+ Registers the calling thread as a reader of the domain, so that its sections there are async-signal-safe from the first on. A thread
+ need not do so: its first section does. 0; -EEXIST if it is registered, which does no harm.
+
+ There is nothing to be undone: at its end every thread is forgotten.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+int stillpoint_domain_register_thread(struct stillpoint_domain *domain);
+
+/*
+ Whether the calling thread is registered in the domain.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+bool stillpoint_domain_is_registered(struct stillpoint_domain *domain);
+
+/*
+ Begins a section of the domain, or a level of it: srcu_read_lock(). As stillpoint_read_lock(), by a call.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+void stillpoint_domain_read_lock(struct stillpoint_domain *domain);
+
+/*
+ Leaves a section or a level: srcu_read_unlock(). -EPERM if the calling thread is in none.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+int stillpoint_domain_read_unlock(struct stillpoint_domain *domain);
+
+/*
+ Whether the calling thread is inside a section of the domain: rcu_read_lock_held().
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+bool stillpoint_domain_read_lock_held(struct stillpoint_domain *domain);
+
+/*
+ Begins a section that belongs to whoever has what is returned, until stillpoint_guard_end(), on whatever thread: a request, a task. For
+ readers that sleep; usually in the trace domain. Some 10 nanoseconds. Never NULL.
+
+ A wait for it by its own holder cannot be refused: it never ends, and is reported as a stall.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+struct stillpoint_guard *stillpoint_domain_guard(struct stillpoint_domain *domain);
+
+/*
+ Gives the section a name for stall reports, which is copied. -EINVAL for null.
+
+ # Safety
+
+ The guard is the caller's and has not been ended; the name is a string.
+ */
+int stillpoint_guard_name(struct stillpoint_guard *guard, const char *name);
+
+/*
+ Ends the section of a guard. NULL does nothing. -EPERM if it is seen to have been ended: but it may by then be another's.
+
+ # Safety
+
+ The guard is the caller's, and is not used again.
+ */
+int stillpoint_guard_end(struct stillpoint_guard *guard);
+
+/*
+ A hierarchy with a root tenant and nothing else. -ENOMEM.
+
+ # Safety
+
+ The handle can be written to `hierarchy`.
+ */
+int stillpoint_hierarchy_new(struct stillpoint_hierarchy **hierarchy);
+
+/*
+ Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again.
+ */
+void stillpoint_hierarchy_free(struct stillpoint_hierarchy *hierarchy);
+
+/*
+ Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now (or, if nothing is
+ charged, about half of what shrinkers have). `relieved` may be NULL. Does not wait for grace periods.
+
+ # Safety
+
+ The handle is good; `relieved` is NULL or can be written to.
+ */
+int stillpoint_hierarchy_relieve(struct stillpoint_hierarchy *hierarchy,
+                                 uint64_t target,
+                                 struct stillpoint_relieved *relieved);
+
+/*
+ A handle of the hierarchy's root.
+
+ # Safety
+
+ The handle is good; the new one can be written to `tenant`.
+ */
+int stillpoint_hierarchy_root(struct stillpoint_hierarchy *hierarchy, struct stillpoint_tenant **tenant);
+
+/*
+ A new tenant below another one, without limits of its own. -ENOENT if that has been deleted, -ENOMEM.
+
+ # Safety
+
+ The handle is good; the new one can be written to `tenant`.
+ */
+int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint_tenant **tenant);
+
+/*
+ Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too. Handles stay good, and have to be let go.
+ -EBUSY if it has children, -EINVAL for a root.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_tenant_delete(struct stillpoint_tenant *tenant);
+
+/*
+ Lets a handle go; a tenant without handles that has not been deleted is. NULL does nothing.
+
+ # Safety
+
+ The handle is not used again.
+ */
+void stillpoint_tenant_free(struct stillpoint_tenant *tenant);
+
+/*
+ Sets a limit, one of `enum stillpoint_limit`, in bytes. A max that is lower than the usage reclaims at once. -EINVAL for another number.
+
+ # Safety
+
+ The handle is good.
+ */
+int stillpoint_tenant_set_limit(struct stillpoint_tenant *tenant, int limit, uint64_t bytes);
+
+/*
+ Bytes charged to the tenant and all below it; 0 for NULL.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+uint64_t stillpoint_tenant_usage(const struct stillpoint_tenant *tenant);
+
+/*
+ Reclaims up to so many bytes from the tenant, whatever its limits; returns how many objects shrinkers have freed.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant, uint64_t bytes);
+
+/*
+ Writes the statistics, as stillpoint_domain_statistics() does.
+
+ # Safety
+
+ The handle is good; `size` bytes can be written.
+ */
+int stillpoint_tenant_statistics(const struct stillpoint_tenant *tenant, struct stillpoint_tenant_statistics *statistics, size_t size);
+
+/*
+ Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in the object that they are for. It may be
+ copied as long as one copy is used. Past a max it reclaims, and waits a tenth of a second at most.
+
+ -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback, where nothing can be reclaimed; -EAGAIN inside a
+ shrinker; -E2BIG.
+
+ # Safety
+
+ The handle is good; `charge` can be written to, and what is there is lost.
+ */
+int stillpoint_charge(struct stillpoint_tenant *tenant,
+                      size_t bytes,
+                      struct stillpoint_charge *charge);
+
+/*
+ Changes how many bytes are charged. Errors as for stillpoint_charge(), with the charge as it was; -EINVAL for one of no bytes.
+
+ # Safety
+
+ The charge was made by stillpoint_charge() and not given back, or is STILLPOINT_CHARGE_INIT.
+ */
+int stillpoint_charge_resize(struct stillpoint_charge *charge, size_t bytes);
+
+/*
+ Gives the bytes back; the charge is then STILLPOINT_CHARGE_INIT, of which, as of NULL, nothing is given back. Some ten nanoseconds.
+
+ # Safety
+
+ The charge was made by stillpoint_charge(), or is STILLPOINT_CHARGE_INIT; no other copy of it is used.
+ */
+void stillpoint_uncharge(struct stillpoint_charge *charge);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* STILLPOINT_FUNCTIONS_H */

@@ -1,0 +1,291 @@
+/*
+ * The kernel's spellings of the RCU part, so that kernel code ports. SPDX: MIT OR Apache-2.0
+ *
+ * What is not as in the kernel:
+ *  - Every thread may read without registering.
+ *  - rcu_read_unlock() without a lock does nothing (in debug builds it says so).
+ *  - A wait inside one's own section, where the kernel would hang, ends the process with a message: its callers could not go on, because they
+ *    would free what they still use. The native functions return -EDEADLK.
+ *  - kvfree_rcu() and kfree_rcu() free what malloc() gave, and return 0, or -ENOMEM for one argument inside a section.
+ *  - struct rcu_head is a macro for struct stillpoint_head, of four words.
+ *  - Readers of an srcu_struct leave it on the thread that entered it; stillpoint_domain_guard() is for those that do not.
+ */
+#ifndef STILLPOINT_RCUPDATE_H
+#define STILLPOINT_RCUPDATE_H
+
+#include <stillpoint/stillpoint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define rcu_head stillpoint_head
+#define callback_head stillpoint_head
+typedef stillpoint_function rcu_callback_t;
+
+static inline void init_rcu_head(struct rcu_head *head)
+{
+    (void)head;
+}
+
+static inline void destroy_rcu_head(struct rcu_head *head)
+{
+    (void)head;
+}
+
+static inline void init_rcu_head_on_stack(struct rcu_head *head)
+{
+    (void)head;
+}
+
+static inline void destroy_rcu_head_on_stack(struct rcu_head *head)
+{
+    (void)head;
+}
+
+/* ---- Pointers ---- */
+
+#ifndef __rcu
+#define __rcu
+#endif
+
+#define RCU_INITIALIZER(value) (value)
+#define rcu_dereference(pointer) __atomic_load_n(&(pointer), __ATOMIC_CONSUME)
+#define rcu_dereference_raw(pointer) rcu_dereference(pointer)
+#define rcu_dereference_check(pointer, condition) ((void)(condition), rcu_dereference(pointer))
+#define rcu_dereference_protected(pointer, condition) ((void)(condition), __atomic_load_n(&(pointer), __ATOMIC_RELAXED))
+#define rcu_access_pointer(pointer) __atomic_load_n(&(pointer), __ATOMIC_RELAXED)
+#define rcu_pointer_handoff(pointer) (pointer)
+#define rcu_assign_pointer(pointer, value) __atomic_store_n(&(pointer), (__typeof__(pointer))(value), __ATOMIC_RELEASE)
+#define RCU_INIT_POINTER(pointer, value) __atomic_store_n(&(pointer), (__typeof__(pointer))(value), __ATOMIC_RELAXED)
+/* The updater is alone, but readers are not: an exchange is what needs no temporary. */
+#define rcu_replace_pointer(pointer, value, condition) \
+    ((void)(condition), __atomic_exchange_n(&(pointer), (__typeof__(pointer))(value), __ATOMIC_ACQ_REL))
+#define unrcu_pointer(pointer) (pointer)
+
+/* ---- Readers ---- */
+
+static inline __attribute__((always_inline)) void rcu_read_lock(void)
+{
+    stillpoint_read_lock();
+}
+
+static inline __attribute__((always_inline)) void rcu_read_unlock(void)
+{
+    (void)stillpoint_read_unlock();
+}
+
+static inline bool rcu_read_lock_held(void)
+{
+    return stillpoint_read_lock_held();
+}
+
+static inline bool rcu_read_lock_any_held(void)
+{
+    return rcu_read_lock_held();
+}
+
+/* ---- Grace periods ---- */
+
+/* Ends the process if a wait was refused. */
+static inline void stillpoint_waited_(int outcome, const char *what)
+{
+    if (outcome != 0) {
+        stillpoint_refused(outcome, what);
+    }
+}
+
+static inline void synchronize_rcu(void)
+{
+    stillpoint_waited_(stillpoint_synchronize(), "synchronize_rcu()");
+}
+
+static inline void synchronize_rcu_expedited(void)
+{
+    stillpoint_waited_(stillpoint_synchronize_expedited(), "synchronize_rcu_expedited()");
+}
+
+static inline void synchronize_net(void)
+{
+    synchronize_rcu();
+}
+
+static inline stillpoint_cookie get_state_synchronize_rcu(void)
+{
+    return stillpoint_get_state();
+}
+
+static inline stillpoint_cookie start_poll_synchronize_rcu(void)
+{
+    return stillpoint_start_poll();
+}
+
+static inline stillpoint_cookie start_poll_synchronize_rcu_expedited(void)
+{
+    return stillpoint_start_poll();
+}
+
+static inline bool poll_state_synchronize_rcu(stillpoint_cookie cookie)
+{
+    return stillpoint_poll(cookie);
+}
+
+static inline void cond_synchronize_rcu(stillpoint_cookie cookie)
+{
+    stillpoint_waited_(stillpoint_cond_synchronize(cookie), "cond_synchronize_rcu()");
+}
+
+static inline void cond_synchronize_rcu_expedited(stillpoint_cookie cookie)
+{
+    stillpoint_waited_(stillpoint_domain_cond_synchronize_expedited(NULL, cookie), "cond_synchronize_rcu_expedited()");
+}
+
+static inline void call_rcu(struct rcu_head *head, rcu_callback_t function)
+{
+    (void)stillpoint_call(head, function);
+}
+
+static inline void call_rcu_hurry(struct rcu_head *head, rcu_callback_t function)
+{
+    call_rcu(head, function);
+}
+
+static inline void rcu_barrier(void)
+{
+    stillpoint_waited_(stillpoint_barrier(), "rcu_barrier()");
+}
+
+#define kvfree_rcu(...) stillpoint_kvfree(__VA_ARGS__)
+#define kfree_rcu(...) stillpoint_kvfree(__VA_ARGS__)
+#define kvfree_rcu_mightsleep(block) stillpoint_kvfree(block)
+#define kfree_rcu_mightsleep(block) stillpoint_kvfree(block)
+
+static inline void kvfree_rcu_barrier(void)
+{
+    stillpoint_waited_(stillpoint_kvfree_barrier(), "kvfree_rcu_barrier()");
+}
+
+/* ---- Readers that sleep ---- */
+
+static inline __attribute__((always_inline)) void rcu_read_lock_trace(void)
+{
+    stillpoint_trace_read_lock();
+}
+
+static inline __attribute__((always_inline)) void rcu_read_unlock_trace(void)
+{
+    (void)stillpoint_trace_read_unlock();
+}
+
+static inline bool rcu_read_lock_trace_held(void)
+{
+    return stillpoint_domain_read_lock_held(stillpoint_trace_global());
+}
+
+static inline void synchronize_rcu_tasks_trace(void)
+{
+    stillpoint_waited_(stillpoint_domain_synchronize(stillpoint_trace_global()), "synchronize_rcu_tasks_trace()");
+}
+
+static inline void call_rcu_tasks_trace(struct rcu_head *head, rcu_callback_t function)
+{
+    (void)stillpoint_domain_call(stillpoint_trace_global(), head, function);
+}
+
+static inline void rcu_barrier_tasks_trace(void)
+{
+    stillpoint_waited_(stillpoint_domain_barrier(stillpoint_trace_global()), "rcu_barrier_tasks_trace()");
+}
+
+/* ---- SRCU: domains of one's own ---- */
+
+struct srcu_struct {
+    struct stillpoint_domain *domain;
+};
+
+#define DEFINE_SRCU(name) struct srcu_struct name = {NULL}
+#define DEFINE_STATIC_SRCU(name) static struct srcu_struct name = {NULL}
+
+/* The domain of one that was defined statically is made at its first use; the process ends if there is no memory for it. */
+static inline struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct *srcu)
+{
+    struct stillpoint_domain *domain = __atomic_load_n(&srcu->domain, __ATOMIC_ACQUIRE);
+    if (domain == NULL && (domain = stillpoint_domain_make_once(&srcu->domain)) == NULL) {
+        stillpoint_refused(-12, "an srcu_struct without memory");
+    }
+    return domain;
+}
+
+static inline int init_srcu_struct(struct srcu_struct *srcu)
+{
+    srcu->domain = stillpoint_domain_new();
+    return srcu->domain != NULL ? 0 : -12; /* -ENOMEM */
+}
+
+/* Nobody reads or waits in it, or will. */
+static inline void cleanup_srcu_struct(struct srcu_struct *srcu)
+{
+    if (srcu->domain != NULL && stillpoint_domain_destroy(srcu->domain) == 0) {
+        srcu->domain = NULL;
+    }
+}
+
+static inline int srcu_read_lock(struct srcu_struct *srcu)
+{
+    stillpoint_domain_read_lock(stillpoint_srcu_(srcu));
+    return 0;
+}
+
+static inline void srcu_read_unlock(struct srcu_struct *srcu, int index)
+{
+    (void)index;
+    (void)stillpoint_domain_read_unlock(stillpoint_srcu_(srcu));
+}
+
+static inline bool srcu_read_lock_held(struct srcu_struct *srcu)
+{
+    return stillpoint_domain_read_lock_held(stillpoint_srcu_(srcu));
+}
+
+#define srcu_dereference(pointer, srcu) ((void)(srcu), rcu_dereference(pointer))
+
+static inline void synchronize_srcu(struct srcu_struct *srcu)
+{
+    stillpoint_waited_(stillpoint_domain_synchronize(stillpoint_srcu_(srcu)), "synchronize_srcu()");
+}
+
+static inline void synchronize_srcu_expedited(struct srcu_struct *srcu)
+{
+    stillpoint_waited_(stillpoint_domain_synchronize_expedited(stillpoint_srcu_(srcu)), "synchronize_srcu_expedited()");
+}
+
+static inline void call_srcu(struct srcu_struct *srcu, struct rcu_head *head, rcu_callback_t function)
+{
+    (void)stillpoint_domain_call(stillpoint_srcu_(srcu), head, function);
+}
+
+static inline void srcu_barrier(struct srcu_struct *srcu)
+{
+    stillpoint_waited_(stillpoint_domain_barrier(stillpoint_srcu_(srcu)), "srcu_barrier()");
+}
+
+static inline stillpoint_cookie get_state_synchronize_srcu(struct srcu_struct *srcu)
+{
+    return stillpoint_domain_get_state(stillpoint_srcu_(srcu));
+}
+
+static inline stillpoint_cookie start_poll_synchronize_srcu(struct srcu_struct *srcu)
+{
+    return stillpoint_domain_start_poll(stillpoint_srcu_(srcu));
+}
+
+static inline bool poll_state_synchronize_srcu(struct srcu_struct *srcu, stillpoint_cookie cookie)
+{
+    return stillpoint_domain_poll(stillpoint_srcu_(srcu), cookie);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,226 @@
+/*
+ * Stillpoint: kernel-style RCU, batched deferred frees and what stands on them, for C11 and C++17. SPDX: MIT OR Apache-2.0
+ *
+ * Functions that return int return 0 (or what they say), or a negative errno. None unwinds, and no callback may unwind or longjmp out.
+ * A domain that is NULL is the global one.
+ *
+ * Threads. All functions may be called from any thread, and all handles be shared between threads: only the one who ends a handle has to be the
+ * last to use it. Threads need not register: a thread's first section, or free, does, and at its end all is given back.
+ *
+ * Signal handlers may read (begin and leave sections, and find what is there) in threads that have read or registered before, and do nothing else.
+ *
+ * Fork. In the child the forking thread's sections are open as before, and all functions work. What waited is the parent's: callbacks and frees
+ * of before the fork are forgotten in the child (their heads stay taken there). Sections of other threads are over.
+ *
+ * Memory. Sections, grace periods, stillpoint_call() and kvfree need none, but for what a thread's first use of a domain, the first callback and now and then
+ * a page take: kvfree gets by without a page; a thread that cannot be registered, or a handle's inside that cannot be made, ends the
+ * process, as any failed allocation in Rust.
+ *
+ * The library is never unloaded: dlclose() leaves it there, with what is pending. Do not link both its forms into one process.
+ *
+ * Bad use. With STILLPOINT_DEBUG in the environment, and always by a library built for debugging, the library says on stderr what was wrong:
+ *
+ *   null where an object is wanted              -EINVAL
+ *   unlock without lock                         -EPERM; nothing happens
+ *   QSBR functions of an unregistered thread    -EPERM
+ *   registered twice                            -EEXIST
+ *   a wait inside one's own section             -EDEADLK; nothing was waited for (<stillpoint/rcupdate.h> aborts, as its callers could not know)
+ *   a head that is queued already               -EBUSY, where it can be seen (x86-64); else undefined
+ *   a domain destroyed while it is read         -EBUSY
+ *   a thread that ends inside a section         the section stays open for ever, and is reported as a stall
+ *   a block freed twice, a domain used after    undefined, as for free()
+ */
+#ifndef STILLPOINT_STILLPOINT_H
+#define STILLPOINT_STILLPOINT_H
+
+#define STILLPOINT_VERSION_MAJOR 0
+#define STILLPOINT_VERSION_MINOR 1
+#define STILLPOINT_VERSION_PATCH 0
+
+#include <stillpoint/types.h>
+
+#include <stillpoint/functions.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define stillpoint_likely_(condition) __builtin_expect(!!(condition), 1)
+
+/*
+ * The orderings are those of the library's own read side, proved in its gp/engine.rs under these labels. Where readers have to fence, or if
+ * the linker has given this program another stillpoint_started than the library's, the thread's record is never remembered here, and
+ * both functions go the slow way.
+ */
+static inline __attribute__((always_inline)) void stillpoint_lock_(int which)
+{
+    struct stillpoint_record *record = stillpoint_thread.reader[which].record;
+    if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 0)) {
+        uint64_t started = __atomic_load_n(&stillpoint_started[which].word, __ATOMIC_ACQUIRE); /* [R1] */
+        __atomic_store_n(&record->word, started, __ATOMIC_RELEASE);                             /* [R2] */
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);                                                /* [R3] */
+    } else {
+        stillpoint_lock_slow(which, &stillpoint_started[which].word);
+    }
+}
+
+static inline __attribute__((always_inline)) int stillpoint_unlock_(int which)
+{
+    struct stillpoint_record *record = stillpoint_thread.reader[which].record;
+    if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 1)) {
+        __atomic_store_n(&record->word, 0, __ATOMIC_RELEASE); /* [R4] */
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);              /* [R5] */
+        if (!stillpoint_likely_(__atomic_load_n(&record->flags, __ATOMIC_RELAXED) == 0)) { /* [R6] */
+            stillpoint_ended_with_flags(record);
+        }
+        return 0;
+    }
+    return stillpoint_unlock_slow(which);
+}
+
+/*
+ * Begins a read-side critical section of the global domain, or one more level of it: rcu_read_lock(). What is found in it is not freed
+ * until it ends. Never blocks, never fails. A thread's first registers it, which allocates; after that it is async-signal-safe.
+ * 65,535 levels; one more aborts. A thread that ends inside a section leaves it open for ever: a reported stall.
+ */
+static inline void stillpoint_read_lock(void)
+{
+    stillpoint_lock_(STILLPOINT_RCU_);
+}
+
+/* Leaves a section or a level: rcu_read_unlock(). -EPERM if there is none. */
+static inline int stillpoint_read_unlock(void)
+{
+    return stillpoint_unlock_(STILLPOINT_RCU_);
+}
+
+/* The same for readers that sleep, block, and last for minutes, in a domain of their own: rcu_read_lock_trace(). */
+static inline void stillpoint_trace_read_lock(void)
+{
+    stillpoint_lock_(STILLPOINT_TRACE_);
+}
+
+static inline int stillpoint_trace_read_unlock(void)
+{
+    return stillpoint_unlock_(STILLPOINT_TRACE_);
+}
+
+/*
+ * A section of a thread that is registered with stillpoint_qsbr_register() and online, which is inside one at all times: nothing, but that
+ * the compiler moves no access out.
+ */
+static inline void stillpoint_qsbr_read_lock(void)
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static inline void stillpoint_qsbr_read_unlock(void)
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+/*
+ * Says that this thread uses nothing that it has found: urcu_qsbr_quiescent_state(). Two loads and a comparison if no grace period has
+ * started since the last time. Does nothing while offline or unregistered.
+ */
+static inline void stillpoint_qsbr_quiescent_state(void)
+{
+    struct stillpoint_reader *reader = &stillpoint_thread.reader[STILLPOINT_QSBR_];
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    uint64_t now = __atomic_load_n(reader->started, __ATOMIC_ACQUIRE); /* [R1] */
+    if (!stillpoint_likely_(__atomic_load_n(&reader->record->word, __ATOMIC_RELAXED) == now)) {
+        stillpoint_qsbr_renew();
+    }
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+/* The functions of a domain, for the global one. */
+static inline int stillpoint_synchronize(void)
+{
+    return stillpoint_domain_synchronize(NULL);
+}
+
+static inline int stillpoint_synchronize_expedited(void)
+{
+    return stillpoint_domain_synchronize_expedited(NULL);
+}
+
+static inline stillpoint_cookie stillpoint_get_state(void)
+{
+    return stillpoint_domain_get_state(NULL);
+}
+
+static inline stillpoint_cookie stillpoint_start_poll(void)
+{
+    return stillpoint_domain_start_poll(NULL);
+}
+
+static inline bool stillpoint_poll(stillpoint_cookie cookie)
+{
+    return stillpoint_domain_poll(NULL, cookie);
+}
+
+static inline int stillpoint_cond_synchronize(stillpoint_cookie cookie)
+{
+    return stillpoint_domain_cond_synchronize(NULL, cookie);
+}
+
+static inline int stillpoint_call(struct stillpoint_head *head, stillpoint_function function)
+{
+    return stillpoint_domain_call(NULL, head, function);
+}
+
+static inline int stillpoint_barrier(void)
+{
+    return stillpoint_domain_barrier(NULL);
+}
+
+static inline int stillpoint_kvfree_barrier(void)
+{
+    return stillpoint_domain_kvfree_barrier(NULL);
+}
+
+static inline bool stillpoint_read_lock_held(void)
+{
+    return stillpoint_domain_read_lock_held(NULL);
+}
+
+/* A section of the global trace domain that belongs to whoever has the guard. */
+static inline struct stillpoint_guard *stillpoint_trace_guard(void)
+{
+    return stillpoint_domain_guard(stillpoint_trace_global());
+}
+
+/* These are called for each object: not by way of a stub, where the compiler can do without. */
+#if defined __has_attribute
+#if __has_attribute(noplt)
+int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block) __attribute__((noplt));
+int stillpoint_kvfree_head_in(const struct stillpoint_share *share, void *block, struct stillpoint_head *head) __attribute__((noplt));
+#endif
+#endif
+
+static inline int stillpoint_kvfree_one_(void *block)
+{
+    return stillpoint_kvfree_in(stillpoint_thread.share, block);
+}
+
+static inline int stillpoint_kvfree_two_(void *block, size_t offset)
+{
+    return stillpoint_kvfree_head_in(stillpoint_thread.share, block, (struct stillpoint_head *)((uintptr_t)block + offset));
+}
+
+/*
+ * Has free() called with a block of malloc() after a grace period of the global domain: stillpoint_kvfree(block), which may fail inside a
+ * section with -ENOMEM and then leaves the block to the caller; or, if the block is a struct with a stillpoint_head in it,
+ * stillpoint_kvfree(block, head's field), which cannot. Each evaluates its argument once. NULL does nothing.
+ */
+#define stillpoint_kvfree(...) STILLPOINT_THIRD_(__VA_ARGS__, STILLPOINT_KVFREE_2_, STILLPOINT_KVFREE_1_, 0)(__VA_ARGS__)
+#define STILLPOINT_THIRD_(one, two, three, ...) three
+#define STILLPOINT_KVFREE_1_(block) stillpoint_kvfree_one_(block)
+#define STILLPOINT_KVFREE_2_(block, field) stillpoint_kvfree_two_((block), offsetof(__typeof__(*(block)), field))
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

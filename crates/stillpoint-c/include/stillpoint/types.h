@@ -1,0 +1,101 @@
+/* The types of <stillpoint/stillpoint.h>, which includes this; not for programs. SPDX: MIT OR Apache-2.0 */
+#ifndef STILLPOINT_TYPES_H
+#define STILLPOINT_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A domain of read-copy update: its sections delay its own grace periods only. */
+struct stillpoint_domain;
+
+/* Names a grace period: see stillpoint_domain_get_state(). */
+typedef uint64_t stillpoint_cookie;
+
+/*
+ * What remembers an object that waits: the kernel's struct rcu_head. Part of the object, four words. It needs no initialisation (with it,
+ * memory checkers have nothing to say); it is the library's from stillpoint_call() until the function is called.
+ */
+struct stillpoint_head {
+    void *opaque[4];
+};
+#define STILLPOINT_HEAD_INIT {{NULL, NULL, NULL, NULL}}
+
+typedef void (*stillpoint_function)(struct stillpoint_head *head);
+
+/* A section that belongs to no thread: see stillpoint_domain_guard(). */
+struct stillpoint_guard;
+
+/* What is told of a stall: see stillpoint_domain_on_stall(). */
+struct stillpoint_stall;
+typedef void (*stillpoint_stall_function)(const struct stillpoint_stall *stall, void *data);
+
+/* Tenants, LRU lists, shrinkers, memory pressure, the address space: handles. */
+struct stillpoint_hierarchy;
+struct stillpoint_tenant;
+struct stillpoint_entry;
+struct stillpoint_lru;
+struct stillpoint_shrinker;
+struct stillpoint_pressure;
+struct stillpoint_arena;
+struct stillpoint_relieved;
+
+/* Bytes that are charged to a tenant. Part of the object that they are for. */
+struct stillpoint_charge {
+    uint64_t opaque[2];
+};
+#define STILLPOINT_CHARGE_INIT {{0, 0}}
+
+/* For stillpoint_lru_walk(): all nodes. */
+#define STILLPOINT_ALL_NODES SIZE_MAX
+
+typedef void (*stillpoint_release_function)(void *object);
+typedef int (*stillpoint_isolate_function)(struct stillpoint_entry *entry, void *object, void *data);
+typedef void (*stillpoint_relieved_function)(const struct stillpoint_relieved *relieved, void *data);
+
+/* ---- The inlined read side. What follows up to the functions is the library's and the header's own business. ---- */
+
+/* A thread's record. Only its owner writes the word: its nesting in the low 16 bits, above them when its section began. */
+struct stillpoint_record {
+    uint64_t word;
+    uint32_t flags;
+    uint32_t opaque;
+    uint64_t more[6];
+} __attribute__((aligned(64)));
+
+#define STILLPOINT_NESTING_ 0xffffu
+
+/* What the outermost section of a global domain begins with: where it loads its word from, a line each. */
+struct stillpoint_line {
+    uint64_t word;
+} __attribute__((aligned(128)));
+
+extern struct stillpoint_line stillpoint_started[2];
+
+/* Who reads, and, for QSBR readers, where from. */
+struct stillpoint_reader {
+    struct stillpoint_record *record;
+    const uint64_t *started;
+};
+
+enum { STILLPOINT_RCU_ = 0, STILLPOINT_TRACE_ = 1, STILLPOINT_QSBR_ = 2 };
+
+/* A thread's share of the global domain's deferred frees. */
+struct stillpoint_share;
+
+struct stillpoint_thread {
+    struct stillpoint_reader reader[3];
+    struct stillpoint_share *share;
+};
+
+__extension__ extern __thread struct stillpoint_thread stillpoint_thread __attribute__((tls_model("initial-exec")));
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

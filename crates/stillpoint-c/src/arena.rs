@@ -1,0 +1,387 @@
+//! The address space.
+
+use crate::{
+    border::{guarded, guarded_or, hand_out, handle, misuse, take_back},
+    domain::{Domain, pointer, write_sized},
+};
+use std::{
+    ffi::{c_char, c_int, c_void},
+    os::fd::AsRawFd,
+    ptr::{self, NonNull},
+    slice,
+};
+use stillpoint::vmap::{self, Error};
+
+/// A stretch of address space: `struct stillpoint_arena`.
+#[derive(Debug)]
+pub struct Arena(vmap::Arena);
+
+/// How an arena is made. Zeroes are the defaults.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct ArenaOptions {
+    /// Addresses, in bytes; 64 GiB by default.
+    pub capacity: usize,
+    /// Memory that may have been freed and not given back, in bytes.
+    pub lazy_limit: usize,
+    /// Whether to do without a guard page behind each area.
+    pub no_guards: bool,
+    /// Whether freed memory faults.
+    pub poison: bool,
+    /// Whether to advise huge pages.
+    pub huge_pages: bool,
+    /// Whether the memory is that of a file: stillpoint_arena_file().
+    pub memory_file: bool,
+    /// The domain whose sections keep areas in place; NULL for one of the arena's own.
+    pub domain: *mut Domain,
+}
+
+fn errno(error: Error) -> c_int {
+    match error {
+        Error::ZeroSize | Error::BadAlign { .. } | Error::NotAStart { .. } => libc::EINVAL,
+        Error::TooLarge { .. } => libc::E2BIG,
+        Error::AddressSpace { .. } => libc::ENOMEM,
+        Error::System { errno, .. } => errno,
+        Error::PageSize { .. } => libc::ENOTSUP,
+        Error::Forked => libc::EPERM,
+        Error::Overflow { .. } => libc::EOVERFLOW,
+        Error::NotLive { .. } => libc::EFAULT,
+        Error::CrossesEnd { .. } => libc::ERANGE,
+        Error::InSection => misuse(libc::EDEADLK, "a drain inside a section of the arena's domain"),
+        _ => libc::EIO,
+    }
+}
+
+/// Makes an arena. -EINVAL and -E2BIG for a capacity of that kind; else what the system says.
+///
+/// # Safety
+///
+/// The options are NULL or good; the handle can be written to `arena`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, arena: *mut *mut Arena) -> c_int {
+    guarded(|| {
+        let mut builder = vmap::Arena::builder();
+        // SAFETY: the caller's promise.
+        if let Some(options) = unsafe { options.as_ref() } {
+            if options.capacity > 0 {
+                builder = builder.capacity(options.capacity);
+            }
+            if options.lazy_limit > 0 {
+                builder = builder.lazy_limit(options.lazy_limit);
+            }
+            // SAFETY: the caller's promise.
+            if let Some(domain) = unsafe { options.domain.as_ref() } {
+                builder = builder.domain(&domain.0);
+            }
+            builder = builder
+                .guards(!options.no_guards)
+                .poison(options.poison)
+                .huge_pages(options.huge_pages)
+                .memory_file(options.memory_file);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { hand_out(arena, || Ok(Arena(builder.build().map_err(errno)?))) }
+    })
+}
+
+/// Lets the handle go. The arena ends when its last area has been freed, too. NULL does nothing.
+///
+/// # Safety
+///
+/// The handle is not used again, but areas may be: they can no longer be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) {
+    // SAFETY: the caller's promise.
+    unsafe { take_back(arena) };
+}
+
+/// An area of `size` bytes, which read zero, from a multiple of `align` (a power of two): vmalloc(). NULL for none, with the reason (negative) in `error`
+/// unless that is NULL: -EINVAL, -E2BIG, -ENOMEM, -EPERM in the child of a fork over a memory file, or what the system says.
+///
+/// # Safety
+///
+/// The handle is good; `error` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_alloc(arena: *mut Arena, size: usize, align: usize, error: *mut c_int) -> *mut c_void {
+    let mut area = ptr::null_mut();
+    let outcome = guarded(|| {
+        // SAFETY: the caller's promise.
+        area = unsafe { handle(arena) }?.0.alloc(size, align).map_err(errno)?.into_raw().as_ptr().cast();
+        Ok(0)
+    });
+    if !error.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { error.write(outcome) };
+    }
+    area
+}
+
+/// Frees the area that starts there: vfree(). -EFAULT if there is none, -EINVAL if the address is inside one; nothing is freed then.
+///
+/// # Safety
+///
+/// The handle is good; the area is nobody's but the caller's, and readers who have it checked.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mut c_void) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        unsafe { handle(arena)?.0.free_raw(area.cast()) }.map(|()| 0).map_err(|error| match errno(error) {
+            libc::EFAULT => {
+                misuse(libc::EFAULT, "stillpoint_arena_free_area() where no area starts: freed already, or none of this arena's")
+            }
+            other => other,
+        })
+    })
+}
+
+/// Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
+///
+/// # Safety
+///
+/// As for stillpoint_arena_free_area().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(arena: *mut Arena, area: *mut c_void) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let arena = unsafe { handle(arena) }?.0.clone();
+        let start = area.expose_provenance();
+        let domain = arena.domain().clone();
+        domain.call(move || {
+            // SAFETY: the caller's promise.
+            let freed = unsafe { arena.free_raw(ptr::with_exposed_provenance(start)) };
+            if freed.is_err() {
+                misuse(libc::EFAULT, "stillpoint_arena_free_area_rcu() of what is no area when its grace period has ended");
+            }
+        });
+        Ok(0)
+    })
+}
+
+/// The domain whose sections keep areas in place. It belongs to the arena: stillpoint_domain_destroy() is not for it. NULL for NULL.
+///
+/// # Safety
+///
+/// The handle is good or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_domain(arena: *const Arena) -> *mut Domain {
+    // SAFETY: the caller's promise.
+    guarded_or(ptr::null_mut(), || unsafe { arena.as_ref() }.map_or(ptr::null_mut(), |arena| pointer(arena.0.domain())))
+}
+
+/// Makes sure that `size` bytes from an address lie inside one live area: check_object_size(). Inside a section of the arena's domain they
+/// then stay there until it ends. -EFAULT if the first is in no live area, -ERANGE if the area ends before the last, -EOVERFLOW,
+/// -EINVAL for no bytes. Async-signal-safe in a thread that is registered.
+///
+/// # Safety
+///
+/// The handle is good.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_check(arena: *const Arena, address: *const c_void, size: usize) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let arena = &unsafe { handle(arena) }?.0;
+        let guard = arena.read_lock();
+        arena.check(address.addr(), size, &guard).map(|_| 0).map_err(errno)
+    })
+}
+
+/// Finds the area around an address: find_vmap_area(). Its first address, and its length in `size` unless that is NULL; NULL if there is
+/// none. It stays until the caller's section of the arena's domain ends.
+///
+/// # Safety
+///
+/// The handle is good or NULL; `size` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_find(arena: *const Arena, address: *const c_void, size: *mut usize) -> *mut c_void {
+    guarded_or(ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let Some(arena) = (unsafe { arena.as_ref() }) else { return ptr::null_mut() };
+        let guard = arena.0.read_lock();
+        let Some(found) = arena.0.find(address.addr(), &guard) else { return ptr::null_mut() };
+        if !size.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { size.write(found.len()) };
+        }
+        found.whole().as_ptr().cast()
+    })
+}
+
+/// Whether a buffer of the caller's is one: not NULL, unless it is empty, and no longer than any memory.
+fn buffer(at: *const c_void, size: usize) -> Result<NonNull<u8>, c_int> {
+    if size == 0 {
+        return Ok(NonNull::dangling());
+    }
+    let at = NonNull::new(at.cast_mut()).filter(|_| isize::try_from(size).is_ok());
+    at.map(NonNull::cast).ok_or_else(|| misuse(libc::EINVAL, "a buffer that is null or too long"))
+}
+
+/// Checks `size` bytes from an address of the arena, and copies them out. Errors as for stillpoint_arena_check(); no bytes are no error.
+///
+/// # Safety
+///
+/// The handle is good; `size` bytes can be written at `to`, which are the caller's alone, and lie in no arena.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_copy_out(
+    arena: *const Arena, to: *mut c_void, from: *const c_void, size: usize,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise. The bytes are only written.
+        let (arena, to) = unsafe { (&handle(arena)?.0, slice::from_raw_parts_mut(buffer(to, size)?.as_ptr(), size)) };
+        arena.copy_to(from.addr(), to).map(|()| 0).map_err(errno)
+    })
+}
+
+/// The same into the arena.
+///
+/// # Safety
+///
+/// The handle is good; `size` bytes can be read at `from`, which nobody writes meanwhile, and which lie in no arena.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_copy_in(
+    arena: *const Arena, to: *mut c_void, from: *const c_void, size: usize,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let (arena, from) = unsafe { (&handle(arena)?.0, slice::from_raw_parts(buffer(from, size)?.as_ptr(), size)) };
+        arena.copy_from(to.addr(), from).map(|()| 0).map_err(errno)
+    })
+}
+
+/// The same from one place in the arena to another; they may overlap.
+///
+/// # Safety
+///
+/// The handle is good.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_copy_between(
+    arena: *const Arena, to: *mut c_void, from: *const c_void, size: usize,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let arena = &unsafe { handle(arena) }?.0;
+        arena.copy_between(to.addr(), from.addr(), size).map(|()| 0).map_err(errno)
+    })
+}
+
+/// Gives the memory of all that has been freed before back to the system; waits for a grace period. -EDEADLK inside a section of the arena's domain.
+///
+/// # Safety
+///
+/// The handle is good.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(|| unsafe { handle(arena) }?.0.drain().map(|()| 0).map_err(errno))
+}
+
+/// Gives back what can be had without waiting; how many bytes that were.
+///
+/// # Safety
+///
+/// The handle is good or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_shrink(arena: *mut Arena) -> u64 {
+    // SAFETY: the caller's promise.
+    guarded_or(0, || unsafe { arena.as_ref() }.map_or(0, |arena| arena.0.shrink()))
+}
+
+/// The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another.
+///
+/// # Safety
+///
+/// The handle is good.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_file(arena: *const Arena) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let arena = &unsafe { handle(arena) }?.0;
+        arena.file().map(|file| file.as_raw_fd()).ok_or(libc::ENOENT)
+    })
+}
+
+/// Writes what an address is, for a person, as snprintf() does: with a 0 at the end if there is room, and returns the length of the whole.
+///
+/// # Safety
+///
+/// The handle is good; `size` bytes can be written at `text`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_describe(
+    arena: *const Arena, address: *const c_void, text: *mut c_char, size: usize,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let whole = unsafe { handle(arena) }?.0.describe(address.addr()).to_string();
+        if size > 0 {
+            let length = whole.len().min(size - 1);
+            let text = buffer(text.cast(), size)?.as_ptr();
+            // SAFETY: the caller's promise.
+            unsafe {
+                ptr::copy_nonoverlapping(whole.as_ptr(), text, length);
+                text.add(length).write(0);
+            }
+        }
+        Ok(c_int::try_from(whole.len()).unwrap_or(c_int::MAX))
+    })
+}
+
+/// What an arena has and has done.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct ArenaStatistics {
+    /// Live areas.
+    pub areas: u64,
+    /// Their pages, in bytes.
+    pub live_bytes: u64,
+    /// Freed and not given back yet.
+    pub lazy_bytes: u64,
+    /// Ready for use in the pools.
+    pub pooled_bytes: u64,
+    /// In no pool, and accessible.
+    pub free_bytes: u64,
+    /// Accessible addresses.
+    pub accessible_bytes: u64,
+    /// All addresses.
+    pub capacity_bytes: u64,
+    /// Areas allocated so far.
+    pub allocated: u64,
+    /// Batches given back.
+    pub drains: u64,
+    /// What they came to, in bytes.
+    pub drained_bytes: u64,
+    /// Drains that the system refused in part.
+    pub failed_drains: u64,
+}
+
+/// Writes the statistics, as stillpoint_domain_statistics() does.
+///
+/// # Safety
+///
+/// The handle is good; `size` bytes can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_statistics(
+    arena: *const Arena, statistics: *mut ArenaStatistics, size: usize,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let now = unsafe { handle(arena) }?.0.statistics();
+        if statistics.is_null() {
+            return Err(misuse(libc::EINVAL, "stillpoint_arena_statistics() with nowhere to write to"));
+        }
+        let now = ArenaStatistics {
+            areas: now.areas,
+            live_bytes: now.live_bytes,
+            lazy_bytes: now.lazy_bytes,
+            pooled_bytes: now.pooled_bytes,
+            free_bytes: now.free_bytes,
+            accessible_bytes: now.accessible_bytes,
+            capacity_bytes: now.capacity_bytes,
+            allocated: now.allocated,
+            drains: now.drains,
+            drained_bytes: now.drained_bytes,
+            failed_drains: now.failed_drains,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { write_sized(&now, statistics, size) };
+        Ok(0)
+    })
+}

@@ -1,0 +1,102 @@
+//! The border between C and Rust: errors, panics, misuse.
+
+use std::{
+    alloc::{self, Layout},
+    env,
+    ffi::{CStr, c_char, c_int},
+    io,
+    panic::{self, AssertUnwindSafe},
+    process,
+    sync::OnceLock,
+};
+
+/// Runs the body of a function that C calls. A panic ends here, as `-ENOTRECOVERABLE`, after its message: it is a fault of the library.
+///
+/// The state that a panic may have left half changed is the library's own, which is made for panicking callbacks.
+pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    guarded_or(-libc::ENOTRECOVERABLE, || body().unwrap_or_else(|errno| -errno))
+}
+
+/// The same for functions that return something else.
+pub(crate) fn guarded_or<T>(failed: T, body: impl FnOnce() -> T) -> T {
+    panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
+        std::mem::forget(payload);
+        failed
+    })
+}
+
+/// A mistake of the program: `errno`, and in a debug build of the library, or with `STILLPOINT_DEBUG` in the environment, a message.
+#[cold]
+pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
+    static LOUD: OnceLock<bool> = OnceLock::new();
+    if *LOUD.get_or_init(|| cfg!(debug_assertions) || env::var_os("STILLPOINT_DEBUG").is_some()) {
+        eprintln!("stillpoint: misuse: {message}");
+    }
+    errno
+}
+
+/// Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
+///
+/// # Safety
+///
+/// `what` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_refused(error: c_int, what: *const c_char) -> ! {
+    // SAFETY: the caller's promise.
+    let what = unsafe { CStr::from_ptr(what) }.to_string_lossy();
+    eprintln!(
+        "stillpoint: {what} was refused ({}); aborting, because its caller could not go on",
+        io::Error::from_raw_os_error(-error)
+    );
+    process::abort();
+}
+
+/// Puts a value where C can keep it; `ENOMEM` if there is no memory.
+pub(crate) fn try_boxed<T>(value: T) -> Result<*mut T, c_int> {
+    const { assert!(size_of::<T>() > 0, "a handle has something in it") };
+    // SAFETY: the size is not 0.
+    let place = unsafe { alloc::alloc(Layout::new::<T>()) }.cast::<T>();
+    if place.is_null() {
+        return Err(libc::ENOMEM);
+    }
+    // SAFETY: allocated for a T just now.
+    unsafe { place.write(value) };
+    Ok(place)
+}
+
+/// Writes a new handle to where the caller wants it.
+///
+/// # Safety
+///
+/// `out` is null or can be written to.
+pub(crate) unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, c_int>) -> Result<c_int, c_int> {
+    if out.is_null() {
+        return Err(misuse(libc::EINVAL, "nowhere to write the new handle to"));
+    }
+    let handle = try_boxed(make()?)?;
+    // SAFETY: the caller's promise.
+    unsafe { out.write(handle) };
+    Ok(0)
+}
+
+/// Takes a handle back; null is none.
+///
+/// # Safety
+///
+/// Null, or made by [`try_boxed`] and not used again.
+pub(crate) unsafe fn take_back<T>(handle: *mut T) {
+    if !handle.is_null() {
+        // SAFETY: the caller's promise; `try_boxed` allocated as a box does.
+        guarded_or((), || drop(unsafe { Box::from_raw(handle) }));
+    }
+}
+
+/// What a handle names; `EINVAL` for null.
+///
+/// # Safety
+///
+/// Null, or good for as long as the reference is used.
+pub(crate) unsafe fn handle<'a, T>(handle: *const T) -> Result<&'a T, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_ref() }.ok_or_else(|| misuse(libc::EINVAL, "a null handle"))
+}

@@ -1,0 +1,123 @@
+//! Functions that run after a grace period.
+
+use crate::{
+    border::{guarded, misuse},
+    domain::{Domain, named},
+};
+use std::{ffi::c_int, mem, ptr::NonNull};
+use stillpoint::{CallbackHead, raw};
+
+/// `struct stillpoint_head`: the library's own head, and what is to be called.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Head {
+    link: CallbackHead,
+    function: Option<unsafe extern "C" fn(*mut Head)>,
+}
+
+const _: () = assert!(size_of::<Head>() == 4 * size_of::<usize>());
+
+/// What is called: `stillpoint_function`. It may not unwind.
+pub type Function = Option<unsafe extern "C" fn(*mut Head)>;
+
+/// Runs the function of a head, which may free it.
+unsafe fn run(link: NonNull<CallbackHead>) {
+    let head = link.cast::<Head>().as_ptr();
+    // SAFETY: `stillpoint_domain_call` queued it as the first field of a head with a marked function; it is the caller's again.
+    unsafe {
+        let marked = (&raw mut (*head).function).cast::<usize>();
+        let function = marked.replace(0) ^ mark(head);
+        if let Some(function) = mem::transmute::<usize, Function>(function) {
+            function(head);
+        }
+    }
+}
+
+/// [`run`], at one address.
+static RUN: unsafe fn(NonNull<CallbackHead>) = run;
+
+/// What marks the function of a queued head, in bits that no function's address has: so a copy of a queued head is not taken for one.
+fn mark(head: *const Head) -> usize {
+    if cfg!(target_pointer_width = "64") { (head.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49 | 1) << 48 } else { 0 }
+}
+
+/// Whether the head is queued, as far as can be seen: it has [`run`] where the library has its function, and a function with its mark. What
+/// has never been written does not look like that, nor what has run; on processors of other kinds nothing does.
+///
+/// # Safety
+///
+/// The head can be read, though perhaps nothing has been written there.
+unsafe fn is_queued(head: *const Head) -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let (run, marked): (usize, usize);
+        // SAFETY: two loads of readable memory, by the caller's promise; not Rust's, because it may be uninitialised.
+        unsafe {
+            std::arch::asm!(
+                "mov {run}, [{head} + {run_at}]", "mov {marked}, [{head} + {function_at}]",
+                head = in(reg) head, run = out(reg) run, marked = out(reg) marked,
+                run_at = const raw::FUNCTION_OFFSET, function_at = const mem::offset_of!(Head, function),
+                options(nostack, readonly, preserves_flags),
+            );
+        }
+        run == RUN as usize && marked >> 48 == mark(head) >> 48
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        let _ = head;
+        false
+    }
+}
+
+/// Has the function called with the head on the domain's service thread after a grace period: call_rcu(). Allocates nothing (the first
+/// call starts the service thread); does not block; may be called inside sections and callbacks, not in signal handlers.
+///
+/// -EINVAL for a null head or function; -EBUSY for a head that is queued, in whatever domain, as far as that can be seen (x86-64).
+///
+/// # Safety
+///
+/// The domain is NULL or alive. The head is the library's until the function is called.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_call(domain: *mut Domain, head: *mut Head, function: Function) -> c_int {
+    guarded(|| {
+        let (Some(place), Some(_)) = (NonNull::new(head), function) else {
+            return Err(misuse(libc::EINVAL, "stillpoint_call() with a null head or function"));
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            if is_queued(head) {
+                return Err(misuse(
+                    libc::EBUSY,
+                    "stillpoint_call() with a head that is queued: it waits for its function to be called",
+                ));
+            }
+            (&raw mut (*head).function).cast::<usize>().write(mem::transmute::<Function, usize>(function) ^ mark(head));
+            named(domain).call_head(place.cast(), RUN);
+        }
+        Ok(0)
+    })
+}
+
+/// A head of a block that is to be freed lies so far into it at most.
+pub(crate) const LARGEST_OFFSET: usize = 4096;
+
+/// Has the block freed in which the head lies `offset` bytes from the start.
+///
+/// # Safety
+///
+/// The head lies there, in a block of `malloc()` that is given up, and is in no queue.
+pub(crate) unsafe fn free_later(domain: &stillpoint::Domain, head: *mut Head, offset: usize) {
+    unsafe fn free(link: NonNull<CallbackHead>) {
+        let head = link.cast::<Head>().as_ptr();
+        // SAFETY: `free_later` wrote the offset in the function's place, and was given the block.
+        unsafe {
+            let offset = (&raw const (*head).function).cast::<usize>().read();
+            libc::free(head.byte_sub(offset).cast());
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        (&raw mut (*head).function).cast::<usize>().write(offset);
+        domain.call_head(NonNull::new_unchecked(head).cast(), free);
+    }
+}

@@ -1,0 +1,394 @@
+//! Domains, as C sees them.
+
+use crate::border::{guarded, guarded_or, misuse};
+use std::{
+    ffi::{CString, c_char, c_int, c_void},
+    ptr,
+    sync::atomic::{AtomicPtr, Ordering},
+    time::Duration,
+};
+use stillpoint::{Cookie as Named, StallReport, Stalled, raw, tasks_trace};
+
+/// A domain: `struct stillpoint_domain`. A pointer to one is a pointer to a handle that is never moved.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Domain(pub(crate) stillpoint::Domain);
+
+/// The number of a cookie: `stillpoint_cookie`.
+pub type Cookie = u64;
+
+pub(crate) fn pointer(domain: &stillpoint::Domain) -> *mut Domain {
+    ptr::from_ref(domain).cast_mut().cast()
+}
+
+/// The domain that C means: null is the global one.
+///
+/// # Safety
+///
+/// Null, or what this file gave and has not destroyed for as long as the reference is used.
+#[inline]
+pub(crate) unsafe fn named<'a>(domain: *const Domain) -> &'a stillpoint::Domain {
+    // SAFETY: the caller's promise.
+    match unsafe { domain.as_ref() } {
+        Some(domain) => &domain.0,
+        None => stillpoint::global(),
+    }
+}
+
+pub(crate) const INSIDE: &str = "a wait for a grace period, for callbacks or for deferred frees inside a read-side critical section, a callback \
+                                 or an online QSBR reader of the same domain, which would be a wait for itself: leave that first";
+
+fn waited(outcome: Result<(), raw::Deadlock>) -> Result<c_int, c_int> {
+    outcome.map(|()| 0).map_err(|_| misuse(libc::EDEADLK, INSIDE))
+}
+
+/// The global domain: what a domain that is NULL means. Never destroyed.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_global() -> *mut Domain {
+    guarded_or(ptr::null_mut(), || pointer(stillpoint::global()))
+}
+
+/// The global domain of readers that sleep: see stillpoint_trace_read_lock(). Never destroyed.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_trace_global() -> *mut Domain {
+    guarded_or(ptr::null_mut(), || pointer(tasks_trace::global()))
+}
+
+/// A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if it cannot be made.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
+    guarded_or(ptr::null_mut(), || Box::into_raw(Box::new(Domain(stillpoint::Domain::new()))))
+}
+
+/// The same, with readers that fence, so that its grace periods make no system call and interrupt nobody.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
+    guarded_or(ptr::null_mut(), || Box::into_raw(Box::new(Domain(stillpoint::Domain::with_fences()))))
+}
+
+/// Makes the domain that `place` is for, if nobody has: for domains that are static. NULL if it cannot be made.
+///
+/// # Safety
+///
+/// `place` is null or has a domain, and is written to by this function alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_make_once(place: *mut *mut Domain) -> *mut Domain {
+    guarded_or(ptr::null_mut(), || {
+        // SAFETY: the caller's promise; it has the alignment of a pointer.
+        let place = unsafe { AtomicPtr::from_ptr(place) };
+        let known = place.load(Ordering::Acquire);
+        if !known.is_null() {
+            return known;
+        }
+        let made = stillpoint_domain_new();
+        match place.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => made,
+            Err(faster) => {
+                // SAFETY: made just now, and nobody has seen it.
+                unsafe { stillpoint_domain_destroy(made) };
+                faster
+            }
+        }
+    })
+}
+
+/// Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take.
+///
+/// -EDEADLK inside a section of it, -EBUSY if another thread is seen inside one, -EINVAL for a global domain; it is then still there.
+/// Nobody may be using it otherwise, or afterwards. NULL does nothing.
+///
+/// # Safety
+///
+/// The domain came from stillpoint_domain_new() or its like, is used by nobody else, and by nobody afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_destroy(domain: *mut Domain) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let Some(used) = (unsafe { domain.as_ref() }) else { return Ok(0) };
+        if crate::is_global(domain) {
+            return Err(misuse(libc::EINVAL, "a global domain cannot be destroyed"));
+        }
+        if raw::is_reading(&used.0) {
+            return Err(misuse(libc::EDEADLK, "stillpoint_domain_destroy() inside a section of that domain"));
+        }
+        if raw::has_readers(&used.0) {
+            return Err(misuse(libc::EBUSY, "stillpoint_domain_destroy() while a thread is inside a section of that domain"));
+        }
+        // SAFETY: `stillpoint_domain_new` took it out of a box, and the caller gives it up.
+        drop(unsafe { Box::from_raw(domain) });
+        Ok(0)
+    })
+}
+
+/// Waits until every section that had begun before has ended: synchronize_rcu(). -EDEADLK inside a section of this domain.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_synchronize(domain: *mut Domain) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(|| waited(raw::synchronize(unsafe { named(domain) })))
+}
+
+/// The same in haste: looks for up to 50 microseconds before it sleeps. synchronize_rcu_expedited().
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_synchronize_expedited(domain: *mut Domain) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(|| waited(raw::synchronize_expedited(unsafe { named(domain) })))
+}
+
+/// Names the next grace period without starting it: get_state_synchronize_rcu().
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_get_state(domain: *mut Domain) -> Cookie {
+    // SAFETY: the caller's promise.
+    unsafe { named(domain) }.get_state().into_raw()
+}
+
+/// Starts a grace period and names it; it ends without a further call: start_poll_synchronize_rcu(). Does not block.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_start_poll(domain: *mut Domain) -> Cookie {
+    // SAFETY: the caller's promise.
+    let domain = unsafe { named(domain) };
+    // Where no service thread can be started it panics after the cookie was taken; one that is only named is as good.
+    guarded_or(None, || Some(domain.start_poll())).unwrap_or_else(|| domain.get_state()).into_raw()
+}
+
+/// Whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a section that section counts.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_poll(domain: *mut Domain, cookie: Cookie) -> bool {
+    // SAFETY: the caller's promise.
+    guarded_or(false, || unsafe { named(domain) }.poll(Named::from_raw(cookie)))
+}
+
+/// Waits until the grace period has ended: cond_synchronize_rcu(). -EDEADLK if it waits for a section of the calling thread.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_cond_synchronize(domain: *mut Domain, cookie: Cookie) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(|| waited(raw::cond_synchronize(unsafe { named(domain) }, Named::from_raw(cookie), false)))
+}
+
+/// The same in haste: cond_synchronize_rcu_expedited().
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(domain: *mut Domain, cookie: Cookie) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(|| waited(raw::cond_synchronize(unsafe { named(domain) }, Named::from_raw(cookie), true)))
+}
+
+/// Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it would wait for itself: inside a
+/// callback, or inside a section that began before one of them was queued.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_barrier(domain: *mut Domain) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(|| waited(raw::barrier(unsafe { named(domain) })))
+}
+
+/// Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier(). -EDEADLK as for the other one.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier(domain: *mut Domain) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(|| waited(raw::kvfree_barrier(unsafe { named(domain) })))
+}
+
+/// How long a grace period may be held up before that counts as a stall. 10 seconds by default.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_set_stall_timeout(domain: *mut Domain, milliseconds: u64) {
+    // SAFETY: the caller's promise.
+    guarded_or((), || unsafe { named(domain) }.set_stall_timeout(Duration::from_millis(milliseconds)));
+}
+
+/// What is to be told of a stall: `stillpoint_stall_function`.
+pub type StallFunction = Option<unsafe extern "C" fn(report: *const Stall, data: *mut c_void)>;
+
+/// A grace period that does not end, or a service thread that is late. Gone when the function returns.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Stall {
+    /// The report: who holds it up and who waits, with names, thread ids, and where owned guards were made.
+    pub text: *const c_char,
+    /// How long it has been held up, in nanoseconds.
+    pub lasted_ns: u64,
+    /// How many readers hold it up.
+    pub holdouts: usize,
+    /// The kernel's id of the thread of the oldest of them; 0 for none.
+    pub tid: u32,
+    /// Whether it is the service thread that is late.
+    pub service: bool,
+}
+
+struct StallHandler {
+    function: unsafe extern "C" fn(*const Stall, *mut c_void),
+    data: *mut c_void,
+}
+
+// SAFETY: whoever sets the handler promises that it may be called on any thread with its data.
+unsafe impl Send for StallHandler {}
+// SAFETY: as for Send.
+unsafe impl Sync for StallHandler {}
+
+impl StallHandler {
+    fn tell(&self, report: &StallReport) {
+        let text = CString::new(report.to_string().replace('\0', "?")).unwrap_or_default();
+        let stall = Stall {
+            text: text.as_ptr(),
+            lasted_ns: u64::try_from(report.lasted.as_nanos()).unwrap_or(u64::MAX),
+            holdouts: report.holdouts.len() + report.more_holdouts,
+            tid: report.holdouts.first().map_or(0, |first| first.thread.tid),
+            service: report.stalled == Stalled::Service,
+        };
+        // SAFETY: the promise of whoever set it.
+        unsafe { (self.function)(&raw const stall, self.data) };
+    }
+}
+
+/// Has the function told of every stall from now on, once each, in place of an earlier one; NULL ends that. The kernel's "rcu detected
+/// stalls". It runs on the thread that finds the stall: it may read and log; it must not wait for callbacks or deferred frees, nor take locks
+/// that are held around calls of this library. One that was replaced may still be running.
+///
+/// # Safety
+///
+/// The domain is NULL or alive. The function may be called with the data on any thread until the domain is destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_on_stall(domain: *mut Domain, function: StallFunction, data: *mut c_void) {
+    guarded_or((), || {
+        // SAFETY: the caller's promise.
+        let domain = unsafe { named(domain) };
+        match function {
+            Some(function) => {
+                let handler = StallHandler { function, data };
+                domain.on_stall(move |report| handler.tell(report));
+            }
+            None => domain.on_stall(|_| ()),
+        }
+    });
+}
+
+/// What a domain does and has done.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Statistics {
+    /// Objects given to kvfree that have not been freed.
+    pub objects_waiting: u64,
+    /// What they take up, in bytes.
+    pub bytes_waiting: u64,
+    /// Pages of 4 KiB that remember them.
+    pub pages: u64,
+    /// Callbacks that have not been called.
+    pub callbacks_waiting: u64,
+    /// Objects freed.
+    pub objects_freed: u64,
+    /// Callbacks called.
+    pub callbacks_invoked: u64,
+    /// Grace periods that have ended.
+    pub grace_periods: u64,
+    /// Records of readers.
+    pub records: u64,
+    /// Heavy barriers (membarrier calls, or fences).
+    pub heavy_barriers: u64,
+    /// Grace periods that a thread ended because its queue had reached its share.
+    pub assists: u64,
+    /// Bounded waits past the budget.
+    pub waits: u64,
+    /// Objects freed at once after a grace period of their own, for want of memory.
+    pub inline_waits: u64,
+    /// Grace periods held up for longer than the stall time-out.
+    pub stalls: u64,
+    /// Times that the service thread was late by more than that.
+    pub service_stalls: u64,
+}
+
+/// Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that this library does not know are 0. Takes a
+/// lock a thread that has used the domain. -EINVAL for null.
+///
+/// # Safety
+///
+/// The domain is NULL or alive; `statistics` can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_statistics(domain: *mut Domain, statistics: *mut Statistics, size: usize) -> c_int {
+    guarded(|| {
+        if statistics.is_null() {
+            return Err(misuse(libc::EINVAL, "stillpoint_domain_statistics() with nowhere to write to"));
+        }
+        // SAFETY: the caller's promise.
+        let now = unsafe { named(domain) }.statistics();
+        let now = Statistics {
+            objects_waiting: now.objects_waiting,
+            bytes_waiting: now.bytes_waiting,
+            pages: now.pages,
+            callbacks_waiting: now.callbacks_waiting,
+            objects_freed: now.objects_freed,
+            callbacks_invoked: now.callbacks_invoked,
+            grace_periods: now.grace_periods,
+            records: now.records,
+            heavy_barriers: now.heavy_barriers,
+            assists: now.assists,
+            waits: now.waits,
+            inline_waits: now.inline_waits,
+            stalls: now.stalls,
+            service_stalls: now.service_stalls,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { write_sized(&now, statistics, size) };
+        Ok(0)
+    })
+}
+
+/// Writes a struct that only grows to a caller who may know fewer or more of its fields.
+///
+/// # Safety
+///
+/// `size` bytes can be written at `to`; every byte of T is initialised.
+pub(crate) unsafe fn write_sized<T>(from: &T, to: *mut T, size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        ptr::write_bytes(to.cast::<u8>(), 0, size);
+        ptr::copy_nonoverlapping(ptr::from_ref(from).cast::<u8>(), to.cast::<u8>(), size.min(size_of::<T>()));
+    }
+}
+
+/// How many bytes may wait to be freed before those who add more are slowed down. 8 MiB by default.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_set_budget(domain: *mut Domain, bytes: usize) {
+    // SAFETY: the caller's promise.
+    guarded_or((), || unsafe { named(domain) }.set_budget(bytes));
+}

@@ -1,0 +1,129 @@
+//! Deferred frees of blocks of `malloc()`.
+
+use crate::{
+    border::{guarded, misuse},
+    callback::{self, Head},
+    domain::{Domain, named},
+    reader::remember_share,
+};
+use std::{
+    ffi::{c_int, c_void},
+    ptr::{self, NonNull},
+};
+use stillpoint::raw;
+
+/// # Safety
+///
+/// As for [`stillpoint_domain_kvfree`].
+unsafe fn retire(domain: *mut Domain, block: NonNull<c_void>) -> Result<(), raw::NoMemory> {
+    // SAFETY: a block of `malloc()`, by the caller's promise.
+    let bytes = unsafe { libc::malloc_usable_size(block.as_ptr()) };
+    // SAFETY: the caller's promise.
+    let retired = unsafe { raw::retire_malloced(named(domain), block.cast(), bytes) };
+    if domain.is_null() {
+        remember_share();
+    }
+    retired
+}
+
+/// A thread's share of the global domain's deferred frees: `struct stillpoint_share`.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Share(raw::Share);
+
+/// The usual way of stillpoint_kvfree(block); not for programs.
+///
+/// # Safety
+///
+/// As for stillpoint_domain_kvfree(); the share is NULL or the calling thread's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_kvfree_in(share: *const Share, block: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (share.as_ref(), NonNull::new(block)) {
+            (Some(share), Some(place)) => match retire_in(share, place) {
+                Ok(()) => 0,
+                Err(_) => -libc::ENOMEM,
+            },
+            _ => stillpoint_domain_kvfree(ptr::null_mut(), block),
+        }
+    }
+}
+
+/// The usual way of stillpoint_kvfree(block, field); not for programs.
+///
+/// # Safety
+///
+/// As for stillpoint_domain_kvfree_head(); the share is NULL or the calling thread's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_kvfree_head_in(share: *const Share, block: *mut c_void, head: *mut Head) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (share.as_ref(), NonNull::new(block)) {
+            (Some(share), Some(place)) if head.addr().wrapping_sub(block.addr()) < callback::LARGEST_OFFSET => {
+                if retire_in(share, place).is_err() {
+                    return guarded(|| {
+                        callback::free_later(named(ptr::null()), head, head.addr() - block.addr());
+                        Ok(0)
+                    });
+                }
+                0
+            }
+            _ => stillpoint_domain_kvfree_head(ptr::null_mut(), block, head),
+        }
+    }
+}
+
+/// Where it takes more than an append it may panic, if the library is at fault; the process then ends, as nothing may unwind to C.
+///
+/// # Safety
+///
+/// As for [`stillpoint_domain_kvfree`]; the share is the calling thread's.
+#[inline(always)]
+unsafe fn retire_in(share: &Share, block: NonNull<c_void>) -> Result<(), raw::NoMemory> {
+    // SAFETY: the caller's promise.
+    unsafe { raw::retire_malloced_in(&share.0, block.cast(), libc::malloc_usable_size(block.as_ptr())) }
+}
+
+/// Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few nanoseconds; now and then it ends a grace
+/// period and frees older blocks, and where readers hold up more than the domain's budget it waits outside sections, a second at most.
+/// Not in signal handlers. NULL does nothing.
+///
+/// -ENOMEM if there is no memory to remember the block by and no way to wait, inside a section or a callback; it is then still the caller's.
+///
+/// # Safety
+///
+/// The domain is NULL or alive. The block came from malloc() or its kin; readers that begin from now on cannot find it; nobody else
+/// frees it, and nobody but readers whose sections have begun uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_kvfree(domain: *mut Domain, block: *mut c_void) -> c_int {
+    guarded(|| {
+        let Some(block) = NonNull::new(block) else { return Ok(0) };
+        // SAFETY: the caller's promise.
+        unsafe { retire(domain, block) }.map(|()| 0).map_err(|_| libc::ENOMEM)
+    })
+}
+
+/// The same for a block with a head in it, by which it is remembered if there is no memory: kvfree_rcu() with two arguments. Never fails
+/// for want of memory and never waits for it. -EINVAL if the head is not in the first 4096 bytes of the block.
+///
+/// # Safety
+///
+/// As for the other one; the head is in the block and in no queue.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_kvfree_head(domain: *mut Domain, block: *mut c_void, head: *mut Head) -> c_int {
+    guarded(|| {
+        let Some(block) = NonNull::new(block) else { return Ok(0) };
+        let offset = head.addr().wrapping_sub(block.as_ptr().addr());
+        if offset >= callback::LARGEST_OFFSET {
+            return Err(misuse(libc::EINVAL, "kvfree_rcu() with a head that does not lie in the first 4096 bytes of its block"));
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            if retire(domain, block).is_err() {
+                callback::free_later(named(domain), head, offset);
+            }
+        }
+        Ok(0)
+    })
+}

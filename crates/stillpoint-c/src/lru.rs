@@ -1,0 +1,413 @@
+//! LRU lists.
+
+use crate::{
+    border::{guarded, guarded_or, hand_out, handle, misuse, take_back},
+    tenant::{Hierarchy, Tenant},
+};
+use std::{
+    ffi::{c_int, c_void},
+    mem::ManuallyDrop,
+    sync::Arc,
+};
+use stillpoint::list_lru::{self, Isolate, ListLru, Node};
+
+/// What is to be called when an object's entry is no more: `stillpoint_release_function`.
+pub type ReleaseFunction = Option<unsafe extern "C" fn(object: *mut c_void)>;
+
+/// What an entry stands for.
+pub(crate) struct Object {
+    object: *mut c_void,
+    release: ReleaseFunction,
+}
+
+// SAFETY: whoever makes an entry promises that its object may be released on any thread; the library does nothing else with it.
+unsafe impl Send for Object {}
+// SAFETY: as for Send.
+unsafe impl Sync for Object {}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: the promise of whoever made the entry.
+            unsafe { release(self.object) };
+        }
+    }
+}
+
+/// What stands for an object on LRU lists, with a count of references: `struct stillpoint_entry`.
+#[expect(missing_debug_implementations, reason = "C has pointers to it alone")]
+#[repr(transparent)]
+pub struct LruEntry(list_lru::Entry<Object>);
+
+/// LRU lists, one for each tenant and node: `struct stillpoint_lru`.
+#[derive(Debug)]
+pub struct Lru {
+    pub(crate) lists: ListLru<Object>,
+    hierarchy: Option<list_lru::Hierarchy>,
+}
+
+impl Lru {
+    /// The tenant that C names; NULL is the root. `EXDEV` for one of another hierarchy.
+    fn tenant<'a>(&self, tenant: Option<&'a Tenant>) -> Result<Option<&'a list_lru::Tenant>, c_int> {
+        match (&self.hierarchy, tenant) {
+            (Some(own), Some(tenant)) if *own != tenant.hierarchy => {
+                Err(misuse(libc::EXDEV, "a tenant of another hierarchy than that of the LRU lists"))
+            }
+            _ => Ok(tenant.map(|tenant| &tenant.tenant)),
+        }
+    }
+}
+
+/// Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the same lists, one a node.
+///
+/// # Safety
+///
+/// The hierarchy is NULL or good; the handle can be written to `lru`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_lru_new(hierarchy: *mut Hierarchy, lru: *mut *mut Lru) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let hierarchy = unsafe { hierarchy.as_ref() }.map(|hierarchy| hierarchy.0.clone());
+        let make = || {
+            let lists = hierarchy.as_ref().map_or_else(ListLru::new, ListLru::for_tenants);
+            Ok(Lru { lists, hierarchy })
+        };
+        // SAFETY: the caller's promise.
+        unsafe { hand_out(lru, make) }
+    })
+}
+
+/// Ends the lists: their references to entries are let go. NULL does nothing.
+///
+/// # Safety
+///
+/// The handle is not used again, by no shrinker either.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_lru_free(lru: *mut Lru) {
+    // SAFETY: the caller's promise.
+    unsafe { take_back(lru) };
+}
+
+/// An entry for an object, with one reference, the caller's. When the last reference is let go (lists have one to each entry that is on them, walks
+/// for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. NULL for want of memory.
+///
+/// # Safety
+///
+/// `release` may be called with the object on any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_entry_new(object: *mut c_void, release: ReleaseFunction) -> *mut LruEntry {
+    guarded_or(std::ptr::null_mut(), || {
+        Arc::into_raw(Arc::new(list_lru::Entry::new(Object { object, release }))).cast_mut().cast()
+    })
+}
+
+/// One more reference to an entry that the caller has one to.
+///
+/// # Safety
+///
+/// The entry is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_entry_get(entry: *mut LruEntry) -> *mut LruEntry {
+    if !entry.is_null() {
+        // SAFETY: it came out of an `Arc`, by the caller's promise.
+        unsafe { Arc::increment_strong_count(entry.cast::<list_lru::Entry<Object>>()) };
+    }
+    entry
+}
+
+/// Lets a reference go. NULL does nothing.
+///
+/// # Safety
+///
+/// The reference is the caller's, and not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_entry_put(entry: *mut LruEntry) {
+    if !entry.is_null() {
+        // SAFETY: it came out of an `Arc`, by the caller's promise.
+        guarded_or((), || unsafe { Arc::decrement_strong_count(entry.cast::<list_lru::Entry<Object>>()) });
+    }
+}
+
+/// The object of an entry; NULL for NULL.
+///
+/// # Safety
+///
+/// The entry is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_entry_object(entry: *const LruEntry) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let entry = unsafe { entry.cast::<list_lru::Entry<Object>>().as_ref() };
+    entry.map_or(std::ptr::null_mut(), |entry| entry.object)
+}
+
+/// Puts an entry on the tenant's list of this node, as the newest; the list takes a reference of its own. A tenant that is NULL is the root.
+/// list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a tenant of another hierarchy; -EINVAL.
+///
+/// # Safety
+///
+/// The handles are good; the entry is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_lru_add(lru: *mut Lru, tenant: *mut Tenant, entry: *mut LruEntry) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let (lru, tenant) = unsafe { (handle(lru)?, tenant.as_ref()) };
+        if entry.is_null() {
+            return Err(misuse(libc::EINVAL, "stillpoint_lru_add() of NULL"));
+        }
+        let tenant = lru.tenant(tenant)?;
+        // SAFETY: an `Arc` with a reference of its own, counted just now.
+        let item = unsafe { Arc::from_raw(stillpoint_entry_get(entry).cast::<list_lru::Entry<Object>>()) };
+        if lru.lists.add(tenant, item) { Ok(0) } else { Err(libc::EEXIST) }
+    })
+}
+
+/// Takes an entry off whatever list it is on, and lets the list's reference go. list_lru_del(). -ENOENT if it is on none of this lru's.
+///
+/// # Safety
+///
+/// The handle is good; the entry is alive, and the caller has a reference.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_lru_del(lru: *mut Lru, entry: *mut LruEntry) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let (lru, entry) = unsafe { (handle(lru)?, handle(entry)?) };
+        lru.lists.del(&entry.0).map(|_| 0).ok_or(libc::ENOENT)
+    })
+}
+
+/// How many NUMA nodes there are; a machine without has one.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_nodes() -> usize {
+    guarded_or(1, || Node::all().count())
+}
+
+fn node(number: usize) -> Result<Node, c_int> {
+    Node::all().nth(number).ok_or_else(|| misuse(libc::EINVAL, "a node that there is not: ask stillpoint_nodes()"))
+}
+
+/// How many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 also for what does not exist.
+///
+/// # Safety
+///
+/// The handles are good or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_lru_count_one(lru: *const Lru, tenant: *const Tenant, number: usize) -> usize {
+    guarded_or(0, || {
+        let count = || {
+            // SAFETY: the caller's promise.
+            let (lru, tenant) = unsafe { (handle(lru)?, tenant.as_ref()) };
+            Ok::<_, c_int>(lru.lists.count_one(lru.tenant(tenant)?, node(number)?))
+        };
+        count().unwrap_or(0)
+    })
+}
+
+/// How many entries there are. list_lru_count().
+///
+/// # Safety
+///
+/// The handle is good or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_lru_count(lru: *const Lru) -> usize {
+    // SAFETY: the caller's promise.
+    guarded_or(0, || unsafe { lru.as_ref() }.map_or(0, |lru| lru.lists.count()))
+}
+
+/// What a walk does with an entry: what an isolate function returns. The kernel's `enum lru_status`. Any other number is a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub enum LruStatus {
+    /// Takes it off.
+    Removed,
+    /// Takes it off and begins again with the oldest.
+    RemovedRetry,
+    /// Makes it the newest.
+    Rotate,
+    /// Leaves it where it is.
+    Skip,
+    /// Leaves it and begins again with the oldest.
+    Retry,
+    /// Leaves it and ends the walk.
+    Stop,
+}
+
+/// What is asked about each entry: `stillpoint_isolate_function`. It runs with nothing held and may do what it likes, but not unwind.
+pub type IsolateFunction = Option<unsafe extern "C" fn(entry: *mut LruEntry, object: *mut c_void, data: *mut c_void) -> c_int>;
+
+fn isolate(status: c_int) -> Isolate {
+    match status {
+        0 => Isolate::Removed,
+        1 => Isolate::RemovedRetry,
+        2 => Isolate::Rotate,
+        3 => Isolate::Skip,
+        4 => Isolate::Retry,
+        _ => Isolate::Stop,
+    }
+}
+
+/// Looks at up to `budget` entries of the tenant on the node, oldest first, and does with each what the function says; returns how many it has
+/// taken off. list_lru_walk_one(). A number of SIZE_MAX is for all nodes, with all tenants: list_lru_walk(). 0 for what does not exist.
+///
+/// # Safety
+///
+/// The handles are good or NULL; the function may be called with the data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_lru_walk(
+    lru: *mut Lru, tenant: *mut Tenant, number: usize, budget: usize, function: IsolateFunction, data: *mut c_void,
+) -> usize {
+    guarded_or(0, || {
+        let walk = || {
+            // SAFETY: the caller's promise.
+            let (lru, tenant) = unsafe { (handle(lru)?, tenant.as_ref()) };
+            let function = function.ok_or_else(|| misuse(libc::EINVAL, "stillpoint_lru_walk() without a function"))?;
+            let ask = |item: &Arc<list_lru::Entry<Object>>| {
+                // SAFETY: the caller's promise; the walk has a reference to the entry.
+                isolate(unsafe { function(Arc::as_ptr(item).cast_mut().cast(), item.object, data) })
+            };
+            Ok::<_, c_int>(match number {
+                usize::MAX => lru.lists.walk(budget, ask),
+                _ => lru.lists.walk_one(lru.tenant(tenant)?, node(number)?, budget, ask),
+            })
+        };
+        walk().unwrap_or(0)
+    })
+}
+
+/// What a shrinker is asked about. Gone when its function returns.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Scope {
+    /// Whose memory. The function must not let this handle go.
+    pub tenant: *mut Tenant,
+    /// On which node.
+    pub node: usize,
+}
+
+/// Something that can free memory when it is asked: `struct shrinker`. Copied when it is registered; the functions are called by any thread that
+/// reclaims, several at once, with nothing held.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct ShrinkerOps {
+    /// About how many objects could be freed. Cheap: stillpoint_lru_count_one().
+    pub count: Option<unsafe extern "C" fn(scope: *const Scope, data: *mut c_void) -> usize>,
+    /// Looks at up to so many objects and frees what can be freed; how many it freed, or -1 if it cannot work now.
+    pub scan: Option<unsafe extern "C" fn(scope: *const Scope, objects: usize, data: *mut c_void) -> i64>,
+    /// What the functions are called with.
+    pub data: *mut c_void,
+    /// What it costs to make an object again; 0 stands for the usual, 2.
+    pub seeks: u32,
+    /// How many objects a scan should look at; 0 stands for the usual, 128.
+    pub batch: usize,
+    /// Whether the memory is nobody's: it is then asked in passes over the whole hierarchy alone, with the root as tenant.
+    pub not_per_tenant: bool,
+}
+
+struct Shrinker {
+    ops: ShrinkerOps,
+    hierarchy: list_lru::Hierarchy,
+}
+
+// SAFETY: whoever registers promises that the functions may be called with the data on any thread.
+unsafe impl Send for Shrinker {}
+// SAFETY: as for Send.
+unsafe impl Sync for Shrinker {}
+
+impl Shrinker {
+    fn ask<R>(&self, scope: &list_lru::Scope<'_>, ask: impl FnOnce(*const Scope) -> R) -> R {
+        // Never dropped as such: its parts are.
+        let mut tenant = ManuallyDrop::new(Tenant { tenant: scope.tenant.clone(), hierarchy: self.hierarchy.clone() });
+        let answer = ask(&Scope { tenant: &raw mut *tenant, node: scope.node.index() });
+        drop(ManuallyDrop::into_inner(tenant));
+        answer
+    }
+}
+
+impl list_lru::Shrink for Shrinker {
+    fn count(&self, scope: &list_lru::Scope<'_>) -> usize {
+        let Some(count) = self.ops.count else { return 0 };
+        // SAFETY: the promise of whoever registered it.
+        self.ask(scope, |scope| unsafe { count(scope, self.ops.data) })
+    }
+
+    fn scan(&self, scope: &list_lru::Scope<'_>, objects: usize) -> Option<usize> {
+        let scan = self.ops.scan?;
+        // SAFETY: the promise of whoever registered it.
+        let freed = self.ask(scope, |scope| unsafe { scan(scope, objects, self.ops.data) });
+        usize::try_from(freed).ok()
+    }
+
+    fn seeks(&self) -> u32 {
+        if self.ops.seeks == 0 { 2 } else { self.ops.seeks }
+    }
+
+    fn batch(&self) -> usize {
+        if self.ops.batch == 0 { 128 } else { self.ops.batch }
+    }
+
+    fn per_tenant(&self) -> bool {
+        !self.ops.not_per_tenant
+    }
+}
+
+/// A shrinker that is registered: `struct stillpoint_shrinker`.
+#[derive(Debug)]
+pub struct Registered {
+    registration: list_lru::Registration,
+    hierarchy: list_lru::Hierarchy,
+}
+
+/// Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024; -EINVAL without both functions.
+///
+/// # Safety
+///
+/// The hierarchy is good; the functions may be called with the data, on any thread, until stillpoint_shrinker_free() has returned; the
+/// handle can be written to `shrinker`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_shrinker_register(
+    hierarchy: *mut Hierarchy, ops: *const ShrinkerOps, shrinker: *mut *mut Registered,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let (hierarchy, ops) = unsafe { (&handle(hierarchy)?.0, *handle(ops)?) };
+        if ops.count.is_none() || ops.scan.is_none() {
+            return Err(misuse(libc::EINVAL, "a shrinker without both functions"));
+        }
+        let register = || {
+            let made = Arc::new(Shrinker { ops, hierarchy: hierarchy.clone() });
+            let registration = hierarchy.register(made).map_err(|_| libc::ENOSPC)?;
+            Ok(Registered { registration, hierarchy: hierarchy.clone() })
+        };
+        // SAFETY: the caller's promise.
+        unsafe { hand_out(shrinker, register) }
+    })
+}
+
+/// Says that all the shrinker can free is on this lru's lists: it is then not even asked where they are empty. -EXDEV if the lru is not for the
+/// tenants of its hierarchy.
+///
+/// # Safety
+///
+/// The handles are good.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_shrinker_covers(shrinker: *mut Registered, lru: *mut Lru) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let (shrinker, lru) = unsafe { (handle(shrinker)?, handle(lru)?) };
+        if lru.hierarchy.as_ref() != Some(&shrinker.hierarchy) {
+            return Err(misuse(libc::EXDEV, "a shrinker that is to cover the lists of another hierarchy"));
+        }
+        shrinker.registration.covers(&lru.lists);
+        Ok(0)
+    })
+}
+
+/// Ends a shrinker: waits for calls under way, unless it is called inside one. NULL does nothing.
+///
+/// # Safety
+///
+/// The handle is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_shrinker_free(shrinker: *mut Registered) {
+    // SAFETY: the caller's promise.
+    unsafe { take_back(shrinker) };
+}

@@ -1,0 +1,145 @@
+//! Memory pressure: what the system says of it is turned into passes over a hierarchy.
+
+use crate::{
+    border::{guarded, guarded_or, hand_out, handle, take_back},
+    tenant::{Hierarchy, Relieved},
+};
+use std::{
+    ffi::{CStr, OsStr, c_char, c_int, c_void},
+    os::unix::ffi::OsStrExt,
+    slice,
+};
+use stillpoint::list_lru::{self, PressureError, PressureWatch};
+
+/// A watch under way: `struct stillpoint_pressure`.
+#[derive(Debug)]
+pub struct Pressure(list_lru::Pressure);
+
+/// What is called after each pass, on the watching thread: `stillpoint_relieved_function`.
+pub type RelievedFunction = Option<unsafe extern "C" fn(relieved: *const Relieved, data: *mut c_void)>;
+
+/// Where to watch, and how. Zeroes are the defaults.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct PressureOptions {
+    /// The file, FIFO or socket; NULL for what the service manager has said in $MEMORY_PRESSURE_WATCH.
+    pub path: *const c_char,
+    /// Whether to watch this process's control group, or the whole system, where there is no path and the service manager has said nothing.
+    pub or_system: bool,
+    /// What is written there once it is open; with a path only.
+    pub payload: *const c_void,
+    /// How many bytes that is.
+    pub payload_size: usize,
+    /// Passes go on until no more than so many bytes are charged; 0 for a quarter less than at their beginning.
+    pub target: u64,
+    /// Called after each pass; may be NULL.
+    pub after: RelievedFunction,
+    /// What it is called with.
+    pub data: *mut c_void,
+}
+
+struct After {
+    function: unsafe extern "C" fn(*const Relieved, *mut c_void),
+    data: *mut c_void,
+}
+
+// SAFETY: whoever starts the watch promises that the function may be called with the data on its thread.
+unsafe impl Send for After {}
+
+impl After {
+    fn call(&mut self, relieved: &list_lru::Relieved) {
+        let relieved = Relieved::from(*relieved);
+        // SAFETY: the promise of whoever started the watch.
+        unsafe { (self.function)(&raw const relieved, self.data) };
+    }
+}
+
+fn errno(error: PressureError) -> c_int {
+    match error {
+        PressureError::Refused { source, .. } | PressureError::Thread(source) => source.raw_os_error().unwrap_or(libc::EIO),
+        _ => libc::EINVAL,
+    }
+}
+
+/// Starts a thread that waits until the system says that memory is short, and then has the hierarchy's shrinkers free some. Without options,
+/// what the service manager has said in the environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be
+/// watched, else what the system says. Watching /dev/null does nothing, and is no error.
+///
+/// # Safety
+///
+/// The hierarchy is good; the options are NULL or good; the function may be called with the data on another thread until
+/// stillpoint_pressure_free() has returned; the handle can be written to `pressure`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_pressure_watch(
+    hierarchy: *mut Hierarchy, options: *const PressureOptions, pressure: *mut *mut Pressure,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let (hierarchy, options) = unsafe { (&handle(hierarchy)?.0, options.as_ref()) };
+        let start = || {
+            let mut watch = match options {
+                Some(options) if !options.path.is_null() => {
+                    // SAFETY: the caller's promise.
+                    let path = unsafe { CStr::from_ptr(options.path) };
+                    let watch = PressureWatch::new(OsStr::from_bytes(path.to_bytes()));
+                    if options.payload.is_null() {
+                        watch
+                    } else {
+                        // SAFETY: the caller's promise.
+                        watch.payload(unsafe { slice::from_raw_parts(options.payload.cast::<u8>(), options.payload_size) })
+                    }
+                }
+                _ => match PressureWatch::from_env().map_err(errno)? {
+                    Some(watch) => watch,
+                    None if options.is_some_and(|options| options.or_system) => PressureWatch::system(),
+                    None => return Err(libc::ENODATA),
+                },
+            };
+            if let Some(options) = options {
+                if options.target > 0 {
+                    watch = watch.target(options.target);
+                }
+                if let Some(function) = options.after {
+                    let mut after = After { function, data: options.data };
+                    watch = watch.after_pass(move |relieved| after.call(relieved));
+                }
+            }
+            Ok(Pressure(watch.start(hierarchy).map_err(errno)?))
+        };
+        // SAFETY: the caller's promise.
+        unsafe { hand_out(pressure, start) }
+    })
+}
+
+/// How often memory was said to be short; a pass has been run each time.
+///
+/// # Safety
+///
+/// The handle is good or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -> u64 {
+    // SAFETY: the caller's promise.
+    guarded_or(0, || unsafe { pressure.as_ref() }.map_or(0, |pressure| pressure.0.events()))
+}
+
+/// Whether the file is open.
+///
+/// # Safety
+///
+/// The handle is good or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_pressure_is_watching(pressure: *const Pressure) -> bool {
+    // SAFETY: the caller's promise.
+    guarded_or(false, || unsafe { pressure.as_ref() }.is_some_and(|pressure| pressure.0.is_watching()))
+}
+
+/// Ends a watch: waits for a pass under way, unless it is called after one on that very thread. NULL does nothing.
+///
+/// # Safety
+///
+/// The handle is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_pressure_free(pressure: *mut Pressure) {
+    // SAFETY: the caller's promise.
+    unsafe { take_back(pressure) };
+}

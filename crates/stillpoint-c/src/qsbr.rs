@@ -1,0 +1,180 @@
+//! Readers by quiescent states, in a domain of their own whose readers fence: threads that read all the time and say when they do not.
+
+use crate::{
+    border::{guarded, guarded_or, misuse},
+    domain::{Domain, INSIDE, pointer},
+    reader::{QSBR, forget, remember},
+};
+use std::{
+    cell::Cell,
+    ffi::c_int,
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicPtr, Ordering},
+};
+use stillpoint::raw;
+
+/// Made at the first use, for ever. No lock: another thread that makes it may have vanished in a fork.
+static GLOBAL: AtomicPtr<stillpoint::Domain> = AtomicPtr::new(ptr::null_mut());
+
+/// The domain, if it has been made.
+pub(crate) fn known() -> Option<&'static stillpoint::Domain> {
+    // SAFETY: null, or leaked by `global`.
+    unsafe { GLOBAL.load(Ordering::Acquire).as_ref() }
+}
+
+fn global() -> &'static stillpoint::Domain {
+    known().unwrap_or_else(|| {
+        let made = Box::into_raw(Box::new(stillpoint::Domain::with_fences()));
+        match GLOBAL.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: leaked.
+            Ok(_) => unsafe { &*made },
+            Err(faster) => {
+                // SAFETY: it came out of a box just now, and nobody has seen it; the faster thread leaked its own.
+                unsafe {
+                    drop(Box::from_raw(made));
+                    &*faster
+                }
+            }
+        }
+    })
+}
+
+/// The calling thread's registration. Given back at the thread's end, or, if it is online then, never: it holds grace periods up, and is
+/// reported.
+struct Registration(Cell<Option<NonNull<raw::Reader>>>);
+
+impl Registration {
+    fn take_back(&self) {
+        if let Some(record) = self.0.take() {
+            forget(QSBR);
+            // SAFETY: `register_qsbr` gave it to this thread, and the domain is for ever.
+            unsafe { record.as_ref() }.depart();
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if record_of(self).is_some_and(raw::Reader::is_reading) {
+            misuse(
+                libc::EBUSY,
+                "a thread ends while it is an online QSBR reader: no grace period of theirs ends any more; call stillpoint_qsbr_unregister() \
+                 before",
+            );
+        }
+        self.take_back();
+    }
+}
+
+thread_local!(static REGISTRATION: Registration = const { Registration(Cell::new(None)) });
+
+/// The calling thread's record.
+fn record() -> Option<&'static raw::Reader> {
+    REGISTRATION.try_with(record_of).ok().flatten()
+}
+
+fn record_of(registration: &Registration) -> Option<&'static raw::Reader> {
+    // SAFETY: as in `take_back`.
+    registration.0.get().map(|record| unsafe { record.as_ref() })
+}
+
+fn registered() -> Result<&'static raw::Reader, c_int> {
+    record().ok_or_else(|| misuse(libc::EPERM, "this thread is no QSBR reader: call stillpoint_qsbr_register() first"))
+}
+
+/// The domain of QSBR readers, for the functions that take a domain. Never destroyed.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_qsbr_global() -> *mut Domain {
+    guarded_or(ptr::null_mut(), || pointer(global()))
+}
+
+/// Makes the calling thread a reader that is inside a section at all times, but where it says otherwise: urcu_qsbr_register_thread(). It
+/// is online then. -EEXIST if it is one; -ESRCH at the thread's very end.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_qsbr_register() -> c_int {
+    guarded(|| {
+        if record().is_some() {
+            return Err(misuse(libc::EEXIST, "stillpoint_qsbr_register() of a thread that is registered"));
+        }
+        let taken = REGISTRATION.try_with(|registration| {
+            let domain = global();
+            let record = raw::register_qsbr(domain);
+            registration.0.set(Some(record));
+            // SAFETY: as in `take_back`.
+            let record = unsafe { record.as_ref() };
+            record.lock();
+            remember(QSBR, record, domain);
+        });
+        taken.map(|()| 0).map_err(|_| libc::ESRCH)
+    })
+}
+
+/// Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_qsbr_unregister() -> c_int {
+    guarded(|| {
+        go_offline(registered()?);
+        REGISTRATION.with(Registration::take_back);
+        Ok(0)
+    })
+}
+
+fn go_offline(record: &raw::Reader) -> bool {
+    record.unlock().is_ok()
+}
+
+fn go_online(record: &raw::Reader) {
+    if !record.is_reading() {
+        record.lock();
+    }
+}
+
+/// Goes offline, around everything that may block: nothing that was found before may be used after. urcu_qsbr_thread_offline(). Does
+/// nothing if it is. -EPERM if the thread is no QSBR reader.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_qsbr_offline() -> c_int {
+    guarded(|| {
+        go_offline(registered()?);
+        Ok(0)
+    })
+}
+
+/// Comes back: urcu_qsbr_thread_online(). -EPERM if the thread is no QSBR reader.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_qsbr_online() -> c_int {
+    guarded(|| {
+        go_online(registered()?);
+        Ok(0)
+    })
+}
+
+/// Whether the calling thread is a QSBR reader and online.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_qsbr_is_online() -> bool {
+    guarded_or(false, || record().is_some_and(raw::Reader::is_reading))
+}
+
+/// The unusual way of stillpoint_qsbr_quiescent_state(); not for programs.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_qsbr_renew() {
+    guarded_or((), || {
+        if let Some(record) = record() {
+            record.quiescent_state();
+        }
+    });
+}
+
+/// Waits for a grace period of the QSBR readers, the calling one offline meanwhile: urcu_qsbr_synchronize_rcu(). Nothing that was found
+/// before may be used after. -EDEADLK inside a section that the thread has begun by stillpoint_domain_read_lock() there.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_qsbr_synchronize() -> c_int {
+    guarded(|| {
+        let record = record();
+        let was_online = record.is_some_and(go_offline);
+        let waited = raw::synchronize(global());
+        if let (Some(record), true) = (record, was_online) {
+            go_online(record);
+        }
+        waited.map(|()| 0).map_err(|_| misuse(libc::EDEADLK, INSIDE))
+    })
+}

@@ -1,0 +1,337 @@
+//! Tenants with limits, and what is charged to them.
+
+use crate::{
+    border::{guarded, guarded_or, hand_out, handle, misuse, take_back},
+    domain::write_sized,
+};
+use std::{ffi::c_int, ptr};
+use stillpoint::list_lru::{self, ChargeError, CreateError, DeleteError};
+
+/// A tree of tenants: `struct stillpoint_hierarchy`.
+#[derive(Debug)]
+pub struct Hierarchy(pub(crate) list_lru::Hierarchy);
+
+/// A handle of a tenant: `struct stillpoint_tenant`.
+#[derive(Debug)]
+pub struct Tenant {
+    pub(crate) tenant: list_lru::Tenant,
+    pub(crate) hierarchy: list_lru::Hierarchy,
+}
+
+/// Bytes that are charged: `struct stillpoint_charge`. It may be moved, as in Rust.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Charge(list_lru::Charge);
+
+const _: () = assert!(size_of::<Charge>() == 2 * size_of::<u64>() && align_of::<Charge>() == align_of::<u64>());
+
+fn errno(error: ChargeError) -> c_int {
+    match error {
+        ChargeError::InSection => {
+            misuse(libc::EDEADLK, "a charge that meets a limit inside a read-side critical section or a callback")
+        }
+        ChargeError::InShrinker => libc::EAGAIN,
+        ChargeError::TooLarge => libc::E2BIG,
+        ChargeError::NoTenant => misuse(libc::EINVAL, "a charge of no bytes cannot grow: make a new one"),
+        _ => libc::ENOMEM,
+    }
+}
+
+/// A hierarchy with a root tenant and nothing else. -ENOMEM.
+///
+/// # Safety
+///
+/// The handle can be written to `hierarchy`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_hierarchy_new(hierarchy: *mut *mut Hierarchy) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(|| unsafe { hand_out(hierarchy, || Ok(Hierarchy(list_lru::Hierarchy::new()))) })
+}
+
+/// Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does nothing.
+///
+/// # Safety
+///
+/// The handle is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_hierarchy_free(hierarchy: *mut Hierarchy) {
+    // SAFETY: the caller's promise.
+    unsafe { take_back(hierarchy) };
+}
+
+/// What a pass over a hierarchy has freed.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Relieved {
+    /// Objects that shrinkers have freed.
+    pub objects: u64,
+    /// Bytes that the root's usage has fallen by; what is freed after a grace period may be missing.
+    pub bytes: u64,
+}
+
+impl From<list_lru::Relieved> for Relieved {
+    fn from(relieved: list_lru::Relieved) -> Self {
+        Self { objects: relieved.objects, bytes: relieved.bytes }
+    }
+}
+
+/// Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now (or, if nothing is
+/// charged, about half of what shrinkers have). `relieved` may be NULL. Does not wait for grace periods.
+///
+/// # Safety
+///
+/// The handle is good; `relieved` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy, target: u64, relieved: *mut Relieved) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let hierarchy = &unsafe { handle(hierarchy) }?.0;
+        let done = if target == u64::MAX { hierarchy.relieve() } else { hierarchy.relieve_to(target) };
+        if !relieved.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { relieved.write(done.into()) };
+        }
+        Ok(0)
+    })
+}
+
+/// A handle of the hierarchy's root.
+///
+/// # Safety
+///
+/// The handle is good; the new one can be written to `tenant`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_hierarchy_root(hierarchy: *mut Hierarchy, tenant: *mut *mut Tenant) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let hierarchy = &unsafe { handle(hierarchy) }?.0;
+        let root = || Ok(Tenant { tenant: hierarchy.root().clone(), hierarchy: hierarchy.clone() });
+        // SAFETY: the caller's promise.
+        unsafe { hand_out(tenant, root) }
+    })
+}
+
+/// A new tenant below another one, without limits of its own. -ENOENT if that has been deleted, -ENOMEM.
+///
+/// # Safety
+///
+/// The handle is good; the new one can be written to `tenant`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *mut *mut Tenant) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let parent = unsafe { handle(parent) }?;
+        let create = || {
+            let made = parent.tenant.create().map_err(|error| match error {
+                CreateError::ParentDeleted => libc::ENOENT,
+                _ => libc::ENOMEM,
+            })?;
+            Ok(Tenant { tenant: made, hierarchy: parent.hierarchy.clone() })
+        };
+        // SAFETY: the caller's promise.
+        unsafe { hand_out(tenant, create) }
+    })
+}
+
+/// Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too. Handles stay good, and have to be let go.
+/// -EBUSY if it has children, -EINVAL for a root.
+///
+/// # Safety
+///
+/// The handle is good.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let deleted = unsafe { handle(tenant) }?.tenant.delete();
+        deleted.map(|()| 0).map_err(|error| if error == DeleteError::Root { libc::EINVAL } else { libc::EBUSY })
+    })
+}
+
+/// Lets a handle go; a tenant without handles that has not been deleted is. NULL does nothing.
+///
+/// # Safety
+///
+/// The handle is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_tenant_free(tenant: *mut Tenant) {
+    // SAFETY: the caller's promise.
+    unsafe { take_back(tenant) };
+}
+
+/// The limits of a tenant. UINT64_MAX is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub enum Limit {
+    /// Never reclaimed from below this.
+    Min,
+    /// Not reclaimed from below this unless there is nothing else.
+    Low,
+    /// Above this a background thread reclaims.
+    High,
+    /// Above this the charging thread reclaims; a charge that would still pass it fails.
+    Max,
+}
+
+/// Sets a limit, one of `enum stillpoint_limit`, in bytes. A max that is lower than the usage reclaims at once. -EINVAL for another number.
+///
+/// # Safety
+///
+/// The handle is good.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_tenant_set_limit(tenant: *mut Tenant, limit: c_int, bytes: u64) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let tenant = &unsafe { handle(tenant) }?.tenant;
+        match limit {
+            0 => tenant.set_min(bytes),
+            1 => tenant.set_low(bytes),
+            2 => tenant.set_high(bytes),
+            3 => {
+                tenant.set_max(bytes);
+            }
+            _ => return Err(misuse(libc::EINVAL, "stillpoint_tenant_set_limit() of a limit that there is not")),
+        }
+        Ok(0)
+    })
+}
+
+/// Bytes charged to the tenant and all below it; 0 for NULL.
+///
+/// # Safety
+///
+/// The handle is good or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
+    // SAFETY: the caller's promise.
+    guarded_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.usage()))
+}
+
+/// Reclaims up to so many bytes from the tenant, whatever its limits; returns how many objects shrinkers have freed.
+///
+/// # Safety
+///
+/// The handle is good or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_tenant_reclaim(tenant: *mut Tenant, bytes: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    guarded_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.reclaim(bytes)))
+}
+
+/// What a tenant has, may have and has met with, all below it included.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct TenantStatistics {
+    /// Bytes charged.
+    pub usage: u64,
+    /// The most that has been charged.
+    pub peak: u64,
+    /// Limits.
+    pub min: u64,
+    /// The same.
+    pub low: u64,
+    /// The same.
+    pub high: u64,
+    /// The same.
+    pub max: u64,
+    /// Passes that reclaimed although it was under its low limit.
+    pub low_events: u64,
+    /// Times that charges have passed the high limit.
+    pub high_events: u64,
+    /// Charges that have met the max.
+    pub max_events: u64,
+    /// Charges that failed because of it.
+    pub failed_charges: u64,
+    /// Objects that shrinkers have freed.
+    pub objects_reclaimed: u64,
+}
+
+/// Writes the statistics, as stillpoint_domain_statistics() does.
+///
+/// # Safety
+///
+/// The handle is good; `size` bytes can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_tenant_statistics(
+    tenant: *const Tenant, statistics: *mut TenantStatistics, size: usize,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let now = unsafe { handle(tenant) }?.tenant.statistics();
+        if statistics.is_null() {
+            return Err(misuse(libc::EINVAL, "stillpoint_tenant_statistics() with nowhere to write to"));
+        }
+        let now = TenantStatistics {
+            usage: now.usage,
+            peak: now.peak,
+            min: now.min,
+            low: now.low,
+            high: now.high,
+            max: now.max,
+            low_events: now.low_events,
+            high_events: now.high_events,
+            max_events: now.max_events,
+            failed_charges: now.failed_charges,
+            objects_reclaimed: now.objects_reclaimed,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { write_sized(&now, statistics, size) };
+        Ok(0)
+    })
+}
+
+/// Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in the object that they are for. It may be
+/// copied as long as one copy is used. Past a max it reclaims, and waits a tenth of a second at most.
+///
+/// -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback, where nothing can be reclaimed; -EAGAIN inside a
+/// shrinker; -E2BIG.
+///
+/// # Safety
+///
+/// The handle is good; `charge` can be written to, and what is there is lost.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_charge(tenant: *mut Tenant, bytes: usize, charge: *mut Charge) -> c_int {
+    guarded(|| {
+        if charge.is_null() {
+            return Err(misuse(libc::EINVAL, "stillpoint_charge() with nowhere to write to"));
+        }
+        // SAFETY: the caller's promise.
+        let charged = unsafe { handle(tenant) }?.tenant.charge(bytes).map_err(errno)?;
+        // SAFETY: the caller's promise.
+        unsafe { charge.write(Charge(charged)) };
+        Ok(0)
+    })
+}
+
+/// Changes how many bytes are charged. Errors as for stillpoint_charge(), with the charge as it was; -EINVAL for one of no bytes.
+///
+/// # Safety
+///
+/// The charge was made by stillpoint_charge() and not given back, or is STILLPOINT_CHARGE_INIT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_charge_resize(charge: *mut Charge, bytes: usize) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let charge = unsafe { charge.as_mut() }.ok_or_else(|| misuse(libc::EINVAL, "stillpoint_charge_resize() of NULL"))?;
+        charge.0.resize(bytes).map(|()| 0).map_err(errno)
+    })
+}
+
+/// Gives the bytes back; the charge is then STILLPOINT_CHARGE_INIT, of which, as of NULL, nothing is given back. Some ten nanoseconds.
+///
+/// # Safety
+///
+/// The charge was made by stillpoint_charge(), or is STILLPOINT_CHARGE_INIT; no other copy of it is used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_uncharge(charge: *mut Charge) {
+    guarded_or((), || {
+        // SAFETY: the caller's promise. Sixteen zeroes are a charge of no bytes, which names no tenant that would be looked at.
+        let charged = unsafe {
+            let Some(_) = charge.as_ref() else { return };
+            let charged = charge.read();
+            ptr::write_bytes(charge, 0, 1);
+            charged
+        };
+        drop(charged);
+    });
+}

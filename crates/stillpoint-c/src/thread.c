@@ -1,0 +1,29 @@
+/* The thread-local state of the inlined read side. It has no destructor: the library says when it is to be forgotten. */
+#include <stillpoint/types.h>
+
+/* The record of nobody: it looks nested as deep as can be, so the usual ways of lock and unlock refuse it. Never written. */
+static const struct stillpoint_record nobody = {.word = STILLPOINT_NESTING_};
+
+#define NOBODY                                                                                                                          \
+    { (struct stillpoint_record *)&nobody, &nobody.word }
+
+__thread struct stillpoint_thread stillpoint_thread = {.reader = {NOBODY, NOBODY, NOBODY}};
+
+__attribute__((visibility("hidden"))) void stillpoint_thread_share_(struct stillpoint_share *share)
+{
+    stillpoint_thread.share = share;
+}
+
+/* A signal handler between the two stores finds a pair that works: the place first, then who loads from there. */
+__attribute__((visibility("hidden"))) void stillpoint_thread_remember_(int which, struct stillpoint_record *record, const uint64_t *started)
+{
+    stillpoint_thread.reader[which].started = started;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    stillpoint_thread.reader[which].record = record;
+}
+
+__attribute__((visibility("hidden"))) void stillpoint_thread_forget_(int which)
+{
+    stillpoint_thread.reader[which].record = (struct stillpoint_record *)&nobody;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}

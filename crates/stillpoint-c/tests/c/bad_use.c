@@ -1,0 +1,204 @@
+/* What is wrong is refused with an error, and, where asked for, with a message; nothing is harmed by it. */
+#include "check.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <stillpoint/rcupdate.h>
+#include <unistd.h>
+
+static int log_file;
+
+/* Whether the library has said so since the last question. */
+static bool said(const char *what)
+{
+    static char text[65536];
+    ssize_t length = pread(log_file, text, sizeof text - 1, 0);
+    CHECK(length >= 0);
+    text[length] = 0;
+    CHECK(ftruncate(log_file, 0) == 0 && lseek(log_file, 0, SEEK_SET) == 0);
+    bool found = strstr(text, what) != NULL;
+    if (!found) {
+        printf("not said: %s; but: %s\n", what, text);
+    }
+    return found;
+}
+
+static void count(struct stillpoint_head *head)
+{
+    (void)head;
+}
+
+static int barrier_in_callback;
+
+static void waits(struct stillpoint_head *head)
+{
+    (void)head;
+    barrier_in_callback = stillpoint_barrier();
+}
+
+static int stage;
+static pthread_barrier_t steps;
+
+static void *holds(void *domain)
+{
+    stillpoint_domain_read_lock(domain);
+    pthread_barrier_wait(&steps);
+    pthread_barrier_wait(&steps);
+    CHECK(stillpoint_domain_read_unlock(domain) == 0);
+    return NULL;
+}
+
+static void *ends_inside(void *unused)
+{
+    (void)unused;
+    stillpoint_read_lock();
+    return NULL;
+}
+
+static void *ends_online(void *unused)
+{
+    (void)unused;
+    CHECK(stillpoint_qsbr_register() == 0);
+    return NULL;
+}
+
+static void stalled(const struct stillpoint_stall *stall, void *data)
+{
+    CHECK(stall->text != NULL && stall->holdouts >= 1);
+    __atomic_store_n((int *)data, 1, __ATOMIC_RELEASE);
+}
+
+/* In a child, because what it does cannot be undone: the process ends, as it should, by abort(). */
+static void aborts(void (*function)(void), const char *message)
+{
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        function();
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    CHECK(said(message));
+}
+
+static void waits_inside(void)
+{
+    rcu_read_lock();
+    synchronize_rcu();
+}
+
+static void nests_too_deep(void)
+{
+    for (int n = 0; n < 70000; n++) {
+        stillpoint_read_lock();
+    }
+}
+
+int main(void)
+{
+    FILE *file = tmpfile();
+    CHECK(file != NULL);
+    log_file = fileno(file);
+    CHECK(dup2(log_file, 2) == 2);
+    CHECK(setenv("STILLPOINT_DEBUG", "1", 1) == 0);
+
+    /* Null. */
+    CHECK(stillpoint_call(NULL, count) == -EINVAL && said("null head"));
+    struct stillpoint_head head = STILLPOINT_HEAD_INIT;
+    CHECK(stillpoint_call(&head, NULL) == -EINVAL && said("null head or function"));
+    CHECK(stillpoint_domain_statistics(NULL, NULL, 8) == -EINVAL && said("nowhere to write"));
+    CHECK(stillpoint_kvfree(NULL) == 0);
+    CHECK(stillpoint_domain_destroy(NULL) == 0);
+    CHECK(stillpoint_guard_end(NULL) == 0 && stillpoint_guard_name(NULL, "x") == -EINVAL && said("null guard"));
+    CHECK(stillpoint_lru_add(NULL, NULL, NULL) == -EINVAL && said("null handle"));
+    CHECK(stillpoint_hierarchy_new(NULL) == -EINVAL && said("nowhere to write"));
+    CHECK(stillpoint_arena_alloc(NULL, 1, 1, NULL) == NULL && said("null handle"));
+    void *block = malloc(8192);
+    CHECK(stillpoint_domain_kvfree_head(NULL, block, (struct stillpoint_head *)((char *)block + 4096)) == -EINVAL && said("first 4096 bytes"));
+    free(block);
+
+    /* Unregistered, registered twice. */
+    CHECK(stillpoint_qsbr_unregister() == -EPERM && said("no QSBR reader"));
+    CHECK(stillpoint_qsbr_online() == -EPERM && said("no QSBR reader"));
+    stillpoint_qsbr_quiescent_state(); /* nothing */
+    CHECK(stillpoint_qsbr_register() == 0);
+    CHECK(stillpoint_qsbr_register() == -EEXIST && said("registered"));
+    CHECK(stillpoint_domain_synchronize(stillpoint_qsbr_global()) == -EDEADLK && said("wait for itself"));
+    CHECK(stillpoint_qsbr_synchronize() == 0 && stillpoint_qsbr_is_online());
+    CHECK(stillpoint_qsbr_unregister() == 0);
+    stillpoint_domain_register_thread(NULL);
+    CHECK(stillpoint_domain_register_thread(NULL) == -EEXIST);
+
+    /* Unlock without lock. */
+    CHECK(stillpoint_read_unlock() == -EPERM && said("without a lock"));
+    CHECK(stillpoint_trace_read_unlock() == -EPERM && said("without a lock"));
+    struct stillpoint_domain *domain = stillpoint_domain_new();
+    CHECK(domain != NULL);
+    CHECK(stillpoint_domain_read_unlock(domain) == -EPERM && said("without a lock"));
+    CHECK(stillpoint_synchronize() == 0); /* no harm done */
+
+    /* Waiting inside a section, or a callback. */
+    stillpoint_read_lock();
+    CHECK(stillpoint_synchronize() == -EDEADLK && said("wait for itself"));
+    CHECK(stillpoint_synchronize_expedited() == -EDEADLK && said("wait for itself"));
+    CHECK(stillpoint_cond_synchronize(stillpoint_get_state()) == -EDEADLK && said("wait for itself"));
+    CHECK(stillpoint_call(&head, waits) == 0);
+    CHECK(stillpoint_barrier() == -EDEADLK && said("wait for itself"));
+    CHECK(stillpoint_kvfree(malloc(8)) == 0);
+    CHECK(stillpoint_kvfree_barrier() == -EDEADLK && said("wait for itself"));
+    CHECK(stillpoint_read_unlock() == 0);
+    CHECK(stillpoint_barrier() == 0);
+    CHECK(barrier_in_callback == -EDEADLK && said("wait for itself"));
+    aborts(waits_inside, "synchronize_rcu() was refused");
+    aborts(nests_too_deep, "");
+
+    /* A head that is queued; a copy of one is not. */
+    stillpoint_read_lock();
+    CHECK(stillpoint_call(&head, count) == 0);
+#ifdef __x86_64__
+    CHECK(stillpoint_call(&head, count) == -EBUSY && said("head that is queued"));
+    CHECK(stillpoint_domain_call(domain, &head, count) == -EBUSY && said("head that is queued"));
+#endif
+    struct stillpoint_head copy = head;
+    CHECK(stillpoint_call(&copy, count) == 0);
+    CHECK(stillpoint_read_unlock() == 0);
+    CHECK(stillpoint_barrier() == 0);
+    CHECK(stillpoint_call(&head, count) == 0);
+    CHECK(stillpoint_barrier() == 0);
+
+    /* A domain that is used is not destroyed. */
+    pthread_t thread;
+    CHECK(pthread_barrier_init(&steps, NULL, 2) == 0);
+    CHECK(pthread_create(&thread, NULL, holds, domain) == 0);
+    pthread_barrier_wait(&steps);
+    CHECK(stillpoint_domain_destroy(domain) == -EBUSY && said("while a thread is inside"));
+    pthread_barrier_wait(&steps);
+    pthread_join(thread, NULL);
+    CHECK(stillpoint_domain_destroy(domain) == 0);
+    CHECK(stillpoint_domain_destroy(stillpoint_global()) == -EINVAL && said("global domain"));
+    CHECK(stillpoint_domain_destroy(stillpoint_qsbr_global()) == -EINVAL && said("global domain"));
+
+    /* Threads that end while they read: said, and reported as stalls. They are never taken for having left. */
+    CHECK(pthread_create(&thread, NULL, ends_online, NULL) == 0);
+    pthread_join(thread, NULL);
+    stillpoint_cookie cookie = stillpoint_domain_start_poll(stillpoint_qsbr_global());
+    CHECK(!stillpoint_domain_poll(stillpoint_qsbr_global(), cookie));
+    CHECK(said("while it is an online QSBR reader"));
+    stillpoint_domain_set_stall_timeout(NULL, 1);
+    stillpoint_domain_on_stall(NULL, stalled, &stage);
+    CHECK(pthread_create(&thread, NULL, ends_inside, NULL) == 0);
+    pthread_join(thread, NULL);
+    CHECK(said("ends inside a read-side critical section"));
+    cookie = stillpoint_start_poll();
+    CHECK(!stillpoint_poll(cookie));
+    while (!__atomic_load_n(&stage, __ATOMIC_ACQUIRE)) {
+        usleep(1000);
+    }
+    CHECK(!stillpoint_poll(cookie));
+    stillpoint_domain_on_stall(NULL, NULL, NULL);
+    return 0;
+}

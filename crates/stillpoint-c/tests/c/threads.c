@@ -1,0 +1,227 @@
+/* Threads that end, handlers that read, processes that fork. */
+#include "check.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static pthread_key_t key;
+static int late_reads;
+
+/* After the library's own end of the thread: a section gets a record of its own, and one that was left open is left here. */
+static void late(void *open)
+{
+    bool was_open = *(int *)open;
+    CHECK(stillpoint_read_lock_held() == was_open);
+    stillpoint_read_lock();
+    stillpoint_read_lock();
+    CHECK(stillpoint_read_lock_held());
+    CHECK(stillpoint_synchronize() == -EDEADLK);
+    CHECK(stillpoint_read_unlock() == 0);
+    CHECK(stillpoint_read_unlock() == 0);
+    CHECK(stillpoint_read_lock_held() == was_open);
+    if (was_open) {
+        CHECK(stillpoint_read_unlock() == 0);
+    }
+    CHECK(!stillpoint_read_lock_held());
+    CHECK(stillpoint_read_unlock() == -EPERM);
+    CHECK(stillpoint_kvfree(malloc(16)) == 0);
+    __atomic_fetch_add(&late_reads, 1, __ATOMIC_RELAXED);
+}
+
+static void *ends(void *open)
+{
+    CHECK(pthread_setspecific(key, open) == 0);
+    stillpoint_read_lock();
+    CHECK(stillpoint_kvfree(malloc(16)) == 0);
+    if (!*(int *)open) {
+        CHECK(stillpoint_read_unlock() == 0);
+    }
+    return NULL;
+}
+
+/* Another thread has the record that this one gave back, and reads through it: this one's last sections are none of that one's. (One of many
+ * has: records that have never been used come first.) */
+enum { SUCCESSORS = 64 };
+static pthread_barrier_t steps;
+
+static void *successor(void *unused)
+{
+    (void)unused;
+    stillpoint_read_lock();
+    pthread_barrier_wait(&steps);
+    pthread_barrier_wait(&steps);
+    CHECK(stillpoint_read_lock_held());
+    CHECK(stillpoint_read_unlock() == 0);
+    return NULL;
+}
+
+static void late_beside_its_successor(void *unused)
+{
+    pthread_t threads[SUCCESSORS];
+    (void)unused;
+    for (int n = 0; n < SUCCESSORS; n++) {
+        CHECK(pthread_create(&threads[n], NULL, successor, NULL) == 0);
+    }
+    pthread_barrier_wait(&steps);
+    stillpoint_cookie cookie = stillpoint_get_state();
+    for (int n = 0; n < 3; n++) {
+        stillpoint_read_lock();
+        CHECK(stillpoint_read_unlock() == 0);
+    }
+    CHECK(!stillpoint_poll(cookie));
+    pthread_barrier_wait(&steps);
+    for (int n = 0; n < SUCCESSORS; n++) {
+        pthread_join(threads[n], NULL);
+    }
+    CHECK(stillpoint_poll(cookie));
+}
+
+static void *ends_before_its_successor(void *key_of_that)
+{
+    CHECK(pthread_setspecific(*(pthread_key_t *)key_of_that, &steps) == 0);
+    stillpoint_read_lock();
+    CHECK(stillpoint_read_unlock() == 0);
+    return NULL;
+}
+
+/* The record that a thread gave back is not written through what its successor has remembered. */
+static void *reads_once(void *unused)
+{
+    (void)unused;
+    stillpoint_read_lock();
+    CHECK(stillpoint_read_unlock() == 0);
+    return NULL;
+}
+
+static volatile sig_atomic_t signals;
+static long *shared;
+
+static void handler(int number)
+{
+    (void)number;
+    stillpoint_read_lock();
+    CHECK(*__atomic_load_n(&shared, __ATOMIC_ACQUIRE) == 7);
+    CHECK(stillpoint_read_unlock() == 0);
+    signals = signals + 1;
+}
+
+static int stop;
+
+static void *updates(void *unused)
+{
+    sigset_t all;
+    (void)unused;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+        long *fresh = malloc(sizeof *fresh);
+        CHECK(fresh != NULL);
+        *fresh = 7;
+        long *old = __atomic_exchange_n(&shared, fresh, __ATOMIC_ACQ_REL);
+        CHECK(stillpoint_synchronize() == 0);
+        *old = 0;
+        free(old);
+    }
+    return NULL;
+}
+
+static void test_signals(void)
+{
+    struct sigaction action;
+    struct itimerval timer = {{0, 100}, {0, 100}}, off = {{0, 0}, {0, 0}};
+    pthread_t updater;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = handler;
+    shared = malloc(sizeof *shared);
+    CHECK(shared != NULL);
+    *shared = 7;
+    stillpoint_domain_register_thread(NULL);
+    CHECK(stillpoint_domain_is_registered(NULL));
+    CHECK(pthread_create(&updater, NULL, updates, NULL) == 0);
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    CHECK(setitimer(ITIMER_REAL, &timer, NULL) == 0);
+    while (signals < 200) {
+        stillpoint_read_lock();
+        long *seen = __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
+        for (int n = 0; n < 50; n++) {
+            stillpoint_read_lock();
+            CHECK(*seen == 7);
+            CHECK(stillpoint_read_unlock() == 0);
+        }
+        CHECK(stillpoint_read_unlock() == 0);
+    }
+    CHECK(setitimer(ITIMER_REAL, &off, NULL) == 0);
+    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+    pthread_join(updater, NULL);
+    free(shared);
+}
+
+static void reclaim(struct stillpoint_head *head)
+{
+    free(head);
+}
+
+static void work(void)
+{
+    struct stillpoint_head *head = malloc(sizeof *head);
+    CHECK(head != NULL);
+    CHECK(stillpoint_call(head, reclaim) == 0);
+    CHECK(stillpoint_kvfree(malloc(32)) == 0);
+    CHECK(stillpoint_synchronize() == 0);
+    CHECK(stillpoint_barrier() == 0);
+    CHECK(stillpoint_kvfree_barrier() == 0);
+}
+
+/* The child's section is open as before, those of others are over; all goes on in both. */
+static void test_fork(void)
+{
+    work();
+    stillpoint_read_lock();
+    CHECK(stillpoint_kvfree(malloc(32)) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    CHECK(stillpoint_read_lock_held());
+    CHECK(stillpoint_synchronize() == -EDEADLK);
+    CHECK(stillpoint_read_unlock() == 0);
+    work();
+    if (child == 0) {
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+int main(void)
+{
+    CHECK(pthread_key_create(&key, late) == 0);
+    for (int n = 0; n < 8; n++) {
+        pthread_t thread;
+        int open = n % 2;
+        CHECK(pthread_create(&thread, NULL, ends, &open) == 0);
+        pthread_join(thread, NULL);
+        CHECK(stillpoint_synchronize() == 0);
+    }
+    CHECK(late_reads == 8);
+    for (int n = 0; n < 200; n++) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, reads_once, NULL) == 0);
+        pthread_join(thread, NULL);
+    }
+    pthread_key_t other;
+    pthread_t thread;
+    CHECK(pthread_key_create(&other, late_beside_its_successor) == 0);
+    CHECK(pthread_barrier_init(&steps, NULL, SUCCESSORS + 1) == 0);
+    CHECK(pthread_create(&thread, NULL, ends_before_its_successor, &other) == 0);
+    pthread_join(thread, NULL);
+    struct stillpoint_statistics statistics;
+    CHECK(stillpoint_domain_statistics(NULL, &statistics, sizeof statistics) == 0);
+    CHECK(statistics.records < SUCCESSORS + 100); /* records are used again */
+    test_signals();
+    test_fork();
+    return 0;
+}

@@ -1,0 +1,323 @@
+//! Readers without guards, waits without panics, blocks of `malloc()`: what the C face stands on.
+//!
+//! A section here belongs to the calling thread and has no object that stands for it; so the end of one has to find the record. It is that
+//! of the thread's binding; at the thread's very end, when that is gone, the one that is still open, by a walk over all records.
+//!
+//! The C face remembers the records of the global domains beside its own thread-local state, and begins and ends the usual section by
+//! itself: [`Reader`] says what it may rely on. It forgets them when [`at_threads_end`] says so.
+
+use super::{Domain, thread};
+use crate::{
+    CallbackHead, Cookie, Flavour,
+    gp::{GLOBALS, Haste, Record, WouldDeadlock},
+    kvfree::{Appended, Local, Retiree},
+    platform::{barrier, clock, thread as platform_thread},
+};
+use std::{
+    panic::Location,
+    ptr::{self, NonNull},
+    sync::atomic::AtomicU64,
+};
+
+/// The numbers of the global domains: that of the crate's functions, and that of `tasks_trace`.
+pub const RCU: usize = thread::RCU;
+/// See [`RCU`].
+pub const TRACE: usize = thread::TRACE;
+const _: () = assert!(RCU < GLOBALS && TRACE < GLOBALS);
+
+/// A thread's record, 64 bytes. The first eight are its word (`gp/record.rs` has its meaning and all orderings), the next four its flags.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Reader(Record);
+
+/// There is no section to be left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotReading;
+
+/// It would wait for the calling thread itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlock;
+
+/// There is no memory, and no way to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoMemory;
+
+impl From<WouldDeadlock> for Deadlock {
+    fn from(_: WouldDeadlock) -> Self {
+        Self
+    }
+}
+
+impl Reader {
+    fn of(record: &Record) -> &Self {
+        // SAFETY: it is nothing but a `Record`, by `repr(transparent)`.
+        unsafe { &*ptr::from_ref(record).cast() }
+    }
+
+    /// Enters a section, or one more level of it. Owner only, like all of these.
+    pub fn lock(&self) {
+        self.0.lock();
+    }
+
+    /// Leaves a section or a level.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub fn unlock(&self) -> Result<(), NotReading> {
+        if !self.0.is_reading() {
+            return Err(NotReading);
+        }
+        if self.0.unlock().help_due {
+            thread::help(&self.0);
+        }
+        Ok(())
+    }
+
+    /// What is left to do at the end of an outermost section, after its last store, where the flags are not 0.
+    pub fn ended_with_flags(&self) {
+        self.0.ended_with_flags();
+    }
+
+    /// The end of one section and the beginning of the next.
+    pub fn quiescent_state(&self) {
+        self.0.quiescent_state();
+    }
+
+    /// Whether the owner is inside a section.
+    pub fn is_reading(&self) -> bool {
+        self.0.is_reading()
+    }
+
+    /// Gives the record back, now or at the end of its section.
+    pub fn depart(&self) {
+        self.0.depart();
+    }
+}
+
+/// Has `forget` called at the calling thread's end, before its records are given back. One function a thread.
+pub fn at_threads_end(forget: fn()) {
+    thread::at_threads_end(forget);
+}
+
+/// Where a section of `domain` that begins loads its word from, by acquire. It stays there as long as the domain.
+pub fn started(domain: &Domain) -> &AtomicU64 {
+    domain.engine().started()
+}
+
+/// Begins a section of the calling thread in a global domain, or a level of it. The record, if sections may be begun through it from
+/// now on without this function: while its nesting is 0, by storing what [`started`] has.
+pub fn lock_global(global: usize) -> Option<&'static Reader> {
+    if global == TRACE { lock_global_of::<TRACE>() } else { lock_global_of::<RCU>() }
+}
+
+fn lock_global_of<const GLOBAL: usize>() -> Option<&'static Reader> {
+    let Some(record) = thread::global_record::<GLOBAL>() else {
+        lock_late(super::global_domain::<GLOBAL>());
+        return None;
+    };
+    record.lock();
+    (!barrier::readers_fence()).then(|| Reader::of(record))
+}
+
+/// Binds the calling thread to `domain`, so that its sections there are async-signal-safe from now on. Whether that could be done: not at
+/// the thread's very end.
+pub fn register(domain: &Domain) -> bool {
+    thread::record(domain).is_some()
+}
+
+/// Whether the calling thread is bound to `domain`.
+pub fn is_registered(domain: &Domain) -> bool {
+    thread::bound_record(domain).is_some()
+}
+
+/// Begins a section of the calling thread in `domain`, or a level of it.
+#[inline]
+pub fn lock(domain: &Domain) {
+    match thread::record(domain) {
+        Some(record) => record.lock(),
+        None => lock_late(domain),
+    }
+}
+
+/// For a thread whose own record is gone: a level of the section that it still has open, or one through a record for that section alone.
+#[cold]
+fn lock_late(domain: &Domain) {
+    let me = platform_thread::token();
+    if let Some(record) = domain.engine().open_record_of(me) {
+        return record.lock();
+    }
+    let record = domain.engine().register(me, Flavour::Thread);
+    record.lock();
+    record.depart();
+}
+
+/// Leaves a section of the calling thread in `domain`, or a level of it.
+///
+/// # Errors
+///
+/// If it has none open.
+#[inline]
+pub fn unlock(domain: &Domain) -> Result<(), NotReading> {
+    match thread::bound_record(domain) {
+        Some(record) => Reader::of(record).unlock(),
+        None => unlock_late(domain),
+    }
+}
+
+#[cold]
+fn unlock_late(domain: &Domain) -> Result<(), NotReading> {
+    let record = domain.engine().open_record_of(platform_thread::token()).ok_or(NotReading)?;
+    Reader::of(record).unlock()
+}
+
+/// Whether the calling thread is inside a section of `domain`, of whatever flavour.
+pub fn is_reading(domain: &Domain) -> bool {
+    match thread::bound_record(domain) {
+        Some(record) if record.is_reading() => true,
+        _ => domain.is_reading(),
+    }
+}
+
+/// Whether the calling thread has left a section open, also at its very end.
+pub fn has_open_section(domain: &Domain) -> bool {
+    domain.engine().open_record_of(platform_thread::token()).is_some()
+}
+
+/// Whether anybody is.
+pub fn has_readers(domain: &Domain) -> bool {
+    domain.engine().has_readers()
+}
+
+/// A record for a reader that is always inside a section but where it says otherwise; offline.
+///
+/// It stays as long as the domain, of which the caller keeps a handle, and is the calling thread's alone until that has it depart.
+pub fn register_qsbr(domain: &Domain) -> NonNull<Reader> {
+    let record = domain.engine().register(platform_thread::token(), Flavour::Qsbr);
+    Reader::of(record).into()
+}
+
+/// [`Domain::synchronize`].
+///
+/// # Errors
+///
+/// Inside a section of the domain.
+pub fn synchronize(domain: &Domain) -> Result<(), Deadlock> {
+    Ok(domain.try_wait(domain.engine().start(), Haste::Normal)?)
+}
+
+/// [`Domain::synchronize_expedited`].
+///
+/// # Errors
+///
+/// Inside a section of the domain.
+pub fn synchronize_expedited(domain: &Domain) -> Result<(), Deadlock> {
+    Ok(domain.try_wait(domain.engine().start(), Haste::Expedited)?)
+}
+
+/// [`Domain::cond_synchronize`].
+///
+/// # Errors
+///
+/// If the grace period waits for a section of the calling thread.
+pub fn cond_synchronize(domain: &Domain, cookie: Cookie, expedited: bool) -> Result<(), Deadlock> {
+    let haste = if expedited { Haste::Expedited } else { Haste::Normal };
+    Ok(domain.try_wait(domain.known(cookie), haste)?)
+}
+
+/// [`Domain::barrier`].
+///
+/// # Errors
+///
+/// If it would wait for itself.
+pub fn barrier(domain: &Domain) -> Result<(), Deadlock> {
+    Ok(domain.try_barrier()?)
+}
+
+/// [`Domain::kvfree_barrier`].
+///
+/// # Errors
+///
+/// If it would wait for itself.
+pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
+    Ok(domain.try_kvfree_barrier()?)
+}
+
+/// Has `free()` called with `block`, of `bytes` bytes, after a grace period of `domain`; as [`Domain::try_retire`].
+///
+/// # Errors
+///
+/// If there is no memory to remember it by, and no waiting for a grace period here. The block is then the caller's.
+///
+/// # Safety
+///
+/// `block` came from `malloc()` and its kin; the rest as for [`Domain::retire`].
+#[inline]
+pub unsafe fn retire_malloced(domain: &Domain, block: NonNull<u8>, bytes: usize) -> Result<(), NoMemory> {
+    // SAFETY: the caller's promise.
+    unsafe { domain.retire_object(Retiree::malloced(block, bytes)) }.map_err(|_| NoMemory)
+}
+
+/// A thread's share of the global domain's deferred frees.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Share(Local);
+
+/// That of the calling thread, if it has one already: by its first [`retire_malloced`] in the global domain. It stays until the end of the
+/// thread, at which [`at_threads_end`] comes first.
+pub fn share() -> Option<NonNull<Share>> {
+    thread::global_share().map(NonNull::cast)
+}
+
+/// [`retire_malloced`] in the global domain, through the calling thread's share.
+///
+/// # Errors
+///
+/// As for [`retire_malloced`].
+///
+/// # Safety
+///
+/// As for [`retire_malloced`]; the share is the calling thread's.
+#[inline]
+pub unsafe fn retire_malloced_in(share: &Share, block: NonNull<u8>, bytes: usize) -> Result<(), NoMemory> {
+    let object = Retiree::malloced(block, bytes);
+    match share.0.append(object) {
+        Appended::Done => Ok(()),
+        // SAFETY: the caller's promise.
+        appended => unsafe { super::global().try_retire_unusual(object, Some(appended)) }.map_err(|_| NoMemory),
+    }
+}
+
+/// Begins a section that belongs to no thread: [`OwnedGuard`](crate::tasks_trace::OwnedGuard), by its record.
+#[track_caller]
+pub fn lock_owned(domain: &Domain) -> NonNull<Reader> {
+    let record = thread::take_spare(domain).unwrap_or_else(|| domain.engine().register(platform_thread::token(), Flavour::Owned));
+    record.lock_owned(Location::caller(), clock::coarse());
+    Reader::of(record).into()
+}
+
+impl Reader {
+    /// Names the section of an owned guard for reports. Its holder only.
+    pub fn set_name(&self, name: Box<str>) {
+        self.0.set_name(name);
+    }
+
+    /// Ends the section of an owned guard, on whatever thread. Its holder only, and last.
+    ///
+    /// # Errors
+    ///
+    /// If it is seen to be over.
+    pub fn unlock_owned(&self) -> Result<(), NotReading> {
+        if !self.0.is_open_guard() {
+            return Err(NotReading);
+        }
+        self.0.unlock_owned();
+        thread::keep_spare(&self.0);
+        Ok(())
+    }
+}
+
+/// Where a queued [`CallbackHead`] has its function, in bytes.
+pub const FUNCTION_OFFSET: usize = CallbackHead::FUNCTION_OFFSET;
+
+const _: () = assert!(size_of::<CallbackHead>() == 3 * size_of::<u64>());
