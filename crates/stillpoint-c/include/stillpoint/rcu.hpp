@@ -16,7 +16,8 @@
  * A deleter that throws, and what would wait for itself for ever (a synchronize in a section, a barrier in a deleter), end in
  * std::terminate() after a message: the functions are noexcept by the standard and have no other way to say so.
  *
- * Under ThreadSanitizer the header tells it what the library orders, which it cannot see by itself.
+ * Under ThreadSanitizer the header tells it what the library orders, which it cannot see by itself. It does see the library's own malloc()
+ * and free(): run with the suppression called_from_lib:libstillpoint.so.
  */
 #ifndef STILLPOINT_RCU_HPP
 #define STILLPOINT_RCU_HPP
@@ -135,7 +136,7 @@ inline void schedule(Domain &domain, stillpoint_link_ &link, stillpoint_function
 {
     leave(domain);
     if (stillpoint_domain_call(native(domain), &link.stillpoint_head_, function) != 0) {
-        refuse("a retired object could not be queued");
+        refuse("retire() of an object that has been retired already");
     }
 }
 
@@ -316,8 +317,9 @@ public:
      * sections and in deleters. Only the first use of the domain in a process allocates, and starts the thread that runs deleters; if there
      * is no memory for that the process ends with a message, so where it matters retire something early.
      *
-     * Once for each object, after which readers that begin must not find it. That the assignment or the deleter throws terminates. A
-     * deleter that deletes the object must not use its own members after that, for they were in it.
+     * Once for each object (twice terminates where the library can see it), after which readers that begin must not find it. That the
+     * assignment or the deleter throws terminates. A deleter that deletes the object must not use its own members after that, for they were
+     * in it.
      */
     void retire(D d = D(), rcu_domain &domain = rcu_default_domain()) noexcept
     {
