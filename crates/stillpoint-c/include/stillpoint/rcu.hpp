@@ -117,9 +117,9 @@ inline void enter([[maybe_unused]] Domain &domain) noexcept
 }
 
 /*
- * What the library links a retired object by. It is initialised so that objects can be constants, and copies of them are copies of something;
- * and a base class, so that the way back to the object is a static_cast. Programs derive from it, so its names must be nobody else's: a name
- * that is found in two bases is ambiguous, private or not.
+ * What the library links a retired object by. It is initialised so that objects can be constants, and copies of them are copies of
+ * something; and a base class, so that the way back to the object is a static_cast. Programs derive from it, so its names must be nobody
+ * else's: a name that is found in two bases is ambiguous, private or not.
  */
 struct stillpoint_link_ {
     struct stillpoint_head stillpoint_head_ {};
@@ -276,10 +276,10 @@ inline void rcu_synchronize(rcu_domain &domain = rcu_default_domain()) noexcept
 }
 
 /*
- * Waits until every deleter whose scheduling happens before the call has returned; they happen before the return. Blocks for a grace
- * period and for as long as they take; not at all if none is pending (it is no rcu_synchronize()). It does not wait for what they schedule
- * in their turn. Allocates two small blocks if any is pending. Terminates inside a deleter of the domain, and inside a section that a pending one waits for; in a section
- * that began after all were scheduled it works. [saferecl.rcu.domain.func]
+ * Waits until every deleter whose scheduling happens before the call has returned; they happen before the return. Blocks for a grace period
+ * and for as long as they take; not at all if none is pending (it is no rcu_synchronize()). It does not wait for what they schedule in
+ * their turn. Allocates two small blocks if any is pending. Terminates inside a deleter of the domain, and inside a section that a pending
+ * one waits for; in a section that began after all were scheduled it works. [saferecl.rcu.domain.func]
  */
 inline void rcu_barrier(rcu_domain &domain = rcu_default_domain()) noexcept
 {
@@ -287,10 +287,10 @@ inline void rcu_barrier(rcu_domain &domain = rcu_default_domain()) noexcept
 }
 
 /*
- * Has d1(p) evaluated after the sections that may have found the object, with d1 moved from d; d1 is then destroyed, on the same
- * thread. Allocates by operator new (a link, the pointer, the deleter: some 48 bytes), so that anything can be retired, also the same
- * pointer twice with a deleter that only counts; throws std::bad_alloc, or what moving the deleter throws, and has then scheduled
- * nothing. Does not block, runs no deleter itself, may be called in sections and in deleters. [saferecl.rcu.domain.func]
+ * Has d1(p) evaluated after the sections that may have found the object, with d1 moved from d; d1 is then destroyed, on the same thread.
+ * Allocates by operator new (a link, the pointer, the deleter: some 48 bytes; some hundred nanoseconds in all), so that anything can be
+ * retired, also the same pointer twice with a deleter that only counts; throws std::bad_alloc, or what moving the deleter throws, and has
+ * then scheduled nothing. Does not block, runs no deleter itself, may be called in sections and in deleters. [saferecl.rcu.domain.func]
  *
  * Readers that begin from now on must not find the object. The deleter must not throw: that terminates.
  */
@@ -313,9 +313,10 @@ class rcu_obj_base : private detail::stillpoint_link_ {
 public:
     /*
      * Has deleter(addressof(x)) evaluated, where x is the T that this is the base of, after all sections that may have found it; the
-     * deleter, assigned from d, lies in the object. Some ten nanoseconds; allocates nothing; neither blocks nor runs deleters; may be called in
-     * sections and in deleters. Only the first use of the domain in a process allocates, and starts the thread that runs deleters; if there
-     * is no memory for that the process ends with a message, so where it matters retire something early.
+     * deleter, assigned from d, lies in the object. Some tens of nanoseconds, for a grace period's cookie and a place in the queue;
+     * allocates nothing; neither blocks nor runs deleters; may be called in sections and in deleters. Only the first use of the domain in a
+     * process allocates, and starts the thread that runs deleters; if there is no memory for that the process ends with a message, so where
+     * it matters retire something early.
      *
      * Once for each object (twice terminates where the library can see it), after which readers that begin must not find it. That the
      * assignment or the deleter throws terminates. A deleter that deletes the object must not use its own members after that, for they were
