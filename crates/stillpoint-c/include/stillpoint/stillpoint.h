@@ -204,9 +204,18 @@ static inline int stillpoint_kvfree_one_(void *block)
     return stillpoint_kvfree_in(stillpoint_thread.share, block);
 }
 
+/* A cast that programs in C++ which do without C's casts can include. */
+#ifdef __cplusplus
+#define STILLPOINT_CAST_(type, pointer) reinterpret_cast<type>(pointer)
+#else
+#define STILLPOINT_CAST_(type, pointer) ((type)(pointer))
+#endif
+
 static inline int stillpoint_kvfree_two_(void *block, size_t offset)
 {
-    return stillpoint_kvfree_head_in(stillpoint_thread.share, block, (struct stillpoint_head *)((uintptr_t)block + offset));
+    char *head = STILLPOINT_CAST_(char *, block) + offset;
+
+    return stillpoint_kvfree_head_in(stillpoint_thread.share, block, STILLPOINT_CAST_(struct stillpoint_head *, head));
 }
 
 /*
