@@ -20,7 +20,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use clap::error::ErrorKind;
 use serde_json::json;
 
 use crate::machine::Machine;
@@ -46,10 +47,9 @@ mod writers;
 pub fn run(options: &Options) -> Result<ExitCode> {
     let flavours = flavours::named(&options.flavour);
     if !stillpoint::membarrier_active() && ["busted-membarrier", "busted-wake"].contains(&options.flavour.as_str()) {
-        bail!(
-            "{} needs membarrier(2): without it readers fence by themselves, and there is no barrier to be left out",
-            options.flavour
-        );
+        // Not the exit status of a torture that has found something.
+        let what = "needs membarrier(2): without it readers fence by themselves, and there is no barrier to be left out";
+        return Err(clap::Error::raw(ErrorKind::InvalidValue, format!("{} {what}\n", options.flavour)).into());
     }
     let json = options.json.as_deref().map(output::create).transpose()?;
     let seed = options.seed.unwrap_or_else(of_the_clock);

@@ -396,3 +396,26 @@ impl Bookmark {
         drop(unsafe { Box::from_raw(stored.cast_mut()) });
     }
 }
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::list_lru::Unwatched;
+
+    /// As a fork by another thread leaves it in the child: nobody waits for the one who was moving it.
+    #[test]
+    fn a_link_whose_mover_has_vanished_is_lost() {
+        let (list, link) = (List::new(1), Link::new());
+        list.lay_out();
+        {
+            let locked = list.lock::<Unwatched>();
+            // SAFETY: the link outlives the list's use of it, and stays where it is.
+            unsafe { locked.append(&raw const link) }.unwrap();
+            assert!(locked.has(&link) && !locked.has_lost(&link));
+            locked.take_out(&link, moving(&list));
+        }
+        assert_eq!(link.owner(), Some(ptr::from_ref(&list)), "who wants it off asks the list");
+        let locked = list.lock::<Unwatched>();
+        assert!(!locked.has(&link) && locked.has_lost(&link));
+    }
+}
