@@ -170,7 +170,7 @@ fn what_deleted_tenants_leave_is_waiting_memory() {
 #[test]
 #[cfg_attr(miri, ignore = "thousands of tenants")]
 fn tenants_that_come_and_go_without_a_pause_leave_little_behind() {
-    const MOST: isize = 48 << 20;
+    const MOST: isize = 72 << 20;
     let _alone = alone();
     let hierarchy = Hierarchy::new();
     let lru = ListLru::for_tenants(&hierarchy);

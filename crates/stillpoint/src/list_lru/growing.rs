@@ -4,7 +4,7 @@ use super::slots::Slots;
 use crate::{
     gp::Policy,
     platform::sync::{Mutex, lock},
-    rcu::Guard,
+    rcu::{Guard, is_global},
 };
 use std::{
     fmt,
@@ -47,8 +47,16 @@ impl<P: Policy> GrowingArray<P> {
 
     /// The count at `index`, as who counts an LRU list finds it, with `meanwhile` after the array has been found. `None` in a slot that is
     /// empty or not there.
-    pub fn count(&self, index: usize, _section: &Guard<'_>, meanwhile: impl FnOnce()) -> Option<usize> {
-        // SAFETY: `_section` is one.
+    ///
+    /// # Panics
+    ///
+    /// If the section is not one of the global domain.
+    pub fn count(&self, index: usize, section: &Guard<'_>, meanwhile: impl FnOnce()) -> Option<usize> {
+        assert!(
+            is_global(section),
+            "stillpoint: the array belongs to the global domain; begin the section with stillpoint::read_lock()"
+        );
+        // SAFETY: `section` is one of the domain that arrays are retired in.
         unsafe { self.slots.find_after(index, meanwhile) }.map(|count| count.load(Ordering::Relaxed))
     }
 

@@ -201,8 +201,18 @@ impl InChild for Shared {
                 self.each_shrinker(|shrinker| set(&mut numbers.shrinkers, shrinker.number));
             }
         }
+        let mut registered = [0; MOST_SHRINKERS / 64];
         // SAFETY: the only thread.
-        unsafe { self.each_shrinker(Registered::in_child) };
+        unsafe {
+            self.each_shrinker(|shrinker| {
+                shrinker.in_child();
+                set(&mut registered, shrinker.number);
+            });
+            // Whoever was ending a registration may have vanished before its lists forgot it.
+            for lists in self.lists.peek().into_iter().flatten() {
+                lists.keep_shrinker_if(|number| registered[number / 64] & 1 << (number % 64) != 0);
+            }
+        }
         // SAFETY: the only thread.
         for index in 0..unsafe { self.tenants.peek_len() } {
             // SAFETY: the only thread.

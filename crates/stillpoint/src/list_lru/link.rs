@@ -179,11 +179,13 @@ impl List {
     ///
     /// # Safety
     ///
-    /// The calling thread is the only one of the process, and does not hold the lock.
+    /// The calling thread is the only one of the process, and does not hold the lock. If somebody did, a lost link may name this list
+    /// for ever, which must then never be freed: so the result.
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self) {
+    #[must_use = "a list whose lock was held is not freed"]
+    pub(super) unsafe fn in_child(&self) -> bool {
         if self.changing.lock.try_lock().is_ok() {
-            return;
+            return false;
         }
         // SAFETY: the caller's promise.
         unsafe { self.changing.lock.renew(()) };
@@ -204,6 +206,7 @@ impl List {
             self.changing.len.store(count, Ordering::Relaxed);
             self.count.store(count, Ordering::Relaxed);
         }
+        true
     }
 }
 

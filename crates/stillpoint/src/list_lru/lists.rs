@@ -83,7 +83,10 @@ impl InChild for Lists {
             // SAFETY: the only thread.
             if let Some(one) = unsafe { self.slots.peek(index) } {
                 // SAFETY: the caller's promise; no foreign code runs under a list's lock.
-                unsafe { one.list.in_child() };
+                if unsafe { one.list.in_child() } {
+                    // SAFETY: the only thread.
+                    mem::forget(unsafe { self.slots.share(index) });
+                }
                 // Whoever has put something there may have vanished before it told.
                 if one.list.count() > 0 {
                     one.remind(self.shrinker.load(Ordering::Relaxed));
@@ -197,7 +200,11 @@ impl Lists {
                 Some(_) => {}
                 None => {
                     drop(guard);
-                    self.install(tenant.map(Tenant::live), node);
+                    let owner = tenant.map(Tenant::live);
+                    // A deleted tenant's list is gone, and its heir's is elsewhere.
+                    if owner.map_or(0, |owner| owner.number()) == number {
+                        self.install(owner, node);
+                    }
                 }
             }
             number = tenant.map_or(0, |tenant| tenant.live().number());
@@ -281,6 +288,13 @@ impl Lists {
     pub(super) fn forget_shrinker(&self, shrinker: usize) {
         let _change = lock(&self.change);
         if self.shrinker.load(Ordering::Relaxed) == shrinker + 1 {
+            self.shrinker.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// In the child of a fork: the lists are covered by no shrinker that `is_registered` does not know.
+    pub(super) fn keep_shrinker_if(&self, is_registered: impl FnOnce(usize) -> bool) {
+        if self.shrinker.load(Ordering::Relaxed).checked_sub(1).is_some_and(|number| !is_registered(number)) {
             self.shrinker.store(0, Ordering::Relaxed);
         }
     }

@@ -85,13 +85,9 @@ impl<T: Send + Sync + 'static> Slots<T> {
     }
 
     /// As [`Slots::find`], to keep.
-    pub(super) fn get(&self, index: usize, section: &Guard<'_>) -> Option<Arc<T>> {
-        let found = std::ptr::from_ref(self.find(index, section)?);
-        // SAFETY: from `put`, and whoever takes it out keeps it for those that are in a section.
-        Some(unsafe {
-            Arc::increment_strong_count(found);
-            Arc::from_raw(found)
-        })
+    pub(super) fn get(&self, index: usize, _section: &Guard<'_>) -> Option<Arc<T>> {
+        // SAFETY: `_section` is one.
+        unsafe { self.share(index) }
     }
 
     /// How many slots there are.
@@ -167,6 +163,21 @@ impl<T: Send + Sync + 'static> Slots<T> {
         meanwhile();
         // SAFETY: null, or an `Arc`'s; who takes it out keeps it for those that are in a section, as the caller is.
         unsafe { slots.get(index)?.load(Ordering::Acquire).as_ref() } // [A4]
+    }
+
+    /// Another reference to what is at `index`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Slots::find_in_section`] or [`Slots::peek`].
+    pub(super) unsafe fn share(&self, index: usize) -> Option<Arc<T>> {
+        // The pointer of `put`, and not one of a reference: the counts lie before the value.
+        let found = self.slots().get(index)?.load(Ordering::Acquire).cast_const(); // [A4]
+        // SAFETY: null, or from `put`, and whoever takes it out keeps it for those that are in a section; the rest is the caller's promise.
+        (!found.is_null()).then(|| unsafe {
+            Arc::increment_strong_count(found);
+            Arc::from_raw(found)
+        })
     }
 
     /// How many slots there are.

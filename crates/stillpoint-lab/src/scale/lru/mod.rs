@@ -107,7 +107,9 @@ pub fn experiment() -> Experiment<Work> {
         if scenario == "churn" {
             // The lists of the old kind, and no lists, have tenants that stay.
             let ours = move |work: &Work| measure(work, cast(work), Some(ours::Lists::churn));
+            let limit = move |work: &Work| measure::<locked::Nothing>(work, cast(work), None);
             contenders.push(Contender::new("stillpoint", "rcu", ours).in_scenario(scenario));
+            contenders.push(Contender::new("limit", "default", limit).in_scenario(scenario));
             continue;
         }
         contenders.extend(
