@@ -1,0 +1,35 @@
+//! Random programs against the models; `scripts/fuzz` runs the same for as long as one likes.
+#![cfg(not(miri))]
+
+mod models;
+
+use proptest::prelude::*;
+
+fn programs() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 0..300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn cookies_are_as_in_the_model(program in programs()) {
+        models::sequence::run(&program);
+    }
+
+    #[test]
+    fn deferred_frees_are_as_in_the_model(program in programs()) {
+        models::kvfree::run(&program);
+    }
+
+    #[test]
+    fn lru_lists_are_as_in_the_model(program in programs()) {
+        models::list_lru::run(&program);
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    fn areas_are_as_in_the_model(program in programs()) {
+        models::vmap::run(&program);
+    }
+}
