@@ -8,6 +8,7 @@
 //! | `domain` | domains: grace periods, cookies |
 //! | `callback` | functions that run after a grace period |
 //! | `kvfree` | deferred frees of blocks of `malloc()` |
+//! | `urcu`, `compat/` | liburcu's names and libraries |
 //! | `thread.c` | where that state lies |
 //!
 //! Everything that C sees is a function `stillpoint_*` here, whose comment becomes the header's (`include/stillpoint/functions.h`, made by
@@ -19,5 +20,6 @@ pub mod domain;
 pub mod kvfree;
 pub mod qsbr;
 pub mod reader;
+pub mod urcu;
 
 pub(crate) use reader::is_global;

@@ -42,9 +42,10 @@ pub(crate) fn forget(which: usize) {
 }
 
 /// At a thread's end.
-fn forget_all() {
+pub(crate) fn forget_all() {
     forget(raw::RCU);
     forget(raw::TRACE);
+    crate::urcu::forget();
     if raw::has_open_section(stillpoint::global()) || raw::has_open_section(tasks_trace::global()) {
         misuse(
             libc::EBUSY,
@@ -75,7 +76,7 @@ pub extern "C" fn stillpoint_unlock_slow(which: c_int) -> c_int {
     guarded(|| left(raw::unlock(global(which).1)))
 }
 
-fn left(outcome: Result<(), raw::NotReading>) -> Result<c_int, c_int> {
+pub(crate) fn left(outcome: Result<(), raw::NotReading>) -> Result<c_int, c_int> {
     outcome
         .map(|()| 0)
         .map_err(|_| misuse(libc::EPERM, "a read unlock without a lock: this thread is in no section of the domain"))
