@@ -1,5 +1,6 @@
-/* Two flavours in one program: a section of the one delays no grace period of the other. liburcu's headers declare call_rcu() of the first only. */
+/* Three flavours in one program: a section of the one delays no grace period of another. liburcu's headers declare call_rcu() of the first only. */
 #include <urcu/urcu-bp.h>
+#include <urcu/urcu-mb.h>
 #include <urcu/urcu-memb.h>
 
 #include "common.h"
@@ -38,6 +39,15 @@ int main(void)
     urcu_memb_read_lock();
     urcu_bp_synchronize_rcu();
     urcu_memb_read_unlock();
+    urcu_mb_register_thread();
+    urcu_mb_read_lock();
+    urcu_bp_synchronize_rcu();
+    urcu_memb_synchronize_rcu();
+    urcu_bp_read_lock();
+    urcu_mb_read_unlock();
+    urcu_mb_synchronize_rcu();
+    urcu_bp_read_unlock();
+    urcu_mb_unregister_thread();
     join(thread);
     static struct rcu_head head;
     urcu_bp_call_rcu(&head, call);

@@ -26,6 +26,36 @@ static void add(int jobs)
     }
 }
 
+static int begun, ended;
+
+static void take_time(struct rcu_head *head)
+{
+    (void)head;
+    uatomic_set(&begun, 1);
+    usleep(50000);
+    uatomic_set(&ended, 1);
+}
+
+/* The hook waits for the callback that is running, so the child finds none half done. */
+static void fork_meanwhile(void)
+{
+    static struct rcu_head head;
+    call_rcu(&head, take_time);
+    while (!uatomic_read(&begun)) {
+        usleep(100);
+    }
+    call_rcu_before_fork();
+    pid_t child = fork();
+    if (child == 0) {
+        call_rcu_after_fork_child();
+        rcu_barrier();
+        _exit(uatomic_read(&ended) ? 0 : 1);
+    }
+    call_rcu_after_fork_parent();
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 /* Forks; the child's number of jobs done. */
 static int generation(int depth, struct call_rcu_data *other)
 {
@@ -64,6 +94,7 @@ static int generation(int depth, struct call_rcu_data *other)
 int main(void)
 {
     rcu_register_thread();
+    fork_meanwhile();
     struct call_rcu_data *other = create_call_rcu_data(0, -1);
     for (int n = 0; n < 10; n++) {
         CHECK(generation(2, other) == 0);

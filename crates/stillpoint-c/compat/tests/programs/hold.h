@@ -10,10 +10,10 @@ static void *reader(void *unused)
     rcu_register_thread();
     /* The first may be registered in another way than all others. */
     rcu_read_lock();
-    rcu_read_unlock();
-    rcu_read_lock();
     rcu_read_lock();
     rcu_read_unlock();
+    rcu_read_unlock();
+    rcu_read_lock();
     uatomic_set(&step, 1);
     while (uatomic_read(&step) != 2) {
         usleep(1000);
