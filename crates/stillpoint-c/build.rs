@@ -2,7 +2,6 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=src/thread.c");
-    println!("cargo::rerun-if-changed=include/stillpoint/types.h");
     cc::Build::new()
         .file("src/thread.c")
         .include("include")
@@ -11,4 +10,19 @@ fn main() {
         .warnings(true)
         .extra_warnings(true)
         .compile("stillpoint_thread");
+    let compat = ["flavour", "call", "defer"].map(|file| format!("compat/runtime/{file}.c"));
+    for place in ["compat/runtime", "include/stillpoint"] {
+        println!("cargo::rerun-if-changed={place}");
+    }
+    // Initial-exec, as the inlined readers' state: a general access is a call.
+    cc::Build::new()
+        .files(compat)
+        .include("include")
+        .include("include/stillpoint/compat")
+        .std("c11")
+        .pic(true)
+        .flag("-ftls-model=initial-exec")
+        .warnings(true)
+        .extra_warnings(true)
+        .compile("stillpoint_urcu");
 }

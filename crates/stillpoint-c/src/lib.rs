@@ -10,6 +10,7 @@
 //! | `kvfree` | deferred frees of blocks of `malloc()` |
 //! | `tenant`, `lru`, `pressure` | tenants and charges; LRU lists and shrinkers; memory pressure |
 //! | `arena` | the address space |
+//! | `urcu`, `compat/` | liburcu's names and libraries |
 //! | `thread.c` | where that state lies |
 //!
 //! Everything that C sees is a function `stillpoint_*` here, whose comment becomes the header's (`include/stillpoint/functions.h`, made by
@@ -26,5 +27,6 @@ pub mod pressure;
 pub mod qsbr;
 pub mod reader;
 pub mod tenant;
+pub mod urcu;
 
 pub(crate) use reader::is_global;

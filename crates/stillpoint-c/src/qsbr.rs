@@ -13,30 +13,39 @@ use std::{
 };
 use stillpoint::raw;
 
-/// Made at the first use, for ever. No lock: another thread that makes it may have vanished in a fork.
+/// Made at the first use.
 static GLOBAL: AtomicPtr<stillpoint::Domain> = AtomicPtr::new(ptr::null_mut());
 
 /// The domain, if it has been made.
 pub(crate) fn known() -> Option<&'static stillpoint::Domain> {
-    // SAFETY: null, or leaked by `global`.
+    // SAFETY: null, or leaked by `once`.
     unsafe { GLOBAL.load(Ordering::Acquire).as_ref() }
 }
 
-fn global() -> &'static stillpoint::Domain {
-    known().unwrap_or_else(|| {
-        let made = Box::into_raw(Box::new(stillpoint::Domain::with_fences()));
-        match GLOBAL.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: leaked.
-            Ok(_) => unsafe { &*made },
-            Err(faster) => {
-                // SAFETY: it came out of a box just now, and nobody has seen it; the faster thread leaked its own.
-                unsafe {
-                    drop(Box::from_raw(made));
-                    &*faster
-                }
+pub(crate) fn global() -> &'static stillpoint::Domain {
+    once(&GLOBAL, stillpoint::Domain::with_fences)
+}
+
+/// The domain at `place`, made if there is none, for ever. No lock: another thread that makes it may have vanished in a fork.
+pub(crate) fn once(
+    place: &'static AtomicPtr<stillpoint::Domain>, make: fn() -> stillpoint::Domain,
+) -> &'static stillpoint::Domain {
+    // SAFETY: null, or leaked below.
+    if let Some(domain) = unsafe { place.load(Ordering::Acquire).as_ref() } {
+        return domain;
+    }
+    let made = Box::into_raw(Box::new(make()));
+    match place.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: leaked.
+        Ok(_) => unsafe { &*made },
+        Err(faster) => {
+            // SAFETY: it came out of a box just now, and nobody has seen it; the faster thread leaked its own.
+            unsafe {
+                drop(Box::from_raw(made));
+                &*faster
             }
         }
-    })
+    }
 }
 
 /// The calling thread's registration. Given back at the thread's end, or, if it is online then, never: it holds grace periods up, and is

@@ -52,11 +52,12 @@ pub(crate) fn remember_share() {
 }
 
 /// At a thread's end.
-fn forget_all() {
+pub(crate) fn forget_all() {
     // SAFETY: null is for no share.
     unsafe { stillpoint_thread_share_(ptr::null()) };
     forget(raw::RCU);
     forget(raw::TRACE);
+    crate::urcu::forget();
     if raw::has_open_section(stillpoint::global()) || raw::has_open_section(tasks_trace::global()) {
         misuse(
             libc::EBUSY,
@@ -89,7 +90,7 @@ pub extern "C" fn stillpoint_unlock_slow(which: c_int) -> c_int {
     guarded(|| left(raw::unlock(global(which).1)))
 }
 
-fn left(outcome: Result<(), raw::NotReading>) -> Result<c_int, c_int> {
+pub(crate) fn left(outcome: Result<(), raw::NotReading>) -> Result<c_int, c_int> {
     outcome
         .map(|()| 0)
         .map_err(|_| misuse(libc::EPERM, "a read unlock without a lock: this thread is in no section of the domain"))

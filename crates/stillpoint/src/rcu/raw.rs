@@ -120,6 +120,16 @@ fn lock_global_of<const GLOBAL: usize>() -> Option<&'static Reader> {
     (!barrier::readers_fence()).then(|| Reader::of(record))
 }
 
+/// The same in a domain that is there for ever.
+pub fn lock_static(domain: &'static Domain) -> Option<&'static Reader> {
+    let Some(record) = thread::record(domain) else {
+        lock_late(domain);
+        return None;
+    };
+    record.lock();
+    (!barrier::readers_fence()).then(|| Reader::of(record))
+}
+
 /// Binds the calling thread to `domain`, so that its sections there are async-signal-safe from now on. Whether that could be done: not at
 /// the thread's very end.
 pub fn register(domain: &Domain) -> bool {

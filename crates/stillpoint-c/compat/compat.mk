@@ -1,0 +1,46 @@
+# liburcu's face: included by the Makefile.
+#
+#   make compat          target/$(PROFILE)/stillpoint-c/compat: libraries in place of liburcu's, for unmodified programs
+#   make check-compat    the programs of compat/tests, against liburcu (if it is installed) and against both forms of ours
+#   make bench-compat    compat/bench
+COMPAT := $(OUT)/compat
+COMPAT_INCLUDE := -I$(ROOT)/include/stillpoint/compat -I$(ROOT)/include
+COMPAT_HEADERS := $(shell find $(ROOT)/include/stillpoint -name '*.h')
+COMPAT_FLAVOURS := memb mb qsbr bp
+COMPAT_LIBRARIES := $(COMPAT_FLAVOURS:%=$(COMPAT)/liburcu-%.so.8)
+
+all: compat
+
+.PHONY: compat
+compat: $(COMPAT_LIBRARIES) $(COMPAT)/liburcu.so.8
+
+# It finds libstillpoint beside its own directory, or, installed, above.
+$(COMPAT)/liburcu-%.so.8: $(ROOT)/compat/lib/%.c $(ROOT)/compat/lib/compat.h $(ROOT)/compat/runtime/structure.h $(COMPAT_HEADERS) \
+    $(OUT)/libstillpoint.so
+	@mkdir -p $(COMPAT)
+	$(CC) -std=c11 $(CFLAGS) -fPIC -fvisibility=hidden $(WARNINGS) $(COMPAT_INCLUDE) -shared -o $@ $< -L$(OUT) -lstillpoint \
+	    -Wl,-soname,liburcu-$*.so.8 -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../..' -Wl,-z,nodelete,-z,relro,-z,now,-z,defs
+
+# Programs that were linked with -lurcu ask for this name. The same file, so that a process never has two of them.
+$(COMPAT)/liburcu.so.8: $(COMPAT)/liburcu-memb.so.8
+	ln -sf liburcu-memb.so.8 $@
+
+install: install-compat
+
+.PHONY: install-compat
+install-compat: compat
+	install -d $(DESTDIR)$(LIBDIR)/stillpoint/compat $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -m 755 $(COMPAT_LIBRARIES) $(DESTDIR)$(LIBDIR)/stillpoint/compat/
+	ln -sf liburcu-memb.so.8 $(DESTDIR)$(LIBDIR)/stillpoint/compat/liburcu.so.8
+	$(FILL) $(ROOT)/packaging/stillpoint-urcu.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/stillpoint-urcu.pc
+
+# Order-only, because the recipe runs its prerequisites.
+check: | check-compat
+
+.PHONY: check-compat
+check-compat: compat $(OUT)/libstillpoint.a
+	CC="$(CC)" CXX="$(CXX)" OUT=$(OUT) LIBS="$(LIBS)" $(ROOT)/compat/tests/run
+
+.PHONY: bench-compat
+bench-compat: compat
+	CC="$(CC)" OUT=$(OUT) $(ROOT)/compat/bench/run

@@ -1,0 +1,41 @@
+/* In place of liburcu-bp.so.8. SPDX: MIT OR Apache-2.0 */
+#define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_BP_
+#define STILLPOINT_FLAVOUR_(name) urcu_bp_##name
+#include "compat.h"
+
+/* The flavour has its own names of these, and one of registering. */
+PUBLIC void *urcu_bp_dereference_sym(void *p)
+{
+    return rcu_dereference_sym(p);
+}
+
+PUBLIC void *urcu_bp_set_pointer_sym(void **p, void *v)
+{
+    return rcu_set_pointer_sym(p, v);
+}
+
+PUBLIC void *urcu_bp_xchg_pointer_sym(void **p, void *v)
+{
+    return rcu_xchg_pointer_sym(p, v);
+}
+
+PUBLIC void *urcu_bp_cmpxchg_pointer_sym(void **p, void *old, void *v)
+{
+    return rcu_cmpxchg_pointer_sym(p, old, v);
+}
+
+PUBLIC void urcu_bp_register(void)
+{
+    urcu_bp_register_thread();
+}
+
+/*
+ * The flavour as a structure of functions, which unmodified programs give to the hash table (cds_lfht_new() has its address). It is data, but no
+ * state of readers: who uses it calls.
+ */
+PUBLIC const struct rcu_flavor_struct urcu_bp_flavor = STRUCTURE(urcu_bp_);
+
+__attribute__((constructor)) static void prepare(void)
+{
+    refuse_company("urcu_bp_gp");
+}

@@ -1,0 +1,683 @@
+/*
+ * liburcu's face: call_rcu() and its workers. SPDX: MIT OR Apache-2.0
+ *
+ * A head is two words, so there is no room in it for a cookie, and the library's own callbacks do not fit. Here heads are pushed on a worker's
+ * stack, which is lock-free and whole at every moment (a fork that comes between two instructions of a pusher leaves nothing half done). The
+ * worker takes all at once, turns them around, waits for one grace period, and calls them in their order.
+ *
+ * [P1] the push (release) pairs with [P2] the take (acquire): the grace period that the worker then starts began after every call_rcu() of
+ *      the batch, and so after what that had unlinked.
+ * [S1] push, fence, look at `sleeping`, against [S2] set `sleeping`, fence, look at the stack: one of the two sees the other.
+ *
+ * The lock of a flavour guards who the workers are, and their coming and going between batches. It is held around no callback. From
+ * call_rcu_before_fork() to its partner it is held by the thread that forks, and no worker is in the middle of a batch but that thread, if it
+ * is one. While a worker waits for readers it is not in the middle: what it has taken lies in its `batch`, for the child to find.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "runtime.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define REAL_TIME 1ul /* URCU_CALL_RCU_RT */
+
+struct call_rcu_data {
+    /* Newest first. Pushed to by anybody, taken by the worker. */
+    struct rcu_head *stack __attribute__((aligned(64)));
+    int sleeping;
+    /* Oldest first. The worker's while `running`, else under the lock. */
+    struct rcu_head *batch __attribute__((aligned(64)));
+    bool running, stop;
+    int flavour, cpu;
+    unsigned long flags;
+    pthread_t thread;
+    struct call_rcu_data *next;
+};
+
+struct flavour {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct call_rcu_data *workers, *standard;
+    /* NULL until a processor is given a worker; then as long as the process. */
+    struct call_rcu_data **of_cpu;
+    bool paused;
+    struct urcu_atfork *atfork;
+    unsigned atfork_users;
+};
+
+#define FLAVOUR {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}
+static struct flavour flavours[STILLPOINT_URCU_FLAVOURS_] = {FLAVOUR, FLAVOUR, FLAVOUR, FLAVOUR};
+/* How long each `of_cpu` is. */
+static long processors;
+
+static __thread struct call_rcu_data *of_thread[STILLPOINT_URCU_FLAVOURS_];
+/* In a worker: itself. */
+static __thread struct call_rcu_data *self;
+/* Between stillpoint_urcu_before_fork() and its partner: this thread has the lock. */
+static __thread bool forks[STILLPOINT_URCU_FLAVOURS_];
+
+static struct flavour *locked(int number)
+{
+    struct flavour *flavour = &flavours[number];
+    pthread_mutex_lock(&flavour->lock);
+    return flavour;
+}
+
+static void unlock(struct flavour *flavour)
+{
+    pthread_mutex_unlock(&flavour->lock);
+}
+
+static void wake_worker(struct call_rcu_data *data)
+{
+    if (__atomic_load_n(&data->sleeping, __ATOMIC_RELAXED) && __atomic_exchange_n(&data->sleeping, 0, __ATOMIC_RELAXED)) {
+        wake(&data->sleeping);
+    }
+}
+
+static void push(struct call_rcu_data *data, struct rcu_head *head)
+{
+    struct rcu_head *newest = __atomic_load_n(&data->stack, __ATOMIC_RELAXED);
+    do {
+        if (newest == head) {
+            die(data->flavour, "call_rcu() with a head that waits already: each may be queued again when its function has been called");
+        }
+        head->next = newest;
+    } while (!__atomic_compare_exchange_n(&data->stack, &newest, head, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED)); /* [P1] */
+    if (!(data->flags & REAL_TIME)) {
+        __atomic_thread_fence(__ATOMIC_SEQ_CST); /* [S1] */
+        wake_worker(data);
+    }
+}
+
+/* Everything that is on the stack, oldest first. */
+static struct rcu_head *take(struct call_rcu_data *data)
+{
+    if (!__atomic_load_n(&data->stack, __ATOMIC_RELAXED)) {
+        return NULL;
+    }
+    struct rcu_head *newest = __atomic_exchange_n(&data->stack, NULL, __ATOMIC_ACQUIRE), *taken = NULL; /* [P2] */
+    while (newest) {
+        struct rcu_head *next = newest->next;
+        newest->next = taken;
+        taken = newest;
+        newest = next;
+    }
+    return taken;
+}
+
+static void sleep_until_pushed(struct call_rcu_data *data)
+{
+    if (data->flags & REAL_TIME) {
+        struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+        nanosleep(&pause, NULL);
+        return;
+    }
+    __atomic_store_n(&data->sleeping, 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* [S2] */
+    if (__atomic_load_n(&data->stack, __ATOMIC_RELAXED) || __atomic_load_n(&data->stop, __ATOMIC_RELAXED)) {
+        __atomic_store_n(&data->sleeping, 0, __ATOMIC_RELAXED);
+        return;
+    }
+    while (__atomic_load_n(&data->sleeping, __ATOMIC_RELAXED)) {
+        sleep_while(&data->sleeping, 1);
+    }
+}
+
+/* Under the lock, with the worker not running: until it may go on. */
+static void stand_still(struct flavour *flavour)
+{
+    while (flavour->paused) {
+        pthread_cond_wait(&flavour->changed, &flavour->lock);
+    }
+}
+
+static void set_running(struct flavour *flavour, struct call_rcu_data *data, bool running)
+{
+    data->running = running;
+    if (!running && flavour->paused) {
+        pthread_cond_broadcast(&flavour->changed);
+    }
+}
+
+/* Calls the batch. Between two callbacks a fork may come. */
+static void run(struct flavour *flavour, struct call_rcu_data *data)
+{
+    bool qsbr = data->flavour == STILLPOINT_URCU_QSBR_;
+    while (data->batch) {
+        struct rcu_head *head = data->batch;
+        data->batch = head->next;
+        head->func(head);
+        if (__builtin_expect(__atomic_load_n(&flavour->paused, __ATOMIC_RELAXED), 0)) {
+            if (qsbr) {
+                stillpoint_qsbr_offline();
+            }
+            pthread_mutex_lock(&flavour->lock);
+            set_running(flavour, data, false);
+            stand_still(flavour);
+            set_running(flavour, data, true);
+            unlock(flavour);
+            if (qsbr) {
+                stillpoint_qsbr_online();
+            }
+        }
+    }
+}
+
+static void settle(struct call_rcu_data *data)
+{
+    self = data;
+    pthread_setname_np(pthread_self(), "call_rcu");
+    if (data->cpu >= 0) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(data->cpu, &one);
+        /* That processor may be off, or not for this process: then anywhere. */
+        (void)sched_setaffinity(0, sizeof one, &one);
+    }
+    if (data->flavour == STILLPOINT_URCU_QSBR_) {
+        stillpoint_qsbr_register();
+        stillpoint_qsbr_offline();
+    }
+}
+
+static void *work(void *of)
+{
+    struct call_rcu_data *data = of;
+    settle(data);
+    bool qsbr = data->flavour == STILLPOINT_URCU_QSBR_;
+    struct flavour *flavour = locked(data->flavour);
+    for (;;) {
+        stand_still(flavour);
+        if (!data->batch) {
+            data->batch = take(data);
+        }
+        bool waits = data->batch != NULL;
+        if (!waits && data->stop) {
+            break;
+        }
+        unlock(flavour);
+        if (!waits) {
+            sleep_until_pushed(data);
+            pthread_mutex_lock(&flavour->lock);
+            continue;
+        }
+        stillpoint_urcu_synchronize(data->flavour);
+        pthread_mutex_lock(&flavour->lock);
+        stand_still(flavour);
+        set_running(flavour, data, true);
+        unlock(flavour);
+        if (qsbr) {
+            stillpoint_qsbr_online();
+        }
+        run(flavour, data);
+        if (qsbr) {
+            stillpoint_qsbr_offline();
+        }
+        pthread_mutex_lock(&flavour->lock);
+        set_running(flavour, data, false);
+    }
+    unlock(flavour);
+    if (qsbr) {
+        stillpoint_qsbr_unregister();
+    }
+    return NULL;
+}
+
+/* ---- Workers ---- */
+
+/* Under the lock. NULL and errno. */
+static struct call_rcu_data *create(struct flavour *flavour, int number, unsigned long flags, int cpu)
+{
+    void *memory;
+    int failed = posix_memalign(&memory, 64, sizeof(struct call_rcu_data));
+    if (!failed) {
+        struct call_rcu_data *data = memory;
+        *data = (struct call_rcu_data){.flavour = number, .cpu = cpu < CPU_SETSIZE ? cpu : -1, .flags = flags};
+        failed = start_thread(&data->thread, work, data);
+        if (!failed) {
+            data->next = flavour->workers;
+            flavour->workers = data;
+            return data;
+        }
+        free(data);
+    }
+    errno = failed;
+    return NULL;
+}
+
+struct call_rcu_data *stillpoint_urcu_create(int number, unsigned long flags, int cpu)
+{
+    struct flavour *flavour = locked(number);
+    struct call_rcu_data *data = create(flavour, number, flags, cpu);
+    unlock(flavour);
+    return data;
+}
+
+/* Under the lock. */
+static struct call_rcu_data *standard(struct flavour *flavour, int number)
+{
+    if (!flavour->standard) {
+        struct call_rcu_data *data = create(flavour, number, 0, -1);
+        if (!data) {
+            die(number, "call_rcu() cannot start its worker thread: %s", strerror(errno));
+        }
+        __atomic_store_n(&flavour->standard, data, __ATOMIC_RELEASE);
+    }
+    return flavour->standard;
+}
+
+struct call_rcu_data *stillpoint_urcu_default(int number)
+{
+    struct call_rcu_data *data = __atomic_load_n(&flavours[number].standard, __ATOMIC_ACQUIRE);
+    if (!data) {
+        struct flavour *flavour = locked(number);
+        data = standard(flavour, number);
+        unlock(flavour);
+    }
+    return data;
+}
+
+struct call_rcu_data *stillpoint_urcu_of_cpu(int number, int cpu)
+{
+    struct call_rcu_data **of_cpu = __atomic_load_n(&flavours[number].of_cpu, __ATOMIC_ACQUIRE);
+    if (!of_cpu || cpu < 0 || cpu >= processors) {
+        return NULL;
+    }
+    return __atomic_load_n(&of_cpu[cpu], __ATOMIC_ACQUIRE);
+}
+
+struct call_rcu_data *stillpoint_urcu_of_thread(int number)
+{
+    return of_thread[number];
+}
+
+void stillpoint_urcu_set_of_thread(int number, struct call_rcu_data *data)
+{
+    of_thread[number] = data;
+}
+
+struct call_rcu_data *stillpoint_urcu_current(int number)
+{
+    struct call_rcu_data *data = of_thread[number];
+    if (!data && __atomic_load_n(&flavours[number].of_cpu, __ATOMIC_RELAXED)) {
+        data = stillpoint_urcu_of_cpu(number, sched_getcpu());
+    }
+    return data ? data : stillpoint_urcu_default(number);
+}
+
+pthread_t stillpoint_urcu_worker(struct call_rcu_data *data)
+{
+    return data->thread;
+}
+
+/* Under the lock. */
+static int set_of_cpu(struct flavour *flavour, int cpu, struct call_rcu_data *data)
+{
+    long all = sysconf(_SC_NPROCESSORS_CONF);
+    if (cpu < 0 || cpu >= all) {
+        return EINVAL;
+    }
+    if (!flavour->of_cpu) {
+        struct call_rcu_data **of_cpu = calloc((size_t)all, sizeof *of_cpu);
+        if (!of_cpu) {
+            return ENOMEM;
+        }
+        __atomic_store_n(&processors, all, __ATOMIC_RELAXED);
+        __atomic_store_n(&flavour->of_cpu, of_cpu, __ATOMIC_RELEASE);
+    }
+    if (data && flavour->of_cpu[cpu]) {
+        return EEXIST;
+    }
+    __atomic_store_n(&flavour->of_cpu[cpu], data, __ATOMIC_RELEASE);
+    return 0;
+}
+
+static int outcome(int failed)
+{
+    if (failed) {
+        errno = failed;
+    }
+    return -failed;
+}
+
+int stillpoint_urcu_set_of_cpu(int number, int cpu, struct call_rcu_data *data)
+{
+    struct flavour *flavour = locked(number);
+    int failed = set_of_cpu(flavour, cpu, data);
+    unlock(flavour);
+    return outcome(failed);
+}
+
+int stillpoint_urcu_create_all(int number, unsigned long flags)
+{
+    struct flavour *flavour = locked(number);
+    int failed = 0;
+    long all = sysconf(_SC_NPROCESSORS_CONF);
+    for (int cpu = 0; cpu < all && !failed; cpu++) {
+        if (flavour->of_cpu && flavour->of_cpu[cpu]) {
+            continue;
+        }
+        struct call_rcu_data *data = create(flavour, number, flags, cpu);
+        failed = data ? set_of_cpu(flavour, cpu, data) : errno;
+    }
+    unlock(flavour);
+    return outcome(failed);
+}
+
+/* Under the lock. */
+static struct call_rcu_data **find(struct flavour *flavour, int number, struct call_rcu_data *data)
+{
+    for (struct call_rcu_data **at = &flavour->workers; *at; at = &(*at)->next) {
+        if (*at == data) {
+            return at;
+        }
+    }
+    die(number, "call_rcu_data_free() of what is no worker of this flavour, or no longer");
+}
+
+void stillpoint_urcu_free(int number, struct call_rcu_data *data)
+{
+    if (!data || data == __atomic_load_n(&flavours[number].standard, __ATOMIC_RELAXED)) {
+        return;
+    }
+    must_not_read(number, "call_rcu_data_free()");
+    if (data == self) {
+        die(number, "call_rcu_data_free() by a callback of that worker would wait for itself");
+    }
+    bool was_online = leave_for_a_wait(number);
+    struct flavour *flavour = locked(number);
+    (void)find(flavour, number, data);
+    __atomic_store_n(&data->stop, true, __ATOMIC_RELAXED);
+    unlock(flavour);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* [S1] */
+    wake_worker(data);
+    /* Known to barriers until it has done all that it has. */
+    pthread_join(data->thread, NULL);
+    pthread_mutex_lock(&flavour->lock);
+    *find(flavour, number, data) = data->next;
+    unlock(flavour);
+    /* What came after the worker's last look: of a barrier, or of a thread that should not have used it any more. */
+    for (struct rcu_head *head = take(data), *next; head; head = next) {
+        next = head->next;
+        push(stillpoint_urcu_default(number), head);
+    }
+    free(data);
+    return_from_a_wait(number, was_online);
+}
+
+void stillpoint_urcu_free_all(int number)
+{
+    must_not_read(number, "free_all_cpu_call_rcu_data()");
+    struct call_rcu_data **of_cpu = __atomic_load_n(&flavours[number].of_cpu, __ATOMIC_ACQUIRE);
+    struct call_rcu_data **freed = of_cpu ? calloc((size_t)processors, sizeof *freed) : NULL;
+    if (!freed) {
+        if (of_cpu) {
+            die(number, "free_all_cpu_call_rcu_data(): no memory");
+        }
+        return;
+    }
+    struct flavour *flavour = locked(number);
+    for (long cpu = 0; cpu < processors; cpu++) {
+        freed[cpu] = of_cpu[cpu];
+        __atomic_store_n(&of_cpu[cpu], NULL, __ATOMIC_RELEASE);
+    }
+    unlock(flavour);
+    /* Those who are inside call_rcu() with one of them. */
+    stillpoint_urcu_synchronize(number);
+    for (long cpu = 0; cpu < processors; cpu++) {
+        stillpoint_urcu_free(number, freed[cpu]);
+    }
+    free(freed);
+}
+
+/* ---- Callbacks ---- */
+
+void stillpoint_urcu_call(int number, struct rcu_head *head, stillpoint_urcu_function function)
+{
+    if (!head || !function) {
+        die(number, "call_rcu() with a null head or function");
+    }
+    head->func = function;
+    struct call_rcu_data *data = of_thread[number];
+    if (data) {
+        push(data, head);
+    } else if (__atomic_load_n(&flavours[number].of_cpu, __ATOMIC_RELAXED)) {
+        /* A processor's worker is there until the section ends: see stillpoint_urcu_free_all(). QSBR callers are online, as documented. */
+        stillpoint_urcu_lock_(number);
+        push(stillpoint_urcu_current(number), head);
+        stillpoint_urcu_unlock_(number);
+    } else {
+        push(stillpoint_urcu_default(number), head);
+    }
+}
+
+/* How rcu_barrier() finds its way back from a head. */
+struct marker {
+    struct rcu_head head;
+    struct barrier_wait *wait;
+};
+
+/* On the heap, not on the stack of the thread that waits: in the child of a fork that is another's. */
+struct barrier_wait {
+    size_t left;
+    int flavour;
+    struct marker markers[];
+};
+
+static void reached(struct rcu_head *head)
+{
+    struct barrier_wait *wait = ((struct marker *)head)->wait;
+    struct flavour *flavour = locked(wait->flavour);
+    wait->left--;
+    pthread_cond_broadcast(&flavour->changed);
+    unlock(flavour);
+}
+
+void stillpoint_urcu_barrier(int number)
+{
+    if (self && self->flavour == number) {
+        die(number, "rcu_barrier() inside a callback would wait for itself");
+    }
+    bool was_online = leave_for_a_wait(number);
+    if (stillpoint_urcu_read_ongoing(number)) {
+        static const char text[] = "stillpoint: rcu_barrier() inside a read-side critical section waits for nothing: leave the section first\n";
+        (void)!write(STDERR_FILENO, text, sizeof text - 1);
+        return;
+    }
+    struct flavour *flavour = locked(number);
+    size_t all = 0;
+    for (struct call_rcu_data *data = flavour->workers; data; data = data->next) {
+        all++;
+    }
+    struct barrier_wait *wait = malloc(sizeof *wait + all * sizeof *wait->markers);
+    if (!wait) {
+        die(number, "rcu_barrier(): no memory");
+    }
+    *wait = (struct barrier_wait){.left = all, .flavour = number};
+    struct marker *marker = wait->markers;
+    for (struct call_rcu_data *data = flavour->workers; data; data = data->next, marker++) {
+        *marker = (struct marker){.head.func = reached, .wait = wait};
+        push(data, &marker->head);
+    }
+    while (wait->left > 0) {
+        pthread_cond_wait(&flavour->changed, &flavour->lock);
+    }
+    unlock(flavour);
+    free(wait);
+    return_from_a_wait(number, was_online);
+}
+
+/* ---- fork ---- */
+
+static bool others_run(const struct flavour *flavour)
+{
+    for (const struct call_rcu_data *data = flavour->workers; data; data = data->next) {
+        if (data->running && data != self) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void stillpoint_urcu_before_fork(int number)
+{
+    struct flavour *flavour = locked(number);
+    stand_still(flavour);
+    struct urcu_atfork *atfork = flavour->atfork;
+    unlock(flavour);
+    /* Without the lock: it waits for a thread that may be about to take it. */
+    if (atfork) {
+        atfork->before_fork(atfork->priv);
+    }
+    pthread_mutex_lock(&flavour->lock);
+    stand_still(flavour);
+    __atomic_store_n(&flavour->paused, true, __ATOMIC_RELAXED);
+    while (others_run(flavour)) {
+        pthread_cond_wait(&flavour->changed, &flavour->lock);
+    }
+    forks[number] = true;
+}
+
+/* The partners' way in. */
+static struct flavour *forked(int number, const char *function)
+{
+    if (!forks[number]) {
+        die(number, "%s() without call_rcu_before_fork() on the same thread", function);
+    }
+    forks[number] = false;
+    return &flavours[number];
+}
+
+void stillpoint_urcu_after_fork_parent(int number)
+{
+    struct flavour *flavour = forked(number, "call_rcu_after_fork_parent");
+    struct urcu_atfork *atfork = flavour->atfork;
+    __atomic_store_n(&flavour->paused, false, __ATOMIC_RELAXED);
+    pthread_cond_broadcast(&flavour->changed);
+    unlock(flavour);
+    if (atfork) {
+        atfork->after_fork_parent(atfork->priv);
+    }
+}
+
+/* All workers but the calling thread are gone. What they had, oldest first; but not the markers of threads that have vanished too. */
+static struct rcu_head *inherit(struct flavour *flavour)
+{
+    struct rcu_head *first = NULL, **last = &first;
+    struct call_rcu_data *mine = NULL;
+    for (struct call_rcu_data *data = flavour->workers, *next; data; data = next) {
+        next = data->next;
+        if (data == self) {
+            mine = data;
+            continue;
+        }
+        struct rcu_head *had[] = {data->batch, take(data)};
+        for (int n = 0; n < 2; n++) {
+            for (struct rcu_head *head = had[n], *after; head; head = after) {
+                after = head->next;
+                if (head->func != reached) {
+                    head->next = NULL;
+                    *last = head;
+                    last = &head->next;
+                }
+            }
+        }
+        free(data);
+    }
+    if (mine) {
+        mine->next = NULL;
+    }
+    flavour->workers = mine;
+    return first;
+}
+
+/* What there is of a flavour in the child, besides its workers. Other threads' waits are over, whatever they had done to the condition. */
+static void renew(int number)
+{
+    struct flavour *flavour = &flavours[number];
+    pthread_cond_init(&flavour->changed, NULL);
+    flavour->paused = false;
+    if (flavour->standard != self) {
+        flavour->standard = NULL;
+    }
+    for (long cpu = 0; flavour->of_cpu && cpu < processors; cpu++) {
+        if (flavour->of_cpu[cpu] != self) {
+            flavour->of_cpu[cpu] = NULL;
+        }
+    }
+    if (of_thread[number] != self) {
+        of_thread[number] = NULL;
+    }
+}
+
+void stillpoint_urcu_after_fork_child(int number)
+{
+    struct flavour *flavour = forked(number, "call_rcu_after_fork_child");
+    struct urcu_atfork *atfork = flavour->atfork;
+    renew(number);
+    struct rcu_head *pending = inherit(flavour);
+    if (pending) {
+        struct call_rcu_data *data = standard(flavour, number);
+        for (struct rcu_head *next; pending; pending = next) {
+            next = pending->next;
+            push(data, pending);
+        }
+    }
+    unlock(flavour);
+    if (atfork) {
+        atfork->after_fork_child(atfork->priv);
+    }
+}
+
+void stillpoint_urcu_register_atfork(int number, struct urcu_atfork *atfork)
+{
+    struct flavour *flavour = locked(number);
+    if (flavour->atfork_users++ == 0) {
+        flavour->atfork = atfork;
+    }
+    unlock(flavour);
+}
+
+void stillpoint_urcu_unregister_atfork(int number, struct urcu_atfork *atfork)
+{
+    struct flavour *flavour = locked(number);
+    (void)atfork;
+    if (flavour->atfork_users > 0 && --flavour->atfork_users == 0) {
+        flavour->atfork = NULL;
+    }
+    unlock(flavour);
+}
+
+/* In the child of every fork. Between a program's own calls of the three it does nothing; else what waited is the parent's. */
+static void in_child(void)
+{
+    for (int number = 0; number < STILLPOINT_URCU_FLAVOURS_; number++) {
+        struct flavour *flavour = &flavours[number];
+        if (forks[number]) {
+            continue;
+        }
+        pthread_mutex_init(&flavour->lock, NULL);
+        renew(number);
+        flavour->workers = self && self->flavour == number ? self : NULL;
+        if (flavour->workers) {
+            self->next = NULL;
+        }
+    }
+    defer_in_child();
+}
+
+/*
+ * Early, so that these come before a program's own fork handlers in the child (which are called in the order of their registration): first the
+ * library's, which making a domain registers, then the one above, then those that call the three.
+ */
+__attribute__((constructor)) static void prepare(void)
+{
+    (void)stillpoint_urcu_domain(STILLPOINT_URCU_MEMB_);
+    (void)pthread_atfork(NULL, NULL, in_child);
+}

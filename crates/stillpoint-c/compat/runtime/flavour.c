@@ -1,0 +1,170 @@
+/* liburcu's face: the flavours, what they wait for, and the thread-local state of the inlined readers. SPDX: MIT OR Apache-2.0 */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "runtime.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const char *const names[STILLPOINT_URCU_FLAVOURS_] = {"memb", "qsbr", "mb", "bp"};
+
+/* The record of nobody, as in thread.c. */
+static const struct stillpoint_record nobody = {.word = STILLPOINT_NESTING_};
+
+#define NOBODY                                                                                                                          \
+    { (struct stillpoint_record *)&nobody, &nobody.word }
+
+__thread struct stillpoint_urcu_thread stillpoint_urcu_thread = {.reader = {NOBODY, NOBODY}};
+
+/* For the Rust half (src/urcu.rs), which knows when a thread begins and ends. The order as in thread.c. */
+HIDDEN void stillpoint_urcu_remember_(int flavour, struct stillpoint_record *record, const uint64_t *started)
+{
+    struct stillpoint_reader *reader = &stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_];
+    reader->started = started;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    reader->record = record;
+}
+
+HIDDEN void stillpoint_urcu_forget_(void)
+{
+    for (int n = 0; n < 2; n++) {
+        stillpoint_urcu_thread.reader[n].record = (struct stillpoint_record *)&nobody;
+    }
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+void die(int flavour, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "stillpoint: urcu-%s: %s\n", names[flavour], text);
+    abort();
+}
+
+bool stillpoint_urcu_read_ongoing(int flavour)
+{
+    if (flavour == STILLPOINT_URCU_QSBR_) {
+        return stillpoint_qsbr_is_online();
+    }
+    const struct stillpoint_record *record = flavour == STILLPOINT_URCU_MEMB_
+                                                 ? stillpoint_thread.reader[STILLPOINT_RCU_].record
+                                                 : stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_].record;
+    uint64_t nesting = __atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_;
+    /* Of nobody's record that says nothing. */
+    return nesting == STILLPOINT_NESTING_ ? stillpoint_domain_read_lock_held(stillpoint_urcu_domain(flavour)) : nesting != 0;
+}
+
+void must_not_read(int flavour, const char *function)
+{
+    /* An online QSBR reader goes offline for it. */
+    if (flavour != STILLPOINT_URCU_QSBR_ && stillpoint_urcu_read_ongoing(flavour)) {
+        die(flavour, "%s inside a read-side critical section would wait for itself: leave the section first", function);
+    }
+}
+
+bool leave_for_a_wait(int flavour)
+{
+    if (flavour == STILLPOINT_URCU_QSBR_ && stillpoint_qsbr_is_online()) {
+        stillpoint_qsbr_offline();
+        return true;
+    }
+    return false;
+}
+
+void return_from_a_wait(int flavour, bool was_online)
+{
+    if (was_online) {
+        (void)flavour;
+        stillpoint_qsbr_online();
+    }
+}
+
+void stillpoint_urcu_register_thread(int flavour)
+{
+    if (flavour == STILLPOINT_URCU_QSBR_) {
+        (void)stillpoint_qsbr_register();
+    } else {
+        (void)stillpoint_domain_register_thread(stillpoint_urcu_domain(flavour));
+    }
+}
+
+void stillpoint_urcu_unregister_thread(int flavour)
+{
+    if (flavour == STILLPOINT_URCU_QSBR_) {
+        (void)stillpoint_qsbr_unregister();
+    }
+}
+
+void stillpoint_urcu_synchronize(int flavour)
+{
+    int outcome = flavour == STILLPOINT_URCU_QSBR_ ? stillpoint_qsbr_synchronize()
+                                                   : stillpoint_domain_synchronize(stillpoint_urcu_domain(flavour));
+    if (outcome == -EDEADLK) {
+        die(flavour, "synchronize_rcu() inside a read-side critical section would wait for itself: leave the section first");
+    }
+    if (outcome != 0) {
+        die(flavour, "synchronize_rcu() failed: errno %d", -outcome);
+    }
+}
+
+int start_thread(pthread_t *thread, void *(*run)(void *), void *argument)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+void sleep_while(const int *word, int value)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+void wake(const int *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* ---- The structures of functions, which the hash table of liburcu-cds is given. No state of readers is in them. ---- */
+
+#define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_MEMB_
+#define STILLPOINT_FLAVOUR_(name) memb_##name
+#include <urcu/stillpoint/flavour.h>
+#undef STILLPOINT_FLAVOUR_
+#undef STILLPOINT_FLAVOUR_NUMBER_
+
+#define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_QSBR_
+#define STILLPOINT_FLAVOUR_(name) qsbr_##name
+#include <urcu/stillpoint/flavour.h>
+#undef STILLPOINT_FLAVOUR_
+#undef STILLPOINT_FLAVOUR_NUMBER_
+
+#define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_MB_
+#define STILLPOINT_FLAVOUR_(name) mb_##name
+#include <urcu/stillpoint/flavour.h>
+#undef STILLPOINT_FLAVOUR_
+#undef STILLPOINT_FLAVOUR_NUMBER_
+
+#define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_BP_
+#define STILLPOINT_FLAVOUR_(name) bp_##name
+#include <urcu/stillpoint/flavour.h>
+#undef STILLPOINT_FLAVOUR_
+#undef STILLPOINT_FLAVOUR_NUMBER_
+
+#include "structure.h"
+
+const struct rcu_flavor_struct stillpoint_urcu_memb_flavor = STRUCTURE(memb_);
+const struct rcu_flavor_struct stillpoint_urcu_qsbr_flavor = STRUCTURE(qsbr_);
+const struct rcu_flavor_struct stillpoint_urcu_mb_flavor = STRUCTURE(mb_);
+const struct rcu_flavor_struct stillpoint_urcu_bp_flavor = STRUCTURE(bp_);

@@ -1,0 +1,36 @@
+/* What the files of this folder know of each other: liburcu's face, the part that is in the library. */
+#ifndef STILLPOINT_COMPAT_RUNTIME_H
+#define STILLPOINT_COMPAT_RUNTIME_H
+
+#include <urcu/flavor.h>
+
+#include <urcu/stillpoint/runtime.h>
+
+#define HIDDEN __attribute__((visibility("hidden")))
+
+/* As in <urcu/call-rcu.h>, where it may have a type of liburcu's in it. */
+struct rcu_head {
+    struct rcu_head *next;
+    stillpoint_urcu_function func;
+};
+
+/* What a function that returns nothing does where it cannot go on: tells, and aborts. */
+HIDDEN __attribute__((noreturn)) void die(int flavour, const char *format, ...);
+
+/* Dies if the calling thread would wait for itself by waiting for readers. */
+HIDDEN void must_not_read(int flavour, const char *function);
+
+/* Has an online QSBR reader offline while it waits for something that waits for readers: whether it was online, and so to be put back. */
+HIDDEN bool leave_for_a_wait(int flavour);
+HIDDEN void return_from_a_wait(int flavour, bool was_online);
+
+/* A thread of the library: all signals blocked. 0 or an errno. */
+HIDDEN int start_thread(pthread_t *thread, void *(*run)(void *), void *argument);
+
+HIDDEN void sleep_while(const int *word, int value);
+HIDDEN void wake(const int *word);
+
+/* In the child of a fork. */
+HIDDEN void defer_in_child(void);
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * Pointers that readers follow. They belong to no flavour. SPDX: MIT OR Apache-2.0
+ *
+ * rcu_dereference() loads with acquire: on x86 an ordinary load, and elsewhere what a dependency would not give a C compiler's output.
+ */
+#ifndef _URCU_POINTER_H
+#define _URCU_POINTER_H
+
+/* Programs use liburcu's atomics without including them by themselves. They come with liburcu, if it is there. */
+#if defined(__has_include)
+#if __has_include(<urcu/uatomic.h>)
+#include <urcu/compiler.h>
+
+#include <urcu/arch.h>
+#include <urcu/uatomic.h>
+#endif
+#endif
+
+/* Loads the pointer that is in p, an lvalue. */
+#define rcu_dereference(p) __extension__({ __typeof__(p) stillpoint_p_ = __atomic_load_n(&(p), __ATOMIC_ACQUIRE); stillpoint_p_; })
+
+/* Publishes v in *p. What was written to the object before is seen by those who find it. */
+#define rcu_set_pointer(p, v)                                              \
+    do {                                                                   \
+        __typeof__(*(p)) stillpoint_v_ = (v);                              \
+        __atomic_store_n((p), stillpoint_v_, __ATOMIC_RELEASE);            \
+    } while (0)
+
+/* The same, for the pointer itself. */
+#define rcu_assign_pointer(p, v) rcu_set_pointer(&(p), (v))
+
+/* Puts v into *p, and gives what was there. */
+#define rcu_xchg_pointer(p, v)                                                                        \
+    __extension__({                                                                                   \
+        __typeof__(*(p)) stillpoint_v_ = (v);                                                         \
+        __typeof__(*(p)) stillpoint_was_ = __atomic_exchange_n((p), stillpoint_v_, __ATOMIC_SEQ_CST); \
+        stillpoint_was_;                                                                              \
+    })
+
+/* Puts v into *p if old is there, and gives what was there. */
+#define rcu_cmpxchg_pointer(p, old, v)                                                                                          \
+    __extension__({                                                                                                             \
+        __typeof__(*(p)) stillpoint_old_ = (old);                                                                               \
+        __typeof__(*(p)) stillpoint_v_ = (v);                                                                                   \
+        (void)__atomic_compare_exchange_n((p), &stillpoint_old_, stillpoint_v_, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);         \
+        stillpoint_old_;                                                                                                        \
+    })
+
+#endif

@@ -1,0 +1,275 @@
+/*
+ * All functions of one flavour: included once for each, with STILLPOINT_FLAVOUR_(name) giving the flavour's name of a function and
+ * STILLPOINT_FLAVOUR_NUMBER_ its number. Inlined into programs; the compat libraries define STILLPOINT_FLAVOUR_API_ to make symbols of them.
+ * SPDX: MIT OR Apache-2.0
+ *
+ * They do what liburcu's do. Where they do more, or something else in a case that liburcu leaves undefined, the comment says it.
+ */
+#ifndef STILLPOINT_FLAVOUR_API_
+#define STILLPOINT_FLAVOUR_API_ static inline
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * A read-side critical section, or one more level of it. A thread that has not registered is registered by its first: here that is never an
+ * error. Inlined whether or not _LGPL_SOURCE is defined.
+ */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(read_lock)(void)
+{
+    stillpoint_urcu_lock_(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* Without a lock before: nothing happens, and with STILLPOINT_DEBUG in the environment there is a message. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(read_unlock)(void)
+{
+    stillpoint_urcu_unlock_(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* Not 0 inside a section; of QSBR, where the thread is online. */
+STILLPOINT_FLAVOUR_API_ int STILLPOINT_FLAVOUR_(read_ongoing)(void)
+{
+    return stillpoint_urcu_read_ongoing(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* QSBR: the thread uses nothing that it has found. Elsewhere nothing, as all three. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(quiescent_state)(void)
+{
+    if (STILLPOINT_FLAVOUR_NUMBER_ == STILLPOINT_URCU_QSBR_) {
+        stillpoint_qsbr_quiescent_state();
+    }
+}
+
+/* QSBR: around everything that may block. A thread that is not registered: nothing, and a message with STILLPOINT_DEBUG. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(thread_offline)(void)
+{
+    if (STILLPOINT_FLAVOUR_NUMBER_ == STILLPOINT_URCU_QSBR_) {
+        (void)stillpoint_qsbr_offline();
+    }
+}
+
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(thread_online)(void)
+{
+    if (STILLPOINT_FLAVOUR_NUMBER_ == STILLPOINT_URCU_QSBR_) {
+        (void)stillpoint_qsbr_online();
+    }
+}
+
+/* Needed for QSBR only, which it makes online. Twice does no harm; liburcu aborts. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(register_thread)(void)
+{
+    stillpoint_urcu_register_thread(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* Needed for QSBR only, and there done at the thread's end if the program forgets it while offline. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(unregister_thread)(void)
+{
+    stillpoint_urcu_unregister_thread(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* Not needed. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(init)(void)
+{
+    (void)stillpoint_urcu_domain(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(exit)(void)
+{
+}
+
+/*
+ * Waits for a grace period. Inside a section of the flavour it would wait for itself, where liburcu hangs: here it says so and aborts. An
+ * online QSBR reader is offline meanwhile.
+ */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(synchronize_rcu)(void)
+{
+    stillpoint_urcu_synchronize(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* Starts a grace period and names it. It ends without a further call. liburcu has the two since 0.14. */
+STILLPOINT_FLAVOUR_API_ struct urcu_gp_poll_state STILLPOINT_FLAVOUR_(start_poll_synchronize_rcu)(void)
+{
+    struct urcu_gp_poll_state state;
+    state.grace_period_id = stillpoint_domain_start_poll(stillpoint_urcu_domain(STILLPOINT_FLAVOUR_NUMBER_));
+    return state;
+}
+
+/* Whether it has ended. Never waits. */
+STILLPOINT_FLAVOUR_API_ bool STILLPOINT_FLAVOUR_(poll_state_synchronize_rcu)(struct urcu_gp_poll_state state)
+{
+    return stillpoint_domain_poll(stillpoint_urcu_domain(STILLPOINT_FLAVOUR_NUMBER_), state.grace_period_id);
+}
+
+/*
+ * Has the function called with the head after a grace period, by the thread's worker, its processor's, or the default one. The head needs no
+ * initialisation and is the library's until then. Nothing bounds how much waits: for that there is stillpoint_domain_kvfree(). Callbacks may
+ * do all that a thread may but wait for callbacks. Without liburcu's pause of 10 ms before each batch.
+ */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(call_rcu)(struct rcu_head *head, void (*func)(struct rcu_head *head))
+{
+    stillpoint_urcu_call(STILLPOINT_FLAVOUR_NUMBER_, head, func);
+}
+
+/* Waits until all callbacks of the flavour that were queued before have been called. Inside a section it says so and returns; in one, it aborts. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(barrier)(void)
+{
+    stillpoint_urcu_barrier(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/*
+ * A worker thread of its own; on one processor, if that is not negative. URCU_CALL_RCU_RT: those who queue make no system call to wake it, and
+ * it looks every 10 ms. NULL and errno where liburcu aborts.
+ */
+STILLPOINT_FLAVOUR_API_ struct call_rcu_data *STILLPOINT_FLAVOUR_(create_call_rcu_data)(unsigned long flags, int cpu_affinity)
+{
+    return stillpoint_urcu_create(STILLPOINT_FLAVOUR_NUMBER_, flags, cpu_affinity);
+}
+
+/* Ends a worker, once it has done what it has; the default one stays. Not inside a section (aborts), nor by a callback of that worker. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(call_rcu_data_free)(struct call_rcu_data *crdp)
+{
+    stillpoint_urcu_free(STILLPOINT_FLAVOUR_NUMBER_, crdp);
+}
+
+/* The default worker, which is made if there is none. */
+STILLPOINT_FLAVOUR_API_ struct call_rcu_data *STILLPOINT_FLAVOUR_(get_default_call_rcu_data)(void)
+{
+    return stillpoint_urcu_default(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* The worker of a processor, or NULL. */
+STILLPOINT_FLAVOUR_API_ struct call_rcu_data *STILLPOINT_FLAVOUR_(get_cpu_call_rcu_data)(int cpu)
+{
+    return stillpoint_urcu_of_cpu(STILLPOINT_FLAVOUR_NUMBER_, cpu);
+}
+
+/* The worker that the calling thread was given, or NULL. */
+STILLPOINT_FLAVOUR_API_ struct call_rcu_data *STILLPOINT_FLAVOUR_(get_thread_call_rcu_data)(void)
+{
+    return stillpoint_urcu_of_thread(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* The worker that call_rcu() would use. */
+STILLPOINT_FLAVOUR_API_ struct call_rcu_data *STILLPOINT_FLAVOUR_(get_call_rcu_data)(void)
+{
+    return stillpoint_urcu_current(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+STILLPOINT_FLAVOUR_API_ pthread_t STILLPOINT_FLAVOUR_(get_call_rcu_thread)(struct call_rcu_data *crdp)
+{
+    return stillpoint_urcu_worker(crdp);
+}
+
+/* Gives the calling thread a worker, or takes it back with NULL. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(set_thread_call_rcu_data)(struct call_rcu_data *crdp)
+{
+    stillpoint_urcu_set_of_thread(STILLPOINT_FLAVOUR_NUMBER_, crdp);
+}
+
+/* The same for a processor: -EINVAL, -ENOMEM, or -EEXIST if it has one, also in errno. */
+STILLPOINT_FLAVOUR_API_ int STILLPOINT_FLAVOUR_(set_cpu_call_rcu_data)(int cpu, struct call_rcu_data *crdp)
+{
+    return stillpoint_urcu_set_of_cpu(STILLPOINT_FLAVOUR_NUMBER_, cpu, crdp);
+}
+
+/* A worker for each processor that has none. */
+STILLPOINT_FLAVOUR_API_ int STILLPOINT_FLAVOUR_(create_all_cpu_call_rcu_data)(unsigned long flags)
+{
+    return stillpoint_urcu_create_all(STILLPOINT_FLAVOUR_NUMBER_, flags);
+}
+
+/* Ends the workers of all processors. Waits for a grace period, so not inside a section. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(free_all_cpu_call_rcu_data)(void)
+{
+    stillpoint_urcu_free_all(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/*
+ * Around fork(), where the child goes on using call_rcu(): workers stand still from the first to the second or third, which has to follow on
+ * the same thread. In the child one default worker runs what waited in all of them. Waits for the callback that is running, but, unlike
+ * liburcu's, for no grace period. Without these three the child has forgotten what waited, and otherwise works.
+ */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(call_rcu_before_fork)(void)
+{
+    stillpoint_urcu_before_fork(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(call_rcu_after_fork_parent)(void)
+{
+    stillpoint_urcu_after_fork_parent(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(call_rcu_after_fork_child)(void)
+{
+    stillpoint_urcu_after_fork_child(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* The bp flavour's own three: readers need no help around fork() here. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(before_fork)(void)
+{
+}
+
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(after_fork_parent)(void)
+{
+}
+
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(after_fork_child)(void)
+{
+}
+
+/* For the hash table, which has a worker of its own: the three functions are called from the three above. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(register_rculfhash_atfork)(struct urcu_atfork *atfork)
+{
+    stillpoint_urcu_register_atfork(STILLPOINT_FLAVOUR_NUMBER_, atfork);
+}
+
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(unregister_rculfhash_atfork)(struct urcu_atfork *atfork)
+{
+    stillpoint_urcu_unregister_atfork(STILLPOINT_FLAVOUR_NUMBER_, atfork);
+}
+
+/*
+ * Has the function called with the argument after a grace period. No head; but at most 4,096 a thread wait, and the next waits for a grace
+ * period, so it must not be called inside sections. A thread that is not registered for it: aborts with a message.
+ */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(defer_rcu)(void (*fct)(void *p), void *p)
+{
+    stillpoint_urcu_defer(STILLPOINT_FLAVOUR_NUMBER_, fct, p);
+}
+
+/* 0, or -ENOMEM or another negative errno. Twice does no harm. */
+STILLPOINT_FLAVOUR_API_ int STILLPOINT_FLAVOUR_(defer_register_thread)(void)
+{
+    return stillpoint_urcu_defer_register(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* Calls what the thread has deferred, after a grace period, and ends its registration. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(defer_unregister_thread)(void)
+{
+    stillpoint_urcu_defer_unregister(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* Calls, after a grace period, what all threads have deferred before. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(defer_barrier)(void)
+{
+    stillpoint_urcu_defer_barrier(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+/* The same of the calling thread. */
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(defer_barrier_thread)(void)
+{
+    stillpoint_urcu_defer_barrier_thread(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(defer_exit)(void)
+{
+    stillpoint_urcu_defer_barrier(STILLPOINT_FLAVOUR_NUMBER_);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#undef STILLPOINT_FLAVOUR_API_

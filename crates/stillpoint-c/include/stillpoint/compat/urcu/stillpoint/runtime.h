@@ -1,0 +1,130 @@
+/*
+ * What liburcu's face stands on: functions of libstillpoint that know a flavour by its number, and the inlined read side. Included by the
+ * flavours' headers, not by programs. SPDX: MIT OR Apache-2.0
+ *
+ * | flavour | domain | readers |
+ * |---|---|---|
+ * | memb | the global one, so that kvfree and the native calls go with it | inlined |
+ * | mb, bp | one each | inlined, through the pair of words below |
+ * | qsbr | that of stillpoint_qsbr_global() | nothing |
+ *
+ * As in liburcu, a section of one flavour delays no grace period of another. What must not happen (see each function) ends the process with a
+ * message, because the functions return nothing.
+ */
+#ifndef STILLPOINT_URCU_RUNTIME_H
+#define STILLPOINT_URCU_RUNTIME_H
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <stillpoint/stillpoint.h>
+
+#include <urcu/urcu-poll.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct rcu_head;
+struct call_rcu_data;
+struct urcu_atfork;
+
+typedef void (*stillpoint_urcu_function)(struct rcu_head *head);
+
+enum {
+    STILLPOINT_URCU_MEMB_ = 0,
+    STILLPOINT_URCU_QSBR_ = 1,
+    /* Those below have readers in stillpoint_urcu_thread. */
+    STILLPOINT_URCU_MB_ = 2,
+    STILLPOINT_URCU_BP_ = 3,
+    STILLPOINT_URCU_FLAVOURS_ = 4
+};
+
+struct stillpoint_urcu_thread {
+    struct stillpoint_reader reader[2];
+};
+
+__extension__ extern __thread struct stillpoint_urcu_thread stillpoint_urcu_thread __attribute__((tls_model("initial-exec")));
+
+/* The domain that a flavour's grace periods are of; for the native functions that take a domain. */
+struct stillpoint_domain *stillpoint_urcu_domain(int flavour);
+
+/* The unusual ways of lock and unlock. */
+void stillpoint_urcu_lock_slow(int flavour);
+int stillpoint_urcu_unlock_slow(int flavour);
+
+/* Inside a section (of the flavour), or an online QSBR reader. */
+bool stillpoint_urcu_read_ongoing(int flavour);
+void stillpoint_urcu_register_thread(int flavour);
+void stillpoint_urcu_unregister_thread(int flavour);
+void stillpoint_urcu_synchronize(int flavour);
+
+void stillpoint_urcu_call(int flavour, struct rcu_head *head, stillpoint_urcu_function function);
+void stillpoint_urcu_barrier(int flavour);
+struct call_rcu_data *stillpoint_urcu_create(int flavour, unsigned long flags, int cpu);
+void stillpoint_urcu_free(int flavour, struct call_rcu_data *data);
+struct call_rcu_data *stillpoint_urcu_default(int flavour);
+struct call_rcu_data *stillpoint_urcu_of_cpu(int flavour, int cpu);
+struct call_rcu_data *stillpoint_urcu_of_thread(int flavour);
+struct call_rcu_data *stillpoint_urcu_current(int flavour);
+pthread_t stillpoint_urcu_worker(struct call_rcu_data *data);
+void stillpoint_urcu_set_of_thread(int flavour, struct call_rcu_data *data);
+int stillpoint_urcu_set_of_cpu(int flavour, int cpu, struct call_rcu_data *data);
+int stillpoint_urcu_create_all(int flavour, unsigned long flags);
+void stillpoint_urcu_free_all(int flavour);
+void stillpoint_urcu_before_fork(int flavour);
+void stillpoint_urcu_after_fork_parent(int flavour);
+void stillpoint_urcu_after_fork_child(int flavour);
+void stillpoint_urcu_register_atfork(int flavour, struct urcu_atfork *atfork);
+void stillpoint_urcu_unregister_atfork(int flavour, struct urcu_atfork *atfork);
+
+void stillpoint_urcu_defer(int flavour, void (*function)(void *), void *argument);
+int stillpoint_urcu_defer_register(int flavour);
+void stillpoint_urcu_defer_unregister(int flavour);
+void stillpoint_urcu_defer_barrier(int flavour);
+void stillpoint_urcu_defer_barrier_thread(int flavour);
+
+/* As stillpoint_lock_(), for a domain whose counter has no name that the linker knows: it is found through the thread's second word. */
+static inline __attribute__((always_inline)) void stillpoint_urcu_lock_(int flavour)
+{
+    if (flavour == STILLPOINT_URCU_MEMB_) {
+        stillpoint_read_lock();
+    } else if (flavour == STILLPOINT_URCU_QSBR_) {
+        stillpoint_qsbr_read_lock();
+    } else {
+        struct stillpoint_reader *reader = &stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_];
+        struct stillpoint_record *record = reader->record;
+        if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 0)) {
+            uint64_t started = __atomic_load_n(reader->started, __ATOMIC_ACQUIRE); /* [R1] */
+            __atomic_store_n(&record->word, started, __ATOMIC_RELEASE);            /* [R2] */
+            __atomic_signal_fence(__ATOMIC_SEQ_CST);                               /* [R3] */
+        } else {
+            stillpoint_urcu_lock_slow(flavour);
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void stillpoint_urcu_unlock_(int flavour)
+{
+    if (flavour == STILLPOINT_URCU_MEMB_) {
+        (void)stillpoint_read_unlock();
+    } else if (flavour == STILLPOINT_URCU_QSBR_) {
+        stillpoint_qsbr_read_unlock();
+    } else {
+        struct stillpoint_record *record = stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_].record;
+        if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 1)) {
+            __atomic_store_n(&record->word, 0, __ATOMIC_RELEASE); /* [R4] */
+            __atomic_signal_fence(__ATOMIC_SEQ_CST);              /* [R5] */
+            if (!stillpoint_likely_(__atomic_load_n(&record->flags, __ATOMIC_RELAXED) == 0)) { /* [R6] */
+                stillpoint_ended_with_flags(record);
+            }
+        } else {
+            (void)stillpoint_urcu_unlock_slow(flavour);
+        }
+    }
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

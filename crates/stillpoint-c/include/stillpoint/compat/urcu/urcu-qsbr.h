@@ -1,0 +1,33 @@
+/*
+ * The QSBR flavour: threads that read at all times, and say when they do not. They have to register.
+ * liburcu's header of this name, for Stillpoint. SPDX: MIT OR Apache-2.0
+ *
+ * With URCU_API_MAP defined the short names (rcu_read_lock() ...) mean this flavour; of several, as with liburcu, the last.
+ */
+#ifndef _URCU_QSBR_H
+#define _URCU_QSBR_H
+
+#include <urcu/stillpoint/runtime.h>
+
+#include <urcu/pointer.h>
+
+#include <urcu/call-rcu.h>
+#include <urcu/defer.h>
+#include <urcu/flavor.h>
+
+/* The library's name of the structure; liburcu's must not be meant by chance. */
+#define urcu_qsbr_flavor stillpoint_urcu_qsbr_flavor
+
+#define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_QSBR_
+#define STILLPOINT_FLAVOUR_(name) urcu_qsbr_##name
+#include <urcu/stillpoint/flavour.h>
+#undef STILLPOINT_FLAVOUR_
+#undef STILLPOINT_FLAVOUR_NUMBER_
+
+#ifdef URCU_API_MAP
+#undef STILLPOINT_MAPPED_
+#define STILLPOINT_MAPPED_(name) urcu_qsbr_##name
+#include <urcu/stillpoint/names.h>
+#endif
+
+#endif

@@ -1,0 +1,13 @@
+/* The default flavour, memb, or the one that RCU_MB asks for; the short names with URCU_API_MAP. SPDX: MIT OR Apache-2.0 */
+#ifndef _URCU_H
+#define _URCU_H
+
+#if defined(RCU_MB)
+#include <urcu/urcu-mb.h>
+#elif defined(RCU_SIGNAL)
+#include <urcu/urcu-signal.h>
+#else
+#include <urcu/urcu-memb.h>
+#endif
+
+#endif
