@@ -9,7 +9,7 @@
 
 use super::{
     engine::{Engine, Progress, Readers},
-    loom_tests::FIRST,
+    loom_tests::{FIRST, NoHeavyBarrier, NoWait},
     policy::{Policy, Sound},
     seq::Sequence,
     stall::Flavour,
@@ -20,18 +20,6 @@ use crate::platform::{
 };
 use loom::thread;
 use std::sync::atomic::{AtomicBool as Flag, Ordering::SeqCst};
-
-enum NoWait {}
-// SAFETY: broken on purpose; the model's memory is atomics.
-unsafe impl Policy for NoWait {
-    const WAITS_FOR_READERS: bool = false;
-}
-
-enum NoHeavyBarrier {}
-// SAFETY: as above.
-unsafe impl Policy for NoHeavyBarrier {
-    const HEAVY_BARRIER: bool = false;
-}
 
 /// What a thread of a cycle does between its write and its read.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -24,13 +24,13 @@ use std::ptr;
 /// Just below the wrap, so that the first grace period of every model crosses it.
 pub(super) const FIRST: Seq = Seq::from_bits(0u64.wrapping_sub(STEP));
 
-enum NoWait {}
+pub(super) enum NoWait {}
 // SAFETY: broken on purpose; the model's elements are cells that report the misuse.
 unsafe impl Policy for NoWait {
     const WAITS_FOR_READERS: bool = false;
 }
 
-enum NoHeavyBarrier {}
+pub(super) enum NoHeavyBarrier {}
 // SAFETY: as above.
 unsafe impl Policy for NoHeavyBarrier {
     const HEAVY_BARRIER: bool = false;
