@@ -3,6 +3,7 @@
 
 mod program;
 
+use std::process::Command;
 use std::{fs, thread};
 
 use program::stillpoint;
@@ -107,6 +108,25 @@ fn what_only_the_hardware_breaks_is_found_out() {
 }
 
 #[test]
+fn who_was_never_started_has_not_stalled() {
+    // Longer than it takes to miss somebody: a duel has one writer, and none that only wait, whatever was asked for.
+    let run = Tortured::new("wake --writers 2 --fakewriters 2 --duration 5");
+    assert_eq!(run.code, 0, "{}", run.out);
+    run.assert_clean("wake");
+}
+
+#[test]
+fn what_cannot_be_found_out_here_is_refused() {
+    for flavour in BROKEN_IN_THE_HARDWARE.map(|(flavour, _)| flavour) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stillpoint"));
+        let run = command.args(["torture", flavour]).env("STILLPOINT_MEMBARRIER", "off").output().expect("the program starts");
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("{flavour} cannot be found out here")), "{said}");
+    }
+}
+
+#[test]
 fn every_disturbance_does_something_when_it_is_asked_for() {
     let asked = "--stall-reader 0.1 --stall-service 0.05 --fwd-progress --barrier-callbacks 3 --read-exit --registration-churn --signals \
                  --preempt --shuffle --stutter --gpwrap --fork";
@@ -115,6 +135,13 @@ fn every_disturbance_does_something_when_it_is_asked_for() {
     run.assert_clean("rcu");
     for count in ["barriers", "signals", "thread_exits", "forks", "callbacks", "stalls"] {
         assert!(run.figure("rcu", count) > 0.0, "{count}: {}", run.out);
+    }
+    // Handlers' sections are in both, too.
+    for histogram in ["Reader Pipe: ", "Reader Batch: "] {
+        let (_, counts) = run.out.rsplit_once(histogram).expect("there is one at the end");
+        let sum: u64 =
+            counts.lines().next().expect("a line").split_whitespace().map(|count| count.parse::<u64>().expect("a count")).sum();
+        assert_eq!(sum as f64, run.figure("rcu", "reader_sections"), "{histogram}: {}", run.out);
     }
     let plan = &run.json["params"]["plans"][0];
     assert_eq!((&plan["readers"], &plan["writers"], &plan["gpwrap"]), (&3.into(), &1.into(), &true.into()));

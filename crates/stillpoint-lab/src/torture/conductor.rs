@@ -1,10 +1,9 @@
 //! One run from its beginning to its end: starts the threads, gives the disturbances their turns, watches the writers, prints lines.
 
 use std::panic::{self, AssertUnwindSafe};
-use std::process;
 use std::sync::Arc;
 use std::thread::{self, Scope};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use stillpoint::{Domain, torture::Policy};
@@ -26,11 +25,8 @@ const TURN: Duration = Duration::from_millis(300);
 /// conductor does not run the writer either.
 const STALLED: u32 = 500;
 
-/// The same for broken flavours, whose readers never hold anything up for longer than microseconds.
+/// The same for duels, whose one reader never holds anything up for longer than microseconds.
 const STALLED_SOON: u32 = 100;
-
-/// Threads that do not end within this after the run are reported, and the program ends.
-const LONGEST_END: Duration = Duration::from_secs(60);
 
 /// What the disturbances need to know of a flavour.
 pub struct Ground<'d, P: Policy> {
@@ -86,15 +82,11 @@ pub fn perform<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, parts: Vec
         disturb::start(scope, session, ground);
         conduct(session);
         session.end();
-        let end = Instant::now();
+        leave_alone(session);
         while session.live() > 0 {
-            // Who sleeps and has been forgotten is found by whoever ends a grace period.
+            // Who sleeps and has been forgotten is found by whoever ends a grace period. How long this may take is the watchdog's business.
             let _ = ground.domain.poll(ground.domain.get_state());
             thread::sleep(Duration::from_millis(2));
-            if end.elapsed() > LONGEST_END {
-                report::give_up(session);
-                process::exit(1);
-            }
         }
     });
     drop(handler);
@@ -133,11 +125,37 @@ pub fn start<'scope, 'env, P: Policy>(
     }
 }
 
+/// Waits for the threads of a run that is over, and lends no hand: who comes back only when somebody else ends a grace period has been forgotten.
+/// A run that has found a fault has seen enough, and does not wait.
+fn leave_alone(session: &Session) {
+    let limit = patience(&session.plan);
+    for _ in 0..limit {
+        if session.live() == 0 || session.tally.is_faulty() {
+            return;
+        }
+        thread::sleep(TICK);
+    }
+    let live = session.live();
+    if live > 0 {
+        session.tally.fault(Fault::WriterStall, || {
+            format!("{live} threads have not come back by themselves for {limit} looks after the end")
+        });
+    }
+}
+
+/// Looks after which who has not come back counts as stalled.
+fn patience(plan: &Plan) -> u32 {
+    let held_up = [Disturbance::StallReader, Disturbance::StallService].iter().any(|&one| plan.has(one));
+    let extra = if held_up { (plan.stall_reader_s + plan.stall_service_s) / TICK.as_secs_f64() } else { 0.0 };
+    (extra as u32).saturating_add(if flavours::is_duel(&plan.flavour) { STALLED_SOON } else { STALLED })
+}
+
 fn conduct(session: &Session) {
     let plan = &session.plan;
     let mut random = session.seat("conductor", 0);
     let bar = progress_bar(plan);
-    let mut watch = Watch { beats: session.beats(), since: vec![0; session.beats().len()] };
+    let beats = session.beats();
+    let mut watch = Watch { limit: patience(plan), since: vec![0; beats.len()], beats };
     let mut next_turn = Duration::ZERO;
     let mut next_line = Duration::from_secs_f64(plan.stat_interval_s);
     let (mut deck, mut stutter) = (Deck::default(), false);
@@ -200,17 +218,17 @@ fn progress_bar(plan: &Plan) -> ProgressBar {
 
 /// Where the writers were at the last looks.
 struct Watch {
+    limit: u32,
     beats: Vec<u64>,
     since: Vec<u32>,
 }
 
 impl Watch {
     fn look(&mut self, session: &Session) {
-        let held_up = [Disturbance::StallReader, Disturbance::StallService].iter().any(|&one| session.plan.has(one));
-        let extra = if held_up { (session.plan.stall_reader_s + session.plan.stall_service_s) / TICK.as_secs_f64() } else { 0.0 };
-        let limit = extra as u32 + if flavours::is_broken(&session.plan.flavour) { STALLED_SOON } else { STALLED };
+        let limit = self.limit;
         for (number, beat) in session.beats().into_iter().enumerate() {
-            let well = beat != self.beats[number];
+            let started = beat > 0;
+            let well = !started || beat != self.beats[number];
             self.beats[number] = beat;
             self.since[number] = if well { 0 } else { self.since[number] + 1 };
             if self.since[number] > limit {
@@ -221,3 +239,7 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "conductor_tests.rs"]
+mod tests;

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::flavours;
 
-/// The options. Without any of the disturbances (from `--stall-reader` to `--fork`) all of them take short turns; with some, those are in
-/// force from the beginning to the end, and no others.
+/// The options. Without any of the disturbances (from `--stall-reader` to `--fork`) all of them take short turns, but for broken flavours and for
+/// wake, which have none; with some, those are in force from the beginning to the end, and no others.
 #[derive(Args)]
 pub struct Options {
     /// What to torture; `all` for all sound flavours, which share the time. See the table below
@@ -177,9 +177,9 @@ impl Plan {
     pub fn new(options: &Options, flavour: &flavours::Entry, duration_s: f64, seed: u64) -> Self {
         let asked = asked(options);
         let none = asked.is_empty() && !options.gpwrap;
-        let default = options.calm || (none && flavour.is_broken());
+        let calm = options.calm || (none && (flavour.is_broken() || flavour.is_duel));
         let (disturbances, turns) = match none {
-            true if default => (Vec::new(), Turns::Whole),
+            true if calm => (Vec::new(), Turns::Whole),
             true => (DISTURBANCES.to_vec(), Turns::Short),
             false => (asked, Turns::Whole),
         };
@@ -192,7 +192,7 @@ impl Plan {
             fakewriters: or(options.fakewriters, flavour.threads.fakewriters),
             disturbances,
             turns,
-            gpwrap: options.gpwrap || (none && !default),
+            gpwrap: options.gpwrap || (none && !options.calm && !flavour.is_broken()),
             stall_reader_s: options.stall_reader.unwrap_or(0.05),
             stall_service_s: options.stall_service.unwrap_or(0.02),
             barrier_callbacks: or(options.barrier_callbacks, 4),
@@ -232,4 +232,33 @@ fn asked(options: &Options) -> Vec<Disturbance> {
 fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds: &f64| (0.001..=1e6).contains(seconds));
     seconds.ok_or_else(|| "say seconds, 0.001 to 1000000".to_owned())
+}
+
+#[cfg(test)]
+pub mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    /// The plan that a command line comes to, after `stillpoint torture`.
+    pub fn plan(arguments: &str) -> Plan {
+        let options = Program::parse_from(["torture"].into_iter().chain(arguments.split(' '))).options;
+        let flavour = flavours::named(&options.flavour)[0];
+        Plan::new(&options, flavour, options.duration, options.seed.unwrap_or(1))
+    }
+
+    #[test]
+    fn nothing_goes_on_around_a_duel_unless_it_is_asked_for() {
+        assert_eq!(plan("wake").disturbances, []);
+        assert_eq!(plan("rcu").disturbances, DISTURBANCES);
+        assert_eq!(plan("wake --fork").disturbances, [Disturbance::Fork]);
+        assert!(plan("wake").gpwrap);
+        assert!(!plan("wake --calm").gpwrap);
+    }
 }

@@ -210,8 +210,10 @@ impl Pipe {
 /// What the second look at an element showed.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
-    pipe: usize,
-    batch: usize,
+    /// How far down the pipe it was.
+    pub pipe: usize,
+    /// Grace periods of its writer that had ended since the first look.
+    pub batch: usize,
     /// What is wrong with it.
     pub fault: Option<Fault>,
 }

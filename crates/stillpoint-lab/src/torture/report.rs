@@ -1,8 +1,14 @@
 //! What a run prints, line by line as rcutorture does, and what it writes as JSON.
 
+use std::fs::File;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::output::Row;
+use anyhow::{Context, Result};
+use serde_json::{Map, Value};
+
+use crate::machine::Machine;
+use crate::output::{Report, Row};
 use crate::run::{Case, Metrics};
 
 use super::flavours::Entry;
@@ -70,6 +76,9 @@ pub fn conclude(session: &Session, entry: &Entry) -> Outcome {
     if let Some(first) = tally.first() {
         println!("{name}-torture: !!! after {survived:.3} s: {}", first.what);
     }
+    if tally.count_of(Fault::NoEnd) > 0 {
+        println!("{name}-torture: !!! the end has not come; threads that have not ended: {}", session.live());
+    }
     if !clean {
         println!("{name}-torture: to do the same again: {}", replay(plan));
     }
@@ -77,10 +86,10 @@ pub fn conclude(session: &Session, entry: &Entry) -> Outcome {
     let guilty = |fault: Fault| tally.count_of(fault) > 0;
     let as_expected = match entry.guilty_of {
         [] => clean,
-        expected => expected.iter().any(|&fault| guilty(fault)),
+        expected => expected.iter().any(|&fault| guilty(fault)) && !guilty(Fault::NoEnd),
     };
-    if !clean && !as_expected {
-        println!("{name}-torture: !!! that is none of the faults that this flavour is made to have");
+    if entry.is_broken() && !clean && !as_expected {
+        println!("{name}-torture: !!! that is not what this flavour is made to be found guilty of");
     }
     let case = Case { subject: "stillpoint".to_owned(), variant: name.clone(), scenario: None };
     Outcome { row: Row { case, metrics: metrics(session, survived) }, clean, as_expected }
@@ -139,11 +148,58 @@ fn replay(plan: &Plan) -> String {
     command
 }
 
-/// For a run whose threads do not end.
-pub fn give_up(session: &Session) {
-    lines(session);
-    let name = &session.plan.flavour;
-    println!("{name}-torture: !!! {} threads have not ended a minute after the run was over", session.live());
-    println!("{name}-torture: to do the same again: {}", replay(&session.plan));
-    println!("{name}-torture:--- End of test: FAILURE: seed={}", session.plan.seed);
+/// What the flavours of a run have come to so far, and the file for that.
+pub struct Ledger {
+    /// What was asked for.
+    params: Map<String, Value>,
+    json: Option<File>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Ledger {
+    /// With nothing in it.
+    pub fn new(params: Map<String, Value>, json: Option<File>) -> Self {
+        Self { params, json, outcomes: Vec::new() }
+    }
+
+    /// Adds what a flavour's run has come to.
+    pub fn enter(&mut self, outcome: Outcome) {
+        self.outcomes.push(outcome);
+    }
+
+    /// Writes the file. Whether all was clean.
+    pub fn close(&mut self) -> Result<bool> {
+        let outcomes = mem::take(&mut self.outcomes);
+        let clean = outcomes.iter().all(|outcome| outcome.clean);
+        let as_expected = outcomes.iter().all(|outcome| outcome.as_expected);
+        if let Some(file) = self.json.take() {
+            self.params.insert("as_expected".to_owned(), as_expected.into());
+            let params = Value::Object(mem::take(&mut self.params));
+            let rows = outcomes.into_iter().map(|outcome| outcome.row).collect();
+            let report = Report { experiment: "torture", params, machine: Machine::here(), rows };
+            report.write_json(file).context("cannot write the JSON file")?;
+        }
+        Ok(clean)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torture::{flavours, options::tests::plan};
+
+    fn as_expected(flavour: &str, faults: &[Fault]) -> bool {
+        let session = Session::new(plan(flavour));
+        faults.iter().for_each(|&fault| session.tally.fault(fault, String::new));
+        conclude(&session, flavours::named(flavour)[0]).as_expected
+    }
+
+    #[test]
+    fn an_end_that_does_not_come_is_never_expected() {
+        assert!(as_expected("busted", &[Fault::TooShort]));
+        assert!(!as_expected("busted", &[Fault::TooShort, Fault::NoEnd]));
+        assert!(!as_expected("busted", &[Fault::WriterStall]));
+        assert!(as_expected("rcu", &[]));
+        assert!(!as_expected("rcu", &[Fault::NoEnd]));
+    }
 }

@@ -89,7 +89,7 @@ impl Session {
         self.paused.store(paused && !self.is_over(), Ordering::Relaxed);
     }
 
-    /// A writer's or fake writer's sign of life.
+    /// A writer's or fake writer's sign of life. From the first one on it is watched: a flavour need not start all that the plan has room for.
     pub fn beat(&self, who: usize) {
         self.beats[who].fetch_add(1, Ordering::Relaxed);
     }

@@ -33,12 +33,14 @@ pub enum Fault {
     Count,
     /// Memory of an area that a section holds had another's bytes in it, or was found where it must not be.
     Content,
-    /// A thread panicked, or did not end.
+    /// A thread panicked, or could not be started.
     Panic,
+    /// The run was over, and its end did not come: a thread, a barrier or a domain's last callback never returned.
+    NoEnd,
 }
 
 /// Every fault, and its name in reports: as the rcutorture of the kernel abbreviates where it has it, and in full.
-pub const FAULTS: [(Fault, &str, &str); 12] = [
+pub const FAULTS: [(Fault, &str, &str); 13] = [
     (Fault::TooShort, "rtgpe", "grace_period_too_short"),
     (Fault::Ordering, "rtmbe", "memory_ordering"),
     (Fault::Cookie, "rtcke", "cookie"),
@@ -51,6 +53,7 @@ pub const FAULTS: [(Fault, &str, &str); 12] = [
     (Fault::Count, "rtcne", "count"),
     (Fault::Content, "rtcte", "content"),
     (Fault::Panic, "rtpae", "panic"),
+    (Fault::NoEnd, "rtnee", "no_end"),
 ];
 
 /// Places in the pipe and batch histograms; the last is for all that is more.
@@ -86,7 +89,7 @@ pub struct Tally {
     pub barriers: AtomicU64,
     /// The same.
     pub barriers_done: AtomicU64,
-    /// Forks whose child did well; handlers that read; threads that came, read and went; stalls that were reported.
+    /// Forks whose child did well; handlers that read (signals that come too fast are one); threads that came, read and went; stalls that were reported.
     pub forks: AtomicU64,
     /// The same.
     pub signals: AtomicU64,
@@ -131,6 +134,14 @@ impl Tally {
     pub fn fault_in_handler(&self, fault: Fault) {
         self.faults[fault as usize].fetch_add(1, Ordering::Relaxed);
         self.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts the section of a signal handler. Async-signal-safe.
+    pub fn section_in_handler(&self, pipe: usize, batch: usize) {
+        add(&self.signals, 1);
+        add(&self.sections, 1);
+        add(&self.pipe[pipe.min(PIPE - 1)], 1);
+        add(&self.batch[batch.min(PIPE - 1)], 1);
     }
 
     /// Whether there is any.

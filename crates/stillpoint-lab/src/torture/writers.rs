@@ -88,7 +88,7 @@ pub fn write<P: Policy>(shared: &Shared, domain: &Domain<P>, number: usize, meth
             _ => {
                 removed.push(old);
                 lane.begin_grace_period();
-                wait(method, domain, &mut seat, || session.beat(number));
+                wait(method, domain, &mut seat);
                 lane.end_grace_period();
                 removed.retain(|&element| !lane.age(element, session));
             }
@@ -104,21 +104,23 @@ pub fn fake_write<P: Policy>(session: &Session, domain: &Domain<P>, number: usiz
         session.beat(who);
         session.keep_pace(|| session.beat(who));
         let method = methods[seat.random.usize(0..methods.len())];
-        wait(method, domain, &mut seat, || session.beat(who));
+        wait(method, domain, &mut seat);
         // As rcutorture's: fewer grace periods than those of the writers.
         thread::sleep(Duration::from_micros(seat.random.u64(10..2000)));
     }
 }
 
 /// Waits for a grace period; by `synchronize` where the method is one that does not wait.
-fn wait<P: Policy>(method: Method, domain: &Domain<P>, seat: &mut Seat, beat: impl Fn()) {
+///
+/// No sign of life is given meanwhile: a `poll` that never comes true is a stall like any other. But each `poll` is also an attempt to end the
+/// grace period, and the interface has none that only looks; so a `start_poll` that nobody keeps cannot be seen here.
+fn wait<P: Policy>(method: Method, domain: &Domain<P>, seat: &mut Seat) {
     let session = seat.session;
     // What was taken before the wait has to be true after it.
     let before = (method != Method::PollAtOnce && seat.one_in(4)).then(|| domain.get_state());
     let poll = |cookie: Cookie, pause: &mut dyn FnMut()| {
         while !domain.poll(cookie) {
             pause();
-            beat();
         }
     };
     match method {

@@ -290,6 +290,9 @@ impl Inner {
 /// found in a section may be purged, and be another area's, before the section ends.
 #[doc(hidden)]
 pub unsafe fn drain_without_grace_period(arena: &Arena) {
+    if arena.inner.is_foreign() {
+        return;
+    }
     let mut queue = lock(&arena.inner.drain.queue);
     arena.inner.gather(&mut queue);
     let _ = arena.inner.purge_while(&mut queue, |_| true);

@@ -60,7 +60,7 @@ pub fn barrier<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, round: u64
     };
     add(&session.tally.queued, threads);
     if round.is_multiple_of(4) {
-        thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(queue))));
+        thread::scope(|scope| (0..threads).for_each(|_| super::spawn(scope, "queuer", queue)));
     } else {
         (0..threads).for_each(|_| queue());
     }

@@ -21,7 +21,7 @@ pub fn stay<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64) 
 pub fn read_and_exit<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, round: u64) {
     thread::scope(|scope| {
         for number in 0..4 {
-            scope.spawn(move || {
+            super::spawn(scope, "exit", move || {
                 let mut seat = session.seat("exit", round as usize * 4 + number);
                 (0..8).for_each(|_| (ground.visit)(&mut seat));
             });

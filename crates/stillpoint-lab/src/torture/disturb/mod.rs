@@ -60,6 +60,12 @@ pub fn start<'scope, 'env, P: Policy>(
     }
 }
 
+/// A thread of a disturbance's own.
+fn spawn<'scope>(scope: &'scope Scope<'scope, '_>, name: &str, work: impl FnOnce() + Send + 'scope) {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, work);
+    spawned.expect("a few threads more than there are");
+}
+
 /// Sleeps so long, or until the run is over.
 pub fn sleep(session: &Session, seconds: f64) {
     let step = Duration::from_millis(10);

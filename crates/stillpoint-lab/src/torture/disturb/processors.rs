@@ -19,7 +19,7 @@ pub fn hog<P: Policy>(session: &Arc<Session>, _ground: &Ground<P>, round: u64) {
     let spans: Vec<u64> = (0..cpus).map(|_| random.u64(200..4000)).collect();
     thread::scope(|scope| {
         for span in spans {
-            scope.spawn(move || {
+            super::spawn(scope, "hog", move || {
                 raise_priority();
                 let until = Instant::now() + Duration::from_micros(span);
                 while Instant::now() < until {

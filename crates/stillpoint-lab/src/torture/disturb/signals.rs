@@ -12,7 +12,6 @@ use stillpoint::torture::Policy;
 
 use crate::torture::conductor::Ground;
 use crate::torture::session::{Registered, Session};
-use crate::torture::tally::add;
 
 /// What the handler calls; null while nobody sends signals.
 static VISIT: AtomicPtr<&'static (dyn Fn() + Sync)> = AtomicPtr::new(ptr::null_mut());
@@ -76,7 +75,7 @@ pub fn deregister(session: &Session, registered: Registered) {
     session.threads().retain(|other| *other != registered);
 }
 
-/// Sends a signal to every thread that takes some.
+/// Sends a signal to every thread that takes some. The handler counts those that come: a second one that finds the first still waiting is lost.
 pub fn send<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64) {
     if ground.visit_in_handler.is_none() {
         return thread::sleep(Duration::from_millis(50));
@@ -85,7 +84,6 @@ pub fn send<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64) 
     for handle in threads.iter().filter_map(|thread| thread.handle) {
         // SAFETY: under the lock, so the thread has not deregistered, and not ended.
         unsafe { libc::pthread_kill(handle, libc::SIGUSR1) };
-        add(&session.tally.signals, 1);
     }
     drop(threads);
     thread::sleep(Duration::from_micros(200));

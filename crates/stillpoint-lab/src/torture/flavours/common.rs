@@ -8,7 +8,7 @@ use stillpoint::{Domain, torture::Policy};
 use crate::torture::conductor::{Ground, Part, perform};
 use crate::torture::pipe::{LENGTH, Pipe};
 use crate::torture::session::{Seat, Session};
-use crate::torture::tally::{Fault, add};
+use crate::torture::tally::Fault;
 use crate::torture::writers::{self, METHODS, Method, Shared};
 
 /// Elements of a lane whose writer waits for grace periods.
@@ -75,11 +75,12 @@ impl<'d, P: Policy> Stage<'d, P> {
         let guard = self.domain.read_lock();
         let visit = pipe.find(NEXT.fetch_add(1, Ordering::Relaxed) % pipe.lanes.len());
         (0..50).for_each(|_| std::hint::spin_loop());
-        if let Some(fault) = pipe.look(&visit).fault {
-            self.shared.session.tally.fault_in_handler(fault);
+        let (look, tally) = (pipe.look(&visit), &self.shared.session.tally);
+        if let Some(fault) = look.fault {
+            tally.fault_in_handler(fault);
         }
         drop(guard);
-        add(&self.shared.session.tally.sections, 1);
+        tally.section_in_handler(look.pipe, look.batch);
     }
 
     /// Runs the parts amid the disturbances, and settles the account of callbacks.

@@ -50,6 +50,9 @@ pub struct Entry {
     pub about: &'static str,
     /// What a broken flavour must be found to be guilty of: one of these. Empty: it is sound.
     pub guilty_of: &'static [Fault],
+    /// Whether it is about wake-ups: nobody but its own reader may end a waiter's sleep. So nothing goes on around it unless that is asked for,
+    /// and who does not come back is missed soon.
+    pub is_duel: bool,
     /// Its threads.
     pub threads: Threads,
     /// Runs it.
@@ -64,13 +67,17 @@ impl Entry {
 }
 
 const fn sound(name: &'static str, about: &'static str, threads: Threads, run: fn(&Arc<Session>)) -> Entry {
-    Entry { name, about, guilty_of: &[], threads, run }
+    Entry { name, about, guilty_of: &[], is_duel: false, threads, run }
 }
 
 const fn broken(
     name: &'static str, about: &'static str, guilty_of: &'static [Fault], threads: Threads, run: fn(&Arc<Session>),
 ) -> Entry {
-    Entry { name, about, guilty_of, threads, run }
+    Entry { name, about, guilty_of, is_duel: false, threads, run }
+}
+
+const fn duel(name: &'static str, about: &'static str, guilty_of: &'static [Fault], run: fn(&Arc<Session>)) -> Entry {
+    Entry { name, about, guilty_of, is_duel: true, threads: PAIR, run }
 }
 
 const EARLY: &[Fault] = &[Fault::TooShort, Fault::Ordering, Fault::Cookie];
@@ -85,7 +92,7 @@ pub const FLAVOURS: &[Entry] = &[
     sound("kvfree", "deferred frees, of all kinds", USUAL, kvfree::run),
     sound("lru", "LRU lists whose tenants come and go, counted without locks", USUAL, lru::run),
     sound("vmap", "areas that are found, checked and copied while they are freed and purged", USUAL, vmap::run),
-    sound("wake", "one waiter that sleeps without bound and one reader that wakes it", PAIR, wake::run),
+    duel("wake", "one waiter that sleeps without bound and one reader that wakes it", &[], wake::run),
     broken("busted", "grace periods wait for nobody", EARLY, FEW, thread::busted),
     broken("busted-membarrier", "no heavy barrier before the scan", EARLY, PAIR, thread::busted_membarrier),
     broken("busted-cookie", "a cookie names one grace period too few", EARLY, FEW, thread::busted_cookie),
@@ -94,7 +101,7 @@ pub const FLAVOURS: &[Entry] = &[
     broken("busted-vmap", "memory is purged without a grace period", &[Fault::Content], FEW, vmap::busted),
     broken("busted-trace", "a scan passes over one holdout", EARLY, FEW, trace::busted),
     broken("busted-barrier", "a barrier does not wait for callbacks", &[Fault::Barrier], FEW, thread::busted_barrier),
-    broken("busted-wake", "no second barrier before sleeping, without bound", &[Fault::WriterStall], PAIR, wake::busted),
+    duel("busted-wake", "no second barrier before sleeping, without bound", &[Fault::WriterStall], wake::busted),
 ];
 
 /// The name of all sound flavours together.
@@ -105,9 +112,9 @@ pub fn named(name: &str) -> Vec<&'static Entry> {
     FLAVOURS.iter().filter(|entry| if name == ALL { !entry.is_broken() } else { entry.name == name }).collect()
 }
 
-/// Whether a flavour is one of the broken ones.
-pub fn is_broken(name: &str) -> bool {
-    named(name).iter().any(|entry| entry.is_broken())
+/// Whether a flavour is about wake-ups: see [`Entry::is_duel`].
+pub fn is_duel(name: &str) -> bool {
+    FLAVOURS.iter().any(|entry| entry.name == name && entry.is_duel)
 }
 
 /// Reads a flavour's name.

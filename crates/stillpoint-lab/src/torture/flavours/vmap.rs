@@ -92,6 +92,15 @@ fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut Se
     if let Err(error) = arena.drain() {
         session.tally.fault(Fault::Content, || format!("the last drain failed: {error}"));
     }
+    let (tally, arena) = (&session.tally, arena.statistics());
+    let (retired, freed) = (tally.retired.load(Ordering::Relaxed), arena.allocated - arena.areas);
+    add(&tally.freed, freed);
+    if (retired, 0) != (freed, arena.lazy_bytes) && !tally.is_faulty() {
+        let waiting = arena.lazy_bytes;
+        tally.fault(Fault::Lost, || {
+            format!("of {retired} areas the arena has freed {freed}, and after the last drain {waiting} bytes wait")
+        });
+    }
 }
 
 /// A word of an area: which one, whose, and where.
@@ -132,12 +141,7 @@ fn write(session: &Session, arena: &Arena, places: &Places, number: usize, drain
 fn free(session: &Session, area: Option<Area>, seat: &mut Seat) {
     if let Some(area) = area {
         add(&session.tally.retired, 1);
-        if seat.one_in(8) {
-            area.free_rcu()
-        } else {
-            drop(area)
-        }
-        add(&session.tally.freed, 1);
+        if seat.one_in(8) { area.free_rcu() } else { drop(area) }
     }
 }
 
