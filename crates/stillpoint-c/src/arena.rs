@@ -1,8 +1,8 @@
 //! The address space.
 
 use crate::{
-    border::{guarded, guarded_or, hand_out, handle, misuse, take_back},
-    domain::{Domain, pointer, write_sized},
+    border::{guarded, guarded_or, hand_out, handle, misuse, take_back, try_boxed},
+    domain::{Domain, may_end, pointer, write_sized},
 };
 use std::{
     ffi::{c_char, c_int, c_void},
@@ -10,11 +10,18 @@ use std::{
     ptr::{self, NonNull},
     slice,
 };
-use stillpoint::vmap::{self, Error};
+use stillpoint::{
+    CallbackHead,
+    vmap::{self, Error},
+};
 
 /// A stretch of address space: `struct stillpoint_arena`.
 #[derive(Debug)]
-pub struct Arena(vmap::Arena);
+pub struct Arena {
+    arena: vmap::Arena,
+    /// Whether its domain is nobody else's, and ends with it.
+    has_own_domain: bool,
+}
 
 /// How an arena is made. Zeroes are the defaults.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +68,7 @@ fn errno(error: Error) -> c_int {
 pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, arena: *mut *mut Arena) -> c_int {
     guarded(|| {
         let mut builder = vmap::Arena::builder();
+        let mut has_own_domain = true;
         // SAFETY: the caller's promise.
         if let Some(options) = unsafe { options.as_ref() } {
             if options.capacity > 0 {
@@ -72,6 +80,7 @@ pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, aren
             // SAFETY: the caller's promise.
             if let Some(domain) = unsafe { options.domain.as_ref() } {
                 builder = builder.domain(&domain.0);
+                has_own_domain = false;
             }
             builder = builder
                 .guards(!options.no_guards)
@@ -80,19 +89,31 @@ pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, aren
                 .memory_file(options.memory_file);
         }
         // SAFETY: the caller's promise.
-        unsafe { hand_out(arena, || Ok(Arena(builder.build().map_err(errno)?))) }
+        unsafe { hand_out(arena, || Ok(Arena { arena: builder.build().map_err(errno)?, has_own_domain })) }
     })
 }
 
-/// Lets the handle go. The arena ends when its last area has been freed, too. NULL does nothing.
+/// Lets the handle go. The arena ends when its last area has been freed, too, and with it a domain of its own, which is not to be used
+/// afterwards. NULL does nothing.
+///
+/// Where the domain is the arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section;
+/// the handle is then still good.
 ///
 /// # Safety
 ///
-/// The handle is not used again, but areas may be: they can no longer be freed.
+/// The handle is used by nobody else, and by nobody afterwards; areas may be, but can no longer be freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) {
-    // SAFETY: the caller's promise.
-    unsafe { take_back(arena) };
+pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let Some(used) = (unsafe { arena.as_ref() }) else { return Ok(0) };
+        if used.has_own_domain {
+            may_end(used.arena.domain())?;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { take_back(arena) };
+        Ok(0)
+    })
 }
 
 /// An area of `size` bytes, which read zero, from a multiple of `align` (a power of two): vmalloc(). NULL for none, with the reason (negative) in `error`
@@ -106,7 +127,7 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(arena: *mut Arena, size: usize, 
     let mut area = ptr::null_mut();
     let outcome = guarded(|| {
         // SAFETY: the caller's promise.
-        area = unsafe { handle(arena) }?.0.alloc(size, align).map_err(errno)?.into_raw().as_ptr().cast();
+        area = unsafe { handle(arena) }?.arena.alloc(size, align).map_err(errno)?.into_raw().as_ptr().cast();
         Ok(0)
     });
     if !error.is_null() {
@@ -125,7 +146,7 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(arena: *mut Arena, size: usize, 
 pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mut c_void) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.
-        unsafe { handle(arena)?.0.free_raw(area.cast()) }.map(|()| 0).map_err(|error| match errno(error) {
+        unsafe { handle(arena)?.arena.free_raw(area.cast()) }.map(|()| 0).map_err(|error| match errno(error) {
             libc::EFAULT => {
                 misuse(libc::EFAULT, "stillpoint_arena_free_area() where no area starts: freed already, or none of this arena's")
             }
@@ -135,6 +156,7 @@ pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mu
 }
 
 /// Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
+/// -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to remember it by; nothing is freed then.
 ///
 /// # Safety
 ///
@@ -143,18 +165,35 @@ pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mu
 pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(arena: *mut Arena, area: *mut c_void) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.
-        let arena = unsafe { handle(arena) }?.0.clone();
-        let start = area.expose_provenance();
-        let domain = arena.domain().clone();
-        domain.call(move || {
-            // SAFETY: the caller's promise.
-            let freed = unsafe { arena.free_raw(ptr::with_exposed_provenance(start)) };
-            if freed.is_err() {
-                misuse(libc::EFAULT, "stillpoint_arena_free_area_rcu() of what is no area when its grace period has ended");
-            }
-        });
+        let arena = &unsafe { handle(arena) }?.arena;
+        let start = area.cast::<u8>();
+        let found = arena.find(start.addr(), &arena.read_lock()).map(|around| around.whole().as_ptr().addr());
+        if found != Some(start.addr()) {
+            let errno = if found.is_some() { libc::EINVAL } else { libc::EFAULT };
+            return Err(misuse(errno, "stillpoint_arena_free_area_rcu() where no area starts"));
+        }
+        let waiting = try_boxed(Waiting { link: CallbackHead::new(), arena: arena.clone(), start })?;
+        // SAFETY: a box's address is not null; the box is given up to the callback, and an arena may be used on any thread.
+        unsafe { arena.domain().call_head(NonNull::new_unchecked(waiting).cast(), free_waiting) };
         Ok(0)
     })
+}
+
+/// An area that is freed after a grace period.
+#[repr(C)]
+struct Waiting {
+    link: CallbackHead,
+    arena: vmap::Arena,
+    start: *const u8,
+}
+
+unsafe fn free_waiting(link: NonNull<CallbackHead>) {
+    // SAFETY: `stillpoint_arena_free_area_rcu` queued it as the first field of what `try_boxed` had made.
+    let waiting = unsafe { Box::from_raw(link.cast::<Waiting>().as_ptr()) };
+    // SAFETY: the promise of its caller.
+    if unsafe { waiting.arena.free_raw(waiting.start) }.is_err() {
+        misuse(libc::EFAULT, "stillpoint_arena_free_area_rcu() of what is no area any more when its grace period has ended");
+    }
 }
 
 /// The domain whose sections keep areas in place. It belongs to the arena: stillpoint_domain_destroy() is not for it. NULL for NULL.
@@ -165,7 +204,7 @@ pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(arena: *mut Arena, area:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_domain(arena: *const Arena) -> *mut Domain {
     // SAFETY: the caller's promise.
-    guarded_or(ptr::null_mut(), || unsafe { arena.as_ref() }.map_or(ptr::null_mut(), |arena| pointer(arena.0.domain())))
+    guarded_or(ptr::null_mut(), || unsafe { arena.as_ref() }.map_or(ptr::null_mut(), |arena| pointer(arena.arena.domain())))
 }
 
 /// Makes sure that `size` bytes from an address lie inside one live area: check_object_size(). Inside a section of the arena's domain they
@@ -179,7 +218,7 @@ pub unsafe extern "C" fn stillpoint_arena_domain(arena: *const Arena) -> *mut Do
 pub unsafe extern "C" fn stillpoint_arena_check(arena: *const Arena, address: *const c_void, size: usize) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.
-        let arena = &unsafe { handle(arena) }?.0;
+        let arena = &unsafe { handle(arena) }?.arena;
         let guard = arena.read_lock();
         arena.check(address.addr(), size, &guard).map(|_| 0).map_err(errno)
     })
@@ -196,8 +235,8 @@ pub unsafe extern "C" fn stillpoint_arena_find(arena: *const Arena, address: *co
     guarded_or(ptr::null_mut(), || {
         // SAFETY: the caller's promise.
         let Some(arena) = (unsafe { arena.as_ref() }) else { return ptr::null_mut() };
-        let guard = arena.0.read_lock();
-        let Some(found) = arena.0.find(address.addr(), &guard) else { return ptr::null_mut() };
+        let guard = arena.arena.read_lock();
+        let Some(found) = arena.arena.find(address.addr(), &guard) else { return ptr::null_mut() };
         if !size.is_null() {
             // SAFETY: the caller's promise.
             unsafe { size.write(found.len()) };
@@ -226,7 +265,7 @@ pub unsafe extern "C" fn stillpoint_arena_copy_out(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise. The bytes are only written.
-        let (arena, to) = unsafe { (&handle(arena)?.0, slice::from_raw_parts_mut(buffer(to, size)?.as_ptr(), size)) };
+        let (arena, to) = unsafe { (&handle(arena)?.arena, slice::from_raw_parts_mut(buffer(to, size)?.as_ptr(), size)) };
         arena.copy_to(from.addr(), to).map(|()| 0).map_err(errno)
     })
 }
@@ -242,7 +281,7 @@ pub unsafe extern "C" fn stillpoint_arena_copy_in(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.
-        let (arena, from) = unsafe { (&handle(arena)?.0, slice::from_raw_parts(buffer(from, size)?.as_ptr(), size)) };
+        let (arena, from) = unsafe { (&handle(arena)?.arena, slice::from_raw_parts(buffer(from, size)?.as_ptr(), size)) };
         arena.copy_from(to.addr(), from).map(|()| 0).map_err(errno)
     })
 }
@@ -258,7 +297,7 @@ pub unsafe extern "C" fn stillpoint_arena_copy_between(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.
-        let arena = &unsafe { handle(arena) }?.0;
+        let arena = &unsafe { handle(arena) }?.arena;
         arena.copy_between(to.addr(), from.addr(), size).map(|()| 0).map_err(errno)
     })
 }
@@ -271,7 +310,7 @@ pub unsafe extern "C" fn stillpoint_arena_copy_between(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| unsafe { handle(arena) }?.0.drain().map(|()| 0).map_err(errno))
+    guarded(|| unsafe { handle(arena) }?.arena.drain().map(|()| 0).map_err(errno))
 }
 
 /// Gives back what can be had without waiting; how many bytes that were.
@@ -282,7 +321,7 @@ pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_shrink(arena: *mut Arena) -> u64 {
     // SAFETY: the caller's promise.
-    guarded_or(0, || unsafe { arena.as_ref() }.map_or(0, |arena| arena.0.shrink()))
+    guarded_or(0, || unsafe { arena.as_ref() }.map_or(0, |arena| arena.arena.shrink()))
 }
 
 /// The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another.
@@ -294,7 +333,7 @@ pub unsafe extern "C" fn stillpoint_arena_shrink(arena: *mut Arena) -> u64 {
 pub unsafe extern "C" fn stillpoint_arena_file(arena: *const Arena) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.
-        let arena = &unsafe { handle(arena) }?.0;
+        let arena = &unsafe { handle(arena) }?.arena;
         arena.file().map(|file| file.as_raw_fd()).ok_or(libc::ENOENT)
     })
 }
@@ -310,7 +349,7 @@ pub unsafe extern "C" fn stillpoint_arena_describe(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.
-        let whole = unsafe { handle(arena) }?.0.describe(address.addr()).to_string();
+        let whole = unsafe { handle(arena) }?.arena.describe(address.addr()).to_string();
         if size > 0 {
             let length = whole.len().min(size - 1);
             let text = buffer(text.cast(), size)?.as_ptr();
@@ -358,14 +397,14 @@ pub struct ArenaStatistics {
 ///
 /// The handle is good; `size` bytes can be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_arena_statistics(
+pub unsafe extern "C" fn stillpoint_arena_get_statistics(
     arena: *const Arena, statistics: *mut ArenaStatistics, size: usize,
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.
-        let now = unsafe { handle(arena) }?.0.statistics();
+        let now = unsafe { handle(arena) }?.arena.statistics();
         if statistics.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_arena_statistics() with nowhere to write to"));
+            return Err(misuse(libc::EINVAL, "stillpoint_arena_get_statistics() with nowhere to write to"));
         }
         let now = ArenaStatistics {
             areas: now.areas,

@@ -2,12 +2,10 @@
 
 use std::{
     alloc::{self, Layout},
-    env,
     ffi::{CStr, c_char, c_int},
-    io,
+    io::{Cursor, Write},
     panic::{self, AssertUnwindSafe},
     process,
-    sync::OnceLock,
 };
 
 /// Runs the body of a function that C calls. A panic ends here, as `-ENOTRECOVERABLE`, after its message: it is a fault of the library.
@@ -25,14 +23,30 @@ pub(crate) fn guarded_or<T>(failed: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
+unsafe extern "C" {
+    /// Whether `STILLPOINT_DEBUG` was in the environment when the library was loaded.
+    safe static stillpoint_loud_: bool;
+}
+
 /// A mistake of the program: `errno`, and in a debug build of the library, or with `STILLPOINT_DEBUG` in the environment, a message.
 #[cold]
 pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
-    static LOUD: OnceLock<bool> = OnceLock::new();
-    if *LOUD.get_or_init(|| cfg!(debug_assertions) || env::var_os("STILLPOINT_DEBUG").is_some()) {
-        eprintln!("stillpoint: misuse: {message}");
+    if cfg!(debug_assertions) || stillpoint_loud_ {
+        say(&[b"misuse: ", message.as_bytes()]);
     }
     errno
+}
+
+/// Writes a line to stderr, if that can be written to, by one system call that is no cancellation point. It takes no lock, which a thread
+/// that has vanished in a fork might have, and allocates nothing.
+fn say(parts: &[&[u8]]) {
+    let mut line = Cursor::new([0; 512]);
+    // What is too long is cut off.
+    let _ = [&b"stillpoint: "[..]].iter().chain(parts).try_for_each(|part| line.write_all(part));
+    let length = usize::try_from(line.position()).unwrap_or(0).min(line.get_ref().len() - 1);
+    line.get_mut()[length] = b'\n';
+    // SAFETY: the bytes are there. Whether anybody reads them is not the caller's business.
+    unsafe { libc::syscall(libc::SYS_write, libc::STDERR_FILENO, line.get_ref().as_ptr(), length + 1) };
 }
 
 /// Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
@@ -43,11 +57,15 @@ pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_refused(error: c_int, what: *const c_char) -> ! {
     // SAFETY: the caller's promise.
-    let what = unsafe { CStr::from_ptr(what) }.to_string_lossy();
-    eprintln!(
-        "stillpoint: {what} was refused ({}); aborting, because its caller could not go on",
-        io::Error::from_raw_os_error(-error)
-    );
+    let what = unsafe { CStr::from_ptr(what) }.to_bytes();
+    let reason: &[u8] = match -error {
+        libc::EDEADLK => b"it would wait for the calling thread itself",
+        libc::EBUSY => b"the head is queued",
+        libc::EINVAL => b"null",
+        libc::ENOMEM => b"no memory",
+        _ => b"a fault of the library",
+    };
+    say(&[what, b" was refused (", reason, b"); aborting, because its caller could not go on"]);
     process::abort();
 }
 

@@ -47,7 +47,7 @@ fn mark(head: *const Head) -> usize {
 /// # Safety
 ///
 /// The head can be read, though perhaps nothing has been written there.
-unsafe fn is_queued(head: *const Head) -> bool {
+pub(crate) unsafe fn is_queued(head: *const Head) -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let (run, marked): (usize, usize);

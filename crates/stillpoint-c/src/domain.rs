@@ -54,7 +54,7 @@ pub extern "C" fn stillpoint_trace_global() -> *mut Domain {
     guarded_or(ptr::null_mut(), || pointer(tasks_trace::global()))
 }
 
-/// A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if it cannot be made.
+/// A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. Want of memory for it ends the process.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
     guarded_or(ptr::null_mut(), || Box::into_raw(Box::new(Domain(stillpoint::Domain::new()))))
@@ -66,7 +66,7 @@ pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
     guarded_or(ptr::null_mut(), || Box::into_raw(Box::new(Domain(stillpoint::Domain::with_fences()))))
 }
 
-/// Makes the domain that `place` is for, if nobody has: for domains that are static. NULL if it cannot be made.
+/// Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new().
 ///
 /// # Safety
 ///
@@ -94,7 +94,8 @@ pub unsafe extern "C" fn stillpoint_domain_make_once(place: *mut *mut Domain) ->
 
 /// Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take.
 ///
-/// -EDEADLK inside a section of it, -EBUSY if another thread is seen inside one, -EINVAL for a global domain; it is then still there.
+/// -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section, -EINVAL for a global domain; it is
+/// then still there.
 /// Nobody may be using it otherwise, or afterwards. NULL does nothing.
 ///
 /// # Safety
@@ -108,16 +109,28 @@ pub unsafe extern "C" fn stillpoint_domain_destroy(domain: *mut Domain) -> c_int
         if crate::is_global(domain) {
             return Err(misuse(libc::EINVAL, "a global domain cannot be destroyed"));
         }
-        if raw::is_reading(&used.0) {
-            return Err(misuse(libc::EDEADLK, "stillpoint_domain_destroy() inside a section of that domain"));
-        }
-        if raw::has_readers(&used.0) {
-            return Err(misuse(libc::EBUSY, "stillpoint_domain_destroy() while a thread is inside a section of that domain"));
-        }
+        may_end(&used.0)?;
         // SAFETY: `stillpoint_domain_new` took it out of a box, and the caller gives it up.
         drop(unsafe { Box::from_raw(domain) });
         Ok(0)
     })
+}
+
+/// Whether a domain may be ended here and now, as far as can be seen: nobody is in it.
+pub(crate) fn may_end(domain: &stillpoint::Domain) -> Result<(), c_int> {
+    if raw::is_reading(domain) || raw::in_callback(domain) {
+        return Err(misuse(
+            libc::EDEADLK,
+            "the end of a domain (or of an arena with its own) inside a section or a callback of it",
+        ));
+    }
+    if raw::has_readers(domain) {
+        return Err(misuse(
+            libc::EBUSY,
+            "the end of a domain (or of an arena with its own) while a thread is inside a section of it",
+        ));
+    }
+    Ok(())
 }
 
 /// Waits until every section that had begun before has ended: synchronize_rcu(). -EDEADLK inside a section of this domain.
@@ -162,7 +175,7 @@ pub unsafe extern "C" fn stillpoint_domain_get_state(domain: *mut Domain) -> Coo
 pub unsafe extern "C" fn stillpoint_domain_start_poll(domain: *mut Domain) -> Cookie {
     // SAFETY: the caller's promise.
     let domain = unsafe { named(domain) };
-    // Where no service thread can be started it panics after the cookie was taken; one that is only named is as good.
+    // It panics only by a fault of the library. What is then named ends later than what was asked for, never earlier.
     guarded_or(None, || Some(domain.start_poll())).unwrap_or_else(|| domain.get_state()).into_raw()
 }
 
@@ -200,7 +213,7 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(domain: *m
 }
 
 /// Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it would wait for itself: inside a
-/// callback, or inside a section that began before one of them was queued.
+/// callback, or inside a section that began before one of them was queued. Allocates a little, and want of memory for that ends the process.
 ///
 /// # Safety
 ///

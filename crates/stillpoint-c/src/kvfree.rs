@@ -10,16 +10,16 @@ use std::{
     ffi::{c_int, c_void},
     ptr::{self, NonNull},
 };
-use stillpoint::raw;
+use stillpoint::raw::{self, WithoutPage};
 
 /// # Safety
 ///
 /// As for [`stillpoint_domain_kvfree`].
-unsafe fn retire(domain: *mut Domain, block: NonNull<c_void>) -> Result<(), raw::NoMemory> {
+unsafe fn retire(domain: *mut Domain, block: NonNull<c_void>, without_page: WithoutPage) -> Result<(), raw::NoMemory> {
     // SAFETY: a block of `malloc()`, by the caller's promise.
     let bytes = unsafe { libc::malloc_usable_size(block.as_ptr()) };
     // SAFETY: the caller's promise.
-    let retired = unsafe { raw::retire_malloced(named(domain), block.cast(), bytes) };
+    let retired = unsafe { raw::retire_malloced(named(domain), block.cast(), bytes, without_page) };
     if domain.is_null() {
         remember_share();
     }
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn stillpoint_kvfree_in(share: *const Share, block: *mut c
     // SAFETY: the caller's promise.
     unsafe {
         match (share.as_ref(), NonNull::new(block)) {
-            (Some(share), Some(place)) => match retire_in(share, place) {
+            (Some(share), Some(place)) => match retire_in(share, place, WithoutPage::Wait) {
                 Ok(()) => 0,
                 Err(_) => -libc::ENOMEM,
             },
@@ -61,7 +61,10 @@ pub unsafe extern "C" fn stillpoint_kvfree_head_in(share: *const Share, block: *
     unsafe {
         match (share.as_ref(), NonNull::new(block)) {
             (Some(share), Some(place)) if head.addr().wrapping_sub(block.addr()) < callback::LARGEST_OFFSET => {
-                if retire_in(share, place).is_err() {
+                if cfg!(debug_assertions) && callback::is_queued(head) {
+                    return -queued();
+                }
+                if retire_in(share, place, WithoutPage::GiveBack).is_err() {
                     return guarded(|| {
                         callback::free_later(named(ptr::null()), head, head.addr() - block.addr());
                         Ok(0)
@@ -80,9 +83,14 @@ pub unsafe extern "C" fn stillpoint_kvfree_head_in(share: *const Share, block: *
 ///
 /// As for [`stillpoint_domain_kvfree`]; the share is the calling thread's.
 #[inline(always)]
-unsafe fn retire_in(share: &Share, block: NonNull<c_void>) -> Result<(), raw::NoMemory> {
+unsafe fn retire_in(share: &Share, block: NonNull<c_void>, without_page: WithoutPage) -> Result<(), raw::NoMemory> {
     // SAFETY: the caller's promise.
-    unsafe { raw::retire_malloced_in(&share.0, block.cast(), libc::malloc_usable_size(block.as_ptr())) }
+    unsafe { raw::retire_malloced_in(&share.0, block.cast(), libc::malloc_usable_size(block.as_ptr()), without_page) }
+}
+
+/// A block is not freed under a head that waits for a function.
+fn queued() -> c_int {
+    misuse(libc::EBUSY, "kvfree_rcu() with a head that is queued: it waits for its function to be called")
 }
 
 /// Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few nanoseconds; now and then it ends a grace
@@ -100,12 +108,13 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree(domain: *mut Domain, block: *m
     guarded(|| {
         let Some(block) = NonNull::new(block) else { return Ok(0) };
         // SAFETY: the caller's promise.
-        unsafe { retire(domain, block) }.map(|()| 0).map_err(|_| libc::ENOMEM)
+        unsafe { retire(domain, block, WithoutPage::Wait) }.map(|()| 0).map_err(|_| libc::ENOMEM)
     })
 }
 
 /// The same for a block with a head in it, by which it is remembered if there is no memory: kvfree_rcu() with two arguments. Never fails
-/// for want of memory and never waits for it. -EINVAL if the head is not in the first 4096 bytes of the block.
+/// for want of memory and never waits for it. -EINVAL if the head is not in the first 4096 bytes of the block; -EBUSY if it waits for a
+/// function, as far as that can be seen (x86-64; by stillpoint_kvfree() in a library built for debugging only).
 ///
 /// # Safety
 ///
@@ -120,7 +129,10 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_head(domain: *mut Domain, bloc
         }
         // SAFETY: the caller's promise.
         unsafe {
-            if retire(domain, block).is_err() {
+            if callback::is_queued(head) {
+                return Err(queued());
+            }
+            if retire(domain, block, WithoutPage::GiveBack).is_err() {
                 callback::free_later(named(domain), head, offset);
             }
         }

@@ -89,7 +89,7 @@ pub unsafe extern "C" fn stillpoint_lru_free(lru: *mut Lru) {
 }
 
 /// An entry for an object, with one reference, the caller's. When the last reference is let go (lists have one to each entry that is on them, walks
-/// for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. NULL for want of memory.
+/// for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. Want of memory ends the process.
 ///
 /// # Safety
 ///

@@ -48,43 +48,46 @@ pub(crate) fn once(
     }
 }
 
-/// The calling thread's registration. Given back at the thread's end, or, if it is online then, never: it holds grace periods up, and is
-/// reported.
-struct Registration(Cell<Option<NonNull<raw::Reader>>>);
-
-impl Registration {
-    fn take_back(&self) {
-        if let Some(record) = self.0.take() {
-            forget(QSBR);
-            // SAFETY: `register_qsbr` gave it to this thread, and the domain is for ever.
-            unsafe { record.as_ref() }.depart();
-        }
-    }
+thread_local! {
+    /// The calling thread's record. Without a destructor: those of `pthread_key_create()` run after all of Rust's, and may use it.
+    static RECORD: Cell<Option<NonNull<raw::Reader>>> = const { Cell::new(None) };
+    static AT_END: AtEnd = const { AtEnd };
 }
 
-impl Drop for Registration {
+/// Gives the record back at the thread's end, unless it is online then: it holds grace periods up, and is reported, until one of the
+/// thread's later destructors goes offline.
+struct AtEnd;
+
+impl Drop for AtEnd {
     fn drop(&mut self) {
-        if record_of(self).is_some_and(raw::Reader::is_reading) {
+        if record().is_some_and(raw::Reader::is_reading) {
             misuse(
                 libc::EBUSY,
-                "a thread ends while it is an online QSBR reader: no grace period of theirs ends any more; call stillpoint_qsbr_unregister() \
-                 before",
+                "a thread ends while it is an online QSBR reader: unless one of its destructors calls stillpoint_qsbr_unregister(), no grace \
+                 period of theirs ends any more",
             );
+        } else {
+            take_back();
         }
-        self.take_back();
     }
 }
 
-thread_local!(static REGISTRATION: Registration = const { Registration(Cell::new(None)) });
-
-/// The calling thread's record.
-fn record() -> Option<&'static raw::Reader> {
-    REGISTRATION.try_with(record_of).ok().flatten()
+/// Whether [`AtEnd`] has run, or runs: nobody else gives the record back then.
+fn is_ending() -> bool {
+    AT_END.try_with(|_| ()).is_err()
 }
 
-fn record_of(registration: &Registration) -> Option<&'static raw::Reader> {
+fn record() -> Option<&'static raw::Reader> {
     // SAFETY: as in `take_back`.
-    registration.0.get().map(|record| unsafe { record.as_ref() })
+    RECORD.get().map(|record| unsafe { record.as_ref() })
+}
+
+fn take_back() {
+    if let Some(record) = RECORD.take() {
+        forget(QSBR);
+        // SAFETY: `register_qsbr` gave it to this thread, and the domain is for ever.
+        unsafe { record.as_ref() }.depart();
+    }
 }
 
 fn registered() -> Result<&'static raw::Reader, c_int> {
@@ -105,25 +108,26 @@ pub extern "C" fn stillpoint_qsbr_register() -> c_int {
         if record().is_some() {
             return Err(misuse(libc::EEXIST, "stillpoint_qsbr_register() of a thread that is registered"));
         }
-        let taken = REGISTRATION.try_with(|registration| {
-            let domain = global();
-            let record = raw::register_qsbr(domain);
-            registration.0.set(Some(record));
-            // SAFETY: as in `take_back`.
-            let record = unsafe { record.as_ref() };
-            record.lock();
-            remember(QSBR, record, domain);
-        });
-        taken.map(|()| 0).map_err(|_| libc::ESRCH)
+        if is_ending() {
+            return Err(libc::ESRCH);
+        }
+        let domain = global();
+        let record = raw::register_qsbr(domain);
+        RECORD.set(Some(record));
+        // SAFETY: as in `take_back`.
+        let record = unsafe { record.as_ref() };
+        record.lock();
+        remember(QSBR, record, domain);
+        Ok(0)
     })
 }
 
-/// Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader.
+/// Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader. Also in the destructors of pthread_key_create().
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_unregister() -> c_int {
     guarded(|| {
         go_offline(registered()?);
-        REGISTRATION.with(Registration::take_back);
+        take_back();
         Ok(0)
     })
 }
@@ -139,11 +143,14 @@ fn go_online(record: &raw::Reader) {
 }
 
 /// Goes offline, around everything that may block: nothing that was found before may be used after. urcu_qsbr_thread_offline(). Does
-/// nothing if it is. -EPERM if the thread is no QSBR reader.
+/// nothing if it is. -EPERM if the thread is no QSBR reader. In the destructors of pthread_key_create() it unregisters the thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_offline() -> c_int {
     guarded(|| {
         go_offline(registered()?);
+        if is_ending() {
+            take_back();
+        }
         Ok(0)
     })
 }

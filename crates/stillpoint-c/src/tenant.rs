@@ -37,7 +37,7 @@ fn errno(error: ChargeError) -> c_int {
     }
 }
 
-/// A hierarchy with a root tenant and nothing else. -ENOMEM.
+/// A hierarchy with a root tenant and nothing else. -ENOMEM if there is no memory for the handle; want of it for the inside ends the process.
 ///
 /// # Safety
 ///
@@ -252,14 +252,14 @@ pub struct TenantStatistics {
 ///
 /// The handle is good; `size` bytes can be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_tenant_statistics(
+pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
     tenant: *const Tenant, statistics: *mut TenantStatistics, size: usize,
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.
         let now = unsafe { handle(tenant) }?.tenant.statistics();
         if statistics.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_tenant_statistics() with nowhere to write to"));
+            return Err(misuse(libc::EINVAL, "stillpoint_tenant_get_statistics() with nowhere to write to"));
         }
         let now = TenantStatistics {
             usage: now.usage,
@@ -284,17 +284,19 @@ pub unsafe extern "C" fn stillpoint_tenant_statistics(
 /// copied as long as one copy is used. Past a max it reclaims, and waits a tenth of a second at most.
 ///
 /// -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback, where nothing can be reclaimed; -EAGAIN inside a
-/// shrinker; -E2BIG.
+/// shrinker; -E2BIG. The charge is then one of no bytes.
 ///
 /// # Safety
 ///
 /// The handle is good; `charge` can be written to, and what is there is lost.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_charge(tenant: *mut Tenant, bytes: usize, charge: *mut Charge) -> c_int {
+pub unsafe extern "C" fn stillpoint_tenant_charge(tenant: *mut Tenant, bytes: usize, charge: *mut Charge) -> c_int {
     guarded(|| {
         if charge.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_charge() with nowhere to write to"));
+            return Err(misuse(libc::EINVAL, "stillpoint_tenant_charge() with nowhere to write to"));
         }
+        // SAFETY: the caller's promise. Zeroes are a charge of no bytes: see `stillpoint_uncharge`.
+        unsafe { ptr::write_bytes(charge, 0, 1) };
         // SAFETY: the caller's promise.
         let charged = unsafe { handle(tenant) }?.tenant.charge(bytes).map_err(errno)?;
         // SAFETY: the caller's promise.
@@ -303,11 +305,11 @@ pub unsafe extern "C" fn stillpoint_charge(tenant: *mut Tenant, bytes: usize, ch
     })
 }
 
-/// Changes how many bytes are charged. Errors as for stillpoint_charge(), with the charge as it was; -EINVAL for one of no bytes.
+/// Changes how many bytes are charged. Errors as for stillpoint_tenant_charge(), with the charge as it was; -EINVAL for one of no bytes.
 ///
 /// # Safety
 ///
-/// The charge was made by stillpoint_charge() and not given back, or is STILLPOINT_CHARGE_INIT.
+/// The charge was made by stillpoint_tenant_charge() and not given back, or is STILLPOINT_CHARGE_INIT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_charge_resize(charge: *mut Charge, bytes: usize) -> c_int {
     guarded(|| {
@@ -321,7 +323,7 @@ pub unsafe extern "C" fn stillpoint_charge_resize(charge: *mut Charge, bytes: us
 ///
 /// # Safety
 ///
-/// The charge was made by stillpoint_charge(), or is STILLPOINT_CHARGE_INIT; no other copy of it is used.
+/// The charge was made by stillpoint_tenant_charge(), or is STILLPOINT_CHARGE_INIT; no other copy of it is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_uncharge(charge: *mut Charge) {
     guarded_or((), || {

@@ -146,14 +146,13 @@ fn outside_a_section_retiring_waits_and_frees_by_itself() {
         retire(&domain, number);
         retire(&domain, tally.value(number));
         assert!(try_retire(&domain, tally.value(number)));
-        retire_node(&domain, tally.value(number));
         // SAFETY: nobody else has ever known the object.
         unsafe { domain.retire_plain(leak(tally.value(number))) };
         assert!(tally.all_dropped(), "each is freed when the call returns");
     }
     let statistics = domain.statistics();
-    assert_eq!((statistics.inline_waits, statistics.objects_freed, statistics.pages), (500, 500, 0));
-    assert!(REFUSED.load(Ordering::SeqCst) >= 500);
+    assert_eq!((statistics.inline_waits, statistics.objects_freed, statistics.pages), (400, 400, 0));
+    assert!(REFUSED.load(Ordering::SeqCst) >= 400);
     drop(no_pages);
     assert_works(&domain);
 }
@@ -245,6 +244,25 @@ fn inside_a_section_objects_with_a_head_are_chained() {
     returns(move || theirs.kvfree_barrier());
     assert!(tally.all_dropped(), "a barrier waits for the chain, too");
     assert_eq!(domain.statistics().panics, 0);
+    drop(no_pages);
+    assert_works(&domain);
+}
+
+#[test]
+fn objects_with_a_head_are_chained_outside_sections_too_and_nobody_waits_for_readers() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let reader = Reader::enter(&domain);
+    let no_pages = NoPages::begin();
+    let (theirs, counted) = (domain.clone(), tally.clone());
+    returns(move || (0..SOME as u64).for_each(|number| retire_node(&theirs, counted.value(number))));
+    let statistics = domain.statistics();
+    assert_eq!((tally.dropped(), statistics.callbacks_waiting, statistics.inline_waits), (0, SOME as u64, 0));
+    reader.leave();
+    let theirs = domain.clone();
+    returns(move || theirs.kvfree_barrier());
+    assert!(tally.all_dropped());
     drop(no_pages);
     assert_works(&domain);
 }

@@ -384,13 +384,17 @@ extern "C" {
 int stillpoint_arena_new(const struct stillpoint_arena_options *options, struct stillpoint_arena **arena);
 
 /*
- Lets the handle go. The arena ends when its last area has been freed, too. NULL does nothing.
+ Lets the handle go. The arena ends when its last area has been freed, too, and with it a domain of its own, which is not to be used
+ afterwards. NULL does nothing.
+
+ Where the domain is the arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section;
+ the handle is then still good.
 
  # Safety
 
- The handle is not used again, but areas may be: they can no longer be freed.
+ The handle is used by nobody else, and by nobody afterwards; areas may be, but can no longer be freed.
  */
-void stillpoint_arena_free(struct stillpoint_arena *arena);
+int stillpoint_arena_free(struct stillpoint_arena *arena);
 
 /*
  An area of `size` bytes, which read zero, from a multiple of `align` (a power of two): vmalloc(). NULL for none, with the reason (negative) in `error`
@@ -416,6 +420,7 @@ int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
 
 /*
  Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
+ -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to remember it by; nothing is freed then.
 
  # Safety
 
@@ -523,7 +528,7 @@ int stillpoint_arena_describe(const struct stillpoint_arena *arena, const void *
 
  The handle is good; `size` bytes can be written.
  */
-int stillpoint_arena_statistics(const struct stillpoint_arena *arena, struct stillpoint_arena_statistics *statistics, size_t size);
+int stillpoint_arena_get_statistics(const struct stillpoint_arena *arena, struct stillpoint_arena_statistics *statistics, size_t size);
 
 /*
  Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
@@ -557,7 +562,7 @@ struct stillpoint_domain *stillpoint_global(void);
 struct stillpoint_domain *stillpoint_trace_global(void);
 
 /*
- A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if it cannot be made.
+ A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. Want of memory for it ends the process.
  */
 struct stillpoint_domain *stillpoint_domain_new(void);
 
@@ -567,7 +572,7 @@ struct stillpoint_domain *stillpoint_domain_new(void);
 struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 
 /*
- Makes the domain that `place` is for, if nobody has: for domains that are static. NULL if it cannot be made.
+ Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new().
 
  # Safety
 
@@ -578,7 +583,8 @@ struct stillpoint_domain *stillpoint_domain_make_once(struct stillpoint_domain *
 /*
  Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take.
 
- -EDEADLK inside a section of it, -EBUSY if another thread is seen inside one, -EINVAL for a global domain; it is then still there.
+ -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section, -EINVAL for a global domain; it is
+ then still there.
  Nobody may be using it otherwise, or afterwards. NULL does nothing.
 
  # Safety
@@ -652,7 +658,7 @@ int stillpoint_domain_cond_synchronize_expedited(struct stillpoint_domain *domai
 
 /*
  Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it would wait for itself: inside a
- callback, or inside a section that began before one of them was queued.
+ callback, or inside a section that began before one of them was queued. Allocates a little, and want of memory for that ends the process.
 
  # Safety
 
@@ -742,7 +748,8 @@ int stillpoint_domain_kvfree(struct stillpoint_domain *domain, void *block);
 
 /*
  The same for a block with a head in it, by which it is remembered if there is no memory: kvfree_rcu() with two arguments. Never fails
- for want of memory and never waits for it. -EINVAL if the head is not in the first 4096 bytes of the block.
+ for want of memory and never waits for it. -EINVAL if the head is not in the first 4096 bytes of the block; -EBUSY if it waits for a
+ function, as far as that can be seen (x86-64; by stillpoint_kvfree() in a library built for debugging only).
 
  # Safety
 
@@ -770,7 +777,7 @@ void stillpoint_lru_free(struct stillpoint_lru *lru);
 
 /*
  An entry for an object, with one reference, the caller's. When the last reference is let go (lists have one to each entry that is on them, walks
- for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. NULL for want of memory.
+ for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. Want of memory ends the process.
 
  # Safety
 
@@ -948,13 +955,13 @@ struct stillpoint_domain *stillpoint_qsbr_global(void);
 int stillpoint_qsbr_register(void);
 
 /*
- Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader.
+ Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader. Also in the destructors of pthread_key_create().
  */
 int stillpoint_qsbr_unregister(void);
 
 /*
  Goes offline, around everything that may block: nothing that was found before may be used after. urcu_qsbr_thread_offline(). Does
- nothing if it is. -EPERM if the thread is no QSBR reader.
+ nothing if it is. -EPERM if the thread is no QSBR reader. In the destructors of pthread_key_create() it unregisters the thread.
  */
 int stillpoint_qsbr_offline(void);
 
@@ -1077,7 +1084,7 @@ int stillpoint_guard_name(struct stillpoint_guard *guard, const char *name);
 int stillpoint_guard_end(struct stillpoint_guard *guard);
 
 /*
- A hierarchy with a root tenant and nothing else. -ENOMEM.
+ A hierarchy with a root tenant and nothing else. -ENOMEM if there is no memory for the handle; want of it for the inside ends the process.
 
  # Safety
 
@@ -1177,29 +1184,29 @@ uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant, uint64_t by
 
  The handle is good; `size` bytes can be written.
  */
-int stillpoint_tenant_statistics(const struct stillpoint_tenant *tenant, struct stillpoint_tenant_statistics *statistics, size_t size);
+int stillpoint_tenant_get_statistics(const struct stillpoint_tenant *tenant, struct stillpoint_tenant_statistics *statistics, size_t size);
 
 /*
  Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in the object that they are for. It may be
  copied as long as one copy is used. Past a max it reclaims, and waits a tenth of a second at most.
 
  -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback, where nothing can be reclaimed; -EAGAIN inside a
- shrinker; -E2BIG.
+ shrinker; -E2BIG. The charge is then one of no bytes.
 
  # Safety
 
  The handle is good; `charge` can be written to, and what is there is lost.
  */
-int stillpoint_charge(struct stillpoint_tenant *tenant,
-                      size_t bytes,
-                      struct stillpoint_charge *charge);
+int stillpoint_tenant_charge(struct stillpoint_tenant *tenant,
+                             size_t bytes,
+                             struct stillpoint_charge *charge);
 
 /*
- Changes how many bytes are charged. Errors as for stillpoint_charge(), with the charge as it was; -EINVAL for one of no bytes.
+ Changes how many bytes are charged. Errors as for stillpoint_tenant_charge(), with the charge as it was; -EINVAL for one of no bytes.
 
  # Safety
 
- The charge was made by stillpoint_charge() and not given back, or is STILLPOINT_CHARGE_INIT.
+ The charge was made by stillpoint_tenant_charge() and not given back, or is STILLPOINT_CHARGE_INIT.
  */
 int stillpoint_charge_resize(struct stillpoint_charge *charge, size_t bytes);
 
@@ -1208,7 +1215,7 @@ int stillpoint_charge_resize(struct stillpoint_charge *charge, size_t bytes);
 
  # Safety
 
- The charge was made by stillpoint_charge(), or is STILLPOINT_CHARGE_INIT; no other copy of it is used.
+ The charge was made by stillpoint_tenant_charge(), or is STILLPOINT_CHARGE_INIT; no other copy of it is used.
  */
 void stillpoint_uncharge(struct stillpoint_charge *charge);
 

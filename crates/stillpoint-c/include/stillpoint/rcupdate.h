@@ -5,7 +5,7 @@
  *  - Every thread may read without registering.
  *  - rcu_read_unlock() without a lock does nothing (in debug builds it says so).
  *  - A wait inside one's own section, where the kernel would hang, ends the process with a message: its callers could not go on, because they
- *    would free what they still use. The native functions return -EDEADLK.
+ *    would free what they still use. So does call_rcu() with a head that is queued. The native functions return -EDEADLK and -EBUSY.
  *  - kvfree_rcu() and kfree_rcu() free what malloc() gave, and return 0, or -ENOMEM for one argument inside a section.
  *  - struct rcu_head is a macro for struct stillpoint_head, of four words.
  *  - Readers of an srcu_struct leave it on the thread that entered it; stillpoint_domain_guard() is for those that do not.
@@ -87,8 +87,8 @@ static inline bool rcu_read_lock_any_held(void)
 
 /* ---- Grace periods ---- */
 
-/* Ends the process if a wait was refused. */
-static inline void stillpoint_waited_(int outcome, const char *what)
+/* Ends the process if it was refused. */
+static inline void stillpoint_done_(int outcome, const char *what)
 {
     if (outcome != 0) {
         stillpoint_refused(outcome, what);
@@ -97,12 +97,12 @@ static inline void stillpoint_waited_(int outcome, const char *what)
 
 static inline void synchronize_rcu(void)
 {
-    stillpoint_waited_(stillpoint_synchronize(), "synchronize_rcu()");
+    stillpoint_done_(stillpoint_synchronize(), "synchronize_rcu()");
 }
 
 static inline void synchronize_rcu_expedited(void)
 {
-    stillpoint_waited_(stillpoint_synchronize_expedited(), "synchronize_rcu_expedited()");
+    stillpoint_done_(stillpoint_synchronize_expedited(), "synchronize_rcu_expedited()");
 }
 
 static inline void synchronize_net(void)
@@ -132,17 +132,17 @@ static inline bool poll_state_synchronize_rcu(stillpoint_cookie cookie)
 
 static inline void cond_synchronize_rcu(stillpoint_cookie cookie)
 {
-    stillpoint_waited_(stillpoint_cond_synchronize(cookie), "cond_synchronize_rcu()");
+    stillpoint_done_(stillpoint_cond_synchronize(cookie), "cond_synchronize_rcu()");
 }
 
 static inline void cond_synchronize_rcu_expedited(stillpoint_cookie cookie)
 {
-    stillpoint_waited_(stillpoint_domain_cond_synchronize_expedited(NULL, cookie), "cond_synchronize_rcu_expedited()");
+    stillpoint_done_(stillpoint_domain_cond_synchronize_expedited(STILLPOINT_NULL_, cookie), "cond_synchronize_rcu_expedited()");
 }
 
 static inline void call_rcu(struct rcu_head *head, rcu_callback_t function)
 {
-    (void)stillpoint_call(head, function);
+    stillpoint_done_(stillpoint_call(head, function), "call_rcu()");
 }
 
 static inline void call_rcu_hurry(struct rcu_head *head, rcu_callback_t function)
@@ -152,7 +152,7 @@ static inline void call_rcu_hurry(struct rcu_head *head, rcu_callback_t function
 
 static inline void rcu_barrier(void)
 {
-    stillpoint_waited_(stillpoint_barrier(), "rcu_barrier()");
+    stillpoint_done_(stillpoint_barrier(), "rcu_barrier()");
 }
 
 #define kvfree_rcu(...) stillpoint_kvfree(__VA_ARGS__)
@@ -162,7 +162,7 @@ static inline void rcu_barrier(void)
 
 static inline void kvfree_rcu_barrier(void)
 {
-    stillpoint_waited_(stillpoint_kvfree_barrier(), "kvfree_rcu_barrier()");
+    stillpoint_done_(stillpoint_kvfree_barrier(), "kvfree_rcu_barrier()");
 }
 
 /* ---- Readers that sleep ---- */
@@ -184,17 +184,17 @@ static inline bool rcu_read_lock_trace_held(void)
 
 static inline void synchronize_rcu_tasks_trace(void)
 {
-    stillpoint_waited_(stillpoint_domain_synchronize(stillpoint_trace_global()), "synchronize_rcu_tasks_trace()");
+    stillpoint_done_(stillpoint_domain_synchronize(stillpoint_trace_global()), "synchronize_rcu_tasks_trace()");
 }
 
 static inline void call_rcu_tasks_trace(struct rcu_head *head, rcu_callback_t function)
 {
-    (void)stillpoint_domain_call(stillpoint_trace_global(), head, function);
+    stillpoint_done_(stillpoint_domain_call(stillpoint_trace_global(), head, function), "call_rcu_tasks_trace()");
 }
 
 static inline void rcu_barrier_tasks_trace(void)
 {
-    stillpoint_waited_(stillpoint_domain_barrier(stillpoint_trace_global()), "rcu_barrier_tasks_trace()");
+    stillpoint_done_(stillpoint_domain_barrier(stillpoint_trace_global()), "rcu_barrier_tasks_trace()");
 }
 
 /* ---- SRCU: domains of one's own ---- */
@@ -203,14 +203,14 @@ struct srcu_struct {
     struct stillpoint_domain *domain;
 };
 
-#define DEFINE_SRCU(name) struct srcu_struct name = {NULL}
-#define DEFINE_STATIC_SRCU(name) static struct srcu_struct name = {NULL}
+#define DEFINE_SRCU(name) struct srcu_struct name = {STILLPOINT_NULL_}
+#define DEFINE_STATIC_SRCU(name) static struct srcu_struct name = {STILLPOINT_NULL_}
 
 /* The domain of one that was defined statically is made at its first use; the process ends if there is no memory for it. */
 static inline struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct *srcu)
 {
     struct stillpoint_domain *domain = __atomic_load_n(&srcu->domain, __ATOMIC_ACQUIRE);
-    if (domain == NULL && (domain = stillpoint_domain_make_once(&srcu->domain)) == NULL) {
+    if (domain == STILLPOINT_NULL_ && (domain = stillpoint_domain_make_once(&srcu->domain)) == STILLPOINT_NULL_) {
         stillpoint_refused(-12, "an srcu_struct without memory");
     }
     return domain;
@@ -219,14 +219,14 @@ static inline struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct *src
 static inline int init_srcu_struct(struct srcu_struct *srcu)
 {
     srcu->domain = stillpoint_domain_new();
-    return srcu->domain != NULL ? 0 : -12; /* -ENOMEM */
+    return srcu->domain != STILLPOINT_NULL_ ? 0 : -12; /* -ENOMEM */
 }
 
 /* Nobody reads or waits in it, or will. */
 static inline void cleanup_srcu_struct(struct srcu_struct *srcu)
 {
-    if (srcu->domain != NULL && stillpoint_domain_destroy(srcu->domain) == 0) {
-        srcu->domain = NULL;
+    if (srcu->domain != STILLPOINT_NULL_ && stillpoint_domain_destroy(srcu->domain) == 0) {
+        srcu->domain = STILLPOINT_NULL_;
     }
 }
 
@@ -251,22 +251,22 @@ static inline bool srcu_read_lock_held(struct srcu_struct *srcu)
 
 static inline void synchronize_srcu(struct srcu_struct *srcu)
 {
-    stillpoint_waited_(stillpoint_domain_synchronize(stillpoint_srcu_(srcu)), "synchronize_srcu()");
+    stillpoint_done_(stillpoint_domain_synchronize(stillpoint_srcu_(srcu)), "synchronize_srcu()");
 }
 
 static inline void synchronize_srcu_expedited(struct srcu_struct *srcu)
 {
-    stillpoint_waited_(stillpoint_domain_synchronize_expedited(stillpoint_srcu_(srcu)), "synchronize_srcu_expedited()");
+    stillpoint_done_(stillpoint_domain_synchronize_expedited(stillpoint_srcu_(srcu)), "synchronize_srcu_expedited()");
 }
 
 static inline void call_srcu(struct srcu_struct *srcu, struct rcu_head *head, rcu_callback_t function)
 {
-    (void)stillpoint_domain_call(stillpoint_srcu_(srcu), head, function);
+    stillpoint_done_(stillpoint_domain_call(stillpoint_srcu_(srcu), head, function), "call_srcu()");
 }
 
 static inline void srcu_barrier(struct srcu_struct *srcu)
 {
-    stillpoint_waited_(stillpoint_domain_barrier(stillpoint_srcu_(srcu)), "srcu_barrier()");
+    stillpoint_done_(stillpoint_domain_barrier(stillpoint_srcu_(srcu)), "srcu_barrier()");
 }
 
 static inline stillpoint_cookie get_state_synchronize_srcu(struct srcu_struct *srcu)

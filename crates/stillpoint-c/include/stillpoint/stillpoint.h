@@ -7,28 +7,37 @@
  * Threads. All functions may be called from any thread, and all handles be shared between threads: only the one who ends a handle has to be the
  * last to use it. Threads need not register: a thread's first section, or free, does, and at its end all is given back.
  *
- * Signal handlers may read (begin and leave sections, and find what is there) in threads that have read or registered before, and do nothing else.
+ * Signal handlers may read (begin and leave sections of a domain, and find what is there) in threads that have read in that domain or registered
+ * there before, and not once the thread's destructors run. They do nothing else.
+ *
+ * Cancellation. A thread that is cancelled inside a function of the library is undefined behaviour, as is one that leaves a callback by
+ * cancellation: disable it (pthread_setcancelstate()) around all but the inlined functions of readers. A section that a cancelled thread is in
+ * stays open, unless a cleanup handler or a destructor leaves it.
  *
  * Fork. In the child the forking thread's sections are open as before, and all functions work. What waited is the parent's: callbacks and frees
  * of before the fork are forgotten in the child (their heads stay taken there). Sections of other threads are over.
  *
  * Memory. Sections, grace periods, stillpoint_call() and kvfree need none, but for what a thread's first use of a domain, the first callback and now and then
- * a page take: kvfree gets by without a page; a thread that cannot be registered, or a handle's inside that cannot be made, ends the
- * process, as any failed allocation in Rust.
+ * a page take: kvfree gets by without a page; a thread that cannot be registered, or a domain, an entry or a handle's inside that cannot be
+ * made, ends the process, as any failed allocation in Rust, unless -ENOMEM is named for it.
  *
  * The library is never unloaded: dlclose() leaves it there, with what is pending. Do not link both its forms into one process.
  *
- * Bad use. With STILLPOINT_DEBUG in the environment, and always by a library built for debugging, the library says on stderr what was wrong:
+ * Bad use. With STILLPOINT_DEBUG in the environment when it is loaded, and always if built for debugging, the library says on stderr what
+ * was wrong:
  *
  *   null where an object is wanted              -EINVAL
  *   unlock without lock                         -EPERM; nothing happens
  *   QSBR functions of an unregistered thread    -EPERM
  *   registered twice                            -EEXIST
- *   a wait inside one's own section             -EDEADLK; nothing was waited for (<stillpoint/rcupdate.h> aborts, as its callers could not know)
- *   a head that is queued already               -EBUSY, where it can be seen (x86-64); else undefined
- *   a domain destroyed while it is read         -EBUSY
+ *   a wait inside one's own section             -EDEADLK; nothing was waited for
+ *   a head that waits for its function          -EBUSY, where it can be seen (x86-64; by stillpoint_kvfree() if built for debugging); else
+ *                                               undefined, as it is for one that was given to kvfree
+ *   a domain destroyed while it is read         -EBUSY, or -EDEADLK inside one's own section or a callback; so an arena with a domain of its own
  *   a thread that ends inside a section         the section stays open for ever, and is reported as a stall
  *   a block freed twice, a domain used after    undefined, as for free()
+ *
+ * In <stillpoint/rcupdate.h> a wait or a call_rcu() that is refused aborts, as its callers could not know.
  */
 #ifndef STILLPOINT_STILLPOINT_H
 #define STILLPOINT_STILLPOINT_H
@@ -137,52 +146,52 @@ static inline void stillpoint_qsbr_quiescent_state(void)
 /* The functions of a domain, for the global one. */
 static inline int stillpoint_synchronize(void)
 {
-    return stillpoint_domain_synchronize(NULL);
+    return stillpoint_domain_synchronize(STILLPOINT_NULL_);
 }
 
 static inline int stillpoint_synchronize_expedited(void)
 {
-    return stillpoint_domain_synchronize_expedited(NULL);
+    return stillpoint_domain_synchronize_expedited(STILLPOINT_NULL_);
 }
 
 static inline stillpoint_cookie stillpoint_get_state(void)
 {
-    return stillpoint_domain_get_state(NULL);
+    return stillpoint_domain_get_state(STILLPOINT_NULL_);
 }
 
 static inline stillpoint_cookie stillpoint_start_poll(void)
 {
-    return stillpoint_domain_start_poll(NULL);
+    return stillpoint_domain_start_poll(STILLPOINT_NULL_);
 }
 
 static inline bool stillpoint_poll(stillpoint_cookie cookie)
 {
-    return stillpoint_domain_poll(NULL, cookie);
+    return stillpoint_domain_poll(STILLPOINT_NULL_, cookie);
 }
 
 static inline int stillpoint_cond_synchronize(stillpoint_cookie cookie)
 {
-    return stillpoint_domain_cond_synchronize(NULL, cookie);
+    return stillpoint_domain_cond_synchronize(STILLPOINT_NULL_, cookie);
 }
 
 static inline int stillpoint_call(struct stillpoint_head *head, stillpoint_function function)
 {
-    return stillpoint_domain_call(NULL, head, function);
+    return stillpoint_domain_call(STILLPOINT_NULL_, head, function);
 }
 
 static inline int stillpoint_barrier(void)
 {
-    return stillpoint_domain_barrier(NULL);
+    return stillpoint_domain_barrier(STILLPOINT_NULL_);
 }
 
 static inline int stillpoint_kvfree_barrier(void)
 {
-    return stillpoint_domain_kvfree_barrier(NULL);
+    return stillpoint_domain_kvfree_barrier(STILLPOINT_NULL_);
 }
 
 static inline bool stillpoint_read_lock_held(void)
 {
-    return stillpoint_domain_read_lock_held(NULL);
+    return stillpoint_domain_read_lock_held(STILLPOINT_NULL_);
 }
 
 /* A section of the global trace domain that belongs to whoever has the guard. */

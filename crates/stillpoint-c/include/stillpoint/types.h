@@ -6,6 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* No zero where C++ wants none for a pointer. */
+#ifdef __cplusplus
+#define STILLPOINT_NULL_ nullptr
+#else
+#define STILLPOINT_NULL_ NULL
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -23,7 +30,7 @@ typedef uint64_t stillpoint_cookie;
 struct stillpoint_head {
     void *opaque[4];
 };
-#define STILLPOINT_HEAD_INIT {{NULL, NULL, NULL, NULL}}
+#define STILLPOINT_HEAD_INIT {{STILLPOINT_NULL_, STILLPOINT_NULL_, STILLPOINT_NULL_, STILLPOINT_NULL_}}
 
 typedef void (*stillpoint_function)(struct stillpoint_head *head);
 

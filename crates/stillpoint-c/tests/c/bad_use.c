@@ -31,11 +31,19 @@ static void count(struct stillpoint_head *head)
 }
 
 static int barrier_in_callback;
+static struct stillpoint_domain *of_callback;
+static int destroyed_in_callback;
 
 static void waits(struct stillpoint_head *head)
 {
     (void)head;
     barrier_in_callback = stillpoint_barrier();
+}
+
+static void destroys(struct stillpoint_head *head)
+{
+    (void)head;
+    destroyed_in_callback = stillpoint_domain_destroy(of_callback);
 }
 
 static int stage;
@@ -98,13 +106,29 @@ static void nests_too_deep(void)
     }
 }
 
-int main(void)
+#ifdef __x86_64__
+static void calls_twice(void)
 {
+    static struct rcu_head head;
+    rcu_read_lock();
+    call_rcu(&head, count);
+    call_rcu(&head, count);
+}
+#endif
+
+int main(int count_of_arguments, char **arguments)
+{
+    /* The library has looked at the environment when it was loaded. */
+    (void)count_of_arguments;
+    if (getenv("STILLPOINT_DEBUG") == NULL) {
+        CHECK(setenv("STILLPOINT_DEBUG", "1", 1) == 0);
+        execv("/proc/self/exe", arguments);
+        CHECK(false);
+    }
     FILE *file = tmpfile();
     CHECK(file != NULL);
     log_file = fileno(file);
     CHECK(dup2(log_file, 2) == 2);
-    CHECK(setenv("STILLPOINT_DEBUG", "1", 1) == 0);
 
     /* Null. */
     CHECK(stillpoint_call(NULL, count) == -EINVAL && said("null head"));
@@ -154,7 +178,14 @@ int main(void)
     CHECK(stillpoint_barrier() == 0);
     CHECK(barrier_in_callback == -EDEADLK && said("wait for itself"));
     aborts(waits_inside, "synchronize_rcu() was refused");
-    aborts(nests_too_deep, "");
+    aborts(nests_too_deep, "nested more than");
+
+    /* Where nothing can be said, the error is the same. */
+    int full = open("/dev/full", O_WRONLY);
+    CHECK(full >= 0 && dup2(full, 2) == 2);
+    CHECK(stillpoint_read_unlock() == -EPERM);
+    CHECK(dup2(log_file, 2) == 2);
+    close(full);
 
     /* A head that is queued; a copy of one is not. */
     stillpoint_read_lock();
@@ -162,6 +193,8 @@ int main(void)
 #ifdef __x86_64__
     CHECK(stillpoint_call(&head, count) == -EBUSY && said("head that is queued"));
     CHECK(stillpoint_domain_call(domain, &head, count) == -EBUSY && said("head that is queued"));
+    CHECK(stillpoint_domain_kvfree_head(NULL, &head, &head) == -EBUSY && said("head that is queued"));
+    aborts(calls_twice, "call_rcu() was refused");
 #endif
     struct stillpoint_head copy = head;
     CHECK(stillpoint_call(&copy, count) == 0);
@@ -178,6 +211,10 @@ int main(void)
     CHECK(stillpoint_domain_destroy(domain) == -EBUSY && said("while a thread is inside"));
     pthread_barrier_wait(&steps);
     pthread_join(thread, NULL);
+    of_callback = domain;
+    CHECK(stillpoint_domain_call(domain, &head, destroys) == 0);
+    CHECK(stillpoint_domain_barrier(domain) == 0);
+    CHECK(destroyed_in_callback == -EDEADLK && said("inside a section or a callback"));
     CHECK(stillpoint_domain_destroy(domain) == 0);
     CHECK(stillpoint_domain_destroy(stillpoint_global()) == -EINVAL && said("global domain"));
     CHECK(stillpoint_domain_destroy(stillpoint_qsbr_global()) == -EINVAL && said("global domain"));

@@ -97,8 +97,10 @@ int main(void)
     CHECK(called == 10);
     destroy_rcu_head_on_stack(&on_stack);
 
+    rcu_read_lock();
     stillpoint_cookie cookie = get_state_synchronize_rcu();
-    CHECK(!poll_state_synchronize_rcu(cookie) || poll_state_synchronize_rcu(cookie));
+    CHECK(!poll_state_synchronize_rcu(cookie));
+    rcu_read_unlock();
     cond_synchronize_rcu(cookie);
     CHECK(poll_state_synchronize_rcu(cookie));
     rcu_read_lock();

@@ -1,6 +1,7 @@
 /* Tenants, charges, LRU lists, shrinkers, memory pressure. */
 #include "check.h"
 
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,7 +79,7 @@ static int add(struct stillpoint_lru *lru, struct stillpoint_tenant *tenant, siz
     struct page *page = malloc(sizeof *page);
     CHECK(page != NULL);
     page->used = used;
-    int error = stillpoint_charge(tenant, bytes, &page->charge);
+    int error = stillpoint_tenant_charge(tenant, bytes, &page->charge);
     if (error != 0) {
         free(page);
         return error;
@@ -164,14 +165,18 @@ int main(void)
     CHECK(stillpoint_read_unlock() == 0);
 
     struct stillpoint_tenant_statistics statistics;
-    CHECK(stillpoint_tenant_statistics(alice, &statistics, sizeof statistics) == 0);
+    CHECK(stillpoint_tenant_get_statistics(alice, &statistics, sizeof statistics) == 0);
     CHECK(statistics.max == 100 * 4096 && statistics.max_events > 0 && statistics.failed_charges >= 1);
     struct stillpoint_charge charge;
-    CHECK(stillpoint_charge(root, 100, &charge) == 0);
+    CHECK(stillpoint_tenant_charge(root, 100, &charge) == 0);
     CHECK(stillpoint_charge_resize(&charge, 200) == 0);
     CHECK(stillpoint_tenant_usage(root) >= 200);
     stillpoint_uncharge(&charge);
     stillpoint_uncharge(&charge);
+    memset(&charge, 0xff, sizeof charge);
+    CHECK(stillpoint_tenant_charge(alice, 101 * 4096, &charge) == -ENOMEM);
+    CHECK(charge.opaque[0] == 0 && charge.opaque[1] == 0);
+    stillpoint_uncharge(&charge); /* as the cleanup of whoever does not look at the error does */
     CHECK(stillpoint_charge_resize(&charge, 1) == -EINVAL);
 
     /* By hand, and by what the system says: here a FIFO. */

@@ -97,6 +97,49 @@ static void *reads_once(void *unused)
     return NULL;
 }
 
+/* QSBR readers that say at the very end, when the library's own end of the thread is over, that they are none any more. */
+enum how { UNREGISTERS, GOES_OFFLINE, SYNCHRONIZES };
+
+static void leaves_late(void *how)
+{
+    CHECK(stillpoint_qsbr_is_online());
+    CHECK(stillpoint_qsbr_register() == -EEXIST);
+    stillpoint_qsbr_quiescent_state();
+    if (*(enum how *)how == SYNCHRONIZES) {
+        CHECK(stillpoint_qsbr_synchronize() == 0);
+        CHECK(stillpoint_qsbr_is_online());
+    }
+    CHECK((*(enum how *)how == GOES_OFFLINE ? stillpoint_qsbr_offline() : stillpoint_qsbr_unregister()) == 0);
+    CHECK(!stillpoint_qsbr_is_online());
+    CHECK(stillpoint_qsbr_unregister() == -EPERM);
+    CHECK(stillpoint_qsbr_register() == -ESRCH);
+    stillpoint_qsbr_quiescent_state();
+}
+
+static pthread_key_t qsbr_key;
+
+static void *ends_online(void *how)
+{
+    CHECK(pthread_setspecific(qsbr_key, how) == 0);
+    CHECK(stillpoint_qsbr_register() == 0);
+    return NULL;
+}
+
+static void test_qsbr_ends(void)
+{
+    struct stillpoint_statistics before, after;
+    CHECK(pthread_key_create(&qsbr_key, leaves_late) == 0);
+    for (int n = 0; n < 99; n++) {
+        pthread_t thread;
+        enum how how = (enum how)(n % 3);
+        CHECK(pthread_create(&thread, NULL, ends_online, &how) == 0);
+        pthread_join(thread, NULL);
+        CHECK(stillpoint_domain_synchronize(stillpoint_qsbr_global()) == 0);
+        CHECK(stillpoint_domain_statistics(stillpoint_qsbr_global(), n == 0 ? &before : &after, sizeof before) == 0);
+    }
+    CHECK(after.records == before.records); /* used again */
+}
+
 static volatile sig_atomic_t signals;
 static long *shared;
 
@@ -176,24 +219,70 @@ static void work(void)
     CHECK(stillpoint_kvfree_barrier() == 0);
 }
 
-/* The child's section is open as before, those of others are over; all goes on in both. */
+static pthread_barrier_t fork_steps;
+
+static void *reads_at_the_fork(void *unused)
+{
+    (void)unused;
+    stillpoint_read_lock();
+    CHECK(stillpoint_qsbr_register() == 0);
+    pthread_barrier_wait(&fork_steps);
+    pthread_barrier_wait(&fork_steps);
+    CHECK(stillpoint_qsbr_unregister() == 0);
+    CHECK(stillpoint_read_unlock() == 0);
+    return NULL;
+}
+
+static int called;
+
+static void count(struct stillpoint_head *head)
+{
+    (void)head;
+    __atomic_fetch_add(&called, 1, __ATOMIC_RELAXED);
+}
+
+/* The child's section is open and its registration there as before; those of another thread, which would hold all up, are over, and what was
+ * pending is the parent's. All goes on in both. */
 static void test_fork(void)
 {
+    static struct stillpoint_head pending[2];
+    struct stillpoint_domain *qsbr = stillpoint_qsbr_global();
+    pthread_t thread;
+    CHECK(pthread_barrier_init(&fork_steps, NULL, 2) == 0);
     work();
+    CHECK(pthread_create(&thread, NULL, reads_at_the_fork, NULL) == 0);
+    pthread_barrier_wait(&fork_steps);
+    CHECK(stillpoint_qsbr_register() == 0);
+    CHECK(stillpoint_call(&pending[0], count) == 0);
+    CHECK(stillpoint_domain_call(qsbr, &pending[1], count) == 0);
     stillpoint_read_lock();
     CHECK(stillpoint_kvfree(malloc(32)) == 0);
     pid_t child = fork();
     CHECK(child >= 0);
+    if (child != 0) {
+        int status;
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        CHECK(called == 0);
+        pthread_barrier_wait(&fork_steps);
+        pthread_join(thread, NULL);
+    }
     CHECK(stillpoint_read_lock_held());
     CHECK(stillpoint_synchronize() == -EDEADLK);
     CHECK(stillpoint_read_unlock() == 0);
     work();
+    CHECK(stillpoint_qsbr_is_online());
+    CHECK(stillpoint_qsbr_register() == -EEXIST);
+    CHECK(stillpoint_domain_synchronize(qsbr) == -EDEADLK);
+    stillpoint_qsbr_quiescent_state();
+    CHECK(stillpoint_qsbr_synchronize() == 0);
+    CHECK(stillpoint_qsbr_unregister() == 0);
+    CHECK(stillpoint_domain_synchronize(qsbr) == 0);
+    CHECK(stillpoint_domain_barrier(qsbr) == 0);
+    CHECK(called == (child == 0 ? 0 : 2));
     if (child == 0) {
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 int main(void)
@@ -221,6 +310,7 @@ int main(void)
     struct stillpoint_statistics statistics;
     CHECK(stillpoint_domain_statistics(NULL, &statistics, sizeof statistics) == 0);
     CHECK(statistics.records < SUCCESSORS + 100); /* records are used again */
+    test_qsbr_ends();
     test_signals();
     test_fork();
     return 0;

@@ -66,6 +66,15 @@ pub enum DrainPolicy {
     WholeBatch = 1,
 }
 
+/// What becomes of an object where no page can be had to remember it by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WithoutPage {
+    /// Its retirer waits for a grace period, where it may, and frees it: the single-argument kvfree_rcu()'s way out.
+    Wait,
+    /// It is given back at once: it can be remembered otherwise.
+    GiveBack,
+}
+
 /// Who frees a sealed page of plain objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Freer {
@@ -176,7 +185,7 @@ impl Heap {
     }
 
     /// Retires an object. `Err` if there is no memory to remember it by, and no waiting for a grace period
-    /// here: the object is then still the caller's.
+    /// here, or none wanted: the object is then still the caller's.
     ///
     /// # Safety
     ///
@@ -184,11 +193,11 @@ impl Heap {
     /// own, and `record` is the one through which it reads, if it has one.
     #[inline(always)]
     pub(crate) unsafe fn retire<P: Policy>(
-        &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree,
+        &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree, without_page: WithoutPage,
     ) -> Result<(), Slot> {
         match local.append(object) {
             Appended::Done => Ok(()),
-            appended => self.see_to(engine, local, record, object, appended),
+            appended => self.see_to(engine, local, record, object, appended, without_page),
         }
     }
 
@@ -197,6 +206,7 @@ impl Heap {
     #[inline(never)]
     pub(crate) fn see_to<P: Policy>(
         &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree, appended: Appended,
+        without_page: WithoutPage,
     ) -> Result<(), Slot> {
         match appended {
             Appended::Done => Ok(()),
@@ -204,12 +214,12 @@ impl Heap {
                 self.attend(engine, local, record);
                 Ok(())
             }
-            Appended::NoPage => self.retire_without_page(engine, local, record, object),
+            Appended::NoPage => self.retire_without_page(engine, local, record, object, without_page),
         }
     }
 
     fn retire_without_page<P: Policy>(
-        &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree,
+        &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree, without_page: WithoutPage,
     ) -> Result<(), Slot> {
         if local.is_to_be_listed() {
             lock(&self.locals).push(Arc::clone(local));
@@ -225,8 +235,8 @@ impl Heap {
             }
             return Ok(());
         }
-        // The single-argument kvfree_rcu()'s way out: wait here and now.
-        if self.may_wait(engine) && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal) == Waited::Ended {
+        let waits = without_page == WithoutPage::Wait && self.may_wait(engine);
+        if waits && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal) == Waited::Ended {
             self.inline_waits.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the grace period has ended, the object is ours, and nobody else will free it.
             let panicked = as_pass(self.domain, || crate::platform::unwind::panics(|| unsafe { object.slot.free() }));

@@ -1,7 +1,7 @@
 //! Model-checked tests of what the owner of a share and the drain do to it at the same time.
 
 use super::{
-    heap::Heap,
+    heap::{Heap, WithoutPage},
     local::{Appended, Channel, Local, Retiree},
     page::Page,
 };
@@ -105,7 +105,7 @@ fn loom_append_while_draining() {
         let owner = thread::spawn(move || {
             for slot in slots {
                 // SAFETY: the objects are ours alone, the share is this thread's.
-                let retired = unsafe { theirs.heap.retire(&theirs.engine, &theirs.local, None, slot) };
+                let retired = unsafe { theirs.heap.retire(&theirs.engine, &theirs.local, None, slot, WithoutPage::Wait) };
                 assert!(retired.is_ok());
             }
         });

@@ -27,7 +27,7 @@ mod slot;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 
-pub use heap::DrainPolicy;
 pub(crate) use heap::Heap;
+pub use heap::{DrainPolicy, WithoutPage};
 pub(crate) use local::{Appended, Local, Retiree};
 pub(crate) use slot::Slot;

@@ -7,9 +7,10 @@
 //! itself: [`Reader`] says what it may rely on. It forgets them when [`at_threads_end`] says so.
 
 use super::{Domain, thread};
+pub use crate::kvfree::WithoutPage;
 use crate::{
     CallbackHead, Cookie, Flavour,
-    gp::{GLOBALS, Haste, Record, WouldDeadlock},
+    gp::{GLOBALS, Haste, Record, WouldDeadlock, in_pass},
     kvfree::{Appended, Local, Retiree},
     platform::{barrier, clock, thread as platform_thread},
 };
@@ -38,7 +39,7 @@ pub struct NotReading;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlock;
 
-/// There is no memory, and no way to wait.
+/// There is no memory, and no way to wait, or none wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoMemory;
 
@@ -194,7 +195,12 @@ pub fn has_open_section(domain: &Domain) -> bool {
     domain.engine().open_record_of(platform_thread::token()).is_some()
 }
 
-/// Whether anybody is.
+/// Whether the calling thread runs a callback or a deferred destructor of `domain`.
+pub fn in_callback(domain: &Domain) -> bool {
+    in_pass(domain.id())
+}
+
+/// Whether anybody is inside a section of `domain`.
 pub fn has_readers(domain: &Domain) -> bool {
     domain.engine().has_readers()
 }
@@ -257,15 +263,18 @@ pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// # Errors
 ///
-/// If there is no memory to remember it by, and no waiting for a grace period here. The block is then the caller's.
+/// If there is no memory to remember it by, and no waiting for a grace period here or, by `without_page`, at all. The block is then the
+/// caller's.
 ///
 /// # Safety
 ///
 /// `block` came from `malloc()` and its kin; the rest as for [`Domain::retire`].
 #[inline]
-pub unsafe fn retire_malloced(domain: &Domain, block: NonNull<u8>, bytes: usize) -> Result<(), NoMemory> {
+pub unsafe fn retire_malloced(
+    domain: &Domain, block: NonNull<u8>, bytes: usize, without_page: WithoutPage,
+) -> Result<(), NoMemory> {
     // SAFETY: the caller's promise.
-    unsafe { domain.retire_object(Retiree::malloced(block, bytes)) }.map_err(|_| NoMemory)
+    unsafe { domain.retire_object(Retiree::malloced(block, bytes), without_page) }.map_err(|_| NoMemory)
 }
 
 /// A thread's share of the global domain's deferred frees.
@@ -289,12 +298,14 @@ pub fn share() -> Option<NonNull<Share>> {
 ///
 /// As for [`retire_malloced`]; the share is the calling thread's.
 #[inline]
-pub unsafe fn retire_malloced_in(share: &Share, block: NonNull<u8>, bytes: usize) -> Result<(), NoMemory> {
+pub unsafe fn retire_malloced_in(
+    share: &Share, block: NonNull<u8>, bytes: usize, without_page: WithoutPage,
+) -> Result<(), NoMemory> {
     let object = Retiree::malloced(block, bytes);
     match share.0.append(object) {
         Appended::Done => Ok(()),
         // SAFETY: the caller's promise.
-        appended => unsafe { super::global().try_retire_unusual(object, Some(appended)) }.map_err(|_| NoMemory),
+        appended => unsafe { super::global().try_retire_unusual(object, Some(appended), without_page) }.map_err(|_| NoMemory),
     }
 }
 

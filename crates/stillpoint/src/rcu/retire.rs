@@ -3,7 +3,7 @@
 use super::{Domain, thread};
 use crate::{
     gp::{CallbackHead, Policy},
-    kvfree::{Appended, Retiree, Slot},
+    kvfree::{Appended, Retiree, Slot, WithoutPage},
 };
 use std::{alloc::Layout, ptr::NonNull, sync::Arc};
 
@@ -52,7 +52,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn try_retire<T: Send + 'static>(&self, object: NonNull<T>) -> Result<(), NonNull<T>> {
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        unsafe { self.retire_object(Retiree::boxed(object)) }.map_err(|_| object)
+        unsafe { self.retire_object(Retiree::boxed(object), WithoutPage::Wait) }.map_err(|_| object)
     }
 
     /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the middle of any later retire, and at the
@@ -67,7 +67,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_plain<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        if unsafe { self.retire_object(Retiree::boxed_plain(object)) }.is_err() {
+        if unsafe { self.retire_object(Retiree::boxed_plain(object), WithoutPage::Wait) }.is_err() {
             out_of_memory();
         }
     }
@@ -91,7 +91,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_sized(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
-        if unsafe { self.retire_object(Retiree::memory(block, layout)) }.is_err() {
+        if unsafe { self.retire_object(Retiree::memory(block, layout), WithoutPage::Wait) }.is_err() {
             out_of_memory();
         }
     }
@@ -99,7 +99,7 @@ impl<P: Policy> Domain<P> {
     /// Drops a reference after a grace period, as [`Domain::retire`] frees an object.
     pub(crate) fn retire_shared<T: Send + Sync + 'static>(&self, object: Arc<T>) {
         // SAFETY: the reference is given up here, and may be dropped on any thread.
-        if unsafe { self.retire_object(Retiree::shared(object)) }.is_err() {
+        if unsafe { self.retire_object(Retiree::shared(object), WithoutPage::Wait) }.is_err() {
             out_of_memory();
         }
     }
@@ -117,8 +117,8 @@ impl<P: Policy> Domain<P> {
             // SAFETY: the head lies at this offset in a boxed T, by `EmbedsHead` and `retire_with_head`'s contract.
             drop(unsafe { Box::from_raw(head.as_ptr().byte_sub(T::HEAD_OFFSET).cast::<T>()) });
         }
-        // SAFETY: the caller's promise.
-        if unsafe { self.try_retire(object) }.is_err() {
+        // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
+        if unsafe { self.retire_object(Retiree::boxed(object), WithoutPage::GiveBack) }.is_err() {
             // SAFETY: in bounds, by `EmbedsHead`'s contract.
             let head = unsafe { object.byte_add(T::HEAD_OFFSET) }.cast();
             // SAFETY: the object is given up to the callback, and is Send.
@@ -130,10 +130,12 @@ impl<P: Policy> Domain<P> {
     ///
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[inline]
-    pub(super) unsafe fn retire_object(&self, object: Retiree) -> Result<(), Slot> {
+    pub(super) unsafe fn retire_object(&self, object: Retiree, without_page: WithoutPage) -> Result<(), Slot> {
         let heap = &self.inner.heap;
-        // SAFETY: the share and the record are the calling thread's; the rest is the caller's promise.
-        let retired = thread::with(self, |record, local| unsafe { heap.retire(self.engine(), local, Some(record), object) });
+        let retired = thread::with(self, |record, local| {
+            // SAFETY: the share and the record are the calling thread's; the rest is the caller's promise.
+            unsafe { heap.retire(self.engine(), local, Some(record), object, without_page) }
+        });
         // SAFETY: the caller's promise.
         retired.unwrap_or_else(|| unsafe { heap.retire_late(self.engine(), object) })
     }
@@ -147,27 +149,29 @@ impl<P: Policy> Domain<P> {
     #[inline(never)]
     pub(super) unsafe fn retire_unusual(&self, object: Retiree, appended: Option<Appended>) {
         // SAFETY: the caller's promise.
-        if unsafe { self.try_retire_unusual(object, appended) }.is_err() {
+        if unsafe { self.try_retire_unusual(object, appended, WithoutPage::Wait) }.is_err() {
             out_of_memory();
         }
     }
 
-    /// The same, but gives the object back if there is no memory for a page and no way to wait.
+    /// The same, but gives the object back if there is no memory for a page and no waiting.
     ///
     /// # Safety
     ///
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn try_retire_unusual(&self, object: Retiree, appended: Option<Appended>) -> Result<(), Slot> {
+    pub(super) unsafe fn try_retire_unusual(
+        &self, object: Retiree, appended: Option<Appended>, without_page: WithoutPage,
+    ) -> Result<(), Slot> {
         let heap = &self.inner.heap;
         match appended {
             // SAFETY: the caller's promise.
-            None => unsafe { self.retire_object(object) },
-            Some(appended) => {
-                thread::with(self, |record, local| heap.see_to(self.engine(), local, Some(record), object, appended))
-                    .expect("the thread has a share, since it has appended to it")
-            }
+            None => unsafe { self.retire_object(object, without_page) },
+            Some(appended) => thread::with(self, |record, local| {
+                heap.see_to(self.engine(), local, Some(record), object, appended, without_page)
+            })
+            .expect("the thread has a share, since it has appended to it"),
         }
     }
 }
