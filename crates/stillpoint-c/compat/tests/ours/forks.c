@@ -1,6 +1,7 @@
 /* Who waits for whom around fork() and the locks of defer_rcu(), where liburcu would hang or its hooks race. `run` bounds the time. */
 #include <stdatomic.h>
 #include <urcu/urcu-bp.h>
+#include <urcu/urcu-mb.h>
 #include <urcu/urcu-qsbr.h>
 
 #include <urcu.h>
@@ -133,6 +134,45 @@ static void forks_beside_callbacks(void)
     rcu_barrier();
 }
 
+static _Atomic int in_callback, in_hook;
+
+static void fork_later(struct rcu_head *unused)
+{
+    (void)unused;
+    in_callback = 1;
+    while (!in_hook) {
+        usleep(100);
+    }
+    fork_once();
+}
+
+static void let_it(void *unused)
+{
+    (void)unused;
+    in_hook = 1;
+}
+
+static void ignore(void *unused)
+{
+    (void)unused;
+}
+
+/* The first waits for the callback that is running, and that for its turn. */
+static void fork_before_a_callback(void)
+{
+    static struct rcu_head head;
+    static struct urcu_atfork atfork = {let_it, ignore, ignore, NULL};
+    urcu_mb_register_rculfhash_atfork(&atfork);
+    urcu_mb_call_rcu(&head, fork_later);
+    while (!in_callback) {
+        usleep(100);
+    }
+    urcu_mb_call_rcu_before_fork();
+    urcu_mb_call_rcu_after_fork_parent();
+    urcu_mb_barrier();
+    urcu_mb_unregister_rculfhash_atfork(&atfork);
+}
+
 /* As the hash table's: they count, with no lock, and one set of them serves all flavours. */
 static struct {
     int inside, befores, afters;
@@ -228,10 +268,13 @@ static void plain_fork_meanwhile(void)
 /* ---- A fork inside a deferred function ---- */
 
 static pid_t parent;
+static pthread_t parents_thread;
 static int order[3], ran;
 
 static void note(void *of)
 {
+    /* In the child nobody else comes between. */
+    CHECK(getpid() == parent || pthread_equal(pthread_self(), parents_thread));
     order[ran++] = (int)(long)of;
 }
 
@@ -243,6 +286,9 @@ static void fork_here(void *unused)
     pid_t child = fork();
     if (child > 0) {
         end_well(child);
+    } else if (!pthread_equal(pthread_self(), parents_thread)) {
+        /* What looks after the rings was faster. */
+        _exit(0);
     } else {
         /* What looks after the rings in the child must not be faster than this thread with the next of them. */
         usleep(50000);
@@ -252,6 +298,7 @@ static void fork_here(void *unused)
 static void fork_in_function(void)
 {
     parent = getpid();
+    parents_thread = pthread_self();
     CHECK(rcu_defer_register_thread() == 0);
     defer_rcu(note, (void *)1);
     defer_rcu(fork_here, NULL);
@@ -310,6 +357,7 @@ int main(void)
         {"qsbr defers", qsbr_defers},
         {"qsbr forks", qsbr_forks},
         {"forks beside callbacks", forks_beside_callbacks},
+        {"fork before a callback", fork_before_a_callback},
         {"two threads fork", two_threads_fork},
         {"plain fork meanwhile", plain_fork_meanwhile},
         {"fork in a deferred function", fork_in_function},
