@@ -45,15 +45,28 @@ struct flavour {
     struct call_rcu_data *workers, *standard;
     /* NULL until a processor is given a worker; then as long as the process. */
     struct call_rcu_data **of_cpu;
+    /* How long that is. */
+    long processors;
     bool paused;
-    struct urcu_atfork *atfork;
+    /* The second, from before_fork() to its partner: that whose partner is due, whoever registers or unregisters meanwhile. */
+    struct urcu_atfork *atfork, *forking;
     unsigned atfork_users;
 };
 
 #define FLAVOUR {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}
 static struct flavour flavours[STILLPOINT_URCU_FLAVOURS_] = {FLAVOUR, FLAVOUR, FLAVOUR, FLAVOUR};
-/* How long each `of_cpu` is. */
-static long processors;
+
+/*
+ * Who forks. One thread at a time, whatever the flavours, because the functions of the hash table that call_rcu_before_fork() calls count with
+ * no lock. Whoever waits for his turn holds nothing, and up nobody.
+ */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    bool taken;
+} turn = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+/* For how many flavours this thread has it. */
+static __thread unsigned turns;
 
 static __thread struct call_rcu_data *of_thread[STILLPOINT_URCU_FLAVOURS_];
 /* In a worker: itself. */
@@ -172,6 +185,8 @@ static void run(struct flavour *flavour, struct call_rcu_data *data)
 static void settle(struct call_rcu_data *data)
 {
     self = data;
+    /* What a callback queues stays with its worker. */
+    of_thread[data->flavour] = data;
     pthread_setname_np(pthread_self(), "call_rcu");
     if (data->cpu >= 0) {
         cpu_set_t one;
@@ -197,8 +212,8 @@ static void *work(void *of)
         if (!data->batch) {
             data->batch = take(data);
         }
-        bool waits = data->batch != NULL;
-        if (!waits && data->stop) {
+        bool waits = data->batch != NULL, last = data->stop;
+        if (!waits && last) {
             break;
         }
         unlock(flavour);
@@ -221,6 +236,10 @@ static void *work(void *of)
         }
         pthread_mutex_lock(&flavour->lock);
         set_running(flavour, data, false);
+        /* Also if there is more: callbacks that queue themselves would keep it for ever. Not in a child, where nobody waits for that. */
+        if (last && data->stop) {
+            break;
+        }
     }
     unlock(flavour);
     if (qsbr) {
@@ -286,7 +305,7 @@ struct call_rcu_data *stillpoint_urcu_default(int number)
 struct call_rcu_data *stillpoint_urcu_of_cpu(int number, int cpu)
 {
     struct call_rcu_data **of_cpu = __atomic_load_n(&flavours[number].of_cpu, __ATOMIC_ACQUIRE);
-    if (!of_cpu || cpu < 0 || cpu >= processors) {
+    if (!of_cpu || cpu < 0 || cpu >= flavours[number].processors) {
         return NULL;
     }
     return __atomic_load_n(&of_cpu[cpu], __ATOMIC_ACQUIRE);
@@ -316,20 +335,30 @@ pthread_t stillpoint_urcu_worker(struct call_rcu_data *data)
     return data->thread;
 }
 
-/* Under the lock. */
-static int set_of_cpu(struct flavour *flavour, int cpu, struct call_rcu_data *data)
+/* Under the lock: 0 or an errno. */
+static int ensure_of_cpu(struct flavour *flavour)
 {
-    long all = sysconf(_SC_NPROCESSORS_CONF);
-    if (cpu < 0 || cpu >= all) {
-        return EINVAL;
-    }
     if (!flavour->of_cpu) {
+        long all = sysconf(_SC_NPROCESSORS_CONF);
         struct call_rcu_data **of_cpu = calloc((size_t)all, sizeof *of_cpu);
         if (!of_cpu) {
             return ENOMEM;
         }
-        __atomic_store_n(&processors, all, __ATOMIC_RELAXED);
+        flavour->processors = all;
         __atomic_store_n(&flavour->of_cpu, of_cpu, __ATOMIC_RELEASE);
+    }
+    return 0;
+}
+
+/* Under the lock. */
+static int set_of_cpu(struct flavour *flavour, int cpu, struct call_rcu_data *data)
+{
+    int failed = ensure_of_cpu(flavour);
+    if (failed) {
+        return failed;
+    }
+    if (cpu < 0 || cpu >= flavour->processors) {
+        return EINVAL;
     }
     if (data && flavour->of_cpu[cpu]) {
         return EEXIST;
@@ -357,10 +386,9 @@ int stillpoint_urcu_set_of_cpu(int number, int cpu, struct call_rcu_data *data)
 int stillpoint_urcu_create_all(int number, unsigned long flags)
 {
     struct flavour *flavour = locked(number);
-    int failed = 0;
-    long all = sysconf(_SC_NPROCESSORS_CONF);
-    for (int cpu = 0; cpu < all && !failed; cpu++) {
-        if (flavour->of_cpu && flavour->of_cpu[cpu]) {
+    int failed = ensure_of_cpu(flavour);
+    for (int cpu = 0; !failed && cpu < flavour->processors; cpu++) {
+        if (flavour->of_cpu[cpu]) {
             continue;
         }
         struct call_rcu_data *data = create(flavour, number, flags, cpu);
@@ -401,12 +429,15 @@ void stillpoint_urcu_free(int number, struct call_rcu_data *data)
     pthread_join(data->thread, NULL);
     pthread_mutex_lock(&flavour->lock);
     *find(flavour, number, data) = data->next;
-    unlock(flavour);
-    /* What came after the worker's last look: of a barrier, or of a thread that should not have used it any more. */
+    /*
+     * What came after the worker's last look: of its last callbacks, of a barrier, or of a thread that should not have used it any more. In
+     * one go with the above, so that there is no barrier between.
+     */
     for (struct rcu_head *head = take(data), *next; head; head = next) {
         next = head->next;
-        push(stillpoint_urcu_default(number), head);
+        push(standard(flavour, number), head);
     }
+    unlock(flavour);
     free(data);
     return_from_a_wait(number, was_online);
 }
@@ -415,7 +446,7 @@ void stillpoint_urcu_free_all(int number)
 {
     must_not_read(number, "free_all_cpu_call_rcu_data()");
     struct call_rcu_data **of_cpu = __atomic_load_n(&flavours[number].of_cpu, __ATOMIC_ACQUIRE);
-    struct call_rcu_data **freed = of_cpu ? calloc((size_t)processors, sizeof *freed) : NULL;
+    struct call_rcu_data **freed = of_cpu ? calloc((size_t)flavours[number].processors, sizeof *freed) : NULL;
     if (!freed) {
         if (of_cpu) {
             die(number, "free_all_cpu_call_rcu_data(): no memory");
@@ -423,14 +454,14 @@ void stillpoint_urcu_free_all(int number)
         return;
     }
     struct flavour *flavour = locked(number);
-    for (long cpu = 0; cpu < processors; cpu++) {
+    for (long cpu = 0; cpu < flavour->processors; cpu++) {
         freed[cpu] = of_cpu[cpu];
         __atomic_store_n(&of_cpu[cpu], NULL, __ATOMIC_RELEASE);
     }
     unlock(flavour);
     /* Those who are inside call_rcu() with one of them. */
     stillpoint_urcu_synchronize(number);
-    for (long cpu = 0; cpu < processors; cpu++) {
+    for (long cpu = 0; cpu < flavour->processors; cpu++) {
         stillpoint_urcu_free(number, freed[cpu]);
     }
     free(freed);
@@ -525,30 +556,68 @@ static bool others_run(const struct flavour *flavour)
     return false;
 }
 
+/* In a callback, under no lock: whether its worker counts as running. What waits for a turn must not be waited for. */
+static void count_self(bool running)
+{
+    if (self) {
+        struct flavour *flavour = locked(self->flavour);
+        set_running(flavour, self, running);
+        unlock(flavour);
+    }
+}
+
+static void take_turn(void)
+{
+    if (turns++ > 0) {
+        return;
+    }
+    count_self(false);
+    pthread_mutex_lock(&turn.lock);
+    while (turn.taken) {
+        pthread_cond_wait(&turn.ended, &turn.lock);
+    }
+    turn.taken = true;
+    pthread_mutex_unlock(&turn.lock);
+    count_self(true);
+}
+
+static void end_turn(void)
+{
+    if (--turns == 0) {
+        pthread_mutex_lock(&turn.lock);
+        turn.taken = false;
+        pthread_cond_signal(&turn.ended);
+        pthread_mutex_unlock(&turn.lock);
+    }
+}
+
 void stillpoint_urcu_before_fork(int number)
 {
+    /* The callback that is waited for below may itself wait for readers. */
+    bool was_online = leave_for_a_wait(number);
+    take_turn();
     struct flavour *flavour = locked(number);
-    stand_still(flavour);
-    struct urcu_atfork *atfork = flavour->atfork;
+    struct urcu_atfork *atfork = flavour->forking = flavour->atfork;
     unlock(flavour);
     /* Without the lock: it waits for a thread that may be about to take it. */
     if (atfork) {
         atfork->before_fork(atfork->priv);
     }
     pthread_mutex_lock(&flavour->lock);
-    stand_still(flavour);
     __atomic_store_n(&flavour->paused, true, __ATOMIC_RELAXED);
     while (others_run(flavour)) {
         pthread_cond_wait(&flavour->changed, &flavour->lock);
     }
     forks[number] = true;
+    return_from_a_wait(number, was_online);
 }
 
-/* The partners' way in. */
+/* The partners' way in. NULL where there is nothing to be undone: programs call them in every child, and what they want is so already. */
 static struct flavour *forked(int number, const char *function)
 {
     if (!forks[number]) {
-        die(number, "%s() without call_rcu_before_fork() on the same thread", function);
+        complain(number, "%s() without call_rcu_before_fork() on the same thread does nothing", function);
+        return NULL;
     }
     forks[number] = false;
     return &flavours[number];
@@ -557,13 +626,17 @@ static struct flavour *forked(int number, const char *function)
 void stillpoint_urcu_after_fork_parent(int number)
 {
     struct flavour *flavour = forked(number, "call_rcu_after_fork_parent");
-    struct urcu_atfork *atfork = flavour->atfork;
+    if (!flavour) {
+        return;
+    }
+    struct urcu_atfork *atfork = flavour->forking;
     __atomic_store_n(&flavour->paused, false, __ATOMIC_RELAXED);
     pthread_cond_broadcast(&flavour->changed);
     unlock(flavour);
     if (atfork) {
         atfork->after_fork_parent(atfork->priv);
     }
+    end_turn();
 }
 
 /* All workers but the calling thread are gone. What they had, oldest first; but not the markers of threads that have vanished too. */
@@ -592,6 +665,7 @@ static struct rcu_head *inherit(struct flavour *flavour)
     }
     if (mine) {
         mine->next = NULL;
+        mine->stop = false;
     }
     flavour->workers = mine;
     return first;
@@ -606,7 +680,7 @@ static void renew(int number)
     if (flavour->standard != self) {
         flavour->standard = NULL;
     }
-    for (long cpu = 0; flavour->of_cpu && cpu < processors; cpu++) {
+    for (long cpu = 0; flavour->of_cpu && cpu < flavour->processors; cpu++) {
         if (flavour->of_cpu[cpu] != self) {
             flavour->of_cpu[cpu] = NULL;
         }
@@ -619,7 +693,10 @@ static void renew(int number)
 void stillpoint_urcu_after_fork_child(int number)
 {
     struct flavour *flavour = forked(number, "call_rcu_after_fork_child");
-    struct urcu_atfork *atfork = flavour->atfork;
+    if (!flavour) {
+        return;
+    }
+    struct urcu_atfork *atfork = flavour->forking;
     renew(number);
     struct rcu_head *pending = inherit(flavour);
     if (pending) {
@@ -633,6 +710,7 @@ void stillpoint_urcu_after_fork_child(int number)
     if (atfork) {
         atfork->after_fork_child(atfork->priv);
     }
+    end_turn();
 }
 
 void stillpoint_urcu_register_atfork(int number, struct urcu_atfork *atfork)
@@ -657,6 +735,9 @@ void stillpoint_urcu_unregister_atfork(int number, struct urcu_atfork *atfork)
 /* In the child of every fork. Between a program's own calls of the three it does nothing; else what waited is the parent's. */
 static void in_child(void)
 {
+    pthread_mutex_init(&turn.lock, NULL);
+    pthread_cond_init(&turn.ended, NULL);
+    turn.taken = turns > 0;
     for (int number = 0; number < STILLPOINT_URCU_FLAVOURS_; number++) {
         struct flavour *flavour = &flavours[number];
         if (forks[number]) {
@@ -667,6 +748,7 @@ static void in_child(void)
         flavour->workers = self && self->flavour == number ? self : NULL;
         if (flavour->workers) {
             self->next = NULL;
+            self->stop = false;
         }
     }
     defer_in_child();

@@ -44,16 +44,22 @@ struct deferrer {
 #define DEFERRER {.lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP}
 static struct deferrer deferrers[STILLPOINT_URCU_FLAVOURS_] = {DEFERRER, DEFERRER, DEFERRER, DEFERRER};
 static __thread struct ring *mine[STILLPOINT_URCU_FLAVOURS_];
+/* This thread has the flavour's lock: the child of a fork inside a deferred function goes on with it. */
+static __thread bool holds[STILLPOINT_URCU_FLAVOURS_];
+/* In a thread that looks after rings: whose. */
+static __thread struct deferrer *serves;
 
 static void lock(int flavour)
 {
     if (pthread_mutex_lock(&deferrers[flavour].lock) == EDEADLK) {
         die(flavour, "a function that was given to defer_rcu() waits for such functions, and so for itself");
     }
+    holds[flavour] = true;
 }
 
 static void unlock(int flavour)
 {
+    holds[flavour] = false;
     pthread_mutex_unlock(&deferrers[flavour].lock);
 }
 
@@ -131,6 +137,7 @@ static bool any(struct deferrer *deferrer)
 static void *serve(void *of)
 {
     struct deferrer *deferrer = of;
+    serves = deferrer;
     pthread_setname_np(pthread_self(), "defer_rcu");
     for (;;) {
         __atomic_store_n(&deferrer->asleep, 1, __ATOMIC_RELAXED);
@@ -176,6 +183,9 @@ int stillpoint_urcu_defer_register(int flavour)
         return -failed;
     }
     struct ring *ring = memset(memory, 0, offsetof(struct ring, entries));
+    /* As in barrier(): who has the lock may be waiting for this thread. */
+    must_not_read(flavour, "rcu_defer_register_thread()");
+    bool was_online = leave_for_a_wait(flavour);
     lock(flavour);
     failed = ensure_thread(deferrer);
     if (!failed) {
@@ -184,6 +194,7 @@ int stillpoint_urcu_defer_register(int flavour)
         mine[flavour] = ring;
     }
     unlock(flavour);
+    return_from_a_wait(flavour, was_online);
     if (failed) {
         free(ring);
     }
@@ -221,11 +232,13 @@ void stillpoint_urcu_defer_unregister(int flavour)
     struct ring *ring = registered(flavour, "rcu_defer_unregister_thread()");
     barrier(flavour, ring);
     /* One of its functions may have deferred another. The next barrier frees it. */
+    bool was_online = leave_for_a_wait(flavour);
     lock(flavour);
     mine[flavour] = NULL;
     ring->orphan = true;
     remove_orphans(&deferrers[flavour]);
     unlock(flavour);
+    return_from_a_wait(flavour, was_online);
 }
 
 void stillpoint_urcu_defer_barrier(int flavour)
@@ -238,6 +251,17 @@ void stillpoint_urcu_defer_barrier_thread(int flavour)
     barrier(flavour, registered(flavour, "rcu_defer_barrier_thread()"));
 }
 
+/* The rings of threads that have vanished, in the midst of a barrier that this thread makes: empty, for the barrier to remove. */
+static void abandon_others(struct deferrer *deferrer, const struct ring *own)
+{
+    for (struct ring *ring = deferrer->rings; ring; ring = ring->next) {
+        if (ring != own) {
+            ring->called = ring->until = ring->filled;
+            ring->orphan = true;
+        }
+    }
+}
+
 /* What the forking thread had deferred is its own in the child as well; what others had is not. */
 void defer_in_child(void)
 {
@@ -246,10 +270,17 @@ void defer_in_child(void)
         struct deferrer *deferrer = &deferrers[flavour];
         deferrer->lock = fresh;
         deferrer->asleep = 0;
-        deferrer->has_thread = false;
-        deferrer->rings = mine[flavour];
-        if (deferrer->rings) {
-            deferrer->rings->next = NULL;
+        deferrer->has_thread = serves == deferrer;
+        if (holds[flavour]) {
+            pthread_mutex_lock(&deferrer->lock);
+            abandon_others(deferrer, mine[flavour]);
+        } else {
+            deferrer->rings = mine[flavour];
+            if (deferrer->rings) {
+                deferrer->rings->next = NULL;
+            }
+        }
+        if (mine[flavour]) {
             (void)ensure_thread(deferrer);
         }
     }

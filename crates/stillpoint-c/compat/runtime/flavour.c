@@ -39,15 +39,30 @@ HIDDEN void stillpoint_urcu_forget_(void)
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-void die(int flavour, const char *format, ...)
+static void tell(int flavour, const char *format, va_list arguments)
 {
     char text[512];
+    vsnprintf(text, sizeof text, format, arguments);
+    fprintf(stderr, "stillpoint: urcu-%s: %s\n", names[flavour], text);
+}
+
+void die(int flavour, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    tell(flavour, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "stillpoint: urcu-%s: %s\n", names[flavour], text);
     abort();
+}
+
+void complain(int flavour, const char *format, ...)
+{
+    if (getenv("STILLPOINT_DEBUG")) {
+        va_list arguments;
+        va_start(arguments, format);
+        tell(flavour, format, arguments);
+        va_end(arguments);
+    }
 }
 
 bool stillpoint_urcu_read_ongoing(int flavour)

@@ -17,6 +17,9 @@ struct rcu_head {
 /* What a function that returns nothing does where it cannot go on: tells, and aborts. */
 HIDDEN __attribute__((noreturn)) void die(int flavour, const char *format, ...);
 
+/* What is harmless, and no good: tells of it with STILLPOINT_DEBUG in the environment. */
+HIDDEN void complain(int flavour, const char *format, ...);
+
 /* Dies if the calling thread would wait for itself by waiting for readers. */
 HIDDEN void must_not_read(int flavour, const char *function);
 

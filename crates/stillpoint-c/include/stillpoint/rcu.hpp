@@ -12,7 +12,8 @@
  * Extensions, never in std: the same for readers that sleep (rcu_trace_*) and for readers by quiescent states (rcu_qsbr_*).
  *
  * Deleters run on a thread of the library (or in rcu_barrier(), if the system gave no thread), one at a time for each domain, in no order
- * that a program may rely on. Those that are still pending when the process exits do not run: call rcu_barrier() first where it matters.
+ * that a program may rely on. Those that are still pending when the process exits do not run, and until it has exited they go on running,
+ * also while static objects are destroyed: call rcu_barrier() at the end of main() where either matters.
  * A deleter that throws, and what would wait for itself for ever (a synchronize in a section, a barrier in a deleter), end in
  * std::terminate() after a message: the functions are noexcept by the standard and have no other way to say so.
  *
@@ -58,9 +59,9 @@ extern "C" void __tsan_release(void *address);
 
 namespace stillpoint {
 
-class rcu_domain;
-class rcu_trace_domain;
-class rcu_qsbr_domain;
+class __attribute__((visibility("default"))) rcu_domain;
+class __attribute__((visibility("default"))) rcu_trace_domain;
+class __attribute__((visibility("default"))) rcu_qsbr_domain;
 template <class T, class D>
 class rcu_obj_base;
 
@@ -136,7 +137,7 @@ inline void schedule(Domain &domain, stillpoint_link_ &link, stillpoint_function
 {
     leave(domain);
     if (stillpoint_domain_call(native(domain), &link.stillpoint_head_, function) != 0) {
-        refuse("retire() of an object that has been retired already");
+        refuse("retire() failed");
     }
 }
 
@@ -222,7 +223,7 @@ void retire(T *object, D &deleter, Domain &domain)
  *
  * Meets Cpp17Lockable: std::scoped_lock in_section(stillpoint::rcu_default_domain()).
  */
-class rcu_domain {
+class __attribute__((visibility("default"))) rcu_domain {
 public:
     rcu_domain(const rcu_domain &) = delete;
     rcu_domain &operator=(const rcu_domain &) = delete;
@@ -318,7 +319,7 @@ public:
      * process allocates, and starts the thread that runs deleters; if there is no memory for that the process ends with a message, so where
      * it matters retire something early.
      *
-     * Once for each object (twice terminates where the library can see it), after which readers that begin must not find it. That the
+     * Once for each object (twice is undefined, and not seen), after which readers that begin must not find it. That the
      * assignment or the deleter throws terminates. A deleter that deletes the object must not use its own members after that, for they were
      * in it.
      */
@@ -352,6 +353,11 @@ private:
                       "[saferecl.rcu.base]: the deleter must be default-constructible and move-assignable");
         static_assert(detail::is_deleter<D, T *>, "[saferecl.rcu.base]: deleter(pointer) must be valid");
         stillpoint_deleter_ = std::move(d);
+        /*
+         * The library takes a head for one that waits by what it finds there, among that 14 bits of its address: well enough for C, where
+         * nobody copies a head that waits. An object may be copied then, and of its copies one in 16,384 would look like that.
+         */
+        stillpoint_head_ = {};
         detail::schedule(domain, *this, &stillpoint_run_<Domain>);
     }
 
@@ -373,7 +379,7 @@ private:
  * The domain of readers that sleep, block and last for minutes without holding up the other one: the kernel's RCU Tasks Trace. One
  * object, rcu_trace_default_domain(); Lockable; a section belongs to its thread.
  */
-class rcu_trace_domain {
+class __attribute__((visibility("default"))) rcu_trace_domain {
 public:
     rcu_trace_domain(const rcu_trace_domain &) = delete;
     rcu_trace_domain &operator=(const rcu_trace_domain &) = delete;
@@ -417,7 +423,7 @@ private:
  * The domain of threads that read all the time and say when they do not: one object, rcu_qsbr_default_domain(). Its lock() and unlock()
  * cost nothing and protect only in threads that are registered (by rcu_qsbr_thread) and online.
  */
-class rcu_qsbr_domain {
+class __attribute__((visibility("default"))) rcu_qsbr_domain {
 public:
     rcu_qsbr_domain(const rcu_qsbr_domain &) = delete;
     rcu_qsbr_domain &operator=(const rcu_qsbr_domain &) = delete;

@@ -320,6 +320,29 @@ void copies_are_objects_of_their_own()
     rcu::rcu_barrier();
 }
 
+// Whatever their addresses are: a copy of an object that waits is not taken for one that waits.
+void copies_of_what_waits_can_be_retired()
+{
+    struct counting {
+        void operator()(void *) const { deleted++; }
+    };
+    struct node : rcu::rcu_obj_base<node, counting> {};
+    constexpr int copies = 150'000;
+    deleted = 0;
+    node first;
+    std::vector<node> others;
+    {
+        std::scoped_lock section(domain);
+        first.retire();
+        others.assign(copies, first);
+        for (node &other : others) {
+            other.retire();
+        }
+    }
+    rcu::rcu_barrier();
+    CHECK("saferecl.rcu.base", deleted == 1 + copies);
+}
+
 constexpr int writers = 2, readers = 2, replacements = 20000;
 
 struct page;
@@ -473,6 +496,7 @@ int main()
     over_aligned_deleters();
     deleter_that_cannot_be_moved_leaves_nothing_scheduled();
     copies_are_objects_of_their_own();
+    copies_of_what_waits_can_be_retired();
     readers_never_find_a_deleted_object();
     synchronize_orders_sections();
     barrier_orders_deleters();

@@ -1,6 +1,7 @@
 /* What must not be done: each in a child of its own, which has to end by abort() with the message, or to go on without harm. */
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <urcu/urcu-qsbr.h>
 
 #include <urcu.h>
@@ -110,14 +111,27 @@ static void free_all_inside(void)
     free_all_cpu_call_rcu_data();
 }
 
+/* Programs call both in every child, whether or not its parent had called the first. */
 static void after_without_before(void)
 {
     call_rcu_after_fork_parent();
+    call_rcu(&head, nothing);
+    rcu_barrier();
 }
 
 static void child_without_before(void)
 {
     call_rcu_after_fork_child();
+    call_rcu(&head, nothing);
+    rcu_barrier();
+    /* That it is no good is told to who asks. */
+    setenv("STILLPOINT_DEBUG", "1", 1);
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    dup2(ends[1], STDERR_FILENO);
+    call_rcu_after_fork_child();
+    char text[256] = "";
+    CHECK(read(ends[0], text, sizeof text - 1) > 0 && strstr(text, "without call_rcu_before_fork()"));
 }
 
 static void call(void *unused)
@@ -152,6 +166,12 @@ static void defer_barrier_inside(void)
     defer_rcu(call, NULL);
     rcu_read_lock();
     rcu_defer_barrier();
+}
+
+static void defer_register_inside(void)
+{
+    rcu_read_lock();
+    rcu_defer_register_thread();
 }
 
 static void defer_full_inside(void)
@@ -323,8 +343,6 @@ static const struct misuse all[] = {
     {"free twice", free_twice, "no worker of this flavour"},
     {"free by a callback", free_by_callback, WAITS},
     {"free all inside", free_all_inside, WAITS},
-    {"after fork without before", after_without_before, "without call_rcu_before_fork()"},
-    {"in child without before", child_without_before, "without call_rcu_before_fork()"},
     {"defer unregistered", defer_unregistered, "not registered"},
     {"defer barrier unregistered", barrier_unregistered, "not registered"},
     {"defer unregister unregistered", unregister_unregistered, "not registered"},
@@ -332,7 +350,10 @@ static const struct misuse all[] = {
     {"defer barrier inside", defer_barrier_inside, WAITS},
     {"defer full inside", defer_full_inside, WAITS},
     {"defer barrier in a function", defer_barrier_in_function, "waits for such functions"},
+    {"defer register inside", defer_register_inside, WAITS},
     {"barrier inside", barrier_inside, NULL},
+    {"after fork without before", after_without_before, NULL},
+    {"in child without before", child_without_before, NULL},
     {"unlock without lock", unlock_without_lock, NULL},
     {"register twice", register_twice, NULL},
     {"unregistered", unregistered, NULL},
@@ -352,6 +373,7 @@ static void try(const struct misuse *misuse)
         setpgid(0, 0);
         dup2(ends[1], STDERR_FILENO);
         alarm(30);
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0});
         misuse->run();
         _exit(0);
     }

@@ -61,6 +61,14 @@ int main(void)
     rcu_barrier();
     CHECK(pthread_equal(ran_on, get_call_rcu_thread(own)));
     printf("%ld steps, the last on its own worker\n", steps);
+
+    /* And what its callbacks queue stays there. */
+    run(10, &steps);
+    for (int n = 0; n <= 10; n++) {
+        rcu_barrier();
+        CHECK(pthread_equal(ran_on, get_call_rcu_thread(own)));
+    }
+    printf("%ld steps, the last from callbacks of its own worker\n", steps);
     set_thread_call_rcu_data(NULL);
 
     /* What waits in a worker that is ended is done all the same. */

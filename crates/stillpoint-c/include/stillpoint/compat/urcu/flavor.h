@@ -40,6 +40,27 @@ struct rcu_flavor_struct {
     bool (*update_poll_state_synchronize_rcu)(struct urcu_gp_poll_state state);
 };
 
+/* A structure of one's own, of the flavour that the short names mean where it stands. */
+#define DEFINE_RCU_FLAVOR(x)                                                                \
+    const struct rcu_flavor_struct x = {                                                    \
+        .read_lock = rcu_read_lock,                                                         \
+        .read_unlock = rcu_read_unlock,                                                     \
+        .read_ongoing = rcu_read_ongoing,                                                   \
+        .read_quiescent_state = rcu_quiescent_state,                                        \
+        .update_call_rcu = call_rcu,                                                        \
+        .update_synchronize_rcu = synchronize_rcu,                                          \
+        .update_defer_rcu = defer_rcu,                                                      \
+        .thread_offline = rcu_thread_offline,                                               \
+        .thread_online = rcu_thread_online,                                                 \
+        .register_thread = rcu_register_thread,                                             \
+        .unregister_thread = rcu_unregister_thread,                                         \
+        .barrier = rcu_barrier,                                                             \
+        .register_rculfhash_atfork = urcu_register_rculfhash_atfork,                        \
+        .unregister_rculfhash_atfork = urcu_unregister_rculfhash_atfork,                    \
+        .update_start_poll_synchronize_rcu = start_poll_synchronize_rcu,                    \
+        .update_poll_state_synchronize_rcu = poll_state_synchronize_rcu,                    \
+    }
+
 extern const struct rcu_flavor_struct stillpoint_urcu_memb_flavor, stillpoint_urcu_mb_flavor, stillpoint_urcu_qsbr_flavor,
     stillpoint_urcu_bp_flavor;
 

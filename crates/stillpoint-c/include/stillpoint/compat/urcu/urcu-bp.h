@@ -31,6 +31,10 @@
 #define urcu_bp_xchg_pointer rcu_xchg_pointer
 #define urcu_bp_cmpxchg_pointer rcu_cmpxchg_pointer
 
+#ifndef URCU_NO_COMPAT_IDENTIFIERS
+#include <urcu/stillpoint/suffixed-bp.h>
+#endif
+
 #ifdef URCU_API_MAP
 #undef STILLPOINT_MAPPED_
 #define STILLPOINT_MAPPED_(name) urcu_bp_##name

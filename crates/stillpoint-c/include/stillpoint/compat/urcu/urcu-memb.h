@@ -24,6 +24,10 @@
 #undef STILLPOINT_FLAVOUR_
 #undef STILLPOINT_FLAVOUR_NUMBER_
 
+#ifndef URCU_NO_COMPAT_IDENTIFIERS
+#include <urcu/stillpoint/suffixed-memb.h>
+#endif
+
 #ifdef URCU_API_MAP
 #undef STILLPOINT_MAPPED_
 #define STILLPOINT_MAPPED_(name) urcu_memb_##name

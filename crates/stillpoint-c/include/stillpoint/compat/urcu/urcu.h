@@ -7,6 +7,9 @@
 #elif defined(RCU_SIGNAL)
 #include <urcu/urcu-signal.h>
 #else
+#ifndef RCU_MEMBARRIER
+#define RCU_MEMBARRIER
+#endif
 #include <urcu/urcu-memb.h>
 #endif
 

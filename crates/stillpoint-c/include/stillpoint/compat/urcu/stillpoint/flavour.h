@@ -105,7 +105,7 @@ STILLPOINT_FLAVOUR_API_ bool STILLPOINT_FLAVOUR_(poll_state_synchronize_rcu)(str
 /*
  * Has the function called with the head after a grace period, by the thread's worker, its processor's, or the default one. The head needs no
  * initialisation and is the library's until then. Nothing bounds how much waits: for that there is stillpoint_domain_kvfree(). Callbacks may
- * do all that a thread may but wait for callbacks. Without liburcu's pause of 10 ms before each batch.
+ * do all that a thread may but wait for callbacks; what they queue stays with their worker. Without liburcu's pause of 10 ms before each batch.
  */
 STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(call_rcu)(struct rcu_head *head, void (*func)(struct rcu_head *head))
 {
@@ -188,8 +188,12 @@ STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(free_all_cpu_call_rcu_data)(voi
 
 /*
  * Around fork(), where the child goes on using call_rcu(): workers stand still from the first to the second or third, which has to follow on
- * the same thread. In the child one default worker runs what waited in all of them. Waits for the callback that is running, but, unlike
- * liburcu's, for no grace period. Without these three the child has forgotten what waited, and otherwise works.
+ * the same thread. In the child one default worker runs what waited in all of them. Without these three the child has forgotten what waited,
+ * and otherwise works; the last two without the first do nothing.
+ *
+ * Waits for the callback that is running, but, unlike liburcu's, for no grace period by itself: inside a section it returns, if no callback
+ * waits for that section's end. An online QSBR reader of the flavour is offline meanwhile. Two threads do not fork at once: the second waits,
+ * and if that is a callback of its own, the first goes ahead, with a child in which that callback is half done.
  */
 STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(call_rcu_before_fork)(void)
 {
@@ -239,7 +243,7 @@ STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(defer_rcu)(void (*fct)(void *p)
     stillpoint_urcu_defer(STILLPOINT_FLAVOUR_NUMBER_, fct, p);
 }
 
-/* 0, or -ENOMEM or another negative errno. Twice does no harm. */
+/* 0, or -ENOMEM or another negative errno. Twice does no harm. May wait for a grace period: inside a section it aborts. */
 STILLPOINT_FLAVOUR_API_ int STILLPOINT_FLAVOUR_(defer_register_thread)(void)
 {
     return stillpoint_urcu_defer_register(STILLPOINT_FLAVOUR_NUMBER_);

@@ -1,0 +1,54 @@
+/*
+ * The mb flavour's names as they were before liburcu 0.11: the suffix in place of the prefix. Not with URCU_NO_COMPAT_IDENTIFIERS.
+ * Included by <urcu/urcu-mb.h>. SPDX: MIT OR Apache-2.0
+ */
+#ifndef STILLPOINT_URCU_SUFFIXED_MB_H
+#define STILLPOINT_URCU_SUFFIXED_MB_H
+
+#define rcu_dereference_mb rcu_dereference
+#define rcu_set_pointer_mb rcu_set_pointer
+#define rcu_xchg_pointer_mb rcu_xchg_pointer
+#define rcu_cmpxchg_pointer_mb rcu_cmpxchg_pointer
+
+#define rcu_mb_before_fork urcu_mb_before_fork
+#define rcu_mb_after_fork_parent urcu_mb_after_fork_parent
+#define rcu_mb_after_fork_child urcu_mb_after_fork_child
+
+#define rcu_read_lock_mb urcu_mb_read_lock
+#define rcu_read_unlock_mb urcu_mb_read_unlock
+#define rcu_read_ongoing_mb urcu_mb_read_ongoing
+#define rcu_quiescent_state_mb urcu_mb_quiescent_state
+#define rcu_thread_offline_mb urcu_mb_thread_offline
+#define rcu_thread_online_mb urcu_mb_thread_online
+#define rcu_register_thread_mb urcu_mb_register_thread
+#define rcu_unregister_thread_mb urcu_mb_unregister_thread
+#define rcu_init_mb urcu_mb_init
+#define rcu_exit_mb urcu_mb_exit
+#define synchronize_rcu_mb urcu_mb_synchronize_rcu
+#define call_rcu_mb urcu_mb_call_rcu
+#define rcu_barrier_mb urcu_mb_barrier
+#define create_call_rcu_data_mb urcu_mb_create_call_rcu_data
+#define call_rcu_data_free_mb urcu_mb_call_rcu_data_free
+#define get_default_call_rcu_data_mb urcu_mb_get_default_call_rcu_data
+#define get_cpu_call_rcu_data_mb urcu_mb_get_cpu_call_rcu_data
+#define get_thread_call_rcu_data_mb urcu_mb_get_thread_call_rcu_data
+#define get_call_rcu_data_mb urcu_mb_get_call_rcu_data
+#define get_call_rcu_thread_mb urcu_mb_get_call_rcu_thread
+#define set_thread_call_rcu_data_mb urcu_mb_set_thread_call_rcu_data
+#define set_cpu_call_rcu_data_mb urcu_mb_set_cpu_call_rcu_data
+#define create_all_cpu_call_rcu_data_mb urcu_mb_create_all_cpu_call_rcu_data
+#define free_all_cpu_call_rcu_data_mb urcu_mb_free_all_cpu_call_rcu_data
+#define call_rcu_before_fork_mb urcu_mb_call_rcu_before_fork
+#define call_rcu_after_fork_parent_mb urcu_mb_call_rcu_after_fork_parent
+#define call_rcu_after_fork_child_mb urcu_mb_call_rcu_after_fork_child
+#define defer_rcu_mb urcu_mb_defer_rcu
+#define rcu_defer_register_thread_mb urcu_mb_defer_register_thread
+#define rcu_defer_unregister_thread_mb urcu_mb_defer_unregister_thread
+#define rcu_defer_barrier_mb urcu_mb_defer_barrier
+#define rcu_defer_barrier_thread_mb urcu_mb_defer_barrier_thread
+#define rcu_defer_exit_mb urcu_mb_defer_exit
+#define rcu_flavor_mb urcu_mb_flavor
+#define urcu_register_rculfhash_atfork_mb urcu_mb_register_rculfhash_atfork
+#define urcu_unregister_rculfhash_atfork_mb urcu_mb_unregister_rculfhash_atfork
+
+#endif

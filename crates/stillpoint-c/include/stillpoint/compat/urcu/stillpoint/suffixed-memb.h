@@ -1,0 +1,54 @@
+/*
+ * The memb flavour's names as they were before liburcu 0.11: the suffix in place of the prefix. Not with URCU_NO_COMPAT_IDENTIFIERS.
+ * Included by <urcu/urcu-memb.h>. SPDX: MIT OR Apache-2.0
+ */
+#ifndef STILLPOINT_URCU_SUFFIXED_MEMB_H
+#define STILLPOINT_URCU_SUFFIXED_MEMB_H
+
+#define rcu_dereference_memb rcu_dereference
+#define rcu_set_pointer_memb rcu_set_pointer
+#define rcu_xchg_pointer_memb rcu_xchg_pointer
+#define rcu_cmpxchg_pointer_memb rcu_cmpxchg_pointer
+
+#define rcu_memb_before_fork urcu_memb_before_fork
+#define rcu_memb_after_fork_parent urcu_memb_after_fork_parent
+#define rcu_memb_after_fork_child urcu_memb_after_fork_child
+
+#define rcu_read_lock_memb urcu_memb_read_lock
+#define rcu_read_unlock_memb urcu_memb_read_unlock
+#define rcu_read_ongoing_memb urcu_memb_read_ongoing
+#define rcu_quiescent_state_memb urcu_memb_quiescent_state
+#define rcu_thread_offline_memb urcu_memb_thread_offline
+#define rcu_thread_online_memb urcu_memb_thread_online
+#define rcu_register_thread_memb urcu_memb_register_thread
+#define rcu_unregister_thread_memb urcu_memb_unregister_thread
+#define rcu_init_memb urcu_memb_init
+#define rcu_exit_memb urcu_memb_exit
+#define synchronize_rcu_memb urcu_memb_synchronize_rcu
+#define call_rcu_memb urcu_memb_call_rcu
+#define rcu_barrier_memb urcu_memb_barrier
+#define create_call_rcu_data_memb urcu_memb_create_call_rcu_data
+#define call_rcu_data_free_memb urcu_memb_call_rcu_data_free
+#define get_default_call_rcu_data_memb urcu_memb_get_default_call_rcu_data
+#define get_cpu_call_rcu_data_memb urcu_memb_get_cpu_call_rcu_data
+#define get_thread_call_rcu_data_memb urcu_memb_get_thread_call_rcu_data
+#define get_call_rcu_data_memb urcu_memb_get_call_rcu_data
+#define get_call_rcu_thread_memb urcu_memb_get_call_rcu_thread
+#define set_thread_call_rcu_data_memb urcu_memb_set_thread_call_rcu_data
+#define set_cpu_call_rcu_data_memb urcu_memb_set_cpu_call_rcu_data
+#define create_all_cpu_call_rcu_data_memb urcu_memb_create_all_cpu_call_rcu_data
+#define free_all_cpu_call_rcu_data_memb urcu_memb_free_all_cpu_call_rcu_data
+#define call_rcu_before_fork_memb urcu_memb_call_rcu_before_fork
+#define call_rcu_after_fork_parent_memb urcu_memb_call_rcu_after_fork_parent
+#define call_rcu_after_fork_child_memb urcu_memb_call_rcu_after_fork_child
+#define defer_rcu_memb urcu_memb_defer_rcu
+#define rcu_defer_register_thread_memb urcu_memb_defer_register_thread
+#define rcu_defer_unregister_thread_memb urcu_memb_defer_unregister_thread
+#define rcu_defer_barrier_memb urcu_memb_defer_barrier
+#define rcu_defer_barrier_thread_memb urcu_memb_defer_barrier_thread
+#define rcu_defer_exit_memb urcu_memb_defer_exit
+#define rcu_flavor_memb urcu_memb_flavor
+#define urcu_register_rculfhash_atfork_memb urcu_memb_register_rculfhash_atfork
+#define urcu_unregister_rculfhash_atfork_memb urcu_memb_unregister_rculfhash_atfork
+
+#endif

@@ -1,0 +1,54 @@
+/*
+ * The qsbr flavour's names as they were before liburcu 0.11: the suffix in place of the prefix. Not with URCU_NO_COMPAT_IDENTIFIERS.
+ * Included by <urcu/urcu-qsbr.h>. SPDX: MIT OR Apache-2.0
+ */
+#ifndef STILLPOINT_URCU_SUFFIXED_QSBR_H
+#define STILLPOINT_URCU_SUFFIXED_QSBR_H
+
+#define rcu_dereference_qsbr rcu_dereference
+#define rcu_set_pointer_qsbr rcu_set_pointer
+#define rcu_xchg_pointer_qsbr rcu_xchg_pointer
+#define rcu_cmpxchg_pointer_qsbr rcu_cmpxchg_pointer
+
+#define rcu_qsbr_before_fork urcu_qsbr_before_fork
+#define rcu_qsbr_after_fork_parent urcu_qsbr_after_fork_parent
+#define rcu_qsbr_after_fork_child urcu_qsbr_after_fork_child
+
+#define rcu_read_lock_qsbr urcu_qsbr_read_lock
+#define rcu_read_unlock_qsbr urcu_qsbr_read_unlock
+#define rcu_read_ongoing_qsbr urcu_qsbr_read_ongoing
+#define rcu_quiescent_state_qsbr urcu_qsbr_quiescent_state
+#define rcu_thread_offline_qsbr urcu_qsbr_thread_offline
+#define rcu_thread_online_qsbr urcu_qsbr_thread_online
+#define rcu_register_thread_qsbr urcu_qsbr_register_thread
+#define rcu_unregister_thread_qsbr urcu_qsbr_unregister_thread
+#define rcu_init_qsbr urcu_qsbr_init
+#define rcu_exit_qsbr urcu_qsbr_exit
+#define synchronize_rcu_qsbr urcu_qsbr_synchronize_rcu
+#define call_rcu_qsbr urcu_qsbr_call_rcu
+#define rcu_barrier_qsbr urcu_qsbr_barrier
+#define create_call_rcu_data_qsbr urcu_qsbr_create_call_rcu_data
+#define call_rcu_data_free_qsbr urcu_qsbr_call_rcu_data_free
+#define get_default_call_rcu_data_qsbr urcu_qsbr_get_default_call_rcu_data
+#define get_cpu_call_rcu_data_qsbr urcu_qsbr_get_cpu_call_rcu_data
+#define get_thread_call_rcu_data_qsbr urcu_qsbr_get_thread_call_rcu_data
+#define get_call_rcu_data_qsbr urcu_qsbr_get_call_rcu_data
+#define get_call_rcu_thread_qsbr urcu_qsbr_get_call_rcu_thread
+#define set_thread_call_rcu_data_qsbr urcu_qsbr_set_thread_call_rcu_data
+#define set_cpu_call_rcu_data_qsbr urcu_qsbr_set_cpu_call_rcu_data
+#define create_all_cpu_call_rcu_data_qsbr urcu_qsbr_create_all_cpu_call_rcu_data
+#define free_all_cpu_call_rcu_data_qsbr urcu_qsbr_free_all_cpu_call_rcu_data
+#define call_rcu_before_fork_qsbr urcu_qsbr_call_rcu_before_fork
+#define call_rcu_after_fork_parent_qsbr urcu_qsbr_call_rcu_after_fork_parent
+#define call_rcu_after_fork_child_qsbr urcu_qsbr_call_rcu_after_fork_child
+#define defer_rcu_qsbr urcu_qsbr_defer_rcu
+#define rcu_defer_register_thread_qsbr urcu_qsbr_defer_register_thread
+#define rcu_defer_unregister_thread_qsbr urcu_qsbr_defer_unregister_thread
+#define rcu_defer_barrier_qsbr urcu_qsbr_defer_barrier
+#define rcu_defer_barrier_thread_qsbr urcu_qsbr_defer_barrier_thread
+#define rcu_defer_exit_qsbr urcu_qsbr_defer_exit
+#define rcu_flavor_qsbr urcu_qsbr_flavor
+#define urcu_register_rculfhash_atfork_qsbr urcu_qsbr_register_rculfhash_atfork
+#define urcu_unregister_rculfhash_atfork_qsbr urcu_qsbr_unregister_rculfhash_atfork
+
+#endif
