@@ -34,9 +34,6 @@ install-compat: compat
 	ln -sf liburcu-memb.so.8 $(DESTDIR)$(LIBDIR)/stillpoint/compat/liburcu.so.8
 	$(FILL) $(ROOT)/packaging/stillpoint-urcu.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/stillpoint-urcu.pc
 
-# Order-only, because the recipe runs its prerequisites.
-check: | check-compat
-
 .PHONY: check-compat
 check-compat: compat $(OUT)/libstillpoint.a
 	CC="$(CC)" CXX="$(CXX)" OUT=$(OUT) LIBS="$(LIBS)" $(ROOT)/compat/tests/run
