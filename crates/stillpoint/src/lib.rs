@@ -96,8 +96,8 @@ pub mod torture {
     pub use crate::vmap::drain_without_grace_period;
 }
 
-/// What the C face stands on; no part of the stable interface.
-#[cfg(all(unix, not(stillpoint_loom)))]
+/// What the C face stands on; no part of the stable interface, and not there without that face's feature: it is safe only as far as C is.
+#[cfg(all(unix, feature = "c-symbols", not(stillpoint_loom)))]
 #[doc(hidden)]
 pub use rcu::raw;
 
