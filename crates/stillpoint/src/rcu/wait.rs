@@ -25,7 +25,7 @@ impl<P: Policy> Domain<P> {
         self.wait(self.engine().start(), Haste::Normal);
     }
 
-    /// As [`Domain::synchronize`], in haste: looks for up to 50 microseconds, in place of 5, whether the readers have left before it
+    /// As [`Domain::synchronize`], in haste: looks for up to 50 microseconds, in place of 2, whether the readers have left before it
     /// sleeps. The kernel's `synchronize_rcu_expedited()`.
     ///
     /// Where sections last some tens of microseconds it saves the wake-up, and costs the processor's time meanwhile.
