@@ -1,0 +1,34 @@
+//! The manual of Stillpoint, which is an mdBook: the chapters are in `src/`, in the order of `src/SUMMARY.md`.
+//!
+//! This crate has no code of its own. It is there so that `cargo test` runs the chapters' Rust (as doc tests, below) and checks
+//! the rest: `tests/manual` compiles and runs their C and C++, and follows their links, names and commands.
+//!
+//! To read it as a book: `cargo install mdbook`, then `mdbook serve docs`.
+
+/// One item a chapter, for its doc tests; a test sees to it that none is missing.
+#[cfg(doctest)]
+mod chapters {
+    macro_rules! chapter {
+        ($name:ident, $file:literal) => {
+            #[doc = include_str!($file)]
+            mod $name {}
+        };
+    }
+    chapter!(start, "src/start.md");
+    chapter!(flavours, "src/flavours.md");
+    chapter!(rwlock_to_rcu, "src/rwlock-to-rcu.md");
+    chapter!(budgets, "src/budgets.md");
+    chapter!(sleepable, "src/sleepable.md");
+    chapter!(tenants, "src/tenants.md");
+    chapter!(vmap, "src/vmap.md");
+    chapter!(stalls, "src/stalls.md");
+    chapter!(from_crossbeam_epoch, "src/from-crossbeam-epoch.md");
+    chapter!(from_liburcu, "src/from-liburcu.md");
+    chapter!(from_kernel, "src/from-kernel.md");
+    chapter!(c_and_cpp, "src/c-and-cpp.md");
+    chapter!(proofs, "src/proofs.md");
+    chapter!(limits, "src/limits.md");
+    chapter!(platforms, "src/platforms.md");
+    chapter!(process, "src/process.md");
+    chapter!(lab, "src/lab.md");
+}
