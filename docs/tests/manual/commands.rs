@@ -58,11 +58,11 @@ fn lab_call(words: &[String]) -> Option<(Vec<&str>, Vec<&str>)> {
     runs_lab.then(|| (arguments[..end].to_vec(), options.collect()))
 }
 
-/// What the lab says of a subcommand. Its build is that of the workspace's tests.
+/// What the lab says of a subcommand. Asked as users ask it, and so built as for the workspace's tests.
 fn help(subcommand: &[&str]) -> Result<String, String> {
     let release = if cfg!(debug_assertions) { &[][..] } else { &["--release"] };
     let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--locked", "-p", "stillpoint-lab"])
+        .args(["run", "--quiet", "--locked"])
         .args(release)
         .arg("--")
         .args(subcommand)

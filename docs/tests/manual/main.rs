@@ -6,6 +6,7 @@
 mod book;
 mod commands;
 mod fences;
+mod limits;
 mod links;
 mod names;
 mod programs;
