@@ -31,4 +31,5 @@ mod chapters {
     chapter!(platforms, "src/platforms.md");
     chapter!(process, "src/process.md");
     chapter!(lab, "src/lab.md");
+    chapter!(testing, "src/testing.md");
 }
