@@ -50,7 +50,7 @@ impl Block {
         let is_cpp = self.info == "cpp";
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("blocks");
         fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        let program = folder.join(format!("{name}-{}-{against:?}", self.line));
+        let program = folder.join(format!("{}-{}-{against:?}", name.trim_end_matches(".md"), self.line));
         let source = program.with_extension(if is_cpp { "cpp" } else { "c" });
         fs::write(&source, &self.code).map_err(|error| error.to_string())?;
         let include = repository().join("crates/stillpoint-c/include");
