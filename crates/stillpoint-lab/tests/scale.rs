@@ -77,7 +77,7 @@ fn assert_table_agrees(out: &str, json: &Value) {
 fn kfree_figures(subject: &str) -> &'static [&'static str] {
     match subject {
         "stillpoint" => &["drain_ms", "footprint_mib", "grace_periods", "ns_per_object", "peak_mib", "total_s"],
-        "haphazard" | "liburcu-memb" => &["drain_ms", "footprint_mib", "ns_per_object", "peak_mib", "total_s"],
+        "haphazard" | "ps-reclaim" | "liburcu-memb" => &["drain_ms", "footprint_mib", "ns_per_object", "peak_mib", "total_s"],
         _ => &["footprint_mib", "ns_per_object", "peak_mib", "total_s"],
     }
 }
@@ -120,7 +120,11 @@ fn kfree_without_peers() {
 fn kfree_with_all_peers() {
     let (run, json) = with_json(&format!("{TINY} --readers 1 --reader-hold-us 50 --peers all"));
     assert_eq!(run.code, 0, "{}", run.err);
-    let mut peers = vec![("crossbeam-epoch", "default"), ("seize", "default"), ("seize", "batch-1024"), ("haphazard", "default")];
+    let mut peers = vec![("crossbeam-epoch", "default"), ("seize", "default"), ("seize", "batch-1024")];
+    peers.extend(["haphazard", "sdd", "ps-reclaim"].map(|subject| (subject, "default")));
+    if cfg!(feature = "kovan") {
+        peers.push(("kovan", "default"));
+    }
     if cfg!(have_liburcu) {
         peers.extend([("liburcu-memb", "one-worker"), ("liburcu-memb", "per-cpu-workers")]);
     }
@@ -197,9 +201,13 @@ fn read_measures_every_peer() {
         ("crossbeam-epoch", "default"),
         ("seize", "default"),
         ("haphazard", "default"),
-        ("std-rwlock", "default"),
-        ("limit", "default"),
+        ("sdd", "default"),
+        ("ps-reclaim", "default"),
     ]);
+    if cfg!(feature = "kovan") {
+        expected.push(("kovan", "default"));
+    }
+    expected.extend(["arc-swap", "std-rwlock", "limit"].map(|subject| (subject, "default")));
     assert_eq!(cases(&json), expected);
     for row in rows(&json) {
         let figure = row["metrics"]["ns_per_pair"].as_f64().expect("a number");
@@ -215,6 +223,14 @@ fn a_missing_liburcu_is_told_and_the_run_goes_on() {
     assert_eq!(cases(&json).iter().any(|case| case.0 == "liburcu-memb"), cfg!(have_liburcu));
     assert_eq!(run.err.contains("liburcu-memb left out"), !cfg!(have_liburcu));
     assert_eq!(run.err.contains("Install liburcu-dev"), !cfg!(have_liburcu));
+}
+
+#[test]
+fn a_peer_that_needs_a_newer_rust_is_told_and_the_run_goes_on() {
+    let (run, json) = with_json(&format!("{TINY} --peers kovan"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_eq!(cases(&json).iter().any(|case| case.0 == "kovan"), cfg!(feature = "kovan"));
+    assert_eq!(run.err.contains("--features kovan"), !cfg!(feature = "kovan"));
 }
 
 #[test]
@@ -276,17 +292,24 @@ fn limit_case(json: &Value) -> Option<(&'static str, &'static str)> {
 #[test]
 fn sync_beside_readers_and_in_a_herd() {
     let scenarios = "idle16,busy1,busy-oversub,herd64,bridge,barrier,poll";
-    let peers = "liburcu-memb,liburcu-qsbr";
+    let peers = "liburcu-memb,liburcu-qsbr,sdd,ps-reclaim";
     let (run, json) =
         with_json(&format!("scale sync --rounds 1 --threads 4 --variants rcu,qsbr --scenarios {scenarios} --peers {peers}"));
     assert_eq!(run.code, 0, "{}", run.err);
     for scenario in scenarios.split(',') {
-        let peers = match scenario {
+        let liburcu = match scenario {
             // Debian's liburcu has no polled grace periods.
             "poll" if !cfg!(have_liburcu_poll) => 0,
             _ if !cfg!(have_liburcu) => 0,
             _ => 2,
         };
+        // Neither invokes callbacks by itself; ps-reclaim has no cookies.
+        let others = match scenario {
+            "barrier" => 0,
+            "poll" => 1,
+            _ => 2,
+        };
+        let peers = liburcu + others;
         let rows = in_scenario(&json, scenario);
         assert_eq!(rows.len(), 2 + peers + limit_case(&json).iter().len(), "{scenario}");
         for row in rows {

@@ -40,22 +40,32 @@
 //!
 //! # Where it runs
 //!
-//! Linux, with `membarrier(2)` where there is one (since 4.14) and with a fence on each side of a section where not
-//! ([`membarrier_active`]); other Unixes with fences. `STILLPOINT_MEMBARRIER=off` forces fences, for machines whose seccomp filter
-//! takes the call away later.
+//! Linux with 64 bits, with `membarrier(2)` where there is one (since 4.14) and with a fence on each side of a section where not
+//! ([`membarrier_active`]). `STILLPOINT_MEMBARRIER=off` forces fences, for machines whose seccomp filter takes the call away later. Other Unixes:
+//! it builds, with fences, without [`vmap`] and without a fork's child; nobody tests it there. Anything else is refused by the compiler.
 //!
 //! A process may fork, at any moment and from any thread, callbacks included, and use the library in the parent and (on Linux) in the
 //! child: see [`Domain`], "Forking".
 //!
 //! # Features
 //!
+//! None is on by default.
+//!
 //! * `tracing`: stalls, and panics of callbacks and destructors, are emitted as events of the `tracing` crate.
 //! * `stall-backtrace`: stall reports say where a section was entered. Each section then takes a backtrace, which costs microseconds,
 //!   allocates, and is not async-signal-safe. Do not fork with it: the standard library takes a lock for each backtrace, which a thread
 //!   that vanishes in the fork may hold.
+//! * `c-symbols`: for the crate `stillpoint-c` alone. A program with two versions of this crate could not be linked with it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks the rooms below; the ones that use everything are not part of it.
 #![cfg_attr(stillpoint_loom, allow(dead_code, unused_imports))]
+
+#[cfg(not(unix))]
+compile_error!("stillpoint is for Linux; it also builds on other Unixes, with less (see \"Where it runs\" in its documentation)");
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!(
+    "stillpoint needs a target with 64-bit pointers: its cookies, records and embedded heads are made of 64-bit words"
+);
 
 mod gp;
 mod kvfree;
@@ -83,7 +93,7 @@ pub use statistics::Statistics;
 
 /// The code in README.md compiles, and does what it says.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;
 
 /// What torture programs need to break the machinery on purpose; no part of the stable interface.

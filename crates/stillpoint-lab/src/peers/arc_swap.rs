@@ -1,10 +1,14 @@
 //! arc-swap: a reader that sleeps holds a reference count (`load_full`), as the documentation advises for values that are kept across
-//! an `.await`; short looks take a guard (`load`).
+//! an `.await`; short looks take a guard (`load`). Its writers wait for no reader and defer nothing: they settle the readers' debts, and the last count frees.
 
+use std::hint::black_box;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::scale::Participant;
+use crate::scale::read::ReadSide;
 use crate::scale::trace::{Cell, Value};
 
 /// The cell of all tasks.
@@ -18,5 +22,28 @@ impl Cell for ArcSwap {
         found.check(&found);
         sleep(nap).await;
         found.check(&self.load());
+    }
+}
+
+/// What all threads look at in `scale read`.
+static CELL: LazyLock<::arc_swap::ArcSwap<u64>> = LazyLock::new(|| ::arc_swap::ArcSwap::from_pointee(1));
+
+/// A thread that takes guards.
+pub struct ArcSwapLoad(&'static ::arc_swap::ArcSwap<u64>);
+
+impl Participant for ArcSwapLoad {
+    fn join() -> Self {
+        Self(&CELL)
+    }
+}
+
+impl ReadSide for ArcSwapLoad {
+    #[inline(never)]
+    fn pairs(&mut self, count: u64) {
+        for _ in 0..count {
+            let guard = self.0.load();
+            black_box(());
+            drop(guard);
+        }
     }
 }

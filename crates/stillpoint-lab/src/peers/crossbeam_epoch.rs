@@ -26,7 +26,8 @@ impl Reader for CrossbeamEpoch {
 }
 
 impl Reclaimer for CrossbeamEpoch {
-    fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
+    fn allocate_and_retire<const N: usize>(&mut self) {
+        let object = Object::<N>::allocate();
         let guard = pin();
         let object = Owned::<Object<N>>::from(object).into_shared(&guard);
         // SAFETY: the object was never published, so no thread can reach it; it is retired once, here.

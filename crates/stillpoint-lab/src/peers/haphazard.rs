@@ -37,7 +37,8 @@ impl Reclaimer for Haphazard {
         Domain::global().eager_reclaim();
     });
 
-    fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
+    fn allocate_and_retire<const N: usize>(&mut self) {
+        let object = Object::<N>::allocate();
         // SAFETY: the object was never published, so no hazard pointer guards it; it is retired once, and the global domain
         // lives as long as the process.
         unsafe { Domain::global().retire_ptr::<_, Box<Object<N>>>(Box::into_raw(object)) };

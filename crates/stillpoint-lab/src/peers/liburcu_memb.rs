@@ -103,10 +103,10 @@ impl Polled for LiburcuMemb {
 impl Reclaimer for LiburcuMemb {
     const DRAIN: Option<fn()> = Some(|| lab_memb_barrier());
 
-    fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
+    fn allocate_and_retire<const N: usize>(&mut self) {
         const { assert!(size_of::<Object<N>>() >= size_of::<RcuHead>()) };
         const { assert!(align_of::<Object<N>>() >= align_of::<RcuHead>()) };
-        let head = Box::into_raw(object).cast::<RcuHead>();
+        let head = Box::into_raw(Object::<N>::allocate()).cast::<RcuHead>();
         // SAFETY: the thread is registered while `self` lives. The object is ours alone and has room for the head; from here
         // on it belongs to liburcu, which hands it to `reclaim::<N>` once.
         unsafe { lab_memb_call_rcu(head, reclaim::<N>) };

@@ -6,12 +6,16 @@ pub mod arc_swap;
 pub mod crossbeam_epoch;
 pub mod haphazard;
 pub mod kernel;
+#[cfg(feature = "kovan")]
+pub mod kovan;
 #[cfg(have_liburcu)]
 mod liburcu;
 #[cfg(have_liburcu)]
 pub mod liburcu_memb;
 #[cfg(have_liburcu)]
 pub mod liburcu_qsbr;
+pub mod ps_reclaim;
+pub mod sdd;
 pub mod seize;
 pub mod std_rwlock;
 pub mod tokio;
@@ -23,6 +27,13 @@ pub fn at_hand(chosen: &Choice) -> Choice {
     if !cfg!(have_liburcu) {
         present.retain(|peer| !peer.starts_with("liburcu-"));
         tell_missing_liburcu(chosen);
+    }
+    if !cfg!(feature = "kovan") && chosen.includes("kovan") {
+        present.retain(|&peer| peer != "kovan");
+        eprintln!(
+            "stillpoint: kovan left out: it asks for Rust 1.90. With that or a newer one, build with `--features kovan`, from the \
+             workspace's root `cargo run --release --features kovan -- scale ...`."
+        );
     }
     if chosen.includes(kernel::NAME)
         && let Err(error) = kernel::try_out()

@@ -38,7 +38,8 @@ impl Reader for Seize {
 }
 
 impl Reclaimer for Seize {
-    fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
+    fn allocate_and_retire<const N: usize>(&mut self) {
+        let object = Object::<N>::allocate();
         // SAFETY: the object was never published, so no thread can reach it; it came from a Box, as `boxed` expects.
         unsafe { self.0.retire(Box::into_raw(object), reclaim::boxed) };
     }

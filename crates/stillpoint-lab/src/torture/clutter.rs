@@ -6,7 +6,9 @@ use crossbeam_utils::CachePadded;
 
 /// Cache lines to be flushed.
 #[derive(Debug, Default)]
-pub struct Clutter([CachePadded<AtomicUsize>; 8]);
+pub struct Clutter(
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nothing to flush"))] [CachePadded<AtomicUsize>; 8],
+);
 
 impl Clutter {
     /// Makes the next stores of this thread wait for their turn: on x86-64 they become visible in order, behind flushes of some 100 ns

@@ -58,7 +58,7 @@ pub(crate) struct Process(u64);
 
 impl Process {
     /// Whether it has come of a fork since the library came to use.
-    #[cfg(not(miri))]
+    #[cfg(all(target_os = "linux", not(miri)))]
     pub(crate) fn is_child(self) -> bool {
         self.0 > 0
     }

@@ -121,6 +121,9 @@ mod bare {
     #[derive(Debug)]
     pub(crate) struct Handle(libc::pthread_t);
 
+    // SAFETY: a thread's id is good on every thread of the process; that some C libraries (musl) make a pointer of it is their affair.
+    unsafe impl Send for Handle {}
+
     struct Start {
         name: Option<CString>,
         work: Box<dyn FnOnce() + Send>,

@@ -159,9 +159,30 @@ pub(super) fn at_threads_end(forget: fn()) {
 
 static NOBODY: Record = Record::of_nobody();
 
+/// A place for a record that lasts. It keeps a pointer: in the constant that thread-local state begins with, Rust 1.88 refuses a reference to
+/// a static that changes.
+struct Remembered(Cell<*const Record>);
+
+impl Remembered {
+    const fn nobody() -> Self {
+        Self(Cell::new(&raw const NOBODY))
+    }
+
+    #[inline(always)]
+    fn get(&self) -> &'static Record {
+        // SAFETY: from a static or, by `set`, from a reference as long.
+        unsafe { &*self.0.get() }
+    }
+
+    #[inline(always)]
+    fn set(&self, record: &'static Record) {
+        self.0.set(record);
+    }
+}
+
 thread_local! {
     /// The thread's record in each global domain, where readers need no fence; else, and before the first section, nobody's.
-    static GLOBAL_RECORDS: [Cell<&'static Record>; GLOBALS] = const { [const { Cell::new(&NOBODY) }; GLOBALS] };
+    static GLOBAL_RECORDS: [Remembered; GLOBALS] = const { [const { Remembered::nobody() }; GLOBALS] };
     /// The thread's share of the first of them; null before the first use.
     static GLOBAL_LOCAL: Cell<*const Local> = const { Cell::new(ptr::null()) };
     /// The binding used last; null for none.

@@ -16,9 +16,11 @@ use super::{Chosen, Contender, Experiment};
 use crate::choice::{Choice, Menu};
 use crate::output::plot::{self, Line};
 use crate::output::{self, Metric, Row};
+#[cfg(feature = "kovan")]
+use crate::peers::kovan::Kovan;
 #[cfg(have_liburcu)]
 use crate::peers::liburcu_memb::{self, LiburcuMemb};
-use crate::peers::{crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, seize, seize::Seize};
+use crate::peers::{crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, ps_reclaim::PsReclaim, sdd::Sdd, seize, seize::Seize};
 use crate::run::{self, Measured};
 use workload::measure;
 
@@ -37,7 +39,7 @@ pub const NAME: &str = "kfree";
 pub const VARIANTS: Menu = Menu::of_variants(&["per-page", "whole-batch", "call"]);
 
 /// The peers.
-pub const PEERS: Menu = Menu::of_peers(&["crossbeam-epoch", "seize", "haphazard", "liburcu-memb"]);
+pub const PEERS: Menu = Menu::of_peers(&["crossbeam-epoch", "seize", "haphazard", "sdd", "ps-reclaim", "kovan", "liburcu-memb"]);
 
 const METRICS: &[Metric] = &[
     Metric { name: "ns_per_object", decimals: 2 },
@@ -134,6 +136,10 @@ pub fn experiment() -> Experiment<Work> {
         Contender::new("seize", "default", measure::<Seize>),
         Contender::new("seize", "batch-1024", measure::<Seize>).prepared_by(seize::raise_batch_size),
         Contender::new("haphazard", "default", measure::<Haphazard>),
+        Contender::new("sdd", "default", measure::<Sdd>),
+        Contender::new("ps-reclaim", "default", measure::<PsReclaim>),
+        #[cfg(feature = "kovan")]
+        Contender::new("kovan", "default", measure::<Kovan>),
         #[cfg(have_liburcu)]
         Contender::new("liburcu-memb", "one-worker", measure::<LiburcuMemb>),
         #[cfg(have_liburcu)]

@@ -12,14 +12,20 @@ pub struct Object<const N: usize> {
 }
 
 impl<const N: usize> Object<N> {
-    /// Allocates an object and writes to its first two words, so that its memory is really there.
+    /// An object with its first two words written, so that its memory is really there.
     #[inline]
-    pub fn allocate() -> Box<Self> {
-        let mut object = Box::new(Self { bytes: [MaybeUninit::uninit(); N] });
+    pub fn new() -> Self {
+        let mut object = Self { bytes: [MaybeUninit::uninit(); N] };
         for byte in &mut object.bytes[..2 * size_of::<usize>()] {
             byte.write(1);
         }
         object
+    }
+
+    /// The same, allocated.
+    #[inline]
+    pub fn allocate() -> Box<Self> {
+        Box::new(Self::new())
     }
 }
 

@@ -40,7 +40,8 @@ impl Reclaimer for Kvfree {
     const DRAIN: Option<fn()> = Some(wait_until_drained);
     const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
 
-    fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
+    fn allocate_and_retire<const N: usize>(&mut self) {
+        let object = Object::<N>::allocate();
         // SAFETY: the object was never published, so no thread can reach it; it came from a Box and is retired once.
         unsafe { stillpoint::retire(NonNull::from(Box::leak(object))) };
     }
@@ -66,7 +67,8 @@ impl Reclaimer for Call {
     const DRAIN: Option<fn()> = Some(wait_until_drained);
     const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
 
-    fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
+    fn allocate_and_retire<const N: usize>(&mut self) {
+        let object = Object::<N>::allocate();
         stillpoint::call(move || drop(object));
     }
 }
@@ -105,13 +107,14 @@ impl Reader for Limit {
 }
 
 impl Reclaimer for Limit {
-    fn retire<const N: usize>(&mut self, object: Box<Object<N>>) {
+    fn allocate_and_retire<const N: usize>(&mut self) {
+        let object = Object::<N>::allocate();
         self.0.push(NonNull::from(Box::leak(object)).cast());
     }
 
     fn end_loop<const N: usize>(&mut self) {
         for object in self.0.drain(..) {
-            // SAFETY: `retire` leaked it from a Box; one run retires objects of one size, so it is an `Object<N>`.
+            // SAFETY: `allocate_and_retire` leaked it from a Box; one run retires objects of one size, so it is an `Object<N>`.
             drop(unsafe { Box::from_raw(object.cast::<Object<N>>().as_ptr()) });
         }
     }

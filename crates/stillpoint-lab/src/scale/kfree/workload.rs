@@ -15,7 +15,8 @@
 //!   left to itself, which includes the time by which an idle thread is known; who has a call for it (liburcu, haphazard) is asked;
 //! - `grace_periods`: those completed between the start and the last retire.
 //!
-//! Fair: one allocator (the system's malloc, objects aligned to 16 bytes) serves all, a process has one subject, a registration
+//! Fair: one allocator (the system's malloc, objects aligned to 16 bytes) serves all; what a subject keeps beside an object or in it is its own
+//! choice, and its memory counts; a process has one subject, a registration
 //! that a subject asks for comes before the start, and no subject is told beforehand how much will come. Unlike the kernel's,
 //! the threads are not pinned, run at normal priority and start together.
 
@@ -27,8 +28,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::Work;
 use super::memory::{self, Watch};
-use super::{Object, Work};
 use crate::run::{Metrics, Sample};
 use crate::scale::{Reader, spawn};
 
@@ -40,8 +41,9 @@ pub trait Reclaimer: Reader {
     /// Grace periods completed so far; `None` where the subject does not count them.
     const GRACE_PERIODS: Option<fn() -> u64> = None;
 
-    /// Frees `object` once no reader can hold it.
-    fn retire<const N: usize>(&mut self, object: Box<Object<N>>);
+    /// Allocates an object and retires it at once, to be freed when no reader can hold it. One step, because a subject may want an object
+    /// allocated together with words of its own.
+    fn allocate_and_retire<const N: usize>(&mut self);
 
     /// Called after each loop.
     fn end_loop<const N: usize>(&mut self) {}
@@ -151,7 +153,7 @@ fn allocate_and_retire<R: Reclaimer, const N: usize>(part: &mut R, work: &Work, 
             mean = f64::midpoint(mean, memory::resident()? as f64);
         }
         for _ in 0..work.objects {
-            part.retire(Object::<N>::allocate());
+            part.allocate_and_retire::<N>();
         }
         part.end_loop::<N>();
     }

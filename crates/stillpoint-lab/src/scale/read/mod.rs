@@ -20,7 +20,12 @@ use super::sync::Qsbr;
 use super::{Chosen, Contender, Experiment, Participant, spawn};
 use crate::choice::{Choice, Menu};
 use crate::output::Metric;
-use crate::peers::{crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, seize::Seize, std_rwlock::StdRwLock};
+#[cfg(feature = "kovan")]
+use crate::peers::kovan::Kovan;
+use crate::peers::{
+    arc_swap::ArcSwapLoad, crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, ps_reclaim::PsReclaim, sdd::Sdd, seize::Seize,
+    std_rwlock::StdRwLock,
+};
 #[cfg(have_liburcu)]
 use crate::peers::{liburcu_memb::LiburcuMemb, liburcu_qsbr::LiburcuQsbr};
 use crate::run::{self, Curve, Metrics, Sample};
@@ -36,7 +41,18 @@ pub const NAME: &str = "read";
 pub const VARIANTS: Menu = Menu::of_variants(&["guard", "closure", "qsbr", "trace", "trace-owned"]);
 
 /// The peers.
-pub const PEERS: Menu = Menu::of_peers(&["liburcu-memb", "liburcu-qsbr", "crossbeam-epoch", "seize", "haphazard", "std-rwlock"]);
+pub const PEERS: Menu = Menu::of_peers(&[
+    "liburcu-memb",
+    "liburcu-qsbr",
+    "crossbeam-epoch",
+    "seize",
+    "haphazard",
+    "sdd",
+    "ps-reclaim",
+    "kovan",
+    "arc-swap",
+    "std-rwlock",
+]);
 
 const METRICS: &[Metric] = &[Metric { name: "ns_per_pair", decimals: 2 }];
 
@@ -93,6 +109,11 @@ pub fn experiment() -> Experiment<Work> {
         Contender::new("crossbeam-epoch", "default", measure::<CrossbeamEpoch>),
         Contender::new("seize", "default", measure::<Seize>),
         Contender::new("haphazard", "default", measure::<Haphazard>),
+        Contender::new("sdd", "default", measure::<Sdd>),
+        Contender::new("ps-reclaim", "default", measure::<PsReclaim>),
+        #[cfg(feature = "kovan")]
+        Contender::new("kovan", "default", measure::<Kovan>),
+        Contender::new("arc-swap", "default", measure::<ArcSwapLoad>),
         Contender::new("std-rwlock", "default", measure::<StdRwLock>),
         Contender::new("limit", "default", measure::<Limit>),
     ];

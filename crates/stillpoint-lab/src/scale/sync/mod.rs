@@ -16,6 +16,7 @@ use crate::output::Metric;
 use crate::peers::kernel::{self, Kernel};
 #[cfg(have_liburcu)]
 use crate::peers::{liburcu_memb::LiburcuMemb, liburcu_qsbr::LiburcuQsbr};
+use crate::peers::{ps_reclaim::PsReclaim, sdd::Sdd};
 use crate::run;
 use crowd::Crowd;
 
@@ -27,6 +28,7 @@ mod workload;
 
 pub use crowd::start_thread;
 pub use ours::{Qsbr, bare_membarrier, has_limit, prepare_limit};
+pub use workload::look_until;
 
 /// The experiment's name.
 pub const NAME: &str = "sync";
@@ -35,7 +37,7 @@ pub const NAME: &str = "sync";
 pub const VARIANTS: Menu = Menu::of_variants(&["rcu", "expedited", "qsbr", "service-led"]);
 
 /// The peers.
-pub const PEERS: Menu = Menu::of_peers(&["liburcu-memb", "liburcu-qsbr", kernel::NAME]);
+pub const PEERS: Menu = Menu::of_peers(&["liburcu-memb", "liburcu-qsbr", "sdd", "ps-reclaim", kernel::NAME]);
 
 /// The scenarios, in the table's order.
 pub const SCENARIOS: Menu = Menu::of_scenarios(&[
@@ -146,6 +148,9 @@ pub fn experiment() -> Experiment<Work> {
         contenders.push(poll::<LiburcuMemb>("liburcu-memb", "default"));
         contenders.push(poll::<LiburcuQsbr>("liburcu-qsbr", "default"));
     }
+    contenders.extend(waits::<Sdd>("sdd", "default"));
+    contenders.push(poll::<Sdd>("sdd", "default"));
+    contenders.extend(waits::<PsReclaim>("ps-reclaim", "default"));
     contenders.extend(waits::<Kernel>(kernel::NAME, "default"));
     if ours::has_limit() {
         let limit = waits::<ours::Limit>("limit", "default").chain(bare_waits::<ours::Limit>("limit", "default"));

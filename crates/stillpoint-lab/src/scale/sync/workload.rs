@@ -15,7 +15,8 @@
 //!
 //! Fair: the callers are registered as the readers are, a thread under QSBR is offline where it sleeps, and one file times all.
 //! bridge is the kernel's test of adding, configuring and deleting a network bridge, which waits for some four grace periods each
-//! time, without the bridge. Who polls never sleeps, so poll's processor time is at least the wait's length.
+//! time, without the bridge. Who polls never sleeps, so poll's processor time is at least the wait's length; nor do those who have no call that
+//! waits (sdd, ps-reclaim), and wait by looking again and again.
 
 use std::hint;
 use std::sync::{Arc, OnceLock, mpsc};
@@ -182,17 +183,20 @@ pub fn poll<S: Polled>() -> Result<Sample> {
         Ok(one_caller::<S>(stage, || {
             time(|| {
                 let cookie = part.start_poll();
-                part.away(|| {
-                    for look in 1_u32.. {
-                        if S::poll(cookie) {
-                            return;
-                        }
-                        if look % LOOKS == 0 { thread::yield_now() } else { hint::spin_loop() }
-                    }
-                });
+                part.away(|| look_until(|| S::poll(cookie)));
             })
         }))
     })
+}
+
+/// Looks again and again, lets others run now and then, and returns when `over` says yes.
+pub fn look_until(mut over: impl FnMut() -> bool) {
+    for look in 1_u32.. {
+        if over() {
+            return;
+        }
+        if look % LOOKS == 0 { thread::yield_now() } else { hint::spin_loop() }
+    }
 }
 
 /// Waits for the time that a process has, after some waits that do not count.

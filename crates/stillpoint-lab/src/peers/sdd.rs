@@ -1,0 +1,70 @@
+//! sdd: epoch-based reclamation with a collector a thread. An object is made as an `Owned`, which keeps the collector's two words
+//! behind it: 16 bytes that come on top of its own; dropped, it is retired. A thread's garbage is freed by that thread's later guards,
+//! so there is no call that waits until nothing is left. Whoever wants to wait for readers compares epochs, as the documentation of
+//! `Guard::epoch` does, and asks its guards to advance them (`accelerate`).
+
+use std::hint::black_box;
+
+use sdd::{Epoch, Guard, Owned};
+
+use crate::scale::kfree::{Object, Reclaimer};
+use crate::scale::read::ReadSide;
+use crate::scale::sync::{Polled, Updater, look_until};
+use crate::scale::{Participant, Reader};
+
+/// The collector registers a thread by itself.
+pub struct Sdd;
+
+impl Participant for Sdd {
+    fn join() -> Self {
+        Self
+    }
+}
+
+impl Reader for Sdd {
+    fn read(&mut self, section: impl FnOnce()) {
+        let _guard = Guard::new();
+        section();
+    }
+}
+
+impl Reclaimer for Sdd {
+    fn allocate_and_retire<const N: usize>(&mut self) {
+        drop(Owned::new_with(Object::<N>::new));
+    }
+}
+
+impl ReadSide for Sdd {
+    #[inline(never)]
+    fn pairs(&mut self, count: u64) {
+        for _ in 0..count {
+            let guard = Guard::new();
+            black_box(());
+            drop(guard);
+        }
+    }
+}
+
+impl Updater for Sdd {
+    fn synchronize(&mut self) {
+        let begun = self.start_poll();
+        look_until(|| Self::poll(begun));
+    }
+}
+
+impl Polled for Sdd {
+    /// Epochs come round again after 64. Who looks as seldom as that may wait longer, and never too short.
+    type Cookie = Epoch;
+
+    fn start_poll(&mut self) -> Epoch {
+        let guard = Guard::new();
+        guard.accelerate();
+        guard.epoch()
+    }
+
+    fn poll(begun: Epoch) -> bool {
+        let guard = Guard::new();
+        guard.accelerate();
+        !begun.in_same_generation(guard.epoch())
+    }
+}

@@ -1,0 +1,215 @@
+//! A server on tokio that reloads its configuration under load, without a lock and without a request that sees two of them.
+//!
+//! A request takes an owned guard and holds it across its `.await`s, on whatever threads its task runs: the configuration that it began
+//! with stays as it is until it is done. A reload swaps the new one in and waits for the requests of before, as a future, beside
+//! them; only then is the old one taken apart. Among the requests is one that is slow on purpose: many reloads come and go meanwhile.
+//!
+//! `cargo run --release -p stillpoint --example config_reload`: a server on the loopback interface, its clients and 200 reloads in one program. It
+//! checks what it says here, and fails if that is not so.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use stillpoint::{
+    Rcu,
+    tasks_trace::{OwnedGuard, TraceDomain},
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+const RELOADS: u64 = 200;
+const CLIENTS: usize = 8;
+/// How long a request takes to be answered; what a database would take.
+const WORK: Duration = Duration::from_millis(2);
+/// The slow request's.
+const SLOW: Duration = Duration::from_millis(300);
+/// Nothing here should take that long on any machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What an operator may change while the server runs.
+#[derive(Debug)]
+struct Config {
+    version: u64,
+    greeting: String,
+    /// Derived from the version, so that a mixture would show.
+    backends: Vec<String>,
+}
+
+/// Configurations that have been made and not dropped.
+static ALIVE: AtomicUsize = AtomicUsize::new(0);
+
+impl Config {
+    fn load(version: u64) -> Self {
+        ALIVE.fetch_add(1, Ordering::Relaxed);
+        let backends = (0..4).map(|number| format!("backend-{number}.v{version}")).collect();
+        Self { version, greeting: format!("hello from v{version}"), backends }
+    }
+
+    fn is_whole(&self) -> bool {
+        let mark = format!("v{}", self.version);
+        self.greeting.ends_with(&mark) && self.backends.iter().all(|backend| backend.ends_with(&mark))
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        ALIVE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The server's readers have a domain of their own: a slow request delays reloads of this configuration, and nothing else.
+static DOMAIN: LazyLock<TraceDomain> = LazyLock::new(TraceDomain::new);
+static CONFIG: LazyLock<Rcu<Config>> = LazyLock::new(|| Rcu::new_in(&DOMAIN, Config::load(0)));
+static DONE: AtomicBool = AtomicBool::new(false);
+
+/// Answers a request from one configuration, whatever is loaded meanwhile. The guard may leave its thread at each `.await`.
+async fn answer(request: &str, guard: OwnedGuard<'_>) -> String {
+    let config = CONFIG.load(&guard).expect("there is always a configuration");
+    let backend = &config.backends[request.len() % config.backends.len()];
+    sleep(if request == "slow" { SLOW } else { WORK }).await;
+    assert!(config.is_whole(), "a configuration changed under a request");
+    let answer = format!("{} {backend} {}\n", config.version, config.greeting);
+    // Not needed, as it would be dropped here: the borrow checker sees that nothing of the configuration leaves before.
+    drop(guard);
+    answer
+}
+
+/// A connection: a request a line, an answer a line.
+async fn serve(stream: TcpStream) -> std::io::Result<()> {
+    let (input, mut output) = stream.into_split();
+    let mut lines = BufReader::new(input).lines();
+    while let Some(request) = lines.next_line().await? {
+        let answer = answer(&request, DOMAIN.read_lock_static().named(request.as_str())).await;
+        output.write_all(answer.as_bytes()).await?;
+    }
+    Ok(())
+}
+
+/// A client's connection.
+struct Client {
+    lines: tokio::io::Lines<BufReader<tokio::net::tcp::OwnedReadHalf>>,
+    output: tokio::net::tcp::OwnedWriteHalf,
+}
+
+impl Client {
+    async fn connect(server: SocketAddr) -> std::io::Result<Self> {
+        let (input, output) = TcpStream::connect(server).await?.into_split();
+        Ok(Self { lines: BufReader::new(input).lines(), output })
+    }
+
+    /// The version that the answer is from.
+    async fn ask(&mut self, request: &str) -> std::io::Result<u64> {
+        self.output.write_all(format!("{request}\n").as_bytes()).await?;
+        let answer = self.lines.next_line().await?.expect("the server answers every request");
+        let (version, rest) = answer.split_once(' ').expect("it begins with the version");
+        let mark = format!("v{version}");
+        assert!(
+            rest.split(' ').next().is_some_and(|backend| backend.ends_with(&mark)),
+            "a mixture of two configurations: {answer}"
+        );
+        assert!(rest.ends_with(&mark), "a mixture of two configurations: {answer}");
+        Ok(version.parse().expect("a number"))
+    }
+}
+
+/// Asks until the reloads are done. How many answers that were.
+async fn client(server: SocketAddr, number: usize) -> std::io::Result<u64> {
+    let mut client = Client::connect(server).await?;
+    let (mut answers, mut newest) = (0, 0);
+    loop {
+        let version = client.ask(&"x".repeat(number)).await?;
+        assert!(version >= newest, "an answer from a configuration that had been replaced before the request came");
+        newest = version;
+        answers += 1;
+        if DONE.load(Ordering::Relaxed) {
+            return Ok(answers);
+        }
+    }
+}
+
+/// What the reloads found.
+struct Reloads {
+    longest_wait: Duration,
+    most_alive: usize,
+}
+
+/// Reloads while requests are served. A task of its own waits out each old configuration, so that a slow request holds up no reload.
+async fn reload() -> Reloads {
+    static LONGEST_US: AtomicU64 = AtomicU64::new(0);
+    let mut most_alive = 0;
+    let mut retiring = JoinSet::new();
+    for version in 1..=RELOADS {
+        let mut old = CONFIG.swap(Config::load(version)).expect("there was one before");
+        most_alive = most_alive.max(ALIVE.load(Ordering::Relaxed));
+        retiring.spawn(async move {
+            let begun = Instant::now();
+            DOMAIN.cond_synchronize_async(old.cookie()).await;
+            // No request has it any more: it can be changed, or closed in an orderly way, as its owner may.
+            let old = old.try_into_box().expect("its grace period has ended");
+            assert!(old.is_whole());
+            LONGEST_US.fetch_max(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
+        });
+        sleep(Duration::from_millis(5)).await;
+    }
+    while let Some(done) = retiring.join_next().await {
+        done.expect("no task panics");
+    }
+    Reloads { longest_wait: Duration::from_micros(LONGEST_US.load(Ordering::Relaxed)), most_alive }
+}
+
+async fn run() -> std::io::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let server = listener.local_addr()?;
+    let accepting = tokio::spawn(async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => drop(tokio::spawn(serve(stream))),
+                Err(error) => return error,
+            }
+        }
+    });
+
+    let mut clients: JoinSet<_> = (0..CLIENTS).map(|number| client(server, number)).collect();
+    let mut slow = Client::connect(server).await?;
+    let slow = tokio::spawn(async move { slow.ask("slow").await });
+
+    let begun = Instant::now();
+    let reloads = tokio::spawn(reload()).await.expect("reloading does not panic");
+    let took = begun.elapsed();
+    DONE.store(true, Ordering::Relaxed);
+
+    let mut answers = 0;
+    while let Some(client) = clients.join_next().await {
+        answers += client.expect("no client panics")?;
+    }
+    let slow = slow.await.expect("the slow client does not panic")?;
+    accepting.abort();
+
+    println!(
+        "{answers} requests answered beside {RELOADS} reloads in {} ms, each from one configuration; the slow one from version {slow}",
+        took.as_millis()
+    );
+    println!(
+        "at most {} configurations alive at once; the longest wait for one's requests: {} ms; grace periods: {}",
+        reloads.most_alive,
+        reloads.longest_wait.as_millis(),
+        DOMAIN.statistics().grace_periods
+    );
+    assert!(answers >= CLIENTS as u64, "each client was answered");
+    assert_eq!(ALIVE.load(Ordering::Relaxed), 1, "all but the newest configuration have been taken apart");
+    Ok(())
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> std::io::Result<()> {
+    timeout(LIMIT, run()).await.unwrap_or_else(|_| panic!("not done within {LIMIT:?}"))
+}
