@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const SOUND: [&str; 9] = ["rcu", "rcu-fence", "qsbr", "trace", "trace-async", "kvfree", "lru", "vmap", "wake"];
 
 /// Broken flavours, and the faults of which they must show one.
-const BROKEN: [(&str, &[&str]); 7] = [
+const BROKEN: [(&str, &[&str]); 8] = [
     ("busted", EARLY),
     ("busted-cookie", EARLY),
     ("busted-kvfree", EARLY),
@@ -21,6 +21,7 @@ const BROKEN: [(&str, &[&str]); 7] = [
     ("busted-vmap", &["content"]),
     ("busted-trace", EARLY),
     ("busted-barrier", &["barrier"]),
+    ("busted-poll", &["writer_stall"]),
 ];
 
 /// Those that only optimised code shows, where membarrier works, to two processors.
@@ -108,11 +109,13 @@ fn what_only_the_hardware_breaks_is_found_out() {
 }
 
 #[test]
-fn who_was_never_started_has_not_stalled() {
-    // Longer than it takes to miss somebody: a duel has one writer, and none that only wait, whatever was asked for.
-    let run = Tortured::new("wake --writers 2 --fakewriters 2 --duration 5");
-    assert_eq!(run.code, 0, "{}", run.out);
-    run.assert_clean("wake");
+fn handlers_read_lists_and_areas_too() {
+    for flavour in ["lru", "vmap"] {
+        let run = Tortured::new(&format!("{flavour} --duration 2 --signals"));
+        assert_eq!(run.code, 0, "{}", run.out);
+        run.assert_clean(flavour);
+        assert!(run.figure(flavour, "signals") > 0.0, "{}", run.out);
+    }
 }
 
 #[test]
@@ -170,6 +173,11 @@ fn bad_usage_is_refused_and_explained() {
         ("torture rcu --stall-reader x", &["--stall-reader", "say seconds"]),
         ("torture rcu --barrier-callbacks 0", &["--barrier-callbacks", "1..=64"]),
         ("torture rcu --calm --fork", &["--calm", "cannot be used with"]),
+        ("torture wake --writers 2", &["--writers can mean nothing to wake", "--fakewriters, --signals"]),
+        ("torture busted-wake --readers 3", &["--readers can mean nothing to busted-wake"]),
+        ("torture busted-poll --signals", &["--signals can mean nothing to busted-poll"]),
+        ("torture busted-lru --fakewriters 1", &["--fakewriters can mean nothing to busted-lru"]),
+        ("torture lru --gpwrap", &["--gpwrap can mean nothing to lru"]),
         ("torture", &["<FLAVOUR>"]),
     ];
     for (arguments, fragments) in refused {

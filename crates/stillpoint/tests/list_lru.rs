@@ -250,6 +250,26 @@ fn an_item_is_on_one_list_of_one_lru() {
 }
 
 #[test]
+fn a_walk_of_a_node_meets_all_tenants_of_it() {
+    let hierarchy = Hierarchy::new();
+    let lru = ListLru::for_tenants(&hierarchy);
+    let tally = Tally::new();
+    let tenants: Vec<_> = (0..3).map(|_| hierarchy.root().create().unwrap()).collect();
+    for tenant in &tenants {
+        drop(fill(&lru, tenant, &tally, 10));
+    }
+    let on_nodes: Vec<_> = Node::all().map(|node| lru.count_node(node)).collect();
+    assert_eq!(on_nodes.iter().sum::<usize>(), 30);
+    for (number, (node, items)) in Node::all().zip(on_nodes).enumerate() {
+        assert_eq!(node.index(), number);
+        assert_eq!(lru.walk_node(node, items / 2, |_| Isolate::Removed), items / 2, "no more than the budget");
+        assert_eq!(lru.walk_node(node, usize::MAX, |_| Isolate::Removed), items - items / 2);
+        assert_eq!(lru.count_node(node), 0);
+    }
+    assert_eq!(tally.dropped(), 30);
+}
+
+#[test]
 fn tenants_of_another_hierarchy_are_refused() {
     let (lru, stranger) = (ListLru::<u32>::for_tenants(&Hierarchy::new()), Hierarchy::new());
     assert!(panic_message(|| lru.count_one(stranger.root(), Node::current())).contains("another hierarchy"));

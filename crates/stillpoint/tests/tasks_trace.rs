@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 use stillpoint::{
-    Domain, Flavour, Rcu, StallReport,
+    Cookie, Domain, Flavour, Rcu, StallReport,
     tasks_trace::{self, OwnedGuard, TraceDomain},
 };
 use tokio::{runtime, sync::oneshot, task, time};
@@ -64,6 +64,40 @@ fn an_owned_guard_keeps_what_it_has_found_until_it_is_dropped_on_another_thread(
         domain.kvfree_barrier();
         assert_eq!(tally.dropped(), 1);
     }
+}
+
+#[test]
+fn owned_guards_hold_across_the_wrap() {
+    // Three grace periods before the numbers start again.
+    let domain = TraceDomain::starting_at(Cookie::from_raw(0_u64.wrapping_sub(3 << 16)));
+    let tally = Tally::new();
+    let cell = Rcu::new_in(&domain, tally.value(0));
+    for round in 1..8 {
+        let guard = domain.read_lock_owned();
+        let value = cell.load(&guard).expect("not empty");
+        cell.store(tally.value(round));
+        let cookie = domain.get_state();
+        assert!(!domain.poll(cookie), "round {round}: {cookie:?} waits for the guard");
+        assert_eq!(value.get(), round - 1);
+        thread::scope(|scope| {
+            scope.spawn(move || drop(guard));
+        });
+        domain.cond_synchronize(cookie);
+        assert!(domain.poll(cookie), "{cookie:?}");
+    }
+    domain.kvfree_barrier();
+    assert_eq!(tally.dropped(), 7);
+}
+
+/// The crate's functions for readers that sleep have a domain of their own.
+#[test]
+fn the_global_readers_that_sleep_hold_up_no_others() {
+    let guard = tasks_trace::read_lock();
+    stillpoint::synchronize();
+    let cookie = tasks_trace::global().start_poll();
+    assert!(!tasks_trace::global().poll(cookie));
+    drop(guard);
+    tasks_trace::global().cond_synchronize(cookie);
 }
 
 #[test]

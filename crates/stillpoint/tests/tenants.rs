@@ -236,6 +236,42 @@ fn past_high_the_background_reclaims() {
     assert!(cache.objects(&tenant) < before);
 }
 
+/// Who charges does what the background would.
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn past_high_without_a_thread_the_charging_one_reclaims() {
+    if !common::is_child() {
+        return common::child("past_high_without_a_thread_the_charging_one_reclaims").well();
+    }
+    let hierarchy = Hierarchy::new();
+    let (cache, _registration) = Cache::new(&hierarchy, 8);
+    let tenant = hierarchy.root().create().unwrap();
+    (0..200).for_each(|_| cache.insert(&tenant, 1_000).unwrap());
+    assert_eq!(tenant.usage(), 200_000, "there is no limit yet");
+    common::without_new_threads(|| {
+        tenant.set_high(100_000);
+        assert!(tenant.usage() <= 100_000, "{} when it has come back", tenant.usage());
+    });
+    assert!(tenant.statistics().high_events > 0);
+}
+
+#[test]
+fn a_reclaim_takes_what_is_asked_for_and_no_more_than_there_is() {
+    let hierarchy = Hierarchy::new();
+    let (cache, _registration) = Cache::new(&hierarchy, 8);
+    let (tenant, other) = (hierarchy.root().create().unwrap(), hierarchy.root().create().unwrap());
+    for _ in 0..100 {
+        cache.insert(&tenant, 1_000).unwrap();
+        cache.insert(&other, 1_000).unwrap();
+    }
+    let fallen = tenant.reclaim(30_000);
+    assert!((30_000..100_000).contains(&fallen), "{fallen}: a few batches at most more than was asked for");
+    assert_eq!((tenant.usage(), cache.objects(&tenant) as u64), (100_000 - fallen, 100 - fallen / 1_000));
+    assert_eq!(tenant.reclaim(u64::MAX), 100_000 - fallen);
+    assert_eq!((cache.objects(&tenant), cache.objects(&other)), (0, 100), "another's is none of its business");
+    assert_eq!(tenant.reclaim(1), 0, "nothing is left");
+}
+
 #[test]
 fn inside_a_section_nothing_is_reclaimed() {
     let hierarchy = Hierarchy::new();

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Reader, panic_message, returns};
 use proptest::prelude::*;
-use std::{collections::BTreeMap, thread};
+use std::{collections::BTreeMap, io::Read, thread};
 use stillpoint::{
     Domain,
     vmap::{Area, Arena, Description, Error},
@@ -366,6 +366,61 @@ fn copies_between_areas_and_over_holes() {
 }
 
 #[test]
+fn a_reader_reads_areas_and_holes_in_pieces() {
+    let arena = arena();
+    // More than is copied in one section.
+    let long = arena.alloc((5 << 20) + 3, 1).unwrap();
+    let bytes: Vec<u8> = (0..long.len()).map(|at| (at / 7) as u8).collect();
+    long.copy_from(0, &bytes).unwrap();
+    let from = long.addr() - 30;
+    let mut reader = arena.reader(from..long.addr() + long.len() + 20);
+    let mut piece = [0xEE; 50];
+    reader.read_exact(&mut piece).unwrap();
+    assert_eq!((&piece[..30], &piece[30..]), (&[0; 30][..], &bytes[..20]), "a hole, and the area behind it");
+    let mut rest = Vec::new();
+    assert_eq!(reader.read_to_end(&mut rest).unwrap(), bytes.len() - 20 + 20);
+    assert_eq!(rest[..bytes.len() - 20], bytes[20..]);
+    assert!(rest[bytes.len() - 20..].iter().all(|&byte| byte == 0), "behind the area");
+    assert_eq!(reader.read(&mut piece).unwrap(), 0, "nothing is left");
+}
+
+#[test]
+fn a_checked_range_is_written_and_only_by_as_much() {
+    let arena = arena();
+    let area = arena.alloc(PAGE, 1).unwrap();
+    let guard = arena.read_lock();
+    let whole = arena.find(area.addr() + 77, &guard).unwrap().whole();
+    assert_eq!((whole.addr(), whole.len()), (area.addr(), PAGE));
+    whole.copy_from(&[7; PAGE]);
+    let middle = arena.check(area.addr() + 10, 3, &guard).unwrap();
+    middle.copy_from(b"abc");
+    let mut bytes = [0; 5];
+    arena.copy_to(area.addr() + 9, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"\x07abc\x07");
+    for other in [2, 4] {
+        let refused = panic_message(|| middle.copy_from(&vec![0; other]));
+        assert!(refused.contains(&format!("3 bytes is copied to or from {other}")), "{refused}");
+        assert!(panic_message(|| middle.copy_to(&mut vec![0; other])).contains("make them equal"));
+    }
+    arena.copy_from(area.addr() + PAGE - 2, b"xy").unwrap();
+    let crossing = arena.copy_from(area.addr() + PAGE - 1, b"xy");
+    assert_eq!(crossing, Err(Error::CrossesEnd { addr: area.addr() + PAGE - 1, len: 2, end: area.addr() + PAGE }));
+}
+
+#[test]
+fn large_areas_begin_at_huge_pages_where_those_are_wanted() {
+    const HUGE: usize = 2 << 20;
+    let arena = Arena::builder().capacity(64 << 20).huge_pages(true).build().unwrap();
+    let small = arena.alloc(PAGE, 1).unwrap();
+    let areas = [HUGE, HUGE + 1, 2 * HUGE].map(|size| arena.alloc(size, 1).unwrap());
+    for area in &areas {
+        assert!(area.addr().is_multiple_of(HUGE), "{area:?}");
+        area.copy_from(area.len() - 1, &[9]).unwrap();
+    }
+    small.copy_from(0, &[9]).unwrap();
+}
+
+#[test]
 fn descriptions_and_dumps_say_what_there_is() {
     let arena = Arena::builder().capacity(64 << 20).track_callers(true).build().unwrap();
     let (area, line) = (arena.alloc(5000, 1).unwrap(), line!());
@@ -381,6 +436,17 @@ fn descriptions_and_dumps_say_what_there_is() {
     }
     assert_eq!(arena.describe(arena.addresses().end - 1), Description::Unused);
     assert_eq!(arena.describe(1), Description::Outside);
+    let waits = arena.describe(freed_at + 5);
+    assert!(matches!(waits, Description::Freed { start, len } if start == freed_at && len >= PAGE), "{waits}");
+    for (addr, says) in [
+        (area.addr() + 5001, "1 bytes past the end of the area of 5000 bytes"),
+        (freed_at, "freed and not given back yet"),
+        (arena.addresses().end - 1, "never used"),
+        (1, "no address of this arena"),
+    ] {
+        let text = arena.describe(addr).to_string();
+        assert!(text.contains(says), "{addr:#x}: {text}");
+    }
     let dump = arena.dump();
     let states: Vec<_> = dump.areas.iter().map(|area| (area.addr, area.live)).collect();
     let mut expected = vec![(area.addr(), true), (freed_at, false)];
@@ -390,6 +456,9 @@ fn descriptions_and_dumps_say_what_there_is() {
     assert!(text.contains("5000 pages=2 ") && text.contains(" unpurged"), "{text}");
     let json = dump.to_json();
     assert!(json.starts_with("[{\"addr\":") && json.contains("\"state\":\"unpurged\"}") && json.contains("vmap.rs:"), "{json}");
+    arena.drain().unwrap();
+    assert_eq!(arena.describe(freed_at), Description::Free);
+    assert_eq!(arena.describe(freed_at).to_string(), "free");
 }
 
 #[test]

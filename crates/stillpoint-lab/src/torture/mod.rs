@@ -54,6 +54,7 @@ mod writers;
 pub fn run(options: &Options) -> Result<ExitCode> {
     let flavours = flavours::named(&options.flavour);
     refuse_what_cannot_be_seen(&options.flavour)?;
+    refuse_what_means_nothing(options, &flavours)?;
     let json = options.json.as_deref().map(output::create).transpose()?;
     let seed = options.seed.unwrap_or_else(of_the_clock);
     let duration = options.duration / flavours.len() as f64;
@@ -100,6 +101,15 @@ fn refuse_what_cannot_be_seen(flavour: &str) -> Result<()> {
     }
     let what = "cannot be found out here: it needs membarrier(2), without which readers fence by themselves, and two processors";
     Err(clap::Error::raw(ErrorKind::InvalidValue, format!("{flavour} {what}\n")).into())
+}
+
+/// Options that the one flavour would ignore. Of `all`, others do not.
+fn refuse_what_means_nothing(options: &Options, flavours: &[&Entry]) -> Result<()> {
+    let [flavour] = flavours else { return Ok(()) };
+    let Some(option) = options::means_nothing(options, flavour) else { return Ok(()) };
+    let (name, deaf_to) = (flavour.name, flavour.deaf_to.join(", "));
+    let what = format!("{option} can mean nothing to {name}: leave it out (it hears none of {deaf_to})\n");
+    Err(clap::Error::raw(ErrorKind::ArgumentConflict, what).into())
 }
 
 fn of_the_clock() -> u64 {

@@ -178,21 +178,25 @@ impl Plan {
         let asked = asked(options);
         let none = asked.is_empty() && !options.gpwrap;
         let calm = options.calm || (none && (flavour.is_broken() || flavour.is_duel));
-        let (disturbances, turns) = match none {
+        let (mut disturbances, turns) = match none {
             true if calm => (Vec::new(), Turns::Whole),
             true => (DISTURBANCES.to_vec(), Turns::Short),
             false => (asked, Turns::Whole),
         };
+        // `all` may have asked for what only the other flavours can hear: see [`means_nothing`].
+        let hears = |option: &str| !flavour.deaf_to.contains(&option);
+        disturbances.retain(|&one| one != Disturbance::Signals || hears("--signals"));
         let or = |count: Option<u32>, usual: u32| count.unwrap_or(usual) as usize;
+        let threads = |option: &str, count: Option<u32>, usual: u32| or(count.filter(|_| hears(option)), usual);
         Self {
             flavour: flavour.name.to_owned(),
             duration_s,
-            readers: or(options.readers, flavour.threads.readers),
-            writers: or(options.writers, flavour.threads.writers),
-            fakewriters: or(options.fakewriters, flavour.threads.fakewriters),
+            readers: threads("--readers", options.readers, flavour.threads.readers),
+            writers: threads("--writers", options.writers, flavour.threads.writers),
+            fakewriters: threads("--fakewriters", options.fakewriters, flavour.threads.fakewriters),
             disturbances,
             turns,
-            gpwrap: options.gpwrap || (none && !options.calm && !flavour.is_broken()),
+            gpwrap: hears("--gpwrap") && (options.gpwrap || (none && !options.calm && !flavour.is_broken())),
             stall_reader_s: options.stall_reader.unwrap_or(0.05),
             stall_service_s: options.stall_service.unwrap_or(0.02),
             barrier_callbacks: or(options.barrier_callbacks, 4),
@@ -210,6 +214,19 @@ impl Plan {
     pub fn has(&self, disturbance: Disturbance) -> bool {
         self.disturbances.contains(&disturbance)
     }
+}
+
+/// The first of the options that can mean nothing to the flavour, if there is one. What says what is so anyway does no harm.
+pub fn means_nothing(options: &Options, flavour: &flavours::Entry) -> Option<&'static str> {
+    let other = |count: Option<u32>, usual: u32| count.is_some_and(|count| count != usual);
+    let asked = [
+        ("--readers", other(options.readers, flavour.threads.readers)),
+        ("--writers", other(options.writers, flavour.threads.writers)),
+        ("--fakewriters", other(options.fakewriters, flavour.threads.fakewriters)),
+        ("--signals", options.signals),
+        ("--gpwrap", options.gpwrap),
+    ];
+    asked.into_iter().find(|(option, asked)| *asked && flavour.deaf_to.contains(option)).map(|(option, _)| option)
 }
 
 fn asked(options: &Options) -> Vec<Disturbance> {
@@ -260,5 +277,21 @@ pub mod tests {
         assert_eq!(plan("wake --fork").disturbances, [Disturbance::Fork]);
         assert!(plan("wake").gpwrap);
         assert!(!plan("wake --calm").gpwrap);
+    }
+
+    #[test]
+    fn what_means_nothing_to_a_flavour_is_no_part_of_its_plan() {
+        for flavour in flavours::named(flavours::ALL) {
+            let options = "torture all --readers 5 --writers 6 --fakewriters 7 --signals --shuffle --gpwrap";
+            let options = Program::parse_from(options.split(' ')).options;
+            let plan = Plan::new(&options, flavour, 1.0, 1);
+            let hears = |option: &str| !flavour.deaf_to.contains(&option);
+            assert_eq!(plan.readers == 5, hears("--readers"), "{plan:?}");
+            assert_eq!(plan.writers == 6, hears("--writers"), "{plan:?}");
+            assert_eq!(plan.fakewriters == 7, hears("--fakewriters"), "{plan:?}");
+            assert_eq!(plan.has(Disturbance::Signals), hears("--signals"), "{plan:?}");
+            assert_eq!(plan.gpwrap, hears("--gpwrap"), "{plan:?}");
+            assert!(plan.has(Disturbance::Shuffle));
+        }
     }
 }

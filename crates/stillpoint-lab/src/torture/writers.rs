@@ -26,7 +26,7 @@ pub enum Method {
     Poll,
     /// The same in the fewest instructions, and as soon as possible.
     PollAtOnce,
-    /// `start_poll`, and a look now and then.
+    /// `start_poll`, and now and then a look that ends nothing.
     Promise,
     /// `get_state`, a moment, `cond_synchronize`.
     Cond,
@@ -112,8 +112,8 @@ pub fn fake_write<P: Policy>(session: &Session, domain: &Domain<P>, number: usiz
 
 /// Waits for a grace period; by `synchronize` where the method is one that does not wait.
 ///
-/// No sign of life is given meanwhile: a `poll` that never comes true is a stall like any other. But each `poll` is also an attempt to end the
-/// grace period, and the interface has none that only looks; so a `start_poll` that nobody keeps cannot be seen here.
+/// No sign of life is given meanwhile: a cookie that never comes true is a stall like any other. A promise that is not kept can yet come true
+/// here, because others end grace periods as well: until the run is over, or in the duels.
 fn wait<P: Policy>(method: Method, domain: &Domain<P>, seat: &mut Seat) {
     let session = seat.session;
     // What was taken before the wait has to be true after it.
@@ -129,7 +129,9 @@ fn wait<P: Policy>(method: Method, domain: &Domain<P>, seat: &mut Seat) {
         Method::PollAtOnce => poll(domain.get_state(), &mut || ()),
         Method::Promise => {
             let cookie = domain.start_poll();
-            poll(cookie, &mut || thread::sleep(Duration::from_micros(100)));
+            while !domain.has_ended(cookie) {
+                thread::sleep(Duration::from_micros(100));
+            }
         }
         Method::Cond => {
             let cookie = domain.get_state();

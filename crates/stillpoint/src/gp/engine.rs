@@ -194,8 +194,10 @@ impl<P: Policy> Engine<P> {
     /// The same, and sees to it that the grace period ends without a further call.
     pub(crate) fn start_promised(&self) -> Cookie {
         let cookie = self.start();
-        seq::advance(&self.promised, cookie.seq());
-        self.kick();
+        if P::KEEPS_PROMISES {
+            seq::advance(&self.promised, cookie.seq());
+            self.kick();
+        }
         cookie
     }
 

@@ -30,6 +30,8 @@ pub unsafe trait Policy: Send + Sync + Sized + 'static {
     const WHOLE_PAGE_COOKIES: bool = true;
     /// Whether a barrier waits for the callbacks that were queued before it. Off: it returns at once.
     const BARRIER_WAITS: bool = true;
+    /// Whether the service thread sees to it that a cookie of `start_poll` comes true. Off: it does when somebody else ends its grace period.
+    const KEEPS_PROMISES: bool = true;
     /// Whether those who sleep for a reader look again after a while, should they not have been woken.
     const BOUNDED_SLEEPS: bool = true;
     /// Whether the arrays of LRU lists are freed when they have been replaced. Off: after the grace period they are emptied and left where

@@ -9,6 +9,9 @@
 //!   point in the other thread lies after A (then D, which follows the return, sees A) or before B (then B sees C).
 //! * **Fence mode**, where the kernel has no membarrier or forbids it: both are `fence(SeqCst)`, which gives the same
 //!   promise by the total order of such fences.
+//! * **ThreadSanitizer** (`--cfg stillpoint_tsan`, which `scripts/sanitize thread` sets): fence mode, and each fence is a read-modify-write of one
+//!   word, because this tool understands neither fences nor membarrier. Every fence then happens before every later one, which is more than
+//!   a fence promises: it hides what is missing between two fences, and shows what is missing elsewhere.
 //! * **loom**: fence mode, because loom cannot put a barrier into another thread. The model in `models/` has store buffers
 //!   and a membarrier that drains them, and so checks the asymmetric form.
 //!
@@ -33,6 +36,8 @@ pub(crate) fn light_asymmetric() {
 
 #[cfg(not(stillpoint_loom))]
 mod real {
+    #[cfg(stillpoint_tsan)]
+    use std::sync::atomic::AtomicU32;
     use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
     const UNKNOWN: u8 = 0;
@@ -77,13 +82,18 @@ mod real {
     /// A full fence. On x86-64 a locked instruction that leaves the stack as it is: it orders as much as MFENCE, in half the time.
     #[inline]
     pub(crate) fn full_fence() {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", not(any(miri, stillpoint_tsan))))]
         // SAFETY: the word on top of the stack is readable and writable, and keeps its value. The compiler takes the block for one
         // that may read and write any memory, so it moves no access across.
         unsafe {
             std::arch::asm!("lock or dword ptr [rsp], 0");
         }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        #[cfg(stillpoint_tsan)]
+        {
+            static FENCES: AtomicU32 = AtomicU32::new(0);
+            FENCES.fetch_add(1, Ordering::SeqCst);
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(any(miri, stillpoint_tsan)))))]
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
@@ -101,7 +111,7 @@ mod real {
         }
     }
 
-    #[cfg(all(target_os = "linux", not(miri)))]
+    #[cfg(all(target_os = "linux", not(any(miri, stillpoint_tsan))))]
     mod kernel {
         use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier as call, membarrier_query};
 
@@ -130,7 +140,7 @@ mod real {
         }
     }
 
-    #[cfg(not(all(target_os = "linux", not(miri))))]
+    #[cfg(not(all(target_os = "linux", not(any(miri, stillpoint_tsan)))))]
     mod kernel {
         pub(super) fn probe() -> bool {
             false

@@ -51,7 +51,7 @@ impl Event {
 
     /// The same for a caller who has made the condition true by a read-modify-write: on x86-64 that is the full fence.
     pub(crate) fn signal_after_rmw(&self) {
-        if cfg!(all(target_arch = "x86_64", not(any(stillpoint_loom, miri)))) {
+        if cfg!(all(target_arch = "x86_64", not(any(stillpoint_loom, stillpoint_tsan, miri)))) {
             compiler_fence(Ordering::SeqCst); // [E4]
         } else {
             full_fence(); // [E4]

@@ -68,6 +68,14 @@ impl<P: Policy> Domain<P> {
         self.engine().advance_again(cookie, platform_thread::token()) == Progress::Ended
     }
 
+    /// Whether the grace period is known to have ended. Only a load: it ends none, as [`Domain::poll`] may. For the torture of promises that
+    /// nobody but the service thread keeps.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_ended(&self, cookie: Cookie) -> bool {
+        self.engine().has_ended(cookie)
+    }
+
     /// Waits until the grace period has ended. The kernel's `cond_synchronize_rcu()`. As [`Domain::synchronize`], and a load if it
     /// has ended already.
     ///

@@ -58,7 +58,7 @@ pub(crate) unsafe fn copy_overlapping(to: *mut u8, from: *const u8, len: usize) 
     }
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, stillpoint_tsan))))]
 mod arch {
     /// # Safety
     ///
@@ -211,7 +211,7 @@ mod arch {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, stillpoint_tsan)))))]
 mod arch {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 

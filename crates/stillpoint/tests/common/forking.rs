@@ -29,7 +29,19 @@ impl Forked {
 
 /// Ends the process, well if `work` does not panic, without anything that happens at an exit.
 pub fn end_after(work: impl FnOnce()) -> ! {
-    let failed = panic::catch_unwind(AssertUnwindSafe(work)).is_err();
+    end(panic::catch_unwind(AssertUnwindSafe(work)).is_err())
+}
+
+/// Ends the process, without anything that happens at an exit, but what coverage needs.
+pub fn end(failed: bool) -> ! {
+    #[cfg(coverage)]
+    {
+        unsafe extern "C" {
+            fn __llvm_profile_write_file() -> libc::c_int;
+        }
+        // SAFETY: programs that are built for coverage have it; it adds this process's counts to those in the file, which it locks.
+        unsafe { __llvm_profile_write_file() };
+    }
     // SAFETY: ends the process.
     unsafe { libc::_exit(i32::from(failed)) }
 }

@@ -75,6 +75,15 @@ unsafe impl Policy for Forgotten {
     const BOUNDED_SLEEPS: bool = false;
 }
 
+/// What `start_poll` has named ends when somebody else sees to it, and nobody does.
+#[derive(Debug)]
+pub enum Unkept {}
+
+// SAFETY: as for `Unwaiting`; nothing is freed early by it.
+unsafe impl Policy for Unkept {
+    const KEEPS_PROMISES: bool = false;
+}
+
 /// Arrays of LRU lists stay where they are when they have been replaced, so that to count outside of a section is a finding and no more.
 #[derive(Debug)]
 pub enum LastingArrays {}

@@ -33,7 +33,7 @@ pub fn run(session: &Arc<Session>) {
     };
     let count = |number| {
         let (lists, arrays) = (&lists, &arrays);
-        Part::new(format!("reader {number}"), move || {
+        let life = move || {
             let mut seat = session.seat("reader", number);
             while !session.is_over() {
                 session.keep_pace(|| ());
@@ -43,11 +43,12 @@ pub fn run(session: &Arc<Session>) {
                     arrays.count_in_section(&array, &mut seat);
                 }
             }
-        })
+        };
+        Part::new(format!("reader {number}"), life).for_handlers()
     };
     let mutate = |number| {
         let lists = &lists;
-        Part::new(format!("writer {number}"), move || lists.mutate(session, number))
+        Part::new(format!("writer {number}"), move || lists.mutate(session, number)).for_handlers()
     };
     let mut parts: Vec<Part> = (0..session.plan.readers).map(count).chain((0..session.plan.writers).map(mutate)).collect();
     for number in 0..session.plan.fakewriters {
@@ -62,7 +63,8 @@ pub fn run(session: &Arc<Session>) {
             }
         }));
     }
-    let ground = Ground { domain: global(), visit: &visit, visit_in_handler: None, in_child: &|| () };
+    let visit_in_handler = || lists.count_in_handler();
+    let ground = Ground { domain: global(), visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
     perform(session, &ground, parts);
     lists.settle(session);
 }
@@ -201,6 +203,15 @@ impl<'s> Lists<'s> {
             self.session.tally.fault(Fault::Count, || format!("a list of {ANCHORED} items, which nobody changes, had {found}"));
         }
         seat.count(0, 0);
+    }
+
+    /// The same in a signal handler.
+    fn count_in_handler(&self) {
+        let found: usize = Node::all().map(|node| self.lru.count_one(&self.anchor, node)).sum();
+        if found != ANCHORED {
+            self.session.tally.fault_in_handler(Fault::Count);
+        }
+        self.session.tally.section_in_handler(0, 0);
     }
 
     /// A tenant comes, gets items, some under a child of its own, loses some, and goes; its items, wherever they are now, come off once.

@@ -7,7 +7,7 @@
 //! | `trace`, `trace_async` | readers that sleep, and that are tasks |
 //! | `kvfree` | deferred frees |
 //! | `lru`, `vmap` | LRU lists and their arrays; the address space |
-//! | `wake` | one waiter and one reader, again and again: wake-ups |
+//! | `wake` | one waiter and one reader, again and again: wake-ups and promises |
 //! | `broken` | the policies of the broken flavours |
 //! | `common` | what those that use the pipe have in common |
 
@@ -53,6 +53,8 @@ pub struct Entry {
     /// Whether it is about wake-ups: nobody but its own reader may end a waiter's sleep. So nothing goes on around it unless that is asked for,
     /// and who does not come back is missed soon.
     pub is_duel: bool,
+    /// Options that can mean nothing to it.
+    pub deaf_to: &'static [&'static str],
     /// Its threads.
     pub threads: Threads,
     /// Runs it.
@@ -67,17 +69,19 @@ impl Entry {
 }
 
 const fn sound(name: &'static str, about: &'static str, threads: Threads, run: fn(&Arc<Session>)) -> Entry {
-    Entry { name, about, guilty_of: &[], is_duel: false, threads, run }
+    Entry { name, about, guilty_of: &[], is_duel: false, deaf_to: &[], threads, run }
 }
 
 const fn broken(
     name: &'static str, about: &'static str, guilty_of: &'static [Fault], threads: Threads, run: fn(&Arc<Session>),
 ) -> Entry {
-    Entry { name, about, guilty_of, is_duel: false, threads, run }
+    Entry { name, about, guilty_of, is_duel: false, deaf_to: &[], threads, run }
 }
 
 const fn duel(name: &'static str, about: &'static str, guilty_of: &'static [Fault], run: fn(&Arc<Session>)) -> Entry {
-    Entry { name, about, guilty_of, is_duel: true, threads: PAIR, run }
+    // A handler that reads would wake who has been forgotten.
+    let deaf_to = &["--readers", "--writers", "--fakewriters", "--signals"];
+    Entry { name, about, guilty_of, is_duel: true, deaf_to, threads: PAIR, run }
 }
 
 const EARLY: &[Fault] = &[Fault::TooShort, Fault::Ordering, Fault::Cookie];
@@ -90,18 +94,31 @@ pub const FLAVOURS: &[Entry] = &[
     sound("trace", "readers that sleep, and hand their sections on to other threads", USUAL, trace::run),
     sound("trace-async", "readers that are tasks, await in sections, and are cancelled there", USUAL, trace_async::run),
     sound("kvfree", "deferred frees, of all kinds", USUAL, kvfree::run),
-    sound("lru", "LRU lists whose tenants come and go, counted without locks", USUAL, lru::run),
+    // Lists belong to the global domain, which is as old as the process.
+    Entry {
+        deaf_to: &["--gpwrap"],
+        ..sound("lru", "LRU lists whose tenants come and go, counted without locks", USUAL, lru::run)
+    },
     sound("vmap", "areas that are found, checked and copied while they are freed and purged", USUAL, vmap::run),
-    duel("wake", "one waiter that sleeps without bound and one reader that wakes it", &[], wake::run),
+    duel("wake", "one reader and one waiter, which sleeps without bound, or looks for what it has been promised", &[], wake::run),
     broken("busted", "grace periods wait for nobody", EARLY, FEW, thread::busted),
     broken("busted-membarrier", "no heavy barrier before the scan", EARLY, PAIR, thread::busted_membarrier),
     broken("busted-cookie", "a cookie names one grace period too few", EARLY, FEW, thread::busted_cookie),
     broken("busted-kvfree", "a page of deferred frees has a cookie one too old", EARLY, FEW, kvfree::busted),
-    broken("busted-lru", "lists are counted outside of sections", &[Fault::Count], FEW, lru::busted),
+    Entry {
+        deaf_to: &["--fakewriters", "--signals", "--gpwrap"],
+        ..broken("busted-lru", "lists are counted outside of sections", &[Fault::Count], FEW, lru::busted)
+    },
     broken("busted-vmap", "memory is purged without a grace period", &[Fault::Content], FEW, vmap::busted),
     broken("busted-trace", "a scan passes over one holdout", EARLY, FEW, trace::busted),
     broken("busted-barrier", "a barrier does not wait for callbacks", &[Fault::Barrier], FEW, thread::busted_barrier),
     duel("busted-wake", "no second barrier before sleeping, without bound", &[Fault::WriterStall], wake::busted),
+    duel(
+        "busted-poll",
+        "what start_poll has promised comes true only if somebody asks",
+        &[Fault::WriterStall],
+        wake::busted_poll,
+    ),
 ];
 
 /// The name of all sound flavours together.

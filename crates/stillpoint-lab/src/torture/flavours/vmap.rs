@@ -41,7 +41,8 @@ pub fn run(session: &Arc<Session>) {
 
 /// Purges without a grace period. Without guard pages, which a reader that should have been waited for would run into.
 pub fn busted(session: &Arc<Session>) {
-    let builder = Arena::builder().capacity(1 << 30).lazy_limit(1 << 30).guards(false);
+    let domain = Domain::<Sound>::starting_at(session.first_cookie());
+    let builder = Arena::builder().capacity(1 << 30).lazy_limit(1 << 30).guards(false).domain(&domain);
     let arena = builder.build().expect("there is room for an arena");
     // SAFETY: readers make checked copies alone, and compare what they find.
     torture(session, &arena, |arena, _| unsafe { drain_without_grace_period(arena) });
@@ -56,17 +57,18 @@ fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut Se
     let visit = |seat: &mut Seat| look(arena, places, seat);
     let visit = &visit;
     let reader = |number| {
-        Part::new(format!("reader {number}"), move || {
+        let life = move || {
             let mut seat = session.seat("reader", number);
             while !session.is_over() {
                 session.keep_pace(|| ());
                 visit(&mut seat);
             }
-        })
+        };
+        Part::new(format!("reader {number}"), life).for_handlers()
     };
     let writer = |number: usize| {
         let own = &places[number * PLACES..][..PLACES];
-        Part::new(format!("writer {number}"), move || write(session, arena, own, number, drain))
+        Part::new(format!("writer {number}"), move || write(session, arena, own, number, drain)).for_handlers()
     };
     let fake = |number| {
         Part::new(format!("fakewriter {number}"), move || {
@@ -83,7 +85,9 @@ fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut Se
     };
     let (readers, writers) = ((0..session.plan.readers).map(reader), (0..session.plan.writers).map(writer));
     let parts = readers.chain(writers).chain((0..session.plan.fakewriters).map(fake)).collect();
-    perform(session, &Ground { domain: arena.domain(), visit, visit_in_handler: None, in_child: &|| () }, parts);
+    let visit_in_handler = || look_in_handler(session, arena, places);
+    let ground = Ground { domain: arena.domain(), visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
+    perform(session, &ground, parts);
     arena.domain().kvfree_barrier();
     let left = arena.areas(&arena.read_lock()).count();
     if left > 0 {
@@ -174,18 +178,45 @@ fn look(arena: &Arena, places: &Places, seat: &mut Seat) {
             seat.session.tally.fault(Fault::Content, || format!("{addr:#x} was found inside an area at {:#x}", found.addr()));
         }
         let mut number = None;
-        for _ in 0..seat.random.u32(2..5) {
-            number = compare(seat, &found, number);
+        for _ in 0..seat.random.u32(3..6) {
+            match compare(&found, number) {
+                Ok(theirs) => number = Some(theirs),
+                Err(mismatch) => seat.session.tally.fault(Fault::Content, || format!("{mismatch:?}")),
+            }
             seat.dwell();
         }
-        compare(seat, &found, number);
     }
     drop(guard);
     seat.count(0, 0);
 }
 
+/// The same in a signal handler.
+fn look_in_handler(session: &Session, arena: &Arena, places: &Places) {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let guard = arena.read_lock();
+    let addr = places[NEXT.fetch_add(1, Ordering::Relaxed) % places.len()].load(Ordering::Acquire);
+    if let Some(found) = arena.find(addr, &guard)
+        && compare(&found, None).and_then(|number| compare(&found, Some(number))).is_err()
+    {
+        session.tally.fault_in_handler(Fault::Content);
+    }
+    drop(guard);
+    session.tally.section_in_handler(0, 0);
+}
+
+/// What was in an area in place of what its writer had put there.
+#[derive(Debug)]
+#[expect(dead_code, reason = "for people, by Debug")]
+struct Mismatch {
+    number: u64,
+    addr: usize,
+    len: usize,
+    at: usize,
+    seen: u64,
+}
+
 /// Looks at an area; its number, which must be `before` if that is known.
-fn compare(seat: &mut Seat, found: &Found, before: Option<u64>) -> Option<u64> {
+fn compare(found: &Found, before: Option<u64>) -> Result<u64, Mismatch> {
     let (addr, len) = (found.addr(), found.len());
     let mut number = before;
     for at in parts(len) {
@@ -197,12 +228,9 @@ fn compare(seat: &mut Seat, found: &Found, before: Option<u64>) -> Option<u64> {
             let theirs = seen ^ word(0, addr, at / 8 + index);
             let expected = *number.get_or_insert(theirs);
             if theirs != expected {
-                seat.session.tally.fault(Fault::Content, || {
-                    format!("area {expected} at {addr:#x}, {len} bytes long, had {seen:#x} at {at}, word {index}")
-                });
-                return number;
+                return Err(Mismatch { number: expected, addr, len, at: at + 8 * index, seen });
             }
         }
     }
-    number
+    Ok(number.expect("there are parts, and words in them"))
 }

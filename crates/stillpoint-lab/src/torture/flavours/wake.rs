@@ -2,16 +2,20 @@
 //!
 //! A reader that goes on reading would wake the waiter at the end of its next section, so here it does not: when its section has ended it waits
 //! for the waiter. Whoever has been forgotten then sleeps until somebody else ends a grace period, and nobody does.
+//!
+//! In some rounds the waiter does not wait by itself: it asks for a promise (`start_poll`) and only looks whether it has come true. Then it is the
+//! service thread that sleeps against the end of the section, and nobody else that ends the grace period.
 
 use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use stillpoint::{Domain, torture::Policy};
 
-use super::broken::{Forgotten, Netless};
+use super::broken::{Forgotten, Netless, Unkept};
 use crate::torture::clutter::Clutter;
 use crate::torture::conductor::{Ground, Part, perform};
 use crate::torture::session::{Seat, Session};
@@ -19,12 +23,17 @@ use crate::torture::tally::add;
 
 /// Nothing left out but the safety net: nobody is ever forgotten, so none is needed.
 pub fn run(session: &Arc<Session>) {
-    duel::<Netless>(session);
+    duel::<Netless>(session, |round| round.is_multiple_of(4));
 }
 
 /// Without the second barrier.
 pub fn busted(session: &Arc<Session>) {
-    duel::<Forgotten>(session);
+    duel::<Forgotten>(session, |_| false);
+}
+
+/// Without the service thread's part in a promise.
+pub fn busted_poll(session: &Arc<Session>) {
+    duel::<Unkept>(session, |_| true);
 }
 
 /// The rounds that each of the two has begun and ended.
@@ -34,26 +43,30 @@ struct Rounds {
     waited: CachePadded<AtomicU64>,
 }
 
+/// Whether a round is by a promise.
+type ByPromise = fn(u64) -> bool;
+
 /// The duel.
-fn duel<P: Policy>(session: &Arc<Session>) {
+fn duel<P: Policy>(session: &Arc<Session>, by_promise: ByPromise) {
     let domain = Domain::<P>::starting_at(session.first_cookie());
     let rounds = Rounds::default();
     let visit = |seat: &mut Seat| domain.read(|_| seat.dwell());
     let ground = Ground { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
-    let reader = Part::new("reader", || read(session, &domain, &rounds)).on(0);
-    let waiter = Part::new("waiter", || wait(session, &domain, &rounds)).on(1);
+    let reader = Part::new("reader", || read(session, &domain, &rounds, by_promise)).on(0);
+    let waiter = Part::new("waiter", || wait(session, &domain, &rounds, by_promise)).on(1);
     perform(session, &ground, vec![reader, waiter]);
 }
 
-fn read<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds) {
+fn read<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_promise: ByPromise) {
     let (clutter, mut seat) = (Clutter::default(), session.seat("reader", 0));
     let mut round = 0;
     while !session.is_over() {
         round += 1;
         let guard = domain.read_lock();
         rounds.entered.store(round, Ordering::Release);
-        // About as long as a waiter takes for its first barrier and looks before it sleeps.
-        let stay = Duration::from_nanos(seat.random.u64(1_000..40_000));
+        // About as long as a waiter takes for its first barrier and looks before it sleeps; the service thread has to wake up for that, too.
+        let longest = if by_promise(round) { 150_000 } else { 40_000 };
+        let stay = Duration::from_nanos(seat.random.u64(1_000..longest));
         let until = Instant::now() + stay;
         while Instant::now() < until {
             hint::spin_loop();
@@ -67,7 +80,7 @@ fn read<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds) {
     }
 }
 
-fn wait<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds) {
+fn wait<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_promise: ByPromise) {
     let mut round = 0;
     while !session.is_over() {
         session.beat(0);
@@ -78,7 +91,15 @@ fn wait<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds) {
             }
             hint::spin_loop();
         }
-        domain.synchronize();
+        if by_promise(round) {
+            let promised = domain.start_poll();
+            while !domain.has_ended(promised) {
+                // The service thread may need the processor.
+                thread::sleep(Duration::from_micros(20));
+            }
+        } else {
+            domain.synchronize();
+        }
         add(&session.tally.waits, 1);
         rounds.waited.store(round, Ordering::Release);
     }
