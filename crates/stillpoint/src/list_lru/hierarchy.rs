@@ -87,7 +87,7 @@ impl Hierarchy {
     /// The same; `None` if there is no memory for the arrays in it.
     #[must_use]
     pub fn try_new() -> Option<Self> {
-        Some(Self { root: Tenant::root(Shared::new()).ok()? })
+        Some(Self { root: Tenant::root(Shared::new()?).ok()? })
     }
 
     /// The tenant that all others are below.
@@ -234,7 +234,7 @@ fn set(bits: &mut [u64], bit: usize) {
 }
 
 impl Shared {
-    fn new() -> Arc<Self> {
+    fn new() -> Option<Arc<Self>> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let shared = Arc::new(Self {
             place: Place::reserve(),
@@ -244,12 +244,12 @@ impl Shared {
             lists: Rcu::new(Vec::new()),
             shrinkers: Rcu::new(Vec::new()),
             numbers: Mutex::new(Numbers { free: Vec::new(), next: 0, shrinkers: [0; MOST_SHRINKERS / 64] }),
-            stocks: Stocks::new(),
+            stocks: Stocks::new()?,
             background: Background::new(),
         });
         // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
         unsafe { shared.place.occupy(&*shared) };
-        shared
+        Some(shared)
     }
 
     pub(super) fn id(&self) -> u64 {

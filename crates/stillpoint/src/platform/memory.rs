@@ -41,3 +41,11 @@ pub(crate) unsafe fn try_alloc(layout: Layout) -> *mut u8 {
     // SAFETY: the caller's promise.
     refusable(|| unsafe { alloc::alloc(layout) })
 }
+
+/// So many of what `make` makes; `None` if there is no memory for them: for arrays whose size is the machine's.
+pub(crate) fn try_several<T>(count: usize, make: impl Fn() -> T) -> Option<Box<[T]>> {
+    let mut all = Vec::new();
+    refusable(|| all.try_reserve_exact(count)).ok()?;
+    all.extend((0..count).map(|_| make()));
+    Some(all.into_boxed_slice())
+}
