@@ -1,6 +1,6 @@
 //! Domains, as C sees them.
 
-use crate::border::{guarded, guarded_or, guarded_with_memory, misuse};
+use crate::border::{guarded, guarded_or, misuse};
 use crate::reserve;
 use std::{
     ffi::{CString, c_char, c_int, c_void},
@@ -71,7 +71,8 @@ pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
     made(stillpoint::Domain::with_fences)
 }
 
-/// Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new().
+/// Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new(), but never NULL: at worst it
+/// waits for memory.
 ///
 /// # Safety
 ///
@@ -85,10 +86,7 @@ pub unsafe extern "C" fn stillpoint_domain_make_once(place: *mut *mut Domain) ->
         if !known.is_null() {
             return known;
         }
-        let made = stillpoint_domain_new();
-        if made.is_null() {
-            return made;
-        }
+        let made = Box::into_raw(Box::new(Domain(stillpoint::Domain::new())));
         match place.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             Err(faster) => {
@@ -221,7 +219,7 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(domain: *m
 }
 
 /// Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it would wait for itself: inside a
-/// callback, or inside a section that began before one of them was queued. -ENOMEM: it allocates a little.
+/// callback, or inside a section that began before one of them was queued.
 ///
 /// # Safety
 ///
@@ -229,7 +227,7 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(domain: *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_barrier(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    guarded_with_memory(|| waited(raw::barrier(unsafe { named(domain) })))
+    guarded(|| waited(raw::barrier(unsafe { named(domain) })))
 }
 
 /// Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier(). -EDEADLK as for the other one.

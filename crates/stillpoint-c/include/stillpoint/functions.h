@@ -582,7 +582,8 @@ struct stillpoint_domain *stillpoint_domain_new(void);
 struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 
 /*
- Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new().
+ Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new(), but never NULL: at worst it
+ waits for memory.
 
  # Safety
 
@@ -668,7 +669,7 @@ int stillpoint_domain_cond_synchronize_expedited(struct stillpoint_domain *domai
 
 /*
  Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it would wait for itself: inside a
- callback, or inside a section that began before one of them was queued. -ENOMEM: it allocates a little.
+ callback, or inside a section that began before one of them was queued.
 
  # Safety
 

@@ -316,13 +316,12 @@ public:
      * Has deleter(addressof(x)) evaluated, where x is the T that this is the base of, after all sections that may have found it; the
      * deleter, assigned from d, lies in the object. Some tens of nanoseconds, for a grace period's cookie and a place in the queue;
      * allocates nothing; neither blocks nor runs deleters; may be called in sections and in deleters. Only the first use of the domain in a
-     * process allocates, and starts the thread that runs deleters; if there is no memory for that the process ends with a message, so where
-     * it matters retire something early.
+     * process allocates, and starts the thread that runs deleters; if there is no memory for that, the library has some put by.
      *
      * Once for each object, after which readers that begin must not find it. Twice is undefined; where the library tells of misuse (built for
      * debugging, or with STILLPOINT_DEBUG in the environment) and on x86-64 it ends the process with a message, if the object still waits
-     * in the same domain. That the assignment or the deleter throws terminates. A deleter that deletes the object must not use its own members after that, for they were
-     * in it.
+     * in the same domain. That the assignment or the deleter throws terminates. A deleter that deletes the object must not use its own members
+     * after that, for they were in it.
      */
     void retire(D d = D(), rcu_domain &domain = rcu_default_domain()) noexcept
     {

@@ -213,14 +213,11 @@ struct srcu_struct {
 #define DEFINE_SRCU(name) struct srcu_struct name = {STILLPOINT_NULL_}
 #define DEFINE_STATIC_SRCU(name) static struct srcu_struct name = {STILLPOINT_NULL_}
 
-/* The domain of one that was defined statically is made at its first use; the process ends if there is no memory for it. */
+/* The domain of one that was defined statically is made at its first use. */
 static inline struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct *srcu)
 {
     struct stillpoint_domain *domain = __atomic_load_n(&srcu->domain, __ATOMIC_ACQUIRE);
-    if (domain == STILLPOINT_NULL_ && (domain = stillpoint_domain_make_once(&srcu->domain)) == STILLPOINT_NULL_) {
-        stillpoint_refused(-12, "an srcu_struct without memory");
-    }
-    return domain;
+    return domain != STILLPOINT_NULL_ ? domain : stillpoint_domain_make_once(&srcu->domain);
 }
 
 static inline int init_srcu_struct(struct srcu_struct *srcu)

@@ -241,7 +241,7 @@ static void use_domain(struct stillpoint_domain *domain)
     CHECK(stillpoint_domain_cond_synchronize(domain, stillpoint_domain_start_poll(domain)) == 0);
     call(domain);
     retire(domain);
-    (void)DONE(stillpoint_domain_barrier(domain));
+    CHECK(stillpoint_domain_barrier(domain) == 0);
     CHECK(stillpoint_domain_kvfree_barrier(domain) == 0);
     struct stillpoint_guard *guard = stillpoint_domain_guard(domain);
     if (MADE(guard)) {
