@@ -44,6 +44,10 @@ MEASURE(stillpoint, stillpoint_read_lock(), stillpoint_read_unlock())
 MEASURE(stillpoint_trace, stillpoint_trace_read_lock(), stillpoint_trace_read_unlock())
 MEASURE(stillpoint_qsbr, stillpoint_qsbr_read_lock(), stillpoint_qsbr_read_unlock())
 MEASURE(stillpoint_domain, stillpoint_domain_read_lock(NULL), stillpoint_domain_read_unlock(NULL))
+static struct stillpoint_domain *own;
+static struct stillpoint_domain_reader reader;
+MEASURE(stillpoint_own, stillpoint_domain_read_lock(own), stillpoint_domain_read_unlock(own))
+MEASURE(stillpoint_reader, stillpoint_domain_reader_lock(&reader), stillpoint_domain_reader_unlock(&reader))
 MEASURE(liburcu_memb, urcu_memb_read_lock(), urcu_memb_read_unlock())
 MEASURE(nothing, (void)0, (void)0)
 
@@ -56,6 +60,8 @@ static const struct subject {
     {"stillpoint-qsbr", stillpoint_qsbr},
     {"stillpoint-domain (a call)", stillpoint_domain},
     {"liburcu-memb", liburcu_memb},
+    {"a domain of one's own, a call", stillpoint_own},
+    {"a domain of one's own, inlined", stillpoint_reader},
     {"limit", nothing},
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
@@ -76,6 +82,11 @@ int main(int argc, char **argv)
     }
     urcu_memb_register_thread();
     stillpoint_qsbr_register();
+    own = stillpoint_domain_new();
+    if (!own || stillpoint_domain_reader_init(own, &reader) != 0) {
+        fputs("read: no domain\n", stderr);
+        return 1;
+    }
     for (int round = 0; round < rounds; round++) {
         for (int n = 0; n < SUBJECTS; n++) {
             times[n][round] = subjects[n].measure();
@@ -83,10 +94,11 @@ int main(int argc, char **argv)
     }
     for (int n = 0; n < SUBJECTS; n++) {
         qsort(times[n], (size_t)rounds, sizeof **times, ascending);
-        printf("%-28s %6.3f ns a pair\n", subjects[n].name, times[n][rounds / 2]);
+        printf("%-30s %6.3f ns a pair\n", subjects[n].name, times[n][rounds / 2]);
     }
-    printf("stillpoint / liburcu-memb    %6.3f\n", times[0][rounds / 2] / times[4][rounds / 2]);
+    printf("stillpoint / liburcu-memb      %6.3f\n", times[0][rounds / 2] / times[4][rounds / 2]);
     stillpoint_qsbr_unregister();
+    stillpoint_domain_destroy(own);
     urcu_memb_unregister_thread();
     return 0;
 }

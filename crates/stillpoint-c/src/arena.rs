@@ -1,7 +1,7 @@
 //! The address space.
 
 use crate::{
-    border::{guarded, guarded_or, hand_out, handle, misuse, take_back, try_boxed},
+    border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back, try_boxed},
     domain::{Domain, may_end, pointer, write_sized},
 };
 use std::{
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_alloc(arena: *mut Arena, size: usize, align: usize, error: *mut c_int) -> *mut c_void {
     let mut area = ptr::null_mut();
-    let outcome = guarded(|| {
+    let outcome = guarded_with_memory(|| {
         // SAFETY: the caller's promise.
         area = unsafe { handle(arena) }?.arena.alloc(size, align).map_err(errno)?.into_raw().as_ptr().cast();
         Ok(0)
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(arena: *mut Arena, size: usize, 
 /// The handle is good; the area is nobody's but the caller's, and readers who have it checked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mut c_void) -> c_int {
-    guarded(|| {
+    guarded_with_memory(|| {
         // SAFETY: the caller's promise.
         unsafe { handle(arena)?.arena.free_raw(area.cast()) }.map(|()| 0).map_err(|error| match errno(error) {
             libc::EFAULT => {
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mu
 /// As for stillpoint_arena_free_area().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(arena: *mut Arena, area: *mut c_void) -> c_int {
-    guarded(|| {
+    guarded_with_memory(|| {
         // SAFETY: the caller's promise.
         let arena = &unsafe { handle(arena) }?.arena;
         let start = area.cast::<u8>();
@@ -310,7 +310,7 @@ pub unsafe extern "C" fn stillpoint_arena_copy_between(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| unsafe { handle(arena) }?.arena.drain().map(|()| 0).map_err(errno))
+    guarded_with_memory(|| unsafe { handle(arena) }?.arena.drain().map(|()| 0).map_err(errno))
 }
 
 /// Gives back what can be had without waiting; how many bytes that were.
@@ -347,7 +347,7 @@ pub unsafe extern "C" fn stillpoint_arena_file(arena: *const Arena) -> c_int {
 pub unsafe extern "C" fn stillpoint_arena_describe(
     arena: *const Arena, address: *const c_void, text: *mut c_char, size: usize,
 ) -> c_int {
-    guarded(|| {
+    guarded_with_memory(|| {
         // SAFETY: the caller's promise.
         let whole = unsafe { handle(arena) }?.arena.describe(address.addr()).to_string();
         if size > 0 {

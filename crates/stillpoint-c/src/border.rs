@@ -1,7 +1,8 @@
 //! The border between C and Rust: errors, panics, misuse.
 
+use crate::reserve;
 use std::{
-    alloc::{self, Layout},
+    alloc::{GlobalAlloc, Layout, System},
     ffi::{CStr, c_char, c_int},
     io::{Cursor, Write},
     panic::{self, AssertUnwindSafe},
@@ -13,6 +14,11 @@ use std::{
 /// The state that a panic may have left half changed is the library's own, which is made for panicking callbacks.
 pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
     guarded_or(-libc::ENOTRECOVERABLE, || body().unwrap_or_else(|errno| -errno))
+}
+
+/// The same for what may need memory: refused before it begins where there is none.
+pub(crate) fn guarded_with_memory(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    guarded(|| reserve::ready().and_then(|()| body()))
 }
 
 /// The same for functions that return something else.
@@ -28,10 +34,15 @@ unsafe extern "C" {
     safe static stillpoint_loud_: bool;
 }
 
+/// Whether misuse is told of.
+pub(crate) fn tells() -> bool {
+    cfg!(debug_assertions) || stillpoint_loud_
+}
+
 /// A mistake of the program: `errno`, and in a debug build of the library, or with `STILLPOINT_DEBUG` in the environment, a message.
 #[cold]
 pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
-    if cfg!(debug_assertions) || stillpoint_loud_ {
+    if tells() {
         say(&[b"misuse: ", message.as_bytes()]);
     }
     errno
@@ -39,7 +50,7 @@ pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
 
 /// Writes a line to stderr, if that can be written to, by one system call that is no cancellation point. It takes no lock, which a thread
 /// that has vanished in a fork might have, and allocates nothing.
-fn say(parts: &[&[u8]]) {
+pub(crate) fn say(parts: &[&[u8]]) {
     let mut line = Cursor::new([0; 512]);
     // What is too long is cut off.
     let _ = [&b"stillpoint: "[..]].iter().chain(parts).try_for_each(|part| line.write_all(part));
@@ -72,8 +83,8 @@ pub unsafe extern "C" fn stillpoint_refused(error: c_int, what: *const c_char) -
 /// Puts a value where C can keep it; `ENOMEM` if there is no memory.
 pub(crate) fn try_boxed<T>(value: T) -> Result<*mut T, c_int> {
     const { assert!(size_of::<T>() > 0, "a handle has something in it") };
-    // SAFETY: the size is not 0.
-    let place = unsafe { alloc::alloc(Layout::new::<T>()) }.cast::<T>();
+    // SAFETY: the size is not 0. The system's, where it is not the reserve's that is asked: it is given back by its address.
+    let place = unsafe { System.alloc(Layout::new::<T>()) }.cast::<T>();
     if place.is_null() {
         return Err(libc::ENOMEM);
     }
@@ -91,6 +102,7 @@ pub(crate) unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result
     if out.is_null() {
         return Err(misuse(libc::EINVAL, "nowhere to write the new handle to"));
     }
+    reserve::probe()?;
     let handle = try_boxed(make()?)?;
     // SAFETY: the caller's promise.
     unsafe { out.write(handle) };

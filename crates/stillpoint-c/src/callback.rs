@@ -1,7 +1,7 @@
 //! Functions that run after a grace period.
 
 use crate::{
-    border::{guarded, misuse},
+    border::{guarded, misuse, tells},
     domain::{Domain, named},
 };
 use std::{ffi::c_int, mem, ptr::NonNull};
@@ -79,23 +79,45 @@ pub(crate) unsafe fn is_queued(head: *const Head) -> bool {
 /// The domain is NULL or alive. The head is the library's until the function is called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_call(domain: *mut Domain, head: *mut Head, function: Function) -> c_int {
-    guarded(|| {
-        let (Some(place), Some(_)) = (NonNull::new(head), function) else {
-            return Err(misuse(libc::EINVAL, "stillpoint_call() with a null head or function"));
-        };
-        // SAFETY: the caller's promise.
-        unsafe {
-            if is_queued(head) {
-                return Err(misuse(
-                    libc::EBUSY,
-                    "stillpoint_call() with a head that is queued: it waits for its function to be called",
-                ));
-            }
-            (&raw mut (*head).function).cast::<usize>().write(mem::transmute::<Function, usize>(function) ^ mark(head));
-            named(domain).call_head(place.cast(), RUN);
+    // SAFETY: the caller's promise.
+    guarded(|| unsafe { call(domain, head, function, |head| is_queued(head)) })
+}
+
+/// The same for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for programs. What looks queued is then looked
+/// for among all that wait, and that only where misuse is told of: in a debug build, or with STILLPOINT_DEBUG in the environment.
+///
+/// # Safety
+///
+/// As for stillpoint_domain_call().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_call_copied(domain: *mut Domain, head: *mut Head, function: Function) -> c_int {
+    // SAFETY: the caller's promise.
+    let waits = |head: *const Head| unsafe { tells() && is_queued(head) && raw::is_queued(named(domain), head.cast()) };
+    // SAFETY: the caller's promise.
+    guarded(|| unsafe { call(domain, head, function, waits) })
+}
+
+/// # Safety
+///
+/// As for [`stillpoint_domain_call`].
+unsafe fn call(
+    domain: *mut Domain, head: *mut Head, function: Function, is_queued: impl FnOnce(*const Head) -> bool,
+) -> Result<c_int, c_int> {
+    let (Some(place), Some(_)) = (NonNull::new(head), function) else {
+        return Err(misuse(libc::EINVAL, "stillpoint_call() with a null head or function"));
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_queued(head) {
+            return Err(misuse(
+                libc::EBUSY,
+                "stillpoint_call() with a head that is queued: it waits for its function to be called",
+            ));
         }
-        Ok(0)
-    })
+        (&raw mut (*head).function).cast::<usize>().write(mem::transmute::<Function, usize>(function) ^ mark(head));
+        named(domain).call_head(place.cast(), RUN);
+    }
+    Ok(0)
 }
 
 /// A head of a block that is to be freed lies so far into it at most.

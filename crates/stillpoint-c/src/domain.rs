@@ -1,6 +1,7 @@
 //! Domains, as C sees them.
 
 use crate::border::{guarded, guarded_or, misuse};
+use crate::reserve;
 use std::{
     ffi::{CString, c_char, c_int, c_void},
     ptr,
@@ -54,19 +55,24 @@ pub extern "C" fn stillpoint_trace_global() -> *mut Domain {
     guarded_or(ptr::null_mut(), || pointer(tasks_trace::global()))
 }
 
-/// A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. Want of memory for it ends the process.
+/// A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if there is no memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
-    guarded_or(ptr::null_mut(), || Box::into_raw(Box::new(Domain(stillpoint::Domain::new()))))
+    made(stillpoint::Domain::new)
+}
+
+fn made(make: fn() -> stillpoint::Domain) -> *mut Domain {
+    guarded_or(ptr::null_mut(), || reserve::ready().map_or(ptr::null_mut(), |()| Box::into_raw(Box::new(Domain(make())))))
 }
 
 /// The same, with readers that fence, so that its grace periods make no system call and interrupt nobody.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
-    guarded_or(ptr::null_mut(), || Box::into_raw(Box::new(Domain(stillpoint::Domain::with_fences()))))
+    made(stillpoint::Domain::with_fences)
 }
 
-/// Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new().
+/// Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new(), but never NULL: at worst it
+/// waits for memory.
 ///
 /// # Safety
 ///
@@ -80,7 +86,7 @@ pub unsafe extern "C" fn stillpoint_domain_make_once(place: *mut *mut Domain) ->
         if !known.is_null() {
             return known;
         }
-        let made = stillpoint_domain_new();
+        let made = Box::into_raw(Box::new(Domain(stillpoint::Domain::new())));
         match place.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             Err(faster) => {
@@ -213,7 +219,7 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(domain: *m
 }
 
 /// Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it would wait for itself: inside a
-/// callback, or inside a section that began before one of them was queued. Allocates a little, and want of memory for that ends the process.
+/// callback, or inside a section that began before one of them was queued.
 ///
 /// # Safety
 ///

@@ -4,7 +4,7 @@ use crate::{
     border::{guarded, misuse},
     callback::{self, Head},
     domain::{Domain, named},
-    reader::remember_share,
+    reader::{may_register, remember_share},
 };
 use std::{
     ffi::{c_int, c_void},
@@ -19,11 +19,27 @@ unsafe fn retire(domain: *mut Domain, block: NonNull<c_void>, without_page: With
     // SAFETY: a block of `malloc()`, by the caller's promise.
     let bytes = unsafe { libc::malloc_usable_size(block.as_ptr()) };
     // SAFETY: the caller's promise.
-    let retired = unsafe { raw::retire_malloced(named(domain), block.cast(), bytes, without_page) };
+    let used = unsafe { named(domain) };
+    if !may_register(used) {
+        return free_at_once(used, block, without_page);
+    }
+    // SAFETY: the caller's promise.
+    let retired = unsafe { raw::retire_malloced(used, block.cast(), bytes, without_page) };
     if domain.is_null() {
         remember_share();
     }
     retired
+}
+
+/// For a thread that has no share and cannot be given one: as where there is no page.
+#[cold]
+fn free_at_once(domain: &stillpoint::Domain, block: NonNull<c_void>, without_page: WithoutPage) -> Result<(), raw::NoMemory> {
+    if without_page == WithoutPage::GiveBack || raw::in_callback(domain) || raw::synchronize(domain).is_err() {
+        return Err(raw::NoMemory);
+    }
+    // SAFETY: a block of `malloc()` that is ours to free, and a grace period has ended.
+    unsafe { libc::free(block.as_ptr()) };
+    Ok(())
 }
 
 /// A thread's share of the global domain's deferred frees: `struct stillpoint_share`.

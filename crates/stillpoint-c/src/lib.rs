@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `border` | nothing unwinds across it; errors become errno; what is misuse |
+//! | `reserve` | memory for when there is none |
 //! | `reader` | sections of threads, and the thread-local state of the inlined ones |
 //! | `qsbr` | readers by quiescent states |
 //! | `domain` | domains: grace periods, cookies |
@@ -26,6 +27,7 @@ pub mod lru;
 pub mod pressure;
 pub mod qsbr;
 pub mod reader;
+mod reserve;
 pub mod tenant;
 pub mod urcu;
 

@@ -1,7 +1,8 @@
 //! LRU lists.
 
 use crate::{
-    border::{guarded, guarded_or, hand_out, handle, misuse, take_back},
+    border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back},
+    reserve,
     tenant::{Hierarchy, Tenant},
 };
 use std::{
@@ -58,7 +59,7 @@ impl Lru {
     }
 }
 
-/// Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the same lists, one a node.
+/// Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the same lists, one a node. -ENOMEM.
 ///
 /// # Safety
 ///
@@ -69,7 +70,7 @@ pub unsafe extern "C" fn stillpoint_lru_new(hierarchy: *mut Hierarchy, lru: *mut
         // SAFETY: the caller's promise.
         let hierarchy = unsafe { hierarchy.as_ref() }.map(|hierarchy| hierarchy.0.clone());
         let make = || {
-            let lists = hierarchy.as_ref().map_or_else(ListLru::new, ListLru::for_tenants);
+            let lists = ListLru::try_new(hierarchy.as_ref()).ok_or(libc::ENOMEM)?;
             Ok(Lru { lists, hierarchy })
         };
         // SAFETY: the caller's promise.
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn stillpoint_lru_free(lru: *mut Lru) {
 }
 
 /// An entry for an object, with one reference, the caller's. When the last reference is let go (lists have one to each entry that is on them, walks
-/// for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. Want of memory ends the process.
+/// for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. NULL if there is no memory.
 ///
 /// # Safety
 ///
@@ -97,6 +98,9 @@ pub unsafe extern "C" fn stillpoint_lru_free(lru: *mut Lru) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_entry_new(object: *mut c_void, release: ReleaseFunction) -> *mut LruEntry {
     guarded_or(std::ptr::null_mut(), || {
+        if reserve::ready().is_err() {
+            return std::ptr::null_mut();
+        }
         Arc::into_raw(Arc::new(list_lru::Entry::new(Object { object, release }))).cast_mut().cast()
     })
 }
@@ -141,14 +145,14 @@ pub unsafe extern "C" fn stillpoint_entry_object(entry: *const LruEntry) -> *mut
 }
 
 /// Puts an entry on the tenant's list of this node, as the newest; the list takes a reference of its own. A tenant that is NULL is the root.
-/// list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a tenant of another hierarchy; -EINVAL.
+/// list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a tenant of another hierarchy; -EINVAL; -ENOMEM.
 ///
 /// # Safety
 ///
 /// The handles are good; the entry is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_add(lru: *mut Lru, tenant: *mut Tenant, entry: *mut LruEntry) -> c_int {
-    guarded(|| {
+    guarded_with_memory(|| {
         // SAFETY: the caller's promise.
         let (lru, tenant) = unsafe { (handle(lru)?, tenant.as_ref()) };
         if entry.is_null() {
@@ -390,7 +394,7 @@ pub unsafe extern "C" fn stillpoint_shrinker_register(
 /// The handles are good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_shrinker_covers(shrinker: *mut Registered, lru: *mut Lru) -> c_int {
-    guarded(|| {
+    guarded_with_memory(|| {
         // SAFETY: the caller's promise.
         let (shrinker, lru) = unsafe { (handle(shrinker)?, handle(lru)?) };
         if lru.hierarchy.as_ref() != Some(&shrinker.hierarchy) {

@@ -3,7 +3,8 @@
 use crate::{
     border::{guarded, guarded_or, misuse},
     domain::{Domain, INSIDE, pointer},
-    reader::{QSBR, forget, remember},
+    reader::{QSBR, forget, remember, watch_end},
+    reserve,
 };
 use std::{
     cell::Cell,
@@ -49,32 +50,22 @@ pub(crate) fn once(
 }
 
 thread_local! {
-    /// The calling thread's record. Without a destructor: those of `pthread_key_create()` run after all of Rust's, and may use it.
+    /// The calling thread's record. Without a destructor: those of `pthread_key_create()` may use it.
     static RECORD: Cell<Option<NonNull<raw::Reader>>> = const { Cell::new(None) };
-    static AT_END: AtEnd = const { AtEnd };
 }
 
-/// Gives the record back at the thread's end, unless it is online then: it holds grace periods up, and is reported, until one of the
+/// At a thread's end: gives the record back, unless it is online then: it holds grace periods up, and is reported, until one of the
 /// thread's later destructors goes offline.
-struct AtEnd;
-
-impl Drop for AtEnd {
-    fn drop(&mut self) {
-        if record().is_some_and(raw::Reader::is_reading) {
-            misuse(
-                libc::EBUSY,
-                "a thread ends while it is an online QSBR reader: unless one of its destructors calls stillpoint_qsbr_unregister(), no grace \
-                 period of theirs ends any more",
-            );
-        } else {
-            take_back();
-        }
+pub(crate) fn end() {
+    if record().is_some_and(raw::Reader::is_reading) {
+        misuse(
+            libc::EBUSY,
+            "a thread ends while it is an online QSBR reader: unless one of its destructors calls stillpoint_qsbr_unregister(), no grace \
+             period of theirs ends any more",
+        );
+    } else {
+        take_back();
     }
-}
-
-/// Whether [`AtEnd`] has run, or runs: nobody else gives the record back then.
-fn is_ending() -> bool {
-    AT_END.try_with(|_| ()).is_err()
 }
 
 fn record() -> Option<&'static raw::Reader> {
@@ -86,7 +77,7 @@ fn take_back() {
     if let Some(record) = RECORD.take() {
         forget(QSBR);
         // SAFETY: `register_qsbr` gave it to this thread, and the domain is for ever.
-        unsafe { record.as_ref() }.depart();
+        unsafe { record.as_ref().depart() };
     }
 }
 
@@ -101,22 +92,27 @@ pub extern "C" fn stillpoint_qsbr_global() -> *mut Domain {
 }
 
 /// Makes the calling thread a reader that is inside a section at all times, but where it says otherwise: urcu_qsbr_register_thread(). It
-/// is online then. -EEXIST if it is one; -ESRCH at the thread's very end.
+/// is online then. -EEXIST if it is one; -ENOMEM; -ESRCH at the thread's very end.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_register() -> c_int {
     guarded(|| {
         if record().is_some() {
             return Err(misuse(libc::EEXIST, "stillpoint_qsbr_register() of a thread that is registered"));
         }
-        if is_ending() {
+        if raw::is_ending() {
             return Err(libc::ESRCH);
+        }
+        reserve::ready()?;
+        if !watch_end() {
+            return Err(libc::ENOMEM);
         }
         let domain = global();
         let record = raw::register_qsbr(domain);
         RECORD.set(Some(record));
         // SAFETY: as in `take_back`.
         let record = unsafe { record.as_ref() };
-        record.lock();
+        // SAFETY: the calling thread's.
+        unsafe { record.lock() };
         remember(QSBR, record, domain);
         Ok(0)
     })
@@ -133,12 +129,14 @@ pub extern "C" fn stillpoint_qsbr_unregister() -> c_int {
 }
 
 fn go_offline(record: &raw::Reader) -> bool {
-    record.unlock().is_ok()
+    // SAFETY: from `record()`, so the calling thread's; what it goes on using is the caller's business, as everywhere in C.
+    unsafe { record.unlock() }.is_ok()
 }
 
 fn go_online(record: &raw::Reader) {
     if !record.is_reading() {
-        record.lock();
+        // SAFETY: as above.
+        unsafe { record.lock() };
     }
 }
 
@@ -148,7 +146,7 @@ fn go_online(record: &raw::Reader) {
 pub extern "C" fn stillpoint_qsbr_offline() -> c_int {
     guarded(|| {
         go_offline(registered()?);
-        if is_ending() {
+        if raw::is_ending() {
             take_back();
         }
         Ok(0)
@@ -175,7 +173,8 @@ pub extern "C" fn stillpoint_qsbr_is_online() -> bool {
 pub extern "C" fn stillpoint_qsbr_renew() {
     guarded_or((), || {
         if let Some(record) = record() {
-            record.quiescent_state();
+            // SAFETY: as in `go_offline`.
+            unsafe { record.quiescent_state() };
         }
     });
 }

@@ -1,7 +1,7 @@
 //! Tenants with limits, and what is charged to them.
 
 use crate::{
-    border::{guarded, guarded_or, hand_out, handle, misuse, take_back},
+    border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back},
     domain::write_sized,
 };
 use std::{ffi::c_int, ptr};
@@ -37,7 +37,7 @@ fn errno(error: ChargeError) -> c_int {
     }
 }
 
-/// A hierarchy with a root tenant and nothing else. -ENOMEM if there is no memory for the handle; want of it for the inside ends the process.
+/// A hierarchy with a root tenant and nothing else. -ENOMEM.
 ///
 /// # Safety
 ///
@@ -45,7 +45,7 @@ fn errno(error: ChargeError) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_new(hierarchy: *mut *mut Hierarchy) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| unsafe { hand_out(hierarchy, || Ok(Hierarchy(list_lru::Hierarchy::new()))) })
+    guarded(|| unsafe { hand_out(hierarchy, || list_lru::Hierarchy::try_new().map(Hierarchy).ok_or(libc::ENOMEM)) })
 }
 
 /// Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does nothing.
@@ -83,7 +83,7 @@ impl From<list_lru::Relieved> for Relieved {
 /// The handle is good; `relieved` is NULL or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy, target: u64, relieved: *mut Relieved) -> c_int {
-    guarded(|| {
+    guarded_with_memory(|| {
         // SAFETY: the caller's promise.
         let hierarchy = &unsafe { handle(hierarchy) }?.0;
         let done = if target == u64::MAX { hierarchy.relieve() } else { hierarchy.relieve_to(target) };
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_root(hierarchy: *mut Hierarchy, te
 /// The handle is good; the new one can be written to `tenant`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *mut *mut Tenant) -> c_int {
-    guarded(|| {
+    guarded_with_memory(|| {
         // SAFETY: the caller's promise.
         let parent = unsafe { handle(parent) }?;
         let create = || {
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int {
-    guarded(|| {
+    guarded_with_memory(|| {
         // SAFETY: the caller's promise.
         let deleted = unsafe { handle(tenant) }?.tenant.delete();
         deleted.map(|()| 0).map_err(|error| if error == DeleteError::Root { libc::EINVAL } else { libc::EBUSY })
@@ -180,7 +180,7 @@ pub enum Limit {
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_set_limit(tenant: *mut Tenant, limit: c_int, bytes: u64) -> c_int {
-    guarded(|| {
+    guarded_with_memory(|| {
         // SAFETY: the caller's promise.
         let tenant = &unsafe { handle(tenant) }?.tenant;
         match limit {
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
 /// The handle is good; `charge` can be written to, and what is there is lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_charge(tenant: *mut Tenant, bytes: usize, charge: *mut Charge) -> c_int {
-    guarded(|| {
+    guarded_with_memory(|| {
         if charge.is_null() {
             return Err(misuse(libc::EINVAL, "stillpoint_tenant_charge() with nowhere to write to"));
         }

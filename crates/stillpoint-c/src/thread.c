@@ -10,6 +10,11 @@ static const struct stillpoint_record nobody = {.word = STILLPOINT_NESTING_};
 #define NOBODY                                                                                                                          \
     { (struct stillpoint_record *)&nobody, &nobody.word }
 
+__attribute__((visibility("hidden"))) const struct stillpoint_record *stillpoint_nobody_(void)
+{
+    return &nobody;
+}
+
 /* With the model of the declaration, which the definition would take back. */
 __thread struct stillpoint_thread stillpoint_thread __attribute__((tls_model("initial-exec"))) = {.reader = {NOBODY, NOBODY, NOBODY}};
 

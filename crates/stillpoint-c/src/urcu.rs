@@ -7,7 +7,7 @@ use crate::{
     border::{guarded, guarded_or},
     domain::{Domain, pointer},
     qsbr,
-    reader::{forget_all, left},
+    reader::{left, may_register, watch_end},
 };
 use std::{
     ffi::{c_int, c_void},
@@ -55,8 +55,13 @@ pub extern "C" fn stillpoint_urcu_domain(flavour: c_int) -> *mut Domain {
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_lock_slow(flavour: c_int) {
     let domain = domain(flavour);
-    if let Some(record) = raw::lock_static(domain) {
-        raw::at_threads_end(forget_all);
+    if !may_register(domain) {
+        return raw::lock_late(domain);
+    }
+    let watched = watch_end();
+    if let Some(record) = raw::lock_static(domain)
+        && watched
+    {
         // SAFETY: the record is the calling thread's until `forget_all`, which comes before the record is given back.
         unsafe { stillpoint_urcu_remember_(flavour, ptr::from_ref(record).cast(), raw::started(domain)) };
     }
@@ -65,5 +70,6 @@ pub extern "C" fn stillpoint_urcu_lock_slow(flavour: c_int) {
 /// The unusual ways of a read unlock of mb or bp.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_unlock_slow(flavour: c_int) -> c_int {
-    guarded(|| left(raw::unlock(domain(flavour))))
+    // SAFETY: the caller's business, as everywhere in C.
+    guarded(|| left(unsafe { raw::unlock(domain(flavour)) }))
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop;
@@ -57,8 +58,8 @@ static int is_right(const unsigned char *answer, ssize_t length, long name)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3) {
-        fprintf(stderr, "client PORT NAMES\n");
+    if (argc != 4) {
+        fprintf(stderr, "client PORT NAMES PAUSE\n");
         return 2;
     }
     long names = atol(argv[2]), answered = 0, wrong = 0, lost = 0;
@@ -72,7 +73,11 @@ int main(int argc, char **argv)
         return 1;
     }
     srandom((unsigned)getpid());
+    struct timespec pause = {.tv_nsec = 1000 * atol(argv[3])};
     for (uint16_t id = 1; !stop; id++) {
+        if (pause.tv_nsec > 0) {
+            nanosleep(&pause, NULL);
+        }
         unsigned char message[512], answer[512];
         long name = random() % names;
         size_t length = query(message, id, name);

@@ -1,5 +1,5 @@
 /*
- * liburcu's face: call_rcu() and its workers. SPDX: MIT OR Apache-2.0
+ * liburcu's face: call_rcu() and its workers; fork.c has what becomes of them around a fork. SPDX: MIT OR Apache-2.0
  *
  * A head is two words, so there is no room in it for a cookie, and the library's own callbacks do not fit. Here heads are pushed on a worker's
  * stack, which is lock-free and whole at every moment (a fork that comes between two instructions of a pusher leaves nothing half done). The
@@ -16,7 +16,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "runtime.h"
+#include "workers.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -26,65 +26,11 @@
 
 #define REAL_TIME 1ul /* URCU_CALL_RCU_RT */
 
-struct call_rcu_data {
-    /* Newest first. Pushed to by anybody, taken by the worker. */
-    struct rcu_head *stack __attribute__((aligned(64)));
-    int sleeping;
-    /* Oldest first. The worker's while `running`, else under the lock. */
-    struct rcu_head *batch __attribute__((aligned(64)));
-    bool running, stop;
-    int flavour, cpu;
-    unsigned long flags;
-    pthread_t thread;
-    struct call_rcu_data *next;
-};
-
-struct flavour {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct call_rcu_data *workers, *standard;
-    /* NULL until a processor is given a worker; then as long as the process. */
-    struct call_rcu_data **of_cpu;
-    /* How long that is. */
-    long processors;
-    bool paused;
-    /* The second, from before_fork() to its partner: that whose partner is due, whoever registers or unregisters meanwhile. */
-    struct urcu_atfork *atfork, *forking;
-    unsigned atfork_users;
-};
-
 #define FLAVOUR {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}
-static struct flavour flavours[STILLPOINT_URCU_FLAVOURS_] = {FLAVOUR, FLAVOUR, FLAVOUR, FLAVOUR};
+struct flavour flavours[STILLPOINT_URCU_FLAVOURS_] = {FLAVOUR, FLAVOUR, FLAVOUR, FLAVOUR};
 
-/*
- * Who forks. One thread at a time, whatever the flavours, because the functions of the hash table that call_rcu_before_fork() calls count with
- * no lock. Whoever waits for his turn holds nothing, and up nobody.
- */
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t ended;
-    bool taken;
-} turn = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
-/* For how many flavours this thread has it. */
-static __thread unsigned turns;
-
-static __thread struct call_rcu_data *of_thread[STILLPOINT_URCU_FLAVOURS_];
-/* In a worker: itself. */
-static __thread struct call_rcu_data *self;
-/* Between stillpoint_urcu_before_fork() and its partner: this thread has the lock. */
-static __thread bool forks[STILLPOINT_URCU_FLAVOURS_];
-
-static struct flavour *locked(int number)
-{
-    struct flavour *flavour = &flavours[number];
-    pthread_mutex_lock(&flavour->lock);
-    return flavour;
-}
-
-static void unlock(struct flavour *flavour)
-{
-    pthread_mutex_unlock(&flavour->lock);
-}
+__thread struct call_rcu_data *of_thread[STILLPOINT_URCU_FLAVOURS_] __attribute__((tls_model("initial-exec")));
+__thread struct call_rcu_data *self __attribute__((tls_model("initial-exec")));
 
 static void wake_worker(struct call_rcu_data *data)
 {
@@ -93,7 +39,7 @@ static void wake_worker(struct call_rcu_data *data)
     }
 }
 
-static void push(struct call_rcu_data *data, struct rcu_head *head)
+void push(struct call_rcu_data *data, struct rcu_head *head)
 {
     struct rcu_head *newest = __atomic_load_n(&data->stack, __ATOMIC_RELAXED);
     do {
@@ -108,8 +54,7 @@ static void push(struct call_rcu_data *data, struct rcu_head *head)
     }
 }
 
-/* Everything that is on the stack, oldest first. */
-static struct rcu_head *take(struct call_rcu_data *data)
+struct rcu_head *take(struct call_rcu_data *data)
 {
     if (!__atomic_load_n(&data->stack, __ATOMIC_RELAXED)) {
         return NULL;
@@ -150,7 +95,7 @@ static void stand_still(struct flavour *flavour)
     }
 }
 
-static void set_running(struct flavour *flavour, struct call_rcu_data *data, bool running)
+void set_running(struct flavour *flavour, struct call_rcu_data *data, bool running)
 {
     data->running = running;
     if (!running && flavour->paused) {
@@ -278,8 +223,7 @@ struct call_rcu_data *stillpoint_urcu_create(int number, unsigned long flags, in
     return data;
 }
 
-/* Under the lock. */
-static struct call_rcu_data *standard(struct flavour *flavour, int number)
+struct call_rcu_data *standard(struct flavour *flavour, int number)
 {
     if (!flavour->standard) {
         struct call_rcu_data *data = create(flavour, number, 0, -1);
@@ -501,7 +445,7 @@ struct barrier_wait {
     struct marker markers[];
 };
 
-static void reached(struct rcu_head *head)
+void reached(struct rcu_head *head)
 {
     struct barrier_wait *wait = ((struct marker *)head)->wait;
     struct flavour *flavour = locked(wait->flavour);
@@ -542,224 +486,4 @@ void stillpoint_urcu_barrier(int number)
     unlock(flavour);
     free(wait);
     return_from_a_wait(number, was_online);
-}
-
-/* ---- fork ---- */
-
-static bool others_run(const struct flavour *flavour)
-{
-    for (const struct call_rcu_data *data = flavour->workers; data; data = data->next) {
-        if (data->running && data != self) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* In a callback, under no lock: whether its worker counts as running. What waits for a turn must not be waited for. */
-static void count_self(bool running)
-{
-    if (self) {
-        struct flavour *flavour = locked(self->flavour);
-        set_running(flavour, self, running);
-        unlock(flavour);
-    }
-}
-
-static void take_turn(void)
-{
-    if (turns++ > 0) {
-        return;
-    }
-    count_self(false);
-    pthread_mutex_lock(&turn.lock);
-    while (turn.taken) {
-        pthread_cond_wait(&turn.ended, &turn.lock);
-    }
-    turn.taken = true;
-    pthread_mutex_unlock(&turn.lock);
-    count_self(true);
-}
-
-static void end_turn(void)
-{
-    if (--turns == 0) {
-        pthread_mutex_lock(&turn.lock);
-        turn.taken = false;
-        pthread_cond_signal(&turn.ended);
-        pthread_mutex_unlock(&turn.lock);
-    }
-}
-
-void stillpoint_urcu_before_fork(int number)
-{
-    /* The callback that is waited for below may itself wait for readers. */
-    bool was_online = leave_for_a_wait(number);
-    take_turn();
-    struct flavour *flavour = locked(number);
-    struct urcu_atfork *atfork = flavour->forking = flavour->atfork;
-    unlock(flavour);
-    /* Without the lock: it waits for a thread that may be about to take it. */
-    if (atfork) {
-        atfork->before_fork(atfork->priv);
-    }
-    pthread_mutex_lock(&flavour->lock);
-    __atomic_store_n(&flavour->paused, true, __ATOMIC_RELAXED);
-    while (others_run(flavour)) {
-        pthread_cond_wait(&flavour->changed, &flavour->lock);
-    }
-    forks[number] = true;
-    return_from_a_wait(number, was_online);
-}
-
-/* The partners' way in. NULL where there is nothing to be undone: programs call them in every child, and what they want is so already. */
-static struct flavour *forked(int number, const char *function)
-{
-    if (!forks[number]) {
-        complain(number, "%s() without call_rcu_before_fork() on the same thread does nothing", function);
-        return NULL;
-    }
-    forks[number] = false;
-    return &flavours[number];
-}
-
-void stillpoint_urcu_after_fork_parent(int number)
-{
-    struct flavour *flavour = forked(number, "call_rcu_after_fork_parent");
-    if (!flavour) {
-        return;
-    }
-    struct urcu_atfork *atfork = flavour->forking;
-    __atomic_store_n(&flavour->paused, false, __ATOMIC_RELAXED);
-    pthread_cond_broadcast(&flavour->changed);
-    unlock(flavour);
-    if (atfork) {
-        atfork->after_fork_parent(atfork->priv);
-    }
-    end_turn();
-}
-
-/* All workers but the calling thread are gone. What they had, oldest first; but not the markers of threads that have vanished too. */
-static struct rcu_head *inherit(struct flavour *flavour)
-{
-    struct rcu_head *first = NULL, **last = &first;
-    struct call_rcu_data *mine = NULL;
-    for (struct call_rcu_data *data = flavour->workers, *next; data; data = next) {
-        next = data->next;
-        if (data == self) {
-            mine = data;
-            continue;
-        }
-        struct rcu_head *had[] = {data->batch, take(data)};
-        for (int n = 0; n < 2; n++) {
-            for (struct rcu_head *head = had[n], *after; head; head = after) {
-                after = head->next;
-                if (head->func != reached) {
-                    head->next = NULL;
-                    *last = head;
-                    last = &head->next;
-                }
-            }
-        }
-        free(data);
-    }
-    if (mine) {
-        mine->next = NULL;
-        mine->stop = false;
-    }
-    flavour->workers = mine;
-    return first;
-}
-
-/* What there is of a flavour in the child, besides its workers. Other threads' waits are over, whatever they had done to the condition. */
-static void renew(int number)
-{
-    struct flavour *flavour = &flavours[number];
-    pthread_cond_init(&flavour->changed, NULL);
-    flavour->paused = false;
-    if (flavour->standard != self) {
-        flavour->standard = NULL;
-    }
-    for (long cpu = 0; flavour->of_cpu && cpu < flavour->processors; cpu++) {
-        if (flavour->of_cpu[cpu] != self) {
-            flavour->of_cpu[cpu] = NULL;
-        }
-    }
-    if (of_thread[number] != self) {
-        of_thread[number] = NULL;
-    }
-}
-
-void stillpoint_urcu_after_fork_child(int number)
-{
-    struct flavour *flavour = forked(number, "call_rcu_after_fork_child");
-    if (!flavour) {
-        return;
-    }
-    struct urcu_atfork *atfork = flavour->forking;
-    renew(number);
-    struct rcu_head *pending = inherit(flavour);
-    if (pending) {
-        struct call_rcu_data *data = standard(flavour, number);
-        for (struct rcu_head *next; pending; pending = next) {
-            next = pending->next;
-            push(data, pending);
-        }
-    }
-    unlock(flavour);
-    if (atfork) {
-        atfork->after_fork_child(atfork->priv);
-    }
-    end_turn();
-}
-
-void stillpoint_urcu_register_atfork(int number, struct urcu_atfork *atfork)
-{
-    struct flavour *flavour = locked(number);
-    if (flavour->atfork_users++ == 0) {
-        flavour->atfork = atfork;
-    }
-    unlock(flavour);
-}
-
-void stillpoint_urcu_unregister_atfork(int number, struct urcu_atfork *atfork)
-{
-    struct flavour *flavour = locked(number);
-    (void)atfork;
-    if (flavour->atfork_users > 0 && --flavour->atfork_users == 0) {
-        flavour->atfork = NULL;
-    }
-    unlock(flavour);
-}
-
-/* In the child of every fork. Between a program's own calls of the three it does nothing; else what waited is the parent's. */
-static void in_child(void)
-{
-    pthread_mutex_init(&turn.lock, NULL);
-    pthread_cond_init(&turn.ended, NULL);
-    turn.taken = turns > 0;
-    for (int number = 0; number < STILLPOINT_URCU_FLAVOURS_; number++) {
-        struct flavour *flavour = &flavours[number];
-        if (forks[number]) {
-            continue;
-        }
-        pthread_mutex_init(&flavour->lock, NULL);
-        renew(number);
-        flavour->workers = self && self->flavour == number ? self : NULL;
-        if (flavour->workers) {
-            self->next = NULL;
-            self->stop = false;
-        }
-    }
-    defer_in_child();
-}
-
-/*
- * Early, so that these come before a program's own fork handlers in the child (which are called in the order of their registration): first the
- * library's, which making a domain registers, then the one above, then those that call the three.
- */
-__attribute__((constructor)) static void prepare(void)
-{
-    (void)stillpoint_urcu_domain(STILLPOINT_URCU_MEMB_);
-    (void)pthread_atfork(NULL, NULL, in_child);
 }

@@ -20,7 +20,8 @@ static const struct stillpoint_record nobody = {.word = STILLPOINT_NESTING_};
 #define NOBODY                                                                                                                          \
     { (struct stillpoint_record *)&nobody, &nobody.word }
 
-__thread struct stillpoint_urcu_thread stillpoint_urcu_thread = {.reader = {NOBODY, NOBODY}};
+/* With the model of the declaration, which the definition would take back. */
+__thread struct stillpoint_urcu_thread stillpoint_urcu_thread __attribute__((tls_model("initial-exec"))) = {.reader = {NOBODY, NOBODY}};
 
 /* For the Rust half (src/urcu.rs), which knows when a thread begins and ends. The order as in thread.c. */
 HIDDEN void stillpoint_urcu_remember_(int flavour, struct stillpoint_record *record, const uint64_t *started)

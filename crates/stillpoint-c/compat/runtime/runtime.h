@@ -8,6 +8,17 @@
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
+/* In a static library they are names beside the program's. */
+#define die stillpoint_urcu_die_
+#define complain stillpoint_urcu_complain_
+#define must_not_read stillpoint_urcu_must_not_read_
+#define leave_for_a_wait stillpoint_urcu_leave_for_a_wait_
+#define return_from_a_wait stillpoint_urcu_return_from_a_wait_
+#define start_thread stillpoint_urcu_start_thread_
+#define sleep_while stillpoint_urcu_sleep_while_
+#define wake stillpoint_urcu_wake_
+#define defer_in_child stillpoint_urcu_defer_in_child_
+
 /* As in <urcu/call-rcu.h>, where it may have a type of liburcu's in it. */
 struct rcu_head {
     struct rcu_head *next;

@@ -552,6 +552,16 @@ void stillpoint_refused(int error, const char *what) __attribute__((noreturn));
 int stillpoint_domain_call(struct stillpoint_domain *domain, struct stillpoint_head *head, stillpoint_function function);
 
 /*
+ The same for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for programs. What looks queued is then looked
+ for among all that wait, and that only where misuse is told of: in a debug build, or with STILLPOINT_DEBUG in the environment.
+
+ # Safety
+
+ As for stillpoint_domain_call().
+ */
+int stillpoint_domain_call_copied(struct stillpoint_domain *domain, struct stillpoint_head *head, stillpoint_function function);
+
+/*
  The global domain: what a domain that is NULL means. Never destroyed.
  */
 struct stillpoint_domain *stillpoint_global(void);
@@ -562,7 +572,7 @@ struct stillpoint_domain *stillpoint_global(void);
 struct stillpoint_domain *stillpoint_trace_global(void);
 
 /*
- A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. Want of memory for it ends the process.
+ A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if there is no memory.
  */
 struct stillpoint_domain *stillpoint_domain_new(void);
 
@@ -572,7 +582,8 @@ struct stillpoint_domain *stillpoint_domain_new(void);
 struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 
 /*
- Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new().
+ Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new(), but never NULL: at worst it
+ waits for memory.
 
  # Safety
 
@@ -658,7 +669,7 @@ int stillpoint_domain_cond_synchronize_expedited(struct stillpoint_domain *domai
 
 /*
  Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it would wait for itself: inside a
- callback, or inside a section that began before one of them was queued. Allocates a little, and want of memory for that ends the process.
+ callback, or inside a section that began before one of them was queued.
 
  # Safety
 
@@ -758,7 +769,7 @@ int stillpoint_domain_kvfree(struct stillpoint_domain *domain, void *block);
 int stillpoint_domain_kvfree_head(struct stillpoint_domain *domain, void *block, struct stillpoint_head *head);
 
 /*
- Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the same lists, one a node.
+ Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the same lists, one a node. -ENOMEM.
 
  # Safety
 
@@ -777,7 +788,7 @@ void stillpoint_lru_free(struct stillpoint_lru *lru);
 
 /*
  An entry for an object, with one reference, the caller's. When the last reference is let go (lists have one to each entry that is on them, walks
- for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. Want of memory ends the process.
+ for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. NULL if there is no memory.
 
  # Safety
 
@@ -815,7 +826,7 @@ void *stillpoint_entry_object(const struct stillpoint_entry *entry);
 
 /*
  Puts an entry on the tenant's list of this node, as the newest; the list takes a reference of its own. A tenant that is NULL is the root.
- list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a tenant of another hierarchy; -EINVAL.
+ list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a tenant of another hierarchy; -EINVAL; -ENOMEM.
 
  # Safety
 
@@ -950,7 +961,7 @@ struct stillpoint_domain *stillpoint_qsbr_global(void);
 
 /*
  Makes the calling thread a reader that is inside a section at all times, but where it says otherwise: urcu_qsbr_register_thread(). It
- is online then. -EEXIST if it is one; -ESRCH at the thread's very end.
+ is online then. -EEXIST if it is one; -ENOMEM; -ESRCH at the thread's very end.
  */
 int stillpoint_qsbr_register(void);
 
@@ -1007,7 +1018,7 @@ void stillpoint_ended_with_flags(const struct stillpoint_record *record);
 
 /*
  Registers the calling thread as a reader of the domain, so that its sections there are async-signal-safe from the first on. A thread
- need not do so: its first section does. 0; -EEXIST if it is registered, which does no harm.
+ need not do so: its first section does. 0; -EEXIST if it is registered, which does no harm; -ENOMEM; -ESRCH at the thread's very end.
 
  There is nothing to be undone: at its end every thread is forgotten.
 
@@ -1016,6 +1027,36 @@ void stillpoint_ended_with_flags(const struct stillpoint_record *record);
  The domain is NULL or alive.
  */
 int stillpoint_domain_register_thread(struct stillpoint_domain *domain);
+
+/*
+ Registers the calling thread as a reader of the domain, if it is not, and fills in what stillpoint_domain_reader_lock() reads it with. That is
+ good in this thread alone, until it ends (but for its destructors) or the domain is destroyed; several are as good as one. -EINVAL for
+ null; -ENOMEM; -ESRCH at the thread's very end.
+
+ # Safety
+
+ The domain is NULL or alive; the reader is NULL or can be written to.
+ */
+int stillpoint_domain_reader_init(struct stillpoint_domain *domain,
+                                  struct stillpoint_domain_reader *reader);
+
+/*
+ The unusual ways of stillpoint_domain_reader_unlock(); not for programs.
+
+ # Safety
+
+ The reader is the calling thread's, and its domain alive.
+ */
+int stillpoint_domain_reader_unlock_slow(const struct stillpoint_domain_reader *reader);
+
+/*
+ The unusual ways of stillpoint_domain_reader_lock(); not for programs.
+
+ # Safety
+
+ As for the other one.
+ */
+void stillpoint_domain_reader_lock_slow(const struct stillpoint_domain_reader *reader);
 
 /*
  Whether the calling thread is registered in the domain.
@@ -1055,7 +1096,7 @@ bool stillpoint_domain_read_lock_held(struct stillpoint_domain *domain);
 
 /*
  Begins a section that belongs to whoever has what is returned, until stillpoint_guard_end(), on whatever thread: a request, a task. For
- readers that sleep; usually in the trace domain. Some 10 nanoseconds. Never NULL.
+ readers that sleep; usually in the trace domain. Some 10 nanoseconds. NULL if there is no memory.
 
  A wait for it by its own holder cannot be refused: it never ends, and is reported as a stall.
 
@@ -1066,7 +1107,7 @@ bool stillpoint_domain_read_lock_held(struct stillpoint_domain *domain);
 struct stillpoint_guard *stillpoint_domain_guard(struct stillpoint_domain *domain);
 
 /*
- Gives the section a name for stall reports, which is copied. -EINVAL for null.
+ Gives the section a name for stall reports, which is copied. -EINVAL for null; -ENOMEM.
 
  # Safety
 
@@ -1084,7 +1125,7 @@ int stillpoint_guard_name(struct stillpoint_guard *guard, const char *name);
 int stillpoint_guard_end(struct stillpoint_guard *guard);
 
 /*
- A hierarchy with a root tenant and nothing else. -ENOMEM if there is no memory for the handle; want of it for the inside ends the process.
+ A hierarchy with a root tenant and nothing else. -ENOMEM.
 
  # Safety
 

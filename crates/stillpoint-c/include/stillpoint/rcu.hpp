@@ -136,7 +136,7 @@ template <class Domain>
 inline void schedule(Domain &domain, stillpoint_link_ &link, stillpoint_function function) noexcept
 {
     leave(domain);
-    if (stillpoint_domain_call(native(domain), &link.stillpoint_head_, function) != 0) {
+    if (stillpoint_domain_call_copied(native(domain), &link.stillpoint_head_, function) != 0) {
         refuse("retire() failed");
     }
 }
@@ -316,12 +316,12 @@ public:
      * Has deleter(addressof(x)) evaluated, where x is the T that this is the base of, after all sections that may have found it; the
      * deleter, assigned from d, lies in the object. Some tens of nanoseconds, for a grace period's cookie and a place in the queue;
      * allocates nothing; neither blocks nor runs deleters; may be called in sections and in deleters. Only the first use of the domain in a
-     * process allocates, and starts the thread that runs deleters; if there is no memory for that the process ends with a message, so where
-     * it matters retire something early.
+     * process allocates, and starts the thread that runs deleters; if there is no memory for that, the library has some put by.
      *
-     * Once for each object (twice is undefined, and not seen), after which readers that begin must not find it. That the
-     * assignment or the deleter throws terminates. A deleter that deletes the object must not use its own members after that, for they were
-     * in it.
+     * Once for each object, after which readers that begin must not find it. Twice is undefined; where the library tells of misuse (built for
+     * debugging, or with STILLPOINT_DEBUG in the environment) and on x86-64 it ends the process with a message, if the object still waits
+     * in the same domain. That the assignment or the deleter throws terminates. A deleter that deletes the object must not use its own members
+     * after that, for they were in it.
      */
     void retire(D d = D(), rcu_domain &domain = rcu_default_domain()) noexcept
     {
@@ -353,11 +353,6 @@ private:
                       "[saferecl.rcu.base]: the deleter must be default-constructible and move-assignable");
         static_assert(detail::is_deleter<D, T *>, "[saferecl.rcu.base]: deleter(pointer) must be valid");
         stillpoint_deleter_ = std::move(d);
-        /*
-         * The library takes a head for one that waits by what it finds there, among that 14 bits of its address: well enough for C, where
-         * nobody copies a head that waits. An object may be copied then, and of its copies one in 16,384 would look like that.
-         */
-        stillpoint_head_ = {};
         detail::schedule(domain, *this, &stillpoint_run_<Domain>);
     }
 
@@ -373,220 +368,9 @@ private:
     [[no_unique_address]] D stillpoint_deleter_{};
 };
 
-/* ---- Extensions: readers that sleep. ---- */
-
-/*
- * The domain of readers that sleep, block and last for minutes without holding up the other one: the kernel's RCU Tasks Trace. One
- * object, rcu_trace_default_domain(); Lockable; a section belongs to its thread.
- */
-class __attribute__((visibility("default"))) rcu_trace_domain {
-public:
-    rcu_trace_domain(const rcu_trace_domain &) = delete;
-    rcu_trace_domain &operator=(const rcu_trace_domain &) = delete;
-
-    /* Opens a section or a level of it, at the cost of rcu_domain::lock(). */
-    void lock() noexcept
-    {
-        stillpoint_trace_read_lock();
-    }
-
-    /* The same, and true. */
-    bool try_lock() noexcept
-    {
-        lock();
-        return true;
-    }
-
-    /* Closes what this thread opened last. Terminates if nothing is open. */
-    void unlock() noexcept
-    {
-        detail::leave(*this);
-        if (stillpoint_trace_read_unlock() != 0) {
-            detail::refuse("rcu_trace_domain::unlock() by a thread that has no section open");
-        }
-    }
-
-private:
-    friend struct detail::the<rcu_trace_domain>;
-    constexpr rcu_trace_domain() noexcept = default;
-};
-
-/* The domain, the same object every time. */
-[[nodiscard]] inline rcu_trace_domain &rcu_trace_default_domain() noexcept
-{
-    return detail::the<rcu_trace_domain>::domain;
-}
-
-/* ---- Extensions: readers by quiescent states. ---- */
-
-/*
- * The domain of threads that read all the time and say when they do not: one object, rcu_qsbr_default_domain(). Its lock() and unlock()
- * cost nothing and protect only in threads that are registered (by rcu_qsbr_thread) and online.
- */
-class __attribute__((visibility("default"))) rcu_qsbr_domain {
-public:
-    rcu_qsbr_domain(const rcu_qsbr_domain &) = delete;
-    rcu_qsbr_domain &operator=(const rcu_qsbr_domain &) = delete;
-
-    /* Nothing, but that the compiler moves no access out. */
-    void lock() noexcept
-    {
-        stillpoint_qsbr_read_lock();
-    }
-
-    /* The same, and true. */
-    bool try_lock() noexcept
-    {
-        lock();
-        return true;
-    }
-
-    /* Nothing, but that the compiler moves no access out. */
-    void unlock() noexcept
-    {
-        stillpoint_qsbr_read_unlock();
-    }
-
-private:
-    friend struct detail::the<rcu_qsbr_domain>;
-    constexpr rcu_qsbr_domain() noexcept = default;
-};
-
-/* The domain, the same object every time. */
-[[nodiscard]] inline rcu_qsbr_domain &rcu_qsbr_default_domain() noexcept
-{
-    return detail::the<rcu_qsbr_domain>::domain;
-}
-
-/*
- * Says that this thread uses nothing that it has found: two loads and a comparison if no grace period began since the last time. Does
- * nothing in a thread that is not registered, or offline.
- */
-inline void rcu_qsbr_quiescent_state() noexcept
-{
-    detail::leave(rcu_qsbr_default_domain());
-    stillpoint_qsbr_quiescent_state();
-}
-
-/*
- * Makes its thread a reader by quiescent states, online, for as long as it lives. Must be destroyed by the thread that made it. A second
- * one in a thread does nothing, as long as the first lives.
- */
-class rcu_qsbr_thread {
-public:
-    /* Registers; allocates. Terminates at a thread's very end, where there is nothing to register with. */
-    [[nodiscard]] rcu_qsbr_thread() noexcept : mine_(registers()) {}
-
-    /* Everything that was found is given up. */
-    ~rcu_qsbr_thread()
-    {
-        if (mine_) {
-            detail::leave(rcu_qsbr_default_domain());
-            stillpoint_qsbr_unregister();
-        }
-    }
-
-    rcu_qsbr_thread(const rcu_qsbr_thread &) = delete;
-    rcu_qsbr_thread &operator=(const rcu_qsbr_thread &) = delete;
-
-private:
-    static bool registers() noexcept
-    {
-        const int result = stillpoint_qsbr_register();
-        if (result != 0 && result != -EEXIST) {
-            detail::refuse("rcu_qsbr_thread in a thread that is ending");
-        }
-        return result == 0;
-    }
-
-    bool mine_;
-};
-
-/*
- * Offline for as long as it lives, around everything that may block: nothing that was found before may be used after. Does nothing in a
- * thread that is offline or not registered.
- */
-class rcu_qsbr_offline {
-public:
-    [[nodiscard]] rcu_qsbr_offline() noexcept : was_online_(stillpoint_qsbr_is_online())
-    {
-        if (was_online_) {
-            detail::leave(rcu_qsbr_default_domain());
-            stillpoint_qsbr_offline();
-        }
-    }
-
-    ~rcu_qsbr_offline()
-    {
-        if (was_online_) {
-            stillpoint_qsbr_online();
-        }
-    }
-
-    rcu_qsbr_offline(const rcu_qsbr_offline &) = delete;
-    rcu_qsbr_offline &operator=(const rcu_qsbr_offline &) = delete;
-
-private:
-    bool was_online_;
-};
-
-/* ---- Extensions: what both have. ---- */
-
-/* A section for as long as it lives: std::scoped_lock of the flavour's domain, without an argument. */
-template <class Domain>
-class rcu_flavour_guard {
-public:
-    [[nodiscard]] rcu_flavour_guard() noexcept
-    {
-        detail::the<Domain>::domain.lock();
-    }
-
-    ~rcu_flavour_guard()
-    {
-        detail::the<Domain>::domain.unlock();
-    }
-
-    rcu_flavour_guard(const rcu_flavour_guard &) = delete;
-    rcu_flavour_guard &operator=(const rcu_flavour_guard &) = delete;
-};
-
-using rcu_trace_guard = rcu_flavour_guard<rcu_trace_domain>;
-using rcu_qsbr_guard = rcu_flavour_guard<rcu_qsbr_domain>;
-
-/* Waits for the readers that sleep; as the other one. */
-inline void rcu_synchronize(rcu_trace_domain &domain) noexcept
-{
-    detail::synchronize(domain);
-}
-
-/* Waits for the deleters that wait for them; as the other one. */
-inline void rcu_barrier(rcu_trace_domain &domain) noexcept
-{
-    detail::barrier(domain);
-}
-
-/* Waits for the readers by quiescent states, the calling thread offline meanwhile: nothing that it found before may be used after. */
-inline void rcu_synchronize(rcu_qsbr_domain &domain) noexcept
-{
-    const rcu_qsbr_offline meanwhile;
-    detail::synchronize(domain);
-}
-
-/* Waits for the deleters that wait for them, the calling thread offline meanwhile. */
-inline void rcu_barrier(rcu_qsbr_domain &domain) noexcept
-{
-    const rcu_qsbr_offline meanwhile;
-    detail::barrier(domain);
-}
-
-/* rcu_retire() after the readers of another flavour. */
-template <class T, class D, class Domain, std::enable_if_t<detail::is_extension<Domain>, int> = 0>
-void rcu_retire(T *p, D d, Domain &domain)
-{
-    detail::retire(p, d, domain);
-}
-
 } // namespace stillpoint
+
+#include <stillpoint/rcu_flavours.hpp>
 
 #if defined(__clang__)
 #pragma clang diagnostic pop

@@ -49,6 +49,13 @@ static inline void destroy_rcu_head_on_stack(struct rcu_head *head)
 #define __rcu
 #endif
 
+/* The value, as something of the pointer's type. */
+#ifdef __cplusplus
+#define STILLPOINT_AS_(pointer, value) static_cast<__typeof__(pointer)>(value)
+#else
+#define STILLPOINT_AS_(pointer, value) ((__typeof__(pointer))(value))
+#endif
+
 #define RCU_INITIALIZER(value) (value)
 #define rcu_dereference(pointer) __atomic_load_n(&(pointer), __ATOMIC_CONSUME)
 #define rcu_dereference_raw(pointer) rcu_dereference(pointer)
@@ -56,11 +63,11 @@ static inline void destroy_rcu_head_on_stack(struct rcu_head *head)
 #define rcu_dereference_protected(pointer, condition) ((void)(condition), __atomic_load_n(&(pointer), __ATOMIC_RELAXED))
 #define rcu_access_pointer(pointer) __atomic_load_n(&(pointer), __ATOMIC_RELAXED)
 #define rcu_pointer_handoff(pointer) (pointer)
-#define rcu_assign_pointer(pointer, value) __atomic_store_n(&(pointer), (__typeof__(pointer))(value), __ATOMIC_RELEASE)
-#define RCU_INIT_POINTER(pointer, value) __atomic_store_n(&(pointer), (__typeof__(pointer))(value), __ATOMIC_RELAXED)
+#define rcu_assign_pointer(pointer, value) __atomic_store_n(&(pointer), STILLPOINT_AS_(pointer, value), __ATOMIC_RELEASE)
+#define RCU_INIT_POINTER(pointer, value) __atomic_store_n(&(pointer), STILLPOINT_AS_(pointer, value), __ATOMIC_RELAXED)
 /* The updater is alone, but readers are not: an exchange is what needs no temporary. */
 #define rcu_replace_pointer(pointer, value, condition) \
-    ((void)(condition), __atomic_exchange_n(&(pointer), (__typeof__(pointer))(value), __ATOMIC_ACQ_REL))
+    ((void)(condition), __atomic_exchange_n(&(pointer), STILLPOINT_AS_(pointer, value), __ATOMIC_ACQ_REL))
 #define unrcu_pointer(pointer) (pointer)
 
 /* ---- Readers ---- */
@@ -206,14 +213,11 @@ struct srcu_struct {
 #define DEFINE_SRCU(name) struct srcu_struct name = {STILLPOINT_NULL_}
 #define DEFINE_STATIC_SRCU(name) static struct srcu_struct name = {STILLPOINT_NULL_}
 
-/* The domain of one that was defined statically is made at its first use; the process ends if there is no memory for it. */
+/* The domain of one that was defined statically is made at its first use. */
 static inline struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct *srcu)
 {
     struct stillpoint_domain *domain = __atomic_load_n(&srcu->domain, __ATOMIC_ACQUIRE);
-    if (domain == STILLPOINT_NULL_ && (domain = stillpoint_domain_make_once(&srcu->domain)) == STILLPOINT_NULL_) {
-        stillpoint_refused(-12, "an srcu_struct without memory");
-    }
-    return domain;
+    return domain != STILLPOINT_NULL_ ? domain : stillpoint_domain_make_once(&srcu->domain);
 }
 
 static inline int init_srcu_struct(struct srcu_struct *srcu)

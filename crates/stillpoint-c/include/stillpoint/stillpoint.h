@@ -17,9 +17,12 @@
  * Fork. In the child the forking thread's sections are open as before, and all functions work. What waited is the parent's: callbacks and frees
  * of before the fork are forgotten in the child (their heads stay taken there). Sections of other threads are over.
  *
- * Memory. Sections, grace periods, stillpoint_call() and kvfree need none, but for what a thread's first use of a domain, the first callback and now and then
- * a page take: kvfree gets by without a page; a thread that cannot be registered, or a domain, an entry or a handle's inside that cannot be
- * made, ends the process, as any failed allocation in Rust, unless -ENOMEM is named for it.
+ * Memory. Nothing ends the process for want of memory, or of threads. Functions that make something say -ENOMEM, or NULL, and have then changed nothing.
+ * Those that must not fail do without: a thread that cannot be registered reads through a record for each section (slower, and not in signal
+ * handlers); kvfree does without a page; where no service thread can be had, those who wait do its work, and later calls try again. What
+ * little has to be allocated all the same comes from 680 KiB that are put by in the library (and untouched until then); if these are used up as
+ * well, the calling thread waits for memory, and says so on stderr. What the C library does by itself is its own business: to load a library
+ * without memory, say.
  *
  * The library is never unloaded: dlclose() leaves it there, with what is pending. Do not link both its forms into one process.
  *
@@ -31,6 +34,7 @@
  *   QSBR functions of an unregistered thread    -EPERM
  *   registered twice                            -EEXIST
  *   a wait inside one's own section             -EDEADLK; nothing was waited for
+ *   a reader of a domain used on another thread, or after its own has ended     undefined
  *   a head that waits for its function          -EBUSY, where it can be seen (x86-64; by stillpoint_kvfree() if built for debugging); else
  *                                               undefined, as it is for one that was given to kvfree
  *   a domain destroyed while it is read         -EBUSY, or -EDEADLK inside one's own section or a callback; so an arena with a domain of its own
@@ -112,6 +116,37 @@ static inline void stillpoint_trace_read_lock(void)
 static inline int stillpoint_trace_read_unlock(void)
 {
     return stillpoint_unlock_(STILLPOINT_TRACE_);
+}
+
+/*
+ * A section of a domain of one's own, or a level of it: stillpoint_domain_read_lock(), as fast as that of the global one. With what
+ * stillpoint_domain_reader_init() has filled in on this thread; either half of the pair goes with either half of the other functions.
+ */
+static inline void stillpoint_domain_reader_lock(const struct stillpoint_domain_reader *reader)
+{
+    struct stillpoint_record *record = reader->reader.record;
+    if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 0)) {
+        uint64_t started = __atomic_load_n(reader->reader.started, __ATOMIC_ACQUIRE); /* [R1] */
+        __atomic_store_n(&record->word, started, __ATOMIC_RELEASE);                    /* [R2] */
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);                                       /* [R3] */
+    } else {
+        stillpoint_domain_reader_lock_slow(reader);
+    }
+}
+
+/* Leaves it, or a level. -EPERM if there is none. */
+static inline int stillpoint_domain_reader_unlock(const struct stillpoint_domain_reader *reader)
+{
+    struct stillpoint_record *record = reader->reader.record;
+    if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 1)) {
+        __atomic_store_n(&record->word, 0, __ATOMIC_RELEASE); /* [R4] */
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);              /* [R5] */
+        if (!stillpoint_likely_(__atomic_load_n(&record->flags, __ATOMIC_RELAXED) == 0)) { /* [R6] */
+            stillpoint_ended_with_flags(record);
+        }
+        return 0;
+    }
+    return stillpoint_domain_reader_unlock_slow(reader);
 }
 
 /*

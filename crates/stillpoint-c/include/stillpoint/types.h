@@ -91,6 +91,12 @@ struct stillpoint_reader {
 
 enum { STILLPOINT_RCU_ = 0, STILLPOINT_TRACE_ = 1, STILLPOINT_QSBR_ = 2 };
 
+/* What a thread reads a domain of one's own with: see stillpoint_domain_reader_init(). In the thread's stack, or thread-local. */
+struct stillpoint_domain_reader {
+    struct stillpoint_reader reader;
+    struct stillpoint_domain *domain;
+};
+
 /* A thread's share of the global domain's deferred frees. */
 struct stillpoint_share;
 

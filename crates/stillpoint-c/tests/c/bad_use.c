@@ -137,6 +137,7 @@ int main(int count_of_arguments, char **arguments)
     CHECK(stillpoint_domain_statistics(NULL, NULL, 8) == -EINVAL && said("nowhere to write"));
     CHECK(stillpoint_kvfree(NULL) == 0);
     CHECK(stillpoint_domain_destroy(NULL) == 0);
+    CHECK(stillpoint_domain_reader_init(NULL, NULL) == -EINVAL && said("nowhere to write"));
     CHECK(stillpoint_guard_end(NULL) == 0 && stillpoint_guard_name(NULL, "x") == -EINVAL && said("null guard"));
     CHECK(stillpoint_lru_add(NULL, NULL, NULL) == -EINVAL && said("null handle"));
     CHECK(stillpoint_hierarchy_new(NULL) == -EINVAL && said("nowhere to write"));
@@ -163,6 +164,13 @@ int main(int count_of_arguments, char **arguments)
     struct stillpoint_domain *domain = stillpoint_domain_new();
     CHECK(domain != NULL);
     CHECK(stillpoint_domain_read_unlock(domain) == -EPERM && said("without a lock"));
+    struct stillpoint_domain_reader reader;
+    CHECK(stillpoint_domain_reader_init(domain, &reader) == 0);
+    CHECK(stillpoint_domain_reader_unlock(&reader) == -EPERM && said("without a lock"));
+    stillpoint_domain_reader_lock(&reader);
+    CHECK(stillpoint_domain_synchronize(domain) == -EDEADLK && said("wait for itself"));
+    CHECK(stillpoint_domain_destroy(domain) == -EDEADLK && said("inside a section or a callback"));
+    CHECK(stillpoint_domain_reader_unlock(&reader) == 0);
     CHECK(stillpoint_synchronize() == 0); /* no harm done */
 
     /* Waiting inside a section, or a callback. */

@@ -23,6 +23,8 @@ struct throwing_assignment {
 };
 struct node : rcu::rcu_obj_base<node, throwing_assignment> {};
 
+struct plain : rcu::rcu_obj_base<plain> {};
+
 struct throwing_deleter {
     template <class T>
     void operator()(T *) const { throw 1; }
@@ -72,6 +74,15 @@ const ending endings[] = {
          rcu::rcu_barrier();
      }},
     {"assignment of the deleter throws", "saferecl.rcu.base, retire: noexcept", "terminated", [] { (new node)->retire(); }},
+#ifdef __x86_64__
+    {"retired twice", "saferecl.rcu.base, retire: precondition", "head that is queued",
+     [] {
+         std::scoped_lock section(domain);
+         auto *object = new plain;
+         object->retire();
+         object->retire();
+     }},
+#endif
     {"trace: synchronize in a section", "extension", "rcu_synchronize() inside a section",
      [] {
          stillpoint::rcu_trace_guard guard;
@@ -96,6 +107,7 @@ int check(const char *self, const ending &it, int index)
         dup2(ends[1], STDERR_FILENO);
         close(ends[0]);
         close(ends[1]);
+        setenv("STILLPOINT_DEBUG", "1", 1); // a library that is not built for debugging tells of nothing without
         execl(self, self, std::to_string(index).c_str(), static_cast<char *>(nullptr));
         _exit(127);
     }

@@ -142,6 +142,14 @@ impl Queue {
         Some(Callback { head, run: links.run.expect("a queued callback has a function") })
     }
 
+    #[cfg(not(stillpoint_loom))]
+    fn has(&self, head: *const CallbackHead) -> bool {
+        // SAFETY: a queued head; see `links`.
+        let next = |&at: &*mut CallbackHead| unsafe { (*Self::links(at)).next };
+        let some = |at: *mut CallbackHead| (!at.is_null()).then_some(at);
+        std::iter::successors(some(self.first), |at| some(next(at))).any(|at| ptr::eq(at, head))
+    }
+
     fn cookies(&self) -> impl Iterator<Item = Cookie> {
         std::iter::successors(self.front(), |links| {
             // SAFETY: a queued head; see `links`.
@@ -221,6 +229,14 @@ impl<P: Policy> Engine<P> {
 
     pub(crate) fn callbacks_pending(&self) -> u64 {
         self.callbacks.pending()
+    }
+
+    /// Whether the callback of `head` waits here, and is not being invoked. Looks at all that wait.
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) fn is_queued(&self, head: *const CallbackHead) -> bool {
+        let mut waiting = lock(&self.callbacks.waiting);
+        self.callbacks.absorb(&mut waiting);
+        waiting.has(head)
     }
 
     pub(crate) fn callbacks_invoked(&self) -> u64 {

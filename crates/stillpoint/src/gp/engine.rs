@@ -321,6 +321,12 @@ impl<P: Policy> Engine<P> {
         self.shared.seq.started()
     }
 
+    /// Whether readers have to fence.
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) fn readers_fence(&self) -> bool {
+        self.readers.fence()
+    }
+
     pub(super) fn holdouts(&self, goal: Seq) -> impl Iterator<Item = (&Record, Seq)> {
         self.registry
             .iter()

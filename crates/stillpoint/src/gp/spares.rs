@@ -26,6 +26,10 @@ impl Spares {
         Self { records: std::array::from_fn(|_| Cell::new(std::ptr::null())), count: Cell::new(0) }
     }
 
+    pub(crate) fn has_some(&self) -> bool {
+        self.count.get() > 0
+    }
+
     /// A quiescent record of `engine`, for the calling thread to give to a guard. `own` is the thread's own record there.
     #[inline]
     pub(crate) fn take<'e, P: Policy>(&self, engine: &'e Engine<P>, token: Token, own: &Record) -> &'e Record {

@@ -8,7 +8,7 @@ use super::slot::Slot;
 use crate::{
     gp::Cookie,
     platform::{
-        fork,
+        fork, memory,
         sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell},
         unwind,
     },
@@ -79,7 +79,7 @@ impl Page {
     pub(super) fn try_new() -> Option<NonNull<Page>> {
         let layout = Layout::new::<Page>();
         // SAFETY: the layout is not of size 0.
-        let page = NonNull::new(unsafe { alloc::alloc(layout) }.cast::<Page>())?;
+        let page = NonNull::new(unsafe { memory::try_alloc(layout) }.cast::<Page>())?;
         let at = page.as_ptr();
         // SAFETY: the memory is ours and of this layout; every field is written, the slots (which may hold anything) only
         // where loom's cells have state of their own.

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     platform::{
         fork::{InChild, Place},
+        memory,
         sync::{Mutex, MutexGuard, lock},
     },
     rcu::{Rcu, global, read_lock},
@@ -80,8 +81,13 @@ impl Hierarchy {
     /// If there is no memory for it.
     #[must_use]
     pub fn new() -> Self {
-        let root = Tenant::root(Shared::new()).expect("there is memory for a few hundred bytes");
-        Self { root }
+        Self::try_new().expect("there is memory for a few hundred bytes")
+    }
+
+    /// The same; `None` if there is no memory for the arrays in it.
+    #[must_use]
+    pub fn try_new() -> Option<Self> {
+        Some(Self { root: Tenant::root(Shared::new()?).ok()? })
     }
 
     /// The tenant that all others are below.
@@ -140,7 +146,7 @@ impl Hierarchy {
         tenants
     }
 
-    pub(super) fn new_lists(&self) -> Arc<Lists> {
+    pub(super) fn new_lists(&self) -> Result<Arc<Lists>, OutOfMemory> {
         self.shared().new_lists()
     }
 
@@ -228,7 +234,7 @@ fn set(bits: &mut [u64], bit: usize) {
 }
 
 impl Shared {
-    fn new() -> Arc<Self> {
+    fn new() -> Option<Arc<Self>> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let shared = Arc::new(Self {
             place: Place::reserve(),
@@ -238,12 +244,12 @@ impl Shared {
             lists: Rcu::new(Vec::new()),
             shrinkers: Rcu::new(Vec::new()),
             numbers: Mutex::new(Numbers { free: Vec::new(), next: 0, shrinkers: [0; MOST_SHRINKERS / 64] }),
-            stocks: Stocks::new(),
+            stocks: Stocks::new()?,
             background: Background::new(),
         });
         // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
         unsafe { shared.place.occupy(&*shared) };
-        shared
+        Some(shared)
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -293,7 +299,7 @@ impl Shared {
         self.make_room(&numbers, number as usize + 1).map_err(|OutOfMemory| CreateError::OutOfMemory)?;
         // Room for it when it comes back, so that giving it back cannot fail.
         let more = (number as usize + 1).saturating_sub(numbers.free.len());
-        numbers.free.try_reserve(more).map_err(|_| CreateError::OutOfMemory)?;
+        memory::refusable(|| numbers.free.try_reserve(more)).map_err(|_| CreateError::OutOfMemory)?;
         numbers.next = number.checked_add(1).ok_or(CreateError::OutOfMemory)?;
         Ok(number)
     }
@@ -356,17 +362,16 @@ impl Shared {
         if std::ptr::eq(&*found, tenant) { found.handle() } else { None }
     }
 
-    fn new_lists(&self) -> Arc<Lists> {
+    fn new_lists(&self) -> Result<Arc<Lists>, OutOfMemory> {
         let numbers = lock(&self.numbers);
-        let lists = Lists::new(self.id, self.room.load(Ordering::Relaxed));
-        let lists = lists.unwrap_or_else(|OutOfMemory| out_of_memory());
+        let lists = Lists::new(self.id, self.room.load(Ordering::Relaxed))?;
         let mut all = self.lists();
         all.push(Arc::clone(&lists));
         let old = self.lists.swap(all);
         // Dropping it may wait for readers, which must not wait for us.
         drop(numbers);
         drop(old);
-        lists
+        Ok(lists)
     }
 
     fn forget_lists(&self, lists: &Arc<Lists>) {
@@ -411,9 +416,4 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.background.stop();
     }
-}
-
-#[cold]
-fn out_of_memory() -> ! {
-    std::alloc::handle_alloc_error(std::alloc::Layout::new::<usize>());
 }

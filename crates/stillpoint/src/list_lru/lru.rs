@@ -19,7 +19,13 @@ use super::{
     walk::{Isolate, walk_list},
 };
 use crate::rcu::{Guard, Section, global, is_global, read_lock};
-use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc};
+use std::{
+    alloc::{Layout, handle_alloc_error},
+    fmt,
+    marker::PhantomData,
+    ops::Deref,
+    sync::Arc,
+};
 
 /// A value that can be on an LRU list: put it into an [`Arc`] and [add](ListLru::add) that.
 ///
@@ -139,6 +145,12 @@ impl<T: Send + Sync + 'static> ListLru<T> {
     pub fn for_tenants(hierarchy: &Hierarchy) -> Self {
         Self::with_probe(Some(hierarchy))
     }
+
+    /// [`ListLru::new`], or with a hierarchy [`ListLru::for_tenants`], if there is memory for the arrays, of a word a tenant and node.
+    #[must_use]
+    pub fn try_new(hierarchy: Option<&Hierarchy>) -> Option<Self> {
+        Self::try_with_probe(hierarchy)
+    }
 }
 
 impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
@@ -146,9 +158,12 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     #[doc(hidden)]
     #[must_use]
     pub fn with_probe(hierarchy: Option<&Hierarchy>) -> Self {
-        let lists = hierarchy
-            .map_or_else(|| Lists::new(0, 1).expect("there is memory for an array of a few words"), Hierarchy::new_lists);
-        Self { lists, root: hierarchy.map(|hierarchy| hierarchy.root().clone()), items: PhantomData, probe: PhantomData }
+        Self::try_with_probe(hierarchy).unwrap_or_else(|| handle_alloc_error(Layout::new::<usize>()))
+    }
+
+    fn try_with_probe(hierarchy: Option<&Hierarchy>) -> Option<Self> {
+        let lists = hierarchy.map_or_else(|| Lists::new(0, 1), Hierarchy::new_lists).ok()?;
+        Some(Self { lists, root: hierarchy.map(|hierarchy| hierarchy.root().clone()), items: PhantomData, probe: PhantomData })
     }
 
     pub(super) fn lists(&self) -> &Arc<Lists> {

@@ -6,11 +6,14 @@
 //! Changes are made under a lock of the owner's, one at a time; so nothing is put into an array while it is copied. What is taken out
 //! may still be in use by sections that have begun, and so may the old array: it is retired.
 
-use crate::platform::sync::{AtomicPtr, Ordering};
+use crate::platform::{
+    memory,
+    sync::{AtomicPtr, Ordering},
+};
 #[cfg(not(stillpoint_loom))]
 use crate::rcu::{Guard, global};
 use std::{
-    alloc::{Layout, alloc, dealloc},
+    alloc::{Layout, dealloc},
     marker::PhantomData,
     ptr::{self, NonNull},
     sync::Arc,
@@ -46,7 +49,7 @@ impl<T> Array<T> {
     fn filled(old: &[AtomicPtr<T>], len: usize) -> Result<NonNull<Self>, OutOfMemory> {
         let layout = Self::layout(len).ok_or(OutOfMemory)?;
         // SAFETY: the head alone is larger than nothing.
-        let array = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()).ok_or(OutOfMemory)?;
+        let array = NonNull::new(unsafe { memory::try_alloc(layout) }.cast::<Self>()).ok_or(OutOfMemory)?;
         // SAFETY: fresh memory of the array's layout, and nobody else's.
         unsafe {
             (&raw mut (*array.as_ptr()).len).write(len);

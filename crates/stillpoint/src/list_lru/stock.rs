@@ -11,7 +11,7 @@
 //! mark under the flag: either it comes before the one who clears the shelf, or it sees the mark.
 
 use super::{counter, reclaim::is_reclaiming, tenant::Inner as Tenant};
-use crate::platform::cpu;
+use crate::platform::{cpu, memory};
 use crossbeam_utils::CachePadded;
 use std::{
     cell::UnsafeCell,
@@ -108,9 +108,10 @@ impl Surplus {
 pub(super) struct Stocks(Box<[CachePadded<Shelf>]>);
 
 impl Stocks {
-    pub(super) fn new() -> Self {
+    /// `None` if there is no memory.
+    pub(super) fn new() -> Option<Self> {
         let shelf = || CachePadded::new(Shelf { taken: AtomicBool::new(false), entries: UnsafeCell::new([EMPTY; ENTRIES]) });
-        Self((0..cpu::count()).map(|_| shelf()).collect())
+        memory::try_several(cpu::count(), shelf).map(Self)
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 //!
 //! Everything that the library asks of the operating system or of the machine's memory model passes through here:
 //! [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers), [`event`] (sleeping and waking),
-//! [`clock`], [`cpu`], `numa`, [`thread`], [`turn`] (a lock across foreign code), [`fork`], [`unwind`], `mmap` (address space; Linux). Under
+//! [`clock`], [`cpu`], `numa`, [`thread`], [`turn`] (a lock across foreign code), [`fork`], [`unwind`], [`memory`] (that can be done without), `mmap` (address space; Linux). Under
 //! `--cfg stillpoint_loom` the same names are answered by a model, so that the rooms above are checked as they are, line by line, and not
 //! as a copy.
 //!
@@ -13,6 +13,7 @@ pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod event;
 pub(crate) mod fork;
+pub(crate) mod memory;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub(crate) mod mmap;
 #[cfg(not(stillpoint_loom))]

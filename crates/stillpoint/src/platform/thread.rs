@@ -91,10 +91,11 @@ pub(crate) enum Handle {
 /// Starts a thread that does `work`.
 ///
 /// In the child of a fork it is none of std's: each of those takes a lock of the process at its start and its end (for what it says
-/// of overflowing stacks), which a thread that has vanished may have held.
+/// of overflowing stacks), which a thread that has vanished may have held. Nor is it for the C face: such a thread ends the process
+/// if there is no memory for what it keeps of itself.
 pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
     #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
-    if super::fork::process().is_child() {
+    if cfg!(feature = "c-symbols") || super::fork::process().is_child() {
         return bare::spawn(name, Box::new(work)).map(Handle::Bare);
     }
     std::thread::Builder::new().name(name).spawn(work).map(Handle::Std)
@@ -168,6 +169,76 @@ mod bare {
             // SAFETY: neither joined nor detached, and from now on nobody's.
             unsafe { libc::pthread_detach(self.0) };
         }
+    }
+}
+
+/// Has `end` called at the end of the calling thread, once. Whether that could be arranged: not at its very end, nor, for the C face,
+/// if there is no memory for it. The process has one such function.
+///
+/// For the C face by a key of POSIX's, whose destructors come after those of all thread-local objects, and not in a thread that ends
+/// the process: the C library has a place for it in each thread, where what std asks for takes memory, without which the process ends.
+#[cfg(not(stillpoint_loom))]
+pub(crate) fn call_at_end(end: fn()) -> bool {
+    #[cfg(all(feature = "c-symbols", target_os = "linux"))]
+    return key::call_at_end(end);
+    #[cfg(not(all(feature = "c-symbols", target_os = "linux")))]
+    {
+        use std::cell::Cell;
+        struct AtEnd(Cell<Option<fn()>>);
+        impl Drop for AtEnd {
+            fn drop(&mut self) {
+                if let Some(end) = self.0.take() {
+                    end();
+                }
+            }
+        }
+        thread_local!(static AT_END: AtEnd = const { AtEnd(Cell::new(None)) });
+        AT_END.try_with(|at_end| at_end.0.set(Some(end))).is_ok()
+    }
+}
+
+/// A key of POSIX's.
+#[cfg(all(feature = "c-symbols", target_os = "linux", not(stillpoint_loom)))]
+mod key {
+    use std::{
+        ffi::c_void,
+        mem,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+
+    /// The key's number and one more; 0 for none yet.
+    static KEY: AtomicU64 = AtomicU64::new(0);
+
+    unsafe extern "C" fn destructor(end: *mut c_void) {
+        // SAFETY: a `fn()`, which `call_at_end` has put there.
+        let end = unsafe { mem::transmute::<*mut c_void, fn()>(end) };
+        end();
+    }
+
+    /// Two threads may both make one; the slower gives its own back. Neither waits for the other, which may vanish in a fork.
+    fn key() -> Option<libc::pthread_key_t> {
+        let known = KEY.load(Ordering::Relaxed);
+        if known > 0 {
+            return libc::pthread_key_t::try_from(known - 1).ok();
+        }
+        let mut made = 0;
+        // SAFETY: a place for the key, and a destructor for what is put there.
+        if unsafe { libc::pthread_key_create(&raw mut made, Some(destructor)) } != 0 {
+            return None;
+        }
+        match KEY.compare_exchange(0, u64::from(made) + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Some(made),
+            Err(faster) => {
+                // SAFETY: made just now, and nobody has used it.
+                unsafe { libc::pthread_key_delete(made) };
+                libc::pthread_key_t::try_from(faster - 1).ok()
+            }
+        }
+    }
+
+    pub(super) fn call_at_end(end: fn()) -> bool {
+        // SAFETY: a key of ours.
+        key().is_some_and(|key| unsafe { libc::pthread_setspecific(key, end as *const c_void) } == 0)
     }
 }
 

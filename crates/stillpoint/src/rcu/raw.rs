@@ -55,8 +55,12 @@ impl Reader {
         unsafe { &*ptr::from_ref(record).cast() }
     }
 
-    /// Enters a section, or one more level of it. Owner only, like all of these.
-    pub fn lock(&self) {
+    /// Enters a section, or one more level of it.
+    ///
+    /// # Safety
+    ///
+    /// The record is the calling thread's, or the caller's guard's, and has not been given back.
+    pub unsafe fn lock(&self) {
         self.0.lock();
     }
 
@@ -65,7 +69,11 @@ impl Reader {
     /// # Errors
     ///
     /// If there is none.
-    pub fn unlock(&self) -> Result<(), NotReading> {
+    ///
+    /// # Safety
+    ///
+    /// As for [`Reader::lock`]; and nothing goes on using what was found in that level, not even a [`Guard`](crate::Guard) of the thread.
+    pub unsafe fn unlock(&self) -> Result<(), NotReading> {
         if !self.0.is_reading() {
             return Err(NotReading);
         }
@@ -76,29 +84,58 @@ impl Reader {
     }
 
     /// What is left to do at the end of an outermost section, after its last store, where the flags are not 0.
-    pub fn ended_with_flags(&self) {
+    ///
+    /// # Safety
+    ///
+    /// As for [`Reader::lock`]; the section has ended.
+    pub unsafe fn ended_with_flags(&self) {
         self.0.ended_with_flags();
     }
 
     /// The end of one section and the beginning of the next.
-    pub fn quiescent_state(&self) {
+    ///
+    /// # Safety
+    ///
+    /// As for [`Reader::unlock`].
+    pub unsafe fn quiescent_state(&self) {
         self.0.quiescent_state();
     }
 
-    /// Whether the owner is inside a section.
+    /// Whether the owner is inside a section. For anybody: a glimpse.
     pub fn is_reading(&self) -> bool {
         self.0.is_reading()
     }
 
     /// Gives the record back, now or at the end of its section.
-    pub fn depart(&self) {
+    ///
+    /// # Safety
+    ///
+    /// As for [`Reader::lock`]; and nobody uses it through this any more, but for what ends that section.
+    pub unsafe fn depart(&self) {
         self.0.depart();
     }
 }
 
-/// Has `forget` called at the calling thread's end, before its records are given back. One function a thread.
-pub fn at_threads_end(forget: fn()) {
-    thread::at_threads_end(forget);
+/// Has `forget` called at the calling thread's end, before its records are given back. Whether that could be arranged: not at its very
+/// end, nor without memory.
+///
+/// # Safety
+///
+/// The thread has one such function: whatever an earlier one was to forget, this one forgets.
+pub unsafe fn at_threads_end(forget: fn()) -> bool {
+    thread::at_threads_end(forget)
+}
+
+/// Whether the calling thread's end has begun: it is not registered any more, and will not be.
+pub fn is_ending() -> bool {
+    thread::is_over()
+}
+
+/// Whether the calling thread allocates what it can do without, at this moment: for an allocator that has something put by. Neither
+/// allocates nor unwinds.
+#[cfg(feature = "c-symbols")]
+pub fn allocation_can_be_refused() -> bool {
+    crate::platform::memory::can_be_refused()
 }
 
 /// Where a section of `domain` that begins loads its word from, by acquire. It stays there as long as the domain.
@@ -132,9 +169,16 @@ pub fn lock_static(domain: &'static Domain) -> Option<&'static Reader> {
 }
 
 /// Binds the calling thread to `domain`, so that its sections there are async-signal-safe from now on. Whether that could be done: not at
-/// the thread's very end.
+/// the thread's very end, nor where that cannot be arranged for want of memory.
 pub fn register(domain: &Domain) -> bool {
     thread::record(domain).is_some()
+}
+
+/// The calling thread's record in `domain`, if it is bound to that, and if its sections may be begun without a function of this crate: while
+/// the nesting is 0, by storing what [`started`] has. It is the thread's until its end, or the domain's.
+pub fn reader(domain: &Domain) -> Option<NonNull<Reader>> {
+    let record = thread::bound_record(domain)?;
+    (!domain.engine().readers_fence()).then(|| Reader::of(record).into())
 }
 
 /// Whether the calling thread is bound to `domain`.
@@ -151,9 +195,10 @@ pub fn lock(domain: &Domain) {
     }
 }
 
-/// For a thread whose own record is gone: a level of the section that it still has open, or one through a record for that section alone.
+/// The same for a thread without a record of its own, because that is gone, or cannot be had: a level of the section that it still has
+/// open, or one through a record for that section alone. That allocates only if all records that the domain has are taken.
 #[cold]
-fn lock_late(domain: &Domain) {
+pub fn lock_late(domain: &Domain) {
     let me = platform_thread::token();
     if let Some(record) = domain.engine().open_record_of(me) {
         return record.lock();
@@ -168,18 +213,31 @@ fn lock_late(domain: &Domain) {
 /// # Errors
 ///
 /// If it has none open.
+///
+/// # Safety
+///
+/// As for [`Reader::unlock`].
 #[inline]
-pub fn unlock(domain: &Domain) -> Result<(), NotReading> {
+pub unsafe fn unlock(domain: &Domain) -> Result<(), NotReading> {
     match thread::bound_record(domain) {
-        Some(record) => Reader::of(record).unlock(),
-        None => unlock_late(domain),
+        // It may have been bound inside a section that began before.
+        Some(record) if record.is_reading() => {
+            // SAFETY: the calling thread's; the rest is the caller's promise.
+            unsafe { Reader::of(record).unlock() }
+        }
+        // SAFETY: the caller's promise.
+        _ => unsafe { unlock_late(domain) },
     }
 }
 
+/// # Safety
+///
+/// As for [`Reader::unlock`].
 #[cold]
-fn unlock_late(domain: &Domain) -> Result<(), NotReading> {
+unsafe fn unlock_late(domain: &Domain) -> Result<(), NotReading> {
     let record = domain.engine().open_record_of(platform_thread::token()).ok_or(NotReading)?;
-    Reader::of(record).unlock()
+    // SAFETY: the calling thread's; the rest is the caller's promise.
+    unsafe { Reader::of(record).unlock() }
 }
 
 /// Whether the calling thread is inside a section of `domain`, of whatever flavour.
@@ -277,6 +335,11 @@ pub unsafe fn retire_malloced(
     unsafe { domain.retire_object(Retiree::malloced(block, bytes), without_page) }.map_err(|_| NoMemory)
 }
 
+/// Whether the callback of `head` waits in `domain`: a look at all that do, by their addresses.
+pub fn is_queued(domain: &Domain, head: *const CallbackHead) -> bool {
+    domain.engine().is_queued(head)
+}
+
 /// A thread's share of the global domain's deferred frees.
 #[repr(transparent)]
 #[derive(Debug)]
@@ -309,6 +372,11 @@ pub unsafe fn retire_malloced_in(
     }
 }
 
+/// Whether [`lock_owned`] has all that it needs, here and now.
+pub fn has_spare(domain: &Domain) -> bool {
+    thread::has_spare(domain)
+}
+
 /// Begins a section that belongs to no thread: [`OwnedGuard`](crate::tasks_trace::OwnedGuard), by its record.
 #[track_caller]
 pub fn lock_owned(domain: &Domain) -> NonNull<Reader> {
@@ -318,17 +386,25 @@ pub fn lock_owned(domain: &Domain) -> NonNull<Reader> {
 }
 
 impl Reader {
-    /// Names the section of an owned guard for reports. Its holder only.
-    pub fn set_name(&self, name: Box<str>) {
+    /// Names the section of an owned guard for reports.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the guard, which has not been ended.
+    pub unsafe fn set_name(&self, name: Box<str>) {
         self.0.set_name(name);
     }
 
-    /// Ends the section of an owned guard, on whatever thread. Its holder only, and last.
+    /// Ends the section of an owned guard, on whatever thread.
     ///
     /// # Errors
     ///
     /// If it is seen to be over.
-    pub fn unlock_owned(&self) -> Result<(), NotReading> {
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the guard, which nobody uses afterwards, nor what was found in its section.
+    pub unsafe fn unlock_owned(&self) -> Result<(), NotReading> {
         if !self.0.is_open_guard() {
             return Err(NotReading);
         }

@@ -17,7 +17,8 @@ impl<P: Policy> Domain<P> {
     /// destructors; not in signal handlers.
     ///
     /// If there is no memory for a page the caller waits for a grace period and frees the object itself; inside a section or a
-    /// callback, where that is impossible, the process ends as on any failed allocation: see [`Domain::try_retire`].
+    /// callback, where that is impossible, a callback of its own does, and if there is no memory for that either, the process ends as on
+    /// any failed allocation: see [`Domain::try_retire`].
     ///
     /// # Safety
     ///
@@ -35,9 +36,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        if unsafe { self.try_retire(object) }.is_err() {
-            out_of_memory();
-        }
+        unsafe { self.retire_or_call(Retiree::boxed(object)) };
     }
 
     /// As [`Domain::retire`], but gives the object back if there is no memory for a page and no way to wait.
@@ -67,9 +66,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_plain<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        if unsafe { self.retire_object(Retiree::boxed_plain(object), WithoutPage::Wait) }.is_err() {
-            out_of_memory();
-        }
+        unsafe { self.retire_or_call(Retiree::boxed_plain(object)) };
     }
 
     /// Frees a block of the global allocator after a grace period, without dropping what is in it.
@@ -91,17 +88,13 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_sized(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
-        if unsafe { self.retire_object(Retiree::memory(block, layout), WithoutPage::Wait) }.is_err() {
-            out_of_memory();
-        }
+        unsafe { self.retire_or_call(Retiree::memory(block, layout)) };
     }
 
     /// Drops a reference after a grace period, as [`Domain::retire`] frees an object.
     pub(crate) fn retire_shared<T: Send + Sync + 'static>(&self, object: Arc<T>) {
         // SAFETY: the reference is given up here, and may be dropped on any thread.
-        if unsafe { self.retire_object(Retiree::shared(object), WithoutPage::Wait) }.is_err() {
-            out_of_memory();
-        }
+        unsafe { self.retire_or_call(Retiree::shared(object)) };
     }
 
     /// Frees a boxed object that embeds a [`CallbackHead`]. The kernel's `kvfree_rcu()` with two arguments.
@@ -130,6 +123,24 @@ impl<P: Policy> Domain<P> {
     ///
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[inline]
+    unsafe fn retire_or_call(&self, object: Retiree) {
+        // SAFETY: the caller's promise.
+        if let Err(slot) = unsafe { self.retire_object(object, WithoutPage::Wait) } {
+            self.free_by_callback(slot);
+        }
+    }
+
+    /// Frees what could not be remembered otherwise: it is still in its retirer's hands, under the contract of [`Domain::retire`].
+    #[cold]
+    fn free_by_callback(&self, slot: Slot) {
+        // SAFETY: a grace period after the retire, once, and on a thread that may free it, by that contract.
+        self.call(move || unsafe { slot.free() });
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`], and the object may be freed on any thread.
+    #[inline]
     pub(super) unsafe fn retire_object(&self, object: Retiree, without_page: WithoutPage) -> Result<(), Slot> {
         let heap = &self.inner.heap;
         let retired = thread::with(self, |record, local| {
@@ -149,8 +160,8 @@ impl<P: Policy> Domain<P> {
     #[inline(never)]
     pub(super) unsafe fn retire_unusual(&self, object: Retiree, appended: Option<Appended>) {
         // SAFETY: the caller's promise.
-        if unsafe { self.try_retire_unusual(object, appended, WithoutPage::Wait) }.is_err() {
-            out_of_memory();
+        if let Err(slot) = unsafe { self.try_retire_unusual(object, appended, WithoutPage::Wait) } {
+            self.free_by_callback(slot);
         }
     }
 
@@ -195,9 +206,4 @@ impl<P: Policy> Domain<P> {
 pub unsafe trait EmbedsHead: Send + 'static {
     /// Where the head is, in bytes.
     const HEAD_OFFSET: usize;
-}
-
-#[cold]
-fn out_of_memory() -> ! {
-    std::alloc::handle_alloc_error(Layout::new::<[u8; 4096]>());
 }

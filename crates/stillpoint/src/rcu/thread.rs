@@ -1,8 +1,8 @@
 //! What a thread keeps: its record and its share of the heap, for each domain it has used.
 //!
-//! A thread is bound to a domain by its first read or retire there. The bindings are a list with a destructor; cells without
-//! destructors stand before it, so that the usual way costs one thread-local load: the record and the share of the global domain,
-//! and the binding used last.
+//! A thread is bound to a domain by its first read or retire there. The bindings are a list; other cells stand before it, so that the usual
+//! way costs one thread-local load: the record and the share of the global domain, and the binding used last. None of them has a destructor:
+//! the platform calls [`end`].
 //!
 //! # Signal handlers
 //!
@@ -12,9 +12,10 @@
 //!
 //! # At the thread's end
 //!
-//! The list's destructor gives everything back. Records whose guards are still alive (in other thread-local objects, or leaked)
+//! [`end`] gives everything back. Records whose guards are still alive (in other thread-local objects, or leaked)
 //! are given back by the unlock that ends their section, if there ever is one. Later destructors of the thread may still read and
-//! retire: a read gets a record for that one section, a retire goes through a share that such threads have in common.
+//! retire: a read gets a record for that one section, a retire goes through a share that such threads have in common. So it is with a
+//! thread for whose end nothing could be arranged, until it can.
 
 use super::domain::{Domain, Inner};
 use crate::{
@@ -123,18 +124,54 @@ fn give_back(binding: Box<Binding>) {
     binding.record().depart();
 }
 
-impl Drop for Bindings {
-    fn drop(&mut self) {
-        // From here on nobody finds the bindings, so that what is forgotten below is not remembered again by a handler.
-        LAST.set(ptr::null());
-        compiler_fence(Ordering::SeqCst);
-        GLOBAL_RECORDS.with(|records| records.iter().for_each(|record| record.set(&NOBODY)));
-        GLOBAL_LOCAL.set(ptr::null());
-        if let Some(forget) = AT_THREADS_END.get() {
-            forget();
+/// What is known of the calling thread's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// Nothing has been arranged for it.
+    Unbound,
+    /// [`end`] will be called.
+    Bound,
+    /// It has been, or is being.
+    Over,
+}
+
+/// Has [`end`] called at the calling thread's end. Whether that is arranged.
+fn arrange_end() -> bool {
+    match LIFE.get() {
+        Life::Bound => true,
+        Life::Over => false,
+        Life::Unbound => {
+            let arranged = thread::call_at_end(end);
+            if arranged {
+                LIFE.set(Life::Bound);
+            }
+            arranged
         }
-        self.remove(|_| true);
     }
+}
+
+/// Whether the calling thread is at its very end.
+pub(super) fn is_over() -> bool {
+    LIFE.get() == Life::Over
+}
+
+/// The calling thread's end.
+fn end() {
+    // From here on nobody finds the bindings, so that what is forgotten below is not remembered again by a handler.
+    LIFE.set(Life::Over);
+    LAST.set(ptr::null());
+    compiler_fence(Ordering::SeqCst);
+    GLOBAL_RECORDS.with(|records| records.iter().for_each(|record| record.set(&NOBODY)));
+    GLOBAL_LOCAL.set(ptr::null());
+    if let Some(forget) = AT_THREADS_END.get() {
+        forget();
+    }
+    BINDINGS.with(|bindings| bindings.remove(|_| true));
+}
+
+/// What `look` finds in the calling thread's bindings. Neither allocates nor binds.
+fn look_up<R>(look: impl FnOnce(&Bindings) -> Option<R>) -> Option<R> {
+    if LIFE.get() == Life::Bound { BINDINGS.with(look) } else { None }
 }
 
 /// The global domains, by the constant that tells them apart.
@@ -152,9 +189,10 @@ thread_local! {
     static AT_THREADS_END: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Has `forget` called when the calling thread's records are given back.
-pub(super) fn at_threads_end(forget: fn()) {
+/// Has `forget` called at the calling thread's end, before its records are given back. Whether that could be arranged.
+pub(super) fn at_threads_end(forget: fn()) -> bool {
     AT_THREADS_END.set(Some(forget));
+    arrange_end()
 }
 
 static NOBODY: Record = Record::of_nobody();
@@ -188,8 +226,7 @@ thread_local! {
     /// The binding used last; null for none.
     static LAST: Cell<*const Binding> = const { Cell::new(ptr::null()) };
     static BINDINGS: Bindings = const { Bindings(Cell::new(ptr::null())) };
-    /// Whether there has ever been a binding: the first look at `BINDINGS` registers its destructor, which may allocate.
-    static BOUND: Cell<bool> = const { Cell::new(false) };
+    static LIFE: Cell<Life> = const { Cell::new(Life::Unbound) };
 }
 
 /// Begins an outermost section of a global domain through the calling thread's record; `None` if that takes more than the usual.
@@ -225,7 +262,7 @@ pub(super) fn global_record<const GLOBAL: usize>() -> Option<&'static Record> {
     Some(record)
 }
 
-/// The calling thread's record in `domain`; registers it on first use. `None` at the thread's very end.
+/// The calling thread's record in `domain`; registers it on first use. `None` at the thread's very end, and where that cannot be arranged.
 #[inline]
 pub(super) fn record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
     let binding = binding(domain)?;
@@ -241,8 +278,7 @@ pub(super) fn bound_record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
     // SAFETY: as in `binding`.
     let binding = match unsafe { last.as_ref() } {
         Some(binding) if binding.id == domain.id() => last,
-        _ if BOUND.get() => BINDINGS.try_with(|bindings| bindings.find(domain.id()).map(ptr::from_ref)).ok()??,
-        _ => return None,
+        _ => look_up(|bindings| bindings.find(domain.id()).map(ptr::from_ref))?,
     };
     // SAFETY: as in `record`.
     Some(unsafe { &*(*binding).record })
@@ -266,6 +302,12 @@ pub(crate) fn take_spare<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
     Some(binding.spares.take(&domain.inner.engine, thread::token(), binding.record()))
 }
 
+/// Whether [`take_spare`] needs neither memory nor a lock.
+pub(super) fn has_spare<P: Policy>(domain: &Domain<P>) -> bool {
+    // SAFETY: as in `binding`.
+    unsafe { LAST.get().as_ref() }.is_some_and(|last| last.id == domain.id() && last.spares.has_some())
+}
+
 /// Takes the quiescent record of an owned guard back, which is no guard's any more: keeps it for the calling thread's next one, if the
 /// thread is bound to the domain, else gives it back to that.
 #[inline]
@@ -287,7 +329,7 @@ fn keep_spare_elsewhere(record: &Record) {
         LAST.set(binding);
         Some(())
     };
-    if !BOUND.get() || BINDINGS.try_with(keep).ok().flatten().is_none() {
+    if look_up(keep).is_none() {
         record.vacate();
     }
 }
@@ -304,14 +346,13 @@ fn binding<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
 #[cold]
 #[inline(never)]
 fn find_or_bind<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
-    let found = BINDINGS.try_with(|bindings| ptr::from_ref(bindings.find(domain.id()).unwrap_or_else(|| bind(bindings, domain))));
-    let binding = found.ok()?;
+    let binding = arrange_end()
+        .then(|| BINDINGS.with(|bindings| ptr::from_ref(bindings.find(domain.id()).unwrap_or_else(|| bind(bindings, domain)))))?;
     LAST.set(binding);
     Some(binding)
 }
 
 fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> &'a Binding {
-    BOUND.set(true);
     // Lets go of domains that are no more, so that a thread which outlives many of them does not collect them.
     bindings.remove(|binding| binding.domain.is_closed());
     let inner = &domain.inner;
@@ -331,8 +372,7 @@ fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> &'a Bindin
 
 /// Has `work` done with the calling thread's share of domain `id`, if it has one. Neither binds it nor allocates.
 pub(super) fn with_share<R>(id: u64, work: impl FnOnce(Option<&Local>) -> R) -> R {
-    let share = |bindings: &Bindings| bindings.find(id).map(|binding| Arc::as_ptr(&binding.local));
-    let local = if BOUND.get() { BINDINGS.try_with(share).ok().flatten() } else { None };
+    let local = look_up(|bindings| bindings.find(id).map(|binding| Arc::as_ptr(&binding.local)));
     // SAFETY: the list holds the share until the thread's end or the domain's; neither can come while `work` runs.
     work(local.map(|local| unsafe { &*local }))
 }
@@ -340,11 +380,11 @@ pub(super) fn with_share<R>(id: u64, work: impl FnOnce(Option<&Local>) -> R) -> 
 /// Does the work that a section put off to its end.
 #[cold]
 pub(super) fn help(record: &Record) {
-    let found = BINDINGS.try_with(|bindings| {
+    let found = look_up(|bindings| {
         let binding = bindings.iter().find(|binding| ptr::eq(binding.record, record))?;
         Some((Arc::clone(&binding.domain), Arc::clone(&binding.local)))
     });
-    if let Ok(Some((domain, local))) = found {
+    if let Some((domain, local)) = found {
         domain.help(&local, record);
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     platform::{
         cpu,
         fork::{Place, process},
+        memory,
         mmap::{Advice, Backing, Mapping, Table, advise, has_vectored_advice, memory_file, page_size},
         sync::{Arc, AtomicU32, Mutex},
     },
@@ -140,6 +141,8 @@ impl Builder {
         let settings = self.settings(&memory)?;
         let domain = self.domain.unwrap_or_default();
         let nodes = cpu::count().clamp(1, MOST_NODES);
+        let shards = memory::try_several(nodes, || CachePadded::new(Shard::new()))
+            .ok_or(Error::System { call: "malloc", errno: libc::ENOMEM })?;
         let inner = Arc::new(Inner {
             place: Place::reserve(),
             domain_id: domain.id(),
@@ -151,7 +154,7 @@ impl Builder {
             pages,
             space: Mutex::new(space),
             frontier: AtomicU32::new(CHUNK),
-            shards: (0..nodes).map(|_| CachePadded::new(Shard::new())).collect(),
+            shards,
             drain: Drain::new(),
             callers: self.callers.then(|| Table::new(pages as usize)).transpose()?,
             process: process(),

@@ -295,6 +295,30 @@ static void hooks_inside_a_section(void)
     rcu_barrier();
 }
 
+/* The second does nothing, nor does its partner. */
+static void before_fork_twice(void)
+{
+    call_rcu_before_fork();
+    call_rcu_before_fork();
+    call_rcu_after_fork_parent();
+    call_rcu_after_fork_parent();
+    call_rcu_before_fork();
+    call_rcu_before_fork();
+    pid_t child = fork();
+    if (child == 0) {
+        call_rcu_after_fork_child();
+        call_rcu_after_fork_child();
+        call_rcu(&head, nothing);
+        rcu_barrier();
+        _exit(0);
+    }
+    call_rcu_after_fork_parent();
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    call_rcu(&head, nothing);
+    rcu_barrier();
+}
+
 static int forks_left = 2;
 
 static void fork_in_callback_(struct rcu_head *of)
@@ -361,6 +385,7 @@ static const struct misuse all[] = {
     {"fork without hooks", fork_without_hooks, NULL},
     {"hooks inside a section", hooks_inside_a_section, NULL},
     {"fork in a callback", fork_in_callback, NULL},
+    {"before a fork twice", before_fork_twice, NULL},
 };
 
 static void try(const struct misuse *misuse)

@@ -1,0 +1,75 @@
+/* What call.c and fork.c know of each other: workers, and the flavours that have them. */
+#ifndef STILLPOINT_COMPAT_WORKERS_H
+#define STILLPOINT_COMPAT_WORKERS_H
+
+#include "runtime.h"
+
+#define flavours stillpoint_urcu_flavours_
+#define of_thread stillpoint_urcu_of_thread_
+#define self stillpoint_urcu_self_
+#define push stillpoint_urcu_push_
+#define take stillpoint_urcu_take_
+#define set_running stillpoint_urcu_set_running_
+#define standard stillpoint_urcu_standard_
+#define reached stillpoint_urcu_reached_
+
+struct call_rcu_data {
+    /* Newest first. Pushed to by anybody, taken by the worker. */
+    struct rcu_head *stack __attribute__((aligned(64)));
+    int sleeping;
+    /* Oldest first. The worker's while `running`, else under the lock. */
+    struct rcu_head *batch __attribute__((aligned(64)));
+    bool running, stop;
+    int flavour, cpu;
+    unsigned long flags;
+    pthread_t thread;
+    struct call_rcu_data *next;
+};
+
+struct flavour {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct call_rcu_data *workers, *standard;
+    /* NULL until a processor is given a worker; then as long as the process. */
+    struct call_rcu_data **of_cpu;
+    /* How long that is. */
+    long processors;
+    bool paused;
+    /* The second, from before_fork() to its partner: that whose partner is due, whoever registers or unregisters meanwhile. */
+    struct urcu_atfork *atfork, *forking;
+    unsigned atfork_users;
+};
+
+HIDDEN extern struct flavour flavours[STILLPOINT_URCU_FLAVOURS_];
+
+HIDDEN extern __thread struct call_rcu_data *of_thread[STILLPOINT_URCU_FLAVOURS_] __attribute__((tls_model("initial-exec")));
+/* In a worker: itself. */
+HIDDEN extern __thread struct call_rcu_data *self __attribute__((tls_model("initial-exec")));
+
+static inline struct flavour *locked(int number)
+{
+    struct flavour *flavour = &flavours[number];
+    pthread_mutex_lock(&flavour->lock);
+    return flavour;
+}
+
+static inline void unlock(struct flavour *flavour)
+{
+    pthread_mutex_unlock(&flavour->lock);
+}
+
+HIDDEN void push(struct call_rcu_data *data, struct rcu_head *head);
+
+/* Everything that is on the stack, oldest first. */
+HIDDEN struct rcu_head *take(struct call_rcu_data *data);
+
+/* Under the lock. */
+HIDDEN void set_running(struct flavour *flavour, struct call_rcu_data *data, bool running);
+
+/* Under the lock: the worker of those who have chosen none, started if need be. */
+HIDDEN struct call_rcu_data *standard(struct flavour *flavour, int number);
+
+/* The function of a barrier's markers. */
+HIDDEN void reached(struct rcu_head *head);
+
+#endif

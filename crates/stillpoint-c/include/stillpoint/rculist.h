@@ -1,0 +1,272 @@
+/*
+ * Lists that are read in read-side critical sections while one writer at a time changes them: the kernel's names. SPDX: MIT OR Apache-2.0
+ *
+ * A list is a ring of struct list_head, a table's bucket a chain of struct hlist_node from a head of one word. Entries embed them. Writers exclude
+ * each other, and wait for a grace period (or leave that to kvfree_rcu() or call_rcu()) between taking an entry off and freeing it or putting it
+ * on a list again. Readers walk forwards; `prev` and `pprev` are the writers' alone.
+ *
+ *  - What is added is whole before a reader can find it: the store that links it is a release, and the readers' loads depend on it.
+ *  - What is taken off still leads on: a reader that stands on it comes back to the list. Its other link is cleared, so that to take it
+ *    off twice faults at once.
+ *
+ * Functions that change nothing that a reader could see (`list_empty()` for a writer, say) are those of the kernel's list.h. A program that
+ * has struct list_head and struct hlist_head from a header of its own, with these fields, defines STILLPOINT_OWN_LISTS before it includes this.
+ */
+#ifndef STILLPOINT_RCULIST_H
+#define STILLPOINT_RCULIST_H
+
+#include <stillpoint/rcupdate.h>
+
+#ifndef STILLPOINT_OWN_LISTS
+
+struct list_head {
+    struct list_head *next, *prev;
+};
+
+struct hlist_node {
+    struct hlist_node *next, **pprev;
+};
+
+struct hlist_head {
+    struct hlist_node *first;
+};
+
+#define LIST_HEAD_INIT(name) {&(name), &(name)}
+#define LIST_HEAD(name) struct list_head name = LIST_HEAD_INIT(name)
+#define HLIST_HEAD_INIT {STILLPOINT_NULL_}
+#define HLIST_HEAD(name) struct hlist_head name = HLIST_HEAD_INIT
+
+static inline void INIT_LIST_HEAD(struct list_head *list)
+{
+    __atomic_store_n(&list->next, list, __ATOMIC_RELAXED);
+    list->prev = list;
+}
+
+static inline int list_empty(const struct list_head *head)
+{
+    return __atomic_load_n(&head->next, __ATOMIC_RELAXED) == head;
+}
+
+static inline void INIT_HLIST_HEAD(struct hlist_head *head)
+{
+    __atomic_store_n(&head->first, STILLPOINT_NULL_, __ATOMIC_RELAXED);
+}
+
+static inline void INIT_HLIST_NODE(struct hlist_node *node)
+{
+    node->next = STILLPOINT_NULL_;
+    node->pprev = STILLPOINT_NULL_;
+}
+
+static inline int hlist_unhashed(const struct hlist_node *node)
+{
+    return node->pprev == STILLPOINT_NULL_;
+}
+
+static inline int hlist_empty(const struct hlist_head *head)
+{
+    return __atomic_load_n(&head->first, __ATOMIC_RELAXED) == STILLPOINT_NULL_;
+}
+
+#endif
+
+/* The struct that a link is part of. */
+#define STILLPOINT_AROUND_(link, type, member) STILLPOINT_CAST_(type *, STILLPOINT_CAST_(char *, link) - offsetof(type, member))
+
+/* ---- Rings ---- */
+
+/* Makes a head an empty list where readers may be looking at it already. */
+static inline void INIT_LIST_HEAD_RCU(struct list_head *list)
+{
+    __atomic_store_n(&list->next, list, __ATOMIC_RELAXED);
+    __atomic_store_n(&list->prev, list, __ATOMIC_RELAXED);
+}
+
+static inline void stillpoint_list_add_(struct list_head *added, struct list_head *before, struct list_head *after)
+{
+    added->next = after;
+    added->prev = before;
+    rcu_assign_pointer(before->next, added);
+    after->prev = added;
+}
+
+/* As the first entry. */
+static inline void list_add_rcu(struct list_head *added, struct list_head *head)
+{
+    stillpoint_list_add_(added, head, head->next);
+}
+
+/* As the last one. */
+static inline void list_add_tail_rcu(struct list_head *added, struct list_head *head)
+{
+    stillpoint_list_add_(added, head->prev, head);
+}
+
+/* Takes an entry off. It may be freed, or added again, after a grace period. */
+static inline void list_del_rcu(struct list_head *entry)
+{
+    entry->next->prev = entry->prev;
+    __atomic_store_n(&entry->prev->next, entry->next, __ATOMIC_RELAXED);
+    entry->prev = STILLPOINT_NULL_;
+}
+
+/* Puts an entry in the place of another one: a reader finds one of them. The old one as after list_del_rcu(). */
+static inline void list_replace_rcu(struct list_head *old, struct list_head *added)
+{
+    added->next = old->next;
+    added->prev = old->prev;
+    rcu_assign_pointer(added->prev->next, added);
+    added->next->prev = added;
+    old->prev = STILLPOINT_NULL_;
+}
+
+/*
+ * Moves all entries of a list to the front of another one. Readers of the first may be on it meanwhile: `sync`, which waits for a grace period
+ * (synchronize_rcu, say), is called when no more of them come, and before its entries lead elsewhere. New ones find it empty.
+ */
+static inline void list_splice_init_rcu(struct list_head *list, struct list_head *head, void (*sync)(void))
+{
+    struct list_head *first = list->next, *last = list->prev, *after = head->next;
+
+    if (first == list) {
+        return;
+    }
+    INIT_LIST_HEAD_RCU(list);
+    sync();
+    last->next = after;
+    rcu_assign_pointer(head->next, first);
+    first->prev = head;
+    after->prev = last;
+}
+
+#define list_next_rcu(list) rcu_dereference((list)->next)
+
+/* The entry of a link that may be changing: `list_entry_rcu(head->next, struct thing, link)`. */
+#define list_entry_rcu(link, type, member) STILLPOINT_AROUND_(rcu_dereference(link), type, member)
+
+static inline struct list_head *stillpoint_next_or_null_(struct list_head *head, struct list_head *at)
+{
+    struct list_head *next = list_next_rcu(at);
+    return next == head ? STILLPOINT_NULL_ : next;
+}
+
+static inline void *stillpoint_around_or_null_(void *link, size_t offset)
+{
+    return link ? STILLPOINT_CAST_(char *, link) - offset : STILLPOINT_NULL_;
+}
+
+/* A void pointer as one of another type. */
+#ifdef __cplusplus
+#define STILLPOINT_OF_VOID_(type, pointer) static_cast<type>(pointer)
+#else
+#define STILLPOINT_OF_VOID_(type, pointer) ((type)(pointer))
+#endif
+
+/* The first entry, or NULL: one look, where list_empty() and a look after it are two. */
+#define list_first_or_null_rcu(head, type, member) \
+    STILLPOINT_OF_VOID_(type *, stillpoint_around_or_null_(stillpoint_next_or_null_((head), (head)), offsetof(type, member)))
+/* The one behind `at`, or NULL. */
+#define list_next_or_null_rcu(head, at, type, member) \
+    STILLPOINT_OF_VOID_(type *, stillpoint_around_or_null_(stillpoint_next_or_null_((head), (at)), offsetof(type, member)))
+
+/* The kernel's loops take a condition, too, under which no section is needed: it is left out of account. */
+#define STILLPOINT_FIRST_(first, ...) first
+
+/* For each entry, in a section: `list_for_each_entry_rcu(at, head, member)`. */
+#define list_for_each_entry_rcu(at, head, ...) STILLPOINT_LIST_EACH_(at, head, STILLPOINT_FIRST_(__VA_ARGS__, 0))
+#define STILLPOINT_LIST_EACH_(at, head, member)                                                   \
+    for ((at) = list_entry_rcu((head)->next, __typeof__(*(at)), member); &(at)->member != (head); \
+         (at) = list_entry_rcu((at)->member.next, __typeof__(*(at)), member))
+/* From behind `at`, which the section has found. */
+#define list_for_each_entry_continue_rcu(at, head, member)                                                       \
+    for ((at) = list_entry_rcu((at)->member.next, __typeof__(*(at)), member); &(at)->member != (head); \
+         (at) = list_entry_rcu((at)->member.next, __typeof__(*(at)), member))
+/* From `at` on. */
+#define list_for_each_entry_from_rcu(at, head, member) \
+    for (; &(at)->member != (head); (at) = list_entry_rcu((at)->member.next, __typeof__(*(at)), member))
+
+/* ---- Chains ---- */
+
+#define hlist_first_rcu(head) (*(&(head)->first))
+#define hlist_next_rcu(node) (*(&(node)->next))
+
+static inline void stillpoint_hlist_add_(struct hlist_node *added, struct hlist_node **place)
+{
+    struct hlist_node *after = *place;
+
+    added->next = after;
+    added->pprev = place;
+    rcu_assign_pointer(*place, added);
+    if (after) {
+        after->pprev = &added->next;
+    }
+}
+
+static inline void hlist_add_head_rcu(struct hlist_node *added, struct hlist_head *head)
+{
+    stillpoint_hlist_add_(added, &head->first);
+}
+
+static inline void hlist_add_behind_rcu(struct hlist_node *added, struct hlist_node *before)
+{
+    stillpoint_hlist_add_(added, &before->next);
+}
+
+static inline void hlist_add_before_rcu(struct hlist_node *added, struct hlist_node *after)
+{
+    stillpoint_hlist_add_(added, after->pprev);
+}
+
+/* As the last one: walks all of them. */
+static inline void hlist_add_tail_rcu(struct hlist_node *added, struct hlist_head *head)
+{
+    struct hlist_node **place = &head->first;
+
+    while (*place) {
+        place = &(*place)->next;
+    }
+    stillpoint_hlist_add_(added, place);
+}
+
+/* Takes a node off. It may be freed, or added again, after a grace period. */
+static inline void hlist_del_rcu(struct hlist_node *node)
+{
+    __atomic_store_n(node->pprev, node->next, __ATOMIC_RELAXED);
+    if (node->next) {
+        node->next->pprev = node->pprev;
+    }
+    node->pprev = STILLPOINT_NULL_;
+}
+
+/* The same for one that may be on no chain. Afterwards it is unhashed. */
+static inline void hlist_del_init_rcu(struct hlist_node *node)
+{
+    if (node->pprev) {
+        hlist_del_rcu(node);
+    }
+}
+
+static inline void hlist_replace_rcu(struct hlist_node *old, struct hlist_node *added)
+{
+    added->next = old->next;
+    added->pprev = old->pprev;
+    rcu_assign_pointer(*added->pprev, added);
+    if (added->next) {
+        added->next->pprev = &added->next;
+    }
+    old->pprev = STILLPOINT_NULL_;
+}
+
+#define STILLPOINT_HLIST_ENTRY_(node, at, member)                 \
+    STILLPOINT_OF_VOID_(__typeof__(at), stillpoint_around_or_null_( \
+        rcu_dereference(node), offsetof(__typeof__(*(at)), member)))
+
+#define hlist_for_each_entry_rcu(at, head, ...) STILLPOINT_HLIST_EACH_(at, head, STILLPOINT_FIRST_(__VA_ARGS__, 0))
+#define STILLPOINT_HLIST_EACH_(at, head, member) \
+    for ((at) = STILLPOINT_HLIST_ENTRY_((head)->first, at, member); (at); (at) = STILLPOINT_HLIST_ENTRY_((at)->member.next, at, member))
+#define hlist_for_each_entry_continue_rcu(at, member) \
+    for ((at) = STILLPOINT_HLIST_ENTRY_((at)->member.next, at, member); (at); (at) = STILLPOINT_HLIST_ENTRY_((at)->member.next, at, member))
+#define hlist_for_each_entry_from_rcu(at, member) \
+    for (; (at); (at) = STILLPOINT_HLIST_ENTRY_((at)->member.next, at, member))
+
+#endif
