@@ -1,8 +1,43 @@
 //! Compiles the C side of the liburcu peers where liburcu is installed, and sets `cfg(have_liburcu)` there; where it is new enough
 //! to have polled grace periods, `cfg(have_liburcu_poll)` as well. Without it the program is built all the same, and says at run
 //! time what is missing.
+//!
+//! Beside that it notes for the report what the program is made of: the compiler's version, and the versions of all packages.
+
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
 
 fn main() {
+    let liburcu = compile_liburcu_side();
+    note_versions(liburcu.as_deref());
+}
+
+/// Writes `versions.txt`, a line for each package of `Cargo.lock` that is there in one version: its name and its version.
+fn note_versions(liburcu: Option<&str>) {
+    let lock = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../Cargo.lock");
+    println!("cargo::rerun-if-changed={}", lock.display());
+    let lock = fs::read_to_string(lock).unwrap_or_default();
+    let value = |line: &str, key: &str| Some(line.strip_prefix(key)?.strip_prefix(" = \"")?.trim_end_matches('"').to_owned());
+    let mut packages: Vec<(String, String)> = Vec::new();
+    for block in lock.split("[[package]]") {
+        let find = |key| block.lines().find_map(|line| value(line, key));
+        packages.extend(find("name").zip(find("version")));
+    }
+    packages.extend(liburcu.map(|version| ("liburcu".to_owned(), version.to_owned())));
+    let once = |name: &str| packages.iter().filter(|(other, _)| other == name).count() == 1;
+    let lines = packages.iter().filter(|(name, _)| once(name)).map(|(name, version)| format!("{name} {version}\n"));
+    let file = Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("versions.txt");
+    fs::write(file, lines.collect::<String>()).expect("cargo's folder can be written");
+
+    let rustc = env::var("RUSTC").expect("cargo sets it");
+    let version =
+        Command::new(rustc).arg("--version").output().map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    println!("cargo::rustc-env=STILLPOINT_LAB_RUSTC={}", version.unwrap_or_default());
+}
+
+/// What liburcu needs, where it is; its version.
+fn compile_liburcu_side() -> Option<String> {
     println!("cargo::rustc-check-cfg=cfg(have_liburcu, have_liburcu_poll)");
     println!("cargo::rerun-if-changed=c");
 
@@ -11,7 +46,7 @@ fn main() {
     for library in ["liburcu-memb", "liburcu-qsbr"] {
         match pkg_config::Config::new().atleast_version("0.12").probe(library) {
             Ok(library) => found.push(library),
-            Err(_) => return,
+            Err(_) => return None,
         }
     }
 
@@ -37,4 +72,5 @@ fn main() {
     }
     build.files(["c/urcu_memb.c", "c/urcu_qsbr.c"]).compile("stillpoint_lab_urcu");
     println!("cargo::rustc-cfg=have_liburcu");
+    found.pop().map(|library| library.version)
 }

@@ -33,6 +33,11 @@ impl Menu {
         Self { kind: "scenario", purpose: "Scenarios to measure", names, may_be_none: false }
     }
 
+    /// For the `--parts` of a report.
+    pub const fn of_parts(names: &'static [&'static str]) -> Self {
+        Self { kind: "part", purpose: "Parts of the report", names, may_be_none: false }
+    }
+
     /// Every name.
     pub const fn names(&self) -> &'static [&'static str] {
         self.names

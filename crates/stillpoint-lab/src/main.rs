@@ -4,7 +4,7 @@
 //! Rooms: [`scale`] holds the experiments, a folder or file each; [`peers`] what each peer does in them; [`run`] starts every
 //! measurement in a process of its own and gathers the medians; [`output`] prints them; [`choice`] reads which cases were asked
 //! for; [`machine`] says where it all ran. [`sim`] measures nothing: it has the kernel's timing in virtual time. Nor does [`torture`]: it tries to break
-//! the library.
+//! the library. [`report`] runs all of them as a person would, and draws a page of what they write; nothing knows it.
 
 use std::process::ExitCode;
 
@@ -14,6 +14,7 @@ mod choice;
 mod machine;
 mod output;
 mod peers;
+mod report;
 mod run;
 mod scale;
 mod sim;
@@ -41,6 +42,10 @@ enum Command {
     #[command(after_long_help = torture::help())]
     Torture(torture::Options),
 
+    /// Measure, simulate and torture everything, and draw one page of it
+    #[command(after_long_help = report::HELP)]
+    Report(report::Options),
+
     /// Answer one request for a measurement; the program starts itself with this, once for every round
     #[command(hide = true)]
     Measure {
@@ -55,6 +60,7 @@ fn main() -> ExitCode {
         Command::Scale(experiment) => scale::run(&experiment),
         Command::Sim(simulation) => sim::run(&simulation),
         Command::Torture(options) => torture::run(&options),
+        Command::Report(options) => report::run(&options),
         Command::Measure { request } => run::child::answer(&request, scale::measure),
     };
     match outcome {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::machine::Machine;
-use crate::run::{Case, Metrics};
+use crate::run::{Case, Curve, Metrics};
 
 pub mod plot;
 pub mod table;
@@ -43,6 +43,16 @@ pub struct Row {
     pub case: Case,
     /// The medians; what the subject cannot have is absent.
     pub metrics: Metrics,
+    /// The curve of the round whose first figure is the median one, where the experiment has curves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub curve: Option<Curve>,
+}
+
+impl Row {
+    /// A row without a curve.
+    pub fn new(case: Case, metrics: Metrics) -> Self {
+        Self { case, metrics, curve: None }
+    }
 }
 
 impl Report {

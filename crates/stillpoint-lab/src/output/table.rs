@@ -56,7 +56,7 @@ mod tests {
 
     fn row(subject: &str, scenario: Option<&str>, mean_us: f64) -> Row {
         let case = Case { subject: subject.to_owned(), variant: "default".to_owned(), scenario: scenario.map(ToOwned::to_owned) };
-        Row { case, metrics: Metrics::from([("mean_us".to_owned(), mean_us)]) }
+        Row::new(case, Metrics::from([("mean_us".to_owned(), mean_us)]))
     }
 
     /// The table's cells, without the header and the rule below it.

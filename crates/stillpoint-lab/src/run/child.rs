@@ -89,7 +89,8 @@ fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-fn describe(status: ExitStatus) -> String {
+/// How a process ended, in words.
+pub fn describe(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("ended by signal {signal}"),
         None => format!("exited with {}", status.code().unwrap_or_default()),

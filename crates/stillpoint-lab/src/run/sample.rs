@@ -7,16 +7,36 @@ use serde::{Deserialize, Serialize};
 /// Figures by name, the unit in the name. A figure that the subject cannot have is absent.
 pub type Metrics = BTreeMap<String, f64>;
 
-/// A figure over time: seconds since the start, and the value.
-pub type Curve = Vec<(f64, f64)>;
+/// One figure as it depends on another.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct Curve {
+    /// What the first of each point's two numbers is, the unit in the name.
+    pub x: String,
+    /// What the second one is.
+    pub y: String,
+    /// The points, their first numbers growing.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Curve {
+    /// Of an experiment that has none.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+}
 
 /// What one process measured.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// The figures.
     pub metrics: Metrics,
-    /// The figure that the experiment plots over time; empty where it plots none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The curve that goes with them; empty where the experiment has none.
+    #[serde(default, skip_serializing_if = "Curve::is_empty")]
     pub curve: Curve,
 }
 

@@ -16,7 +16,7 @@ use crate::machine::Machine;
 use crate::output::{self, Metric, Report, Row, table};
 use crate::peers;
 use crate::run::child::Request;
-use crate::run::{self, Case, Common, Failure, Measured, Sample, child};
+use crate::run::{self, Case, Common, Failure, Sample, child};
 
 pub mod kfree;
 pub mod lru;
@@ -211,11 +211,17 @@ impl<P: Serialize + DeserializeOwned> Experiment<P> {
         let rows = measured
             .iter()
             .filter(|measured| !measured.samples.is_empty())
-            .map(|measured| Row { case: measured.case.clone(), metrics: run::medians(&measured.samples) })
+            .map(|measured| Row {
+                case: measured.case.clone(),
+                metrics: run::medians(&measured.samples),
+                curve: run::median_by(&measured.samples, self.metrics[0].name)
+                    .map(|sample| sample.curve.clone())
+                    .filter(|curve| !curve.is_empty()),
+            })
             .collect();
         let asked = Params { work, rounds: common.rounds, seed: common.seed, chosen };
         let report = Report { experiment: self.name, params: serde_json::to_value(asked)?, machine: Machine::here(), rows };
-        Ok(Comparison { report, measured, metrics: self.metrics, failures, json })
+        Ok(Comparison { report, metrics: self.metrics, failures, json })
     }
 }
 
@@ -223,8 +229,6 @@ impl<P: Serialize + DeserializeOwned> Experiment<P> {
 pub struct Comparison {
     /// The medians.
     pub report: Report,
-    /// Every round's samples.
-    pub measured: Vec<Measured>,
     metrics: &'static [Metric],
     failures: Vec<Failure>,
     json: Option<File>,

@@ -48,7 +48,7 @@ impl SimRow {
     /// A row of nothing but figures.
     pub fn new(subject: &str, variant: &str, scenario: Option<String>, metrics: Metrics) -> Self {
         let case = Case { subject: subject.to_owned(), variant: variant.to_owned(), scenario };
-        Self { row: Row { case, metrics }, runs: Vec::new(), longest_ms: Vec::new() }
+        Self { row: Row::new(case, metrics), runs: Vec::new(), longest_ms: Vec::new() }
     }
 
     fn is(&self, subject: &str, like: &Self) -> bool {

@@ -29,8 +29,7 @@ use serde_json::json;
 
 use crate::output;
 
-use flavours::Entry;
-pub use flavours::help;
+pub use flavours::{Entry, help};
 pub use options::Options;
 use options::Plan;
 use report::Ledger;
@@ -79,6 +78,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         println!("all-torture:--- End of test: {}: seed={seed}", if clean { "SUCCESS" } else { "FAILURE" });
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// All flavours, the sound ones first.
+pub fn flavours() -> impl Iterator<Item = &'static Entry> {
+    flavours::FLAVOURS.iter()
 }
 
 /// Ends the program, whose run cannot be ended: with the verdict, and with the figures of all that has been run.

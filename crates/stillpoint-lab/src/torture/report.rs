@@ -92,7 +92,7 @@ pub fn conclude(session: &Session, entry: &Entry) -> Outcome {
         println!("{name}-torture: !!! that is not what this flavour is made to be found guilty of");
     }
     let case = Case { subject: "stillpoint".to_owned(), variant: name.clone(), scenario: None };
-    Outcome { row: Row { case, metrics: metrics(session, survived) }, clean, as_expected }
+    Outcome { row: Row::new(case, metrics(session, survived)), clean, as_expected }
 }
 
 fn metrics(session: &Session, survived: f64) -> Metrics {

@@ -63,11 +63,14 @@ impl Watch {
         // The kernel's two accounts may differ by what each CPU has yet to hand in.
         let peak = if self.mark { highest()? } else { sampled }.max(self.base);
         let above = |bytes: u64| mib(self.base as f64, bytes as f64);
-        let curve = samples
+        // The curve's digits are no finer than its clock and a page.
+        let rounded = |value: f64, digits: f64| (value * digits).round() / digits;
+        let points = samples
             .into_iter()
             .filter(|&(at, _)| at >= origin)
-            .map(|(at, bytes)| ((at - origin).as_secs_f64(), above(bytes)))
+            .map(|(at, bytes)| (rounded((at - origin).as_secs_f64(), 1e6), rounded(above(bytes), 1e3)))
             .collect();
+        let curve = Curve { x: "since_start_s".to_owned(), y: "above_start_mib".to_owned(), points };
         Ok(Seen { peak_mib: above(peak), curve })
     }
 }

@@ -21,7 +21,7 @@ use crate::peers::kovan::Kovan;
 #[cfg(have_liburcu)]
 use crate::peers::liburcu_memb::{self, LiburcuMemb};
 use crate::peers::{crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, ps_reclaim::PsReclaim, sdd::Sdd, seize, seize::Seize};
-use crate::run::{self, Measured};
+use crate::run;
 use workload::measure;
 
 mod memory;
@@ -162,7 +162,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     println!();
 
-    let plotted = plot.map(|file| plot::memory_over_time(file, &title(&options.work), &curves(&found.measured)));
+    let plotted = plot.map(|file| plot::memory_over_time(file, &title(&options.work), &curves(&found.report.rows)));
     // A plot that cannot be written costs nobody the figures.
     let outcome = found.conclude()?;
     plotted.transpose()?;
@@ -189,13 +189,7 @@ fn title(work: &Work) -> String {
     )
 }
 
-/// A curve for each case: that of the round with the median peak.
-fn curves(measured: &[Measured]) -> Vec<Line<'_>> {
-    measured
-        .iter()
-        .filter_map(|measured| {
-            let sample = run::median_by(&measured.samples, "peak_mib")?;
-            Some(Line { case: &measured.case, points: &sample.curve })
-        })
-        .collect()
+/// A curve for each case, as the JSON has it.
+fn curves(rows: &[Row]) -> Vec<Line<'_>> {
+    rows.iter().filter_map(|row| Some(Line { case: &row.case, points: &row.curve.as_ref()?.points })).collect()
 }

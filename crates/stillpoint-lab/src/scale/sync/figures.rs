@@ -108,5 +108,19 @@ pub fn sample(times: &Times, cost: &Cost) -> Sample {
     if let Some(grace_periods) = cost.grace_periods.filter(|&count| count > 0) {
         metrics.insert("calls_per_gp".to_owned(), waits / grace_periods as f64);
     }
-    Sample { metrics, curve: Curve::new() }
+    Sample { metrics, curve: distribution(times) }
+}
+
+/// Points of a distribution's curve for each further tenth of the waits that are left above.
+const POINTS_A_TENTH: u32 = 8;
+
+/// How long the fastest so many percent of the waits took at most: at percentiles ever closer to 100, as far as there are waits between them.
+fn distribution(times: &Times) -> Curve {
+    let rounded = |percentile: f64| (percentile * 1e5).round() / 1e5;
+    let points = (0..)
+        .map(|step| 0.1_f64.powf(f64::from(step) / f64::from(POINTS_A_TENTH)))
+        .take_while(|left| left * times.len() as f64 >= 1.0)
+        .map(|left| (rounded(100.0 * (1.0 - left)), times.value_at_quantile(1.0 - left) as f64 / 1e3))
+        .collect();
+    Curve { x: "percentile".to_owned(), y: "wait_us".to_owned(), points }
 }

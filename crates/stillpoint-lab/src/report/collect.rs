@@ -1,0 +1,156 @@
+//! Runs the parts, one after the other, each as a child of this program, and gathers what they found.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use serde_json::Value;
+
+use super::parts::Task;
+use super::stored::{Figures, Part, Stored};
+use crate::run::child::describe;
+
+/// How often the progress bar is drawn.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Runs the tasks and adds what each found; `after_each` keeps it.
+pub fn run(stored: &mut Stored, tasks: &[Task], mut after_each: impl FnMut(&Stored) -> Result<()>) -> Result<()> {
+    let folder = tempfile::tempdir().context("cannot make a folder for the parts' figures")?;
+    let progress = Progress::new(tasks);
+    for (index, task) in tasks.iter().enumerate() {
+        let json = folder.path().join(format!("{}.json", task.name));
+        let (part, figures) = run_one(task, &json, || progress.show(tasks, index))?;
+        if let Some(failure) = &part.failure {
+            progress.bar.suspend(|| eprintln!("stillpoint: failed: {}: {failure}", part.command));
+        }
+        stored.add(part, figures);
+        after_each(stored)?;
+        progress.end(task);
+    }
+    progress.bar.finish_and_clear();
+    Ok(())
+}
+
+/// Runs one task; what goes wrong with it is its failure, and nobody else's.
+fn run_one(task: &Task, json: &Path, tick: impl Fn()) -> Result<(Part, Option<Figures>)> {
+    let begun = Instant::now();
+    let ended = supervise(&task.arguments, json, tick)?;
+    let (failure, figures) = judge(task, ended.status, &ended.said, json);
+    let part = Part {
+        name: task.name.clone(),
+        command: task.command(),
+        took_s: begun.elapsed().as_secs_f64(),
+        failure,
+        notes: ended.said,
+        params: Value::Null,
+    };
+    Ok((part, figures))
+}
+
+/// How a child came to its end, and what it wrote on its standard error.
+struct Ended {
+    status: ExitStatus,
+    said: String,
+}
+
+fn supervise(arguments: &[String], json: &Path, tick: impl Fn()) -> Result<Ended> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut command = Command::new(program);
+    command.args(arguments).arg("--json").arg(json);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let parent = getpid();
+    // SAFETY: between fork and exec it makes two system calls, and allocates and locks nothing.
+    unsafe {
+        command.pre_exec(move || {
+            // What is under way must not outlive the report; its own children have the same order.
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+        });
+    }
+    let mut child = command.spawn().context("cannot start a child process")?;
+    let mut errors = child.stderr.take().expect("piped above");
+    let (sender, said) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // A broken pipe ends the text early; what was read is still worth telling.
+        let _ = errors.read_to_end(&mut bytes);
+        // The receiver is gone only when the report has been given up.
+        let _ = sender.send(String::from_utf8_lossy(&bytes).trim().to_owned());
+    });
+    // Standard error ends when the child and its own children do.
+    let said = loop {
+        match said.recv_timeout(TICK) {
+            Ok(text) => break text,
+            Err(RecvTimeoutError::Timeout) => tick(),
+            Err(RecvTimeoutError::Disconnected) => break String::new(),
+        }
+    };
+    Ok(Ended { status: child.wait()?, said })
+}
+
+/// Whether the task did what it was to do, and its figures.
+fn judge(task: &Task, status: ExitStatus, said: &str, json: &Path) -> (Option<String>, Option<Figures>) {
+    let text = fs::read_to_string(json).unwrap_or_default();
+    let figures: Option<Figures> = serde_json::from_str(&text).ok();
+    let as_expected = figures.as_ref().and_then(|figures| figures.params.get("as_expected")).and_then(Value::as_bool);
+    let failure = match (task.is_broken, status.code()) {
+        // Only some machines can show it: said in its notes.
+        (true, Some(2)) => None,
+        (true, Some(1)) if as_expected == Some(true) => None,
+        (true, Some(0)) => Some("it was not found out".to_owned()),
+        (true, Some(1)) if as_expected == Some(false) => Some("it failed, but not by what was left out".to_owned()),
+        (false, Some(0)) if figures.is_some() => None,
+        (_, Some(0)) => Some("it wrote no figures".to_owned()),
+        _ => {
+            Some(format!("{}{}", describe(status), if said.is_empty() { String::new() } else { format!("; it wrote:\n{said}") }))
+        }
+    };
+    (failure, figures)
+}
+
+/// One bar for all parts, hidden where standard error is no terminal.
+struct Progress {
+    bar: ProgressBar,
+    begun: Instant,
+    /// Of the parts that have ended, what they were expected to take.
+    done_s: std::cell::Cell<f64>,
+    /// When the part under way began.
+    part_begun: std::cell::Cell<Instant>,
+    all_s: f64,
+}
+
+impl Progress {
+    fn new(tasks: &[Task]) -> Self {
+        let all_s = tasks.iter().map(|task| task.expected_s).sum();
+        let style = ProgressStyle::with_template("{bar:30} {percent:>3}% {elapsed} {msg}")
+            .expect("the template is a constant and well formed");
+        let now = Instant::now();
+        let bar = ProgressBar::new((all_s * 1e3) as u64).with_style(style);
+        Self { bar, begun: now, done_s: 0.0.into(), part_begun: now.into(), all_s }
+    }
+
+    /// Shows where the task of this number is, by how long it has been running.
+    fn show(&self, tasks: &[Task], index: usize) {
+        let task = &tasks[index];
+        let within = self.part_begun.get().elapsed().as_secs_f64().min(task.expected_s);
+        let at = self.done_s.get() + within;
+        // Machines differ: what has been done says how long this one takes for the rest.
+        let pace = if self.done_s.get() > 0.1 * self.all_s { self.begun.elapsed().as_secs_f64() / at } else { 1.0 };
+        let left = Duration::from_secs(((self.all_s - at) * pace).ceil() as u64);
+        self.bar.set_position((at * 1e3) as u64);
+        self.bar.set_message(format!("about {} left: {}", humantime::format_duration(left), task.arguments[..2].join(" ")));
+    }
+
+    fn end(&self, task: &Task) {
+        self.done_s.set(self.done_s.get() + task.expected_s);
+        self.part_begun.set(Instant::now());
+    }
+}

@@ -1,0 +1,74 @@
+//! Where and when a report's figures were taken.
+
+use std::time::SystemTime;
+
+use procfs::{CpuInfo, Current, Meminfo};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+
+/// Every package that this program was built with, a line each: name and version.
+const PACKAGES: &str = include_str!(concat!(env!("OUT_DIR"), "/versions.txt"));
+
+/// The machine, and what ran on it.
+#[derive(Serialize, Deserialize)]
+pub struct Host {
+    /// CPUs that the program may run on.
+    pub cpus: usize,
+    /// The running kernel's release.
+    pub kernel: String,
+    /// Whether Stillpoint's readers go without fences here.
+    pub membarrier: bool,
+    /// What the CPUs call themselves.
+    #[serde(default)]
+    pub cpu_model: Option<String>,
+    /// Whether the machine is a virtual one.
+    #[serde(default)]
+    pub is_virtual: Option<bool>,
+    /// Memory in MiB.
+    #[serde(default)]
+    pub memory_mib: Option<u64>,
+    /// Stillpoint's version.
+    pub version: String,
+    /// The compiler's.
+    pub rustc: String,
+    /// Whether the compiler optimised.
+    pub optimised: bool,
+    /// When the report began, in UTC.
+    pub date: String,
+    /// The versions of packages, among them the peers'.
+    #[serde(default)]
+    pub packages: Vec<(String, String)>,
+}
+
+impl Host {
+    /// This machine, now.
+    pub fn here() -> Self {
+        let Machine { cpus, kernel, membarrier } = Machine::here();
+        let processor = CpuInfo::current().ok();
+        let flags = processor.as_ref().and_then(|cpu| cpu.flags(0));
+        Self {
+            cpus,
+            kernel,
+            membarrier,
+            cpu_model: processor.as_ref().and_then(|cpu| cpu.model_name(0)).map(ToOwned::to_owned),
+            is_virtual: flags.map(|flags| flags.contains(&"hypervisor")),
+            memory_mib: Meminfo::current().ok().map(|memory| memory.mem_total >> 20),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            rustc: env!("STILLPOINT_LAB_RUSTC").to_owned(),
+            optimised: !cfg!(debug_assertions),
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            packages: PACKAGES
+                .lines()
+                .filter_map(|line| line.split_once(' '))
+                .map(|(name, version)| (name.to_owned(), version.to_owned()))
+                .collect(),
+        }
+    }
+
+    /// The version of the package that a subject is.
+    pub fn version_of(&self, subject: &str) -> Option<&str> {
+        let package = if subject.starts_with("liburcu") { "liburcu" } else { subject };
+        self.packages.iter().find(|(name, _)| name == package).map(|(_, version)| version.as_str())
+    }
+}

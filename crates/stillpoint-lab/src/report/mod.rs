@@ -1,0 +1,176 @@
+//! `stillpoint report`: one page of everything that this program finds out.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `parts` | which commands a report consists of |
+//! | `collect` | runs them, each as a child: what the page calls the command is the command |
+//! | `stored`, `host` | the JSON that a page is drawn from, and nothing else; where it was taken |
+//! | `authors` | what the kernel's patches' authors measured |
+//! | `draw/` | charts |
+//! | `page/` | the page, a file for each section |
+//! | `picture` | one picture for other documents |
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use clap::error::ErrorKind;
+
+use crate::choice::{Choice, Menu};
+use host::Host;
+use parts::{Extent, PARTS, Task};
+use stored::{Params, Stored};
+
+mod authors;
+mod collect;
+mod draw;
+mod host;
+mod page;
+mod parts;
+mod picture;
+mod stored;
+
+/// What the long help says beside the options.
+pub const HELP: &str = "On two processors --quick takes about three minutes, and a whole report about five: every experiment with three rounds, \
+a minute of torture. The page is one file that refers to no other and to nothing on the network; beside it stands a JSON file with all figures, from \
+which --from draws the page again, or --picture a picture. The exit status is 1 if any part failed, which the page shows too.";
+
+/// The command line.
+#[derive(Args)]
+pub struct Options {
+    /// Write the page to this file
+    #[arg(long, value_name = "FILE.html", required_unless_present = "picture")]
+    output: Option<PathBuf>,
+
+    /// Write the figures to this file [default: FILE.json beside FILE.html]
+    #[arg(long, value_name = "FILE.json")]
+    json: Option<PathBuf>,
+
+    /// Write one picture of the most important figures to this file, for another document
+    #[arg(long, value_name = "FILE.svg")]
+    picture: Option<PathBuf>,
+
+    /// Measure nothing: draw what this file has, which a report wrote before
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["json", "quick", "seed", "rounds", "torture_s", "parts"])]
+    from: Option<PathBuf>,
+
+    /// Take about three minutes: one to three rounds of each experiment, 18 s of torture
+    #[arg(long)]
+    quick: bool,
+
+    /// Seed of all that is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Rounds of each experiment [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// Seconds of torture, which all sound flavours share [default: 60, or 18]
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    torture_s: Option<f64>,
+
+    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = PARTS.help(), value_parser = parse(&PARTS))]
+    parts: Choice,
+}
+
+fn parse(menu: &'static Menu) -> impl Fn(&str) -> Result<Choice, String> + Clone {
+    |text| menu.parse(text)
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| (0.1..=1e6).contains(seconds));
+    seconds.ok_or_else(|| "say seconds, 0.1 to 1000000".to_owned())
+}
+
+/// Makes a report; fails at once if it could not be written at the end.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let stored = options.from.as_deref().map(Stored::read).transpose()?;
+    let json = match (&options.json, &options.output) {
+        _ if stored.is_some() => None,
+        (Some(json), _) => Some(json.clone()),
+        (None, Some(output)) => Some(output.with_extension("json")),
+        (None, None) => None,
+    };
+    refuse_twice(&[&options.output, &json, &options.picture, &options.from])?;
+    let reserve = |path: &Option<PathBuf>| path.as_deref().map(Reserved::new).transpose();
+    let (page, mut json, picture) = (reserve(&options.output)?, reserve(&json)?, reserve(&options.picture)?);
+
+    let stored = match stored {
+        Some(stored) => stored,
+        None => measure(options, &mut json)?,
+    };
+    if let Some(mut page) = page {
+        page.fill(&page::draw(&stored))?;
+        eprintln!("stillpoint: wrote {}", page.name());
+    }
+    if let Some(mut picture) = picture {
+        picture.fill(&picture::draw(&stored))?;
+        eprintln!("stillpoint: wrote {}", picture.name());
+    }
+    let failed = stored.failures().count() > 0;
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Runs the parts. The JSON file has those that are done at any time, so that a report which is broken off is not lost.
+fn measure(options: &Options, json: &mut Option<Reserved>) -> Result<Stored> {
+    let Options { quick, rounds, torture_s, seed, .. } = *options;
+    let extent = Extent { quick, rounds, torture_s, seed };
+    let chosen = PARTS.names().iter().filter(|name| options.parts.includes(name));
+    let tasks: Vec<Task> = chosen.flat_map(|part| parts::tasks(part, extent)).collect();
+    let mut stored = Stored {
+        experiment: stored::NAME.to_owned(),
+        params: Params { quick, seed },
+        machine: Host::here(),
+        parts: Vec::new(),
+        rows: Vec::new(),
+    };
+    collect::run(&mut stored, &tasks, |stored| json.as_mut().map_or(Ok(()), |file| file.fill(&stored.to_json()?)))?;
+    Ok(stored)
+}
+
+/// Two outputs, or an input and an output, in one file would lose one of them.
+fn refuse_twice(paths: &[&Option<PathBuf>]) -> Result<()> {
+    let paths: Vec<&Path> = paths.iter().filter_map(|path| path.as_deref()).collect();
+    let twice = paths.iter().enumerate().find(|(index, path)| paths[..*index].contains(path));
+    match twice {
+        None => Ok(()),
+        Some((_, path)) => {
+            let message = format!("{} would be two of the report's files; name different ones\n", path.display());
+            Err(clap::Error::raw(ErrorKind::ArgumentConflict, message).into())
+        }
+    }
+}
+
+/// A file that can be written, as is known, and keeps what it has until it is.
+struct Reserved {
+    path: PathBuf,
+    file: File,
+}
+
+impl Reserved {
+    fn new(path: &Path) -> Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Puts this text in the place of all that is in the file.
+    fn fill(&mut self, text: &str) -> Result<()> {
+        let mut fill = || {
+            if self.file.metadata()?.is_file() {
+                self.file.rewind()?;
+                self.file.set_len(0)?;
+            }
+            self.file.write_all(text.as_bytes())
+        };
+        fill().with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    fn name(&self) -> impl std::fmt::Display {
+        self.path.display()
+    }
+}

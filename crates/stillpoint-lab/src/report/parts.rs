@@ -1,0 +1,107 @@
+//! The parts of a report: each is a command of this program, which the report starts and whose JSON it reads.
+
+use crate::choice::Menu;
+use crate::torture;
+
+/// The parts that can be asked for.
+pub const PARTS: Menu =
+    Menu::of_parts(&["kfree", "read", "sync", "trace", "lru", "vmap", "sim-sync", "sim-bridge", "sim-trace", "torture", BROKEN]);
+
+/// All broken flavours, each of which is a part.
+const BROKEN: &str = "broken";
+
+/// Seconds that a broken flavour has before it counts as not found out.
+const FOUND_WITHIN_S: f64 = 10.0;
+
+/// What a part is.
+pub struct Task {
+    /// Its name.
+    pub name: String,
+    /// The command line behind the program's name, without the files that it writes.
+    pub arguments: Vec<String>,
+    /// How long it takes on two processors, about.
+    pub expected_s: f64,
+    /// Whether it has to fail: a flavour that is broken on purpose.
+    pub is_broken: bool,
+}
+
+/// How much of each part is done.
+#[derive(Clone, Copy)]
+pub struct Extent {
+    /// Few rounds, so that all takes some three minutes.
+    pub quick: bool,
+    /// Rounds of all experiments, in place of what they have otherwise.
+    pub rounds: Option<u32>,
+    /// Seconds of torture of the sound flavours together.
+    pub torture_s: Option<f64>,
+    /// Everybody's seed.
+    pub seed: u64,
+}
+
+/// A scale experiment: seconds that a round takes, and the rounds of a quick report.
+const SCALE: [(&str, f64, u32); 6] =
+    [("kfree", 6.0, 3), ("read", 6.0, 3), ("sync", 33.0, 1), ("trace", 12.0, 2), ("lru", 11.0, 2), ("vmap", 11.0, 2)];
+
+/// The rounds of an experiment that nobody has told how many.
+const USUAL_ROUNDS: u32 = 3;
+
+/// The chosen part's tasks: one, or of the broken flavours one each.
+pub fn tasks(part: &str, extent: Extent) -> Vec<Task> {
+    let seed = format!("--seed {}", extent.seed);
+    if let Some(&(name, round_s, quick_rounds)) = SCALE.iter().find(|(name, ..)| *name == part) {
+        let rounds = extent.rounds.unwrap_or(if extent.quick { quick_rounds } else { USUAL_ROUNDS });
+        return vec![task(name, &format!("scale {name} --rounds {rounds} {seed}"), round_s * f64::from(rounds))];
+    }
+    if let Some(simulation) = part.strip_prefix("sim-") {
+        return vec![task(part, &format!("sim {simulation} {seed}"), 0.2)];
+    }
+    if part == BROKEN {
+        let flavour = |name: &str| Task {
+            is_broken: true,
+            ..task(
+                name,
+                &format!("torture {name} --duration {FOUND_WITHIN_S} {seed}"),
+                if name == "busted-wake" { 2.5 } else { 0.1 },
+            )
+        };
+        return torture::flavours().filter(|flavour| flavour.is_broken()).map(|broken| flavour(broken.name)).collect();
+    }
+    let seconds = extent.torture_s.unwrap_or(if extent.quick { 18.0 } else { 60.0 });
+    vec![task(part, &format!("torture all --duration {seconds} {seed}"), seconds + 0.5)]
+}
+
+fn task(name: &str, command: &str, expected_s: f64) -> Task {
+    Task { name: name.to_owned(), arguments: command.split(' ').map(ToOwned::to_owned).collect(), expected_s, is_broken: false }
+}
+
+impl Task {
+    /// The command as a person types it.
+    pub fn command(&self) -> String {
+        format!("stillpoint {}", self.arguments.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(quick: bool) -> Vec<Task> {
+        let extent = Extent { quick, rounds: None, torture_s: None, seed: 7 };
+        PARTS.names().iter().flat_map(|part| tasks(part, extent)).collect()
+    }
+
+    #[test]
+    fn a_quick_report_takes_about_three_minutes() {
+        let seconds: f64 = all(true).iter().map(|task| task.expected_s).sum();
+        assert!((140.0..=190.0).contains(&seconds), "{seconds}");
+        assert!(seconds < all(false).iter().map(|task| task.expected_s).sum());
+    }
+
+    #[test]
+    fn every_broken_flavour_is_a_part() {
+        let broken = torture::flavours().filter(|flavour| flavour.is_broken()).count();
+        assert!(broken > 0);
+        assert_eq!(all(true).iter().filter(|task| task.is_broken).count(), broken);
+        assert!(all(true).iter().all(|task| task.arguments.ends_with(&["--seed".to_owned(), "7".to_owned()])));
+    }
+}

@@ -1,0 +1,170 @@
+//! What a report is drawn from, as its JSON file holds it: the parts that were run, and the rows of all of them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::host::Host;
+use crate::run::{Curve, Metrics};
+
+/// The experiment's name in the JSON.
+pub const NAME: &str = "report";
+
+/// A report's figures.
+#[derive(Serialize, Deserialize)]
+pub struct Stored {
+    /// [`NAME`].
+    pub experiment: String,
+    /// What was asked for.
+    pub params: Params,
+    /// Where and when.
+    pub machine: Host,
+    /// The parts, in the order they ran in.
+    pub parts: Vec<Part>,
+    /// What they found.
+    pub rows: Vec<Row>,
+}
+
+/// What a report was asked for.
+#[derive(Serialize, Deserialize)]
+pub struct Params {
+    /// Whether it was to be short.
+    pub quick: bool,
+    /// The seed of everything.
+    pub seed: u64,
+}
+
+/// One part: a command and what came of it.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Part {
+    /// The part's name.
+    pub name: String,
+    /// The command that repeats it.
+    pub command: String,
+    /// How long it took.
+    pub took_s: f64,
+    /// Why it is no success, if it is none; it may have figures all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// What it wrote on its standard error.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub notes: String,
+    /// What it was asked for, as its own JSON has it.
+    #[serde(default)]
+    pub params: Value,
+}
+
+/// A case of a part, and its figures.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Row {
+    /// The part's name.
+    #[serde(default)]
+    pub part: String,
+    /// Whose figures.
+    pub subject: String,
+    /// In which variant.
+    pub variant: String,
+    /// In which scenario, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scenario: Option<String>,
+    /// The figures.
+    pub metrics: Metrics,
+    /// The curve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<Curve>,
+    /// What else the part's JSON has for it; kept, and not drawn.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, Value>,
+}
+
+impl Row {
+    /// The subject, and its variant where that is not its only one.
+    pub fn name(&self) -> String {
+        if self.variant == "default" { self.subject.clone() } else { format!("{} {}", self.subject, self.variant) }
+    }
+
+    /// Whether it is one of Stillpoint's.
+    pub fn is_ours(&self) -> bool {
+        self.subject == "stillpoint"
+    }
+
+    /// A figure.
+    pub fn figure(&self, metric: &str) -> Option<f64> {
+        self.metrics.get(metric).copied()
+    }
+}
+
+/// A part's own JSON.
+#[derive(Deserialize)]
+pub struct Figures {
+    /// What was asked for.
+    pub params: Value,
+    /// What was found.
+    pub rows: Vec<Row>,
+}
+
+impl Stored {
+    /// Reads a file that `stillpoint report` has written.
+    pub fn read(path: &Path) -> Result<Self> {
+        let name = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let wanted = "give --from the JSON file that `stillpoint report` has written";
+        let value: Value = serde_json::from_str(&text).with_context(|| format!("{name} is no JSON file; {wanted}"))?;
+        match value.get("experiment").and_then(Value::as_str) {
+            Some(NAME) => {}
+            Some(other) => bail!("{name} has the figures of `{other}` alone; {wanted}"),
+            None => bail!("{name} has no figures of this program; {wanted}"),
+        }
+        serde_json::from_value(value).with_context(|| format!("{name} is no whole report; {wanted}"))
+    }
+
+    /// The file's text.
+    pub fn to_json(&self) -> Result<String> {
+        Ok(serde_json::to_string(self)? + "\n")
+    }
+
+    /// The part of this name.
+    pub fn part(&self, name: &str) -> Option<&Part> {
+        self.parts.iter().find(|part| part.name == name)
+    }
+
+    /// A part's rows.
+    pub fn rows_of<'s>(&'s self, part: &'s str) -> impl Iterator<Item = &'s Row> {
+        self.rows.iter().filter(move |row| row.part == part)
+    }
+
+    /// The rows of one of a part's scenarios.
+    pub fn scene<'s>(&'s self, part: &'s str, scenario: Option<&'s str>) -> impl Iterator<Item = &'s Row> {
+        self.rows_of(part).filter(move |row| row.scenario.as_deref() == scenario)
+    }
+
+    /// One figure.
+    pub fn figure(&self, part: &str, scenario: Option<&str>, subject: &str, variant: &str, metric: &str) -> Option<f64> {
+        self.rows
+            .iter()
+            .find(|row| {
+                row.part == part && row.scenario.as_deref() == scenario && row.subject == subject && row.variant == variant
+            })?
+            .figure(metric)
+    }
+
+    /// The parts that are no success.
+    pub fn failures(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(|part| part.failure.is_some())
+    }
+
+    /// Adds what a part has found.
+    pub fn add(&mut self, mut part: Part, figures: Option<Figures>) {
+        if let Some(figures) = figures {
+            part.params = figures.params;
+            self.rows.extend(figures.rows.into_iter().map(|row| Row { part: part.name.clone(), ..row }));
+        } else {
+            part.params = Value::Object(Map::new());
+        }
+        self.parts.push(part);
+    }
+}
