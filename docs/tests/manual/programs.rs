@@ -6,7 +6,7 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::OnceLock,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 const PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
@@ -23,6 +23,12 @@ fn make(folder: &Path, goal: &str) -> Output {
     let arguments = ["-s", goal, &format!("PROFILE={PROFILE}"), &format!("CARGO={}", env!("CARGO"))];
     let output = Command::new("make").args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target()).output();
     output.expect("`make` is needed to compile C: install build-essential")
+}
+
+/// Each `make` links the library anew: nobody may be using it meanwhile.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where libstillpoint is, made once.
@@ -133,6 +139,7 @@ fn has_liburcu() -> bool {
 
 #[test]
 fn c_and_cpp_compile_and_run() {
+    let _alone = alone();
     let (count, complaints) = try_blocks(&chapters(), has_liburcu());
     assert!(count > 5, "the manual has C and C++ in it: {count} blocks");
     crate::assert_none(&complaints);
@@ -140,6 +147,7 @@ fn c_and_cpp_compile_and_run() {
 
 #[test]
 fn c_that_does_not_work_is_found() {
+    let _alone = alone();
     let text = "```c\nint f(void) { return 0; }\n```\n```c\nint g(int unused) { return 0; }\n```\n```cpp\nint main() { return 1; }\n```\n\
                 ```c\n#include <stillpoint/stillpoint.h>\nint h(void) { return stillpoint_no_such(); }\n```\n";
     let (count, complaints) = try_blocks(&[Chapter::parse("broken.md", text)], false);
@@ -149,6 +157,7 @@ fn c_that_does_not_work_is_found() {
 /// The programs in `examples/` are shown in a chapter as they are; the Rust ones run as doc tests there, the others by their command.
 #[test]
 fn examples_are_shown_and_run() {
+    let _alone = alone();
     let chapters = chapters();
     let shown = |code: &str| chapters.iter().flat_map(|chapter| &chapter.blocks).any(|block| block.code == code);
     let mut programs = 0;
