@@ -2,7 +2,7 @@
  * Want of memory, and of threads: whichever allocation fails, one or all from one on, and if no thread can be had, every function either does its
  * work or says -ENOMEM; nothing ends the process, nothing hangs, and afterwards everything works.
  *
- * Each case is in a process of its own, where all first uses are still to come: of domains, of threads, of the service threads.
+ * `memory FIRST LAST THREADS FIFO` is one case. Each is in a process of its own, where all first uses are still to come: of domains, of threads, of the service threads.
  */
 #include "check.h"
 
@@ -355,6 +355,25 @@ static void use_arena(void)
     CHECK(stillpoint_arena_free(arena) == 0);
 }
 
+/* More than what is put by is good for: at some point they are refused, and what there is goes on working. */
+static void use_many_domains(void)
+{
+    static struct stillpoint_domain *domains[100];
+    for (int n = 0; n < 100; n++) {
+        domains[n] = stillpoint_domain_new();
+        if (MADE(domains[n])) {
+            (void)DONE(stillpoint_domain_register_thread(domains[n]));
+            stillpoint_domain_read_lock(domains[n]);
+            CHECK(stillpoint_domain_read_lock_held(domains[n]));
+            CHECK(stillpoint_domain_read_unlock(domains[n]) == 0);
+        }
+    }
+    read_twice();
+    for (int n = 0; n < 100; n++) {
+        CHECK(stillpoint_domain_destroy(domains[n]) == 0);
+    }
+}
+
 static void do_all(void)
 {
     struct stillpoint_domain *domain = stillpoint_domain_new(), *fencing = stillpoint_domain_new_fencing();
@@ -394,6 +413,9 @@ static int child(long first, long last, bool threads)
     last_that_fails = last;
     no_threads = !threads;
     do_all();
+    if (last == LONG_MAX) {
+        use_many_domains();
+    }
     long all = asked;
     disarm();
     strict = true;
@@ -417,10 +439,11 @@ static int run(long first, long last, bool threads)
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        alarm(120);
-        /* A library that is built for debugging tells of every refusal. */
-        CHECK(getenv("STILLPOINT_DEBUG") != NULL || freopen("/dev/null", "w", stderr) != NULL);
-        _exit(child(first, last, threads));
+        char from[32], to[32];
+        snprintf(from, sizeof from, "%ld", first);
+        snprintf(to, sizeof to, "%ld", last);
+        execl("/proc/self/exe", "memory", from, to, threads ? "1" : "0", fifo, (char *)NULL);
+        _exit(127);
     }
     int status;
     CHECK(waitpid(pid, &status, 0) == pid);
@@ -434,13 +457,17 @@ static int run(long first, long last, bool threads)
 int main(int count, char **arguments)
 {
     exempt = 1;
+    if (count == 5) {
+        alarm(120);
+        /* A library that is built for debugging tells of every refusal. */
+        CHECK(getenv("STILLPOINT_DEBUG") != NULL || freopen("/dev/null", "w", stderr) != NULL);
+        snprintf(fifo, sizeof fifo, "%s", arguments[4]);
+        _exit(child(atol(arguments[1]), atol(arguments[2]), atoi(arguments[3])));
+    }
     char place[] = "/tmp/stillpoint-memory-XXXXXX";
     CHECK(mkdtemp(place) != NULL);
     snprintf(fifo, sizeof fifo, "%s/pressure", place);
     CHECK(mkfifo(fifo, 0600) == 0);
-    if (count == 4) {
-        return run(atol(arguments[1]), atol(arguments[2]), atoi(arguments[3]));
-    }
     CHECK(run(0, 0, false) == PASSED);
     long all = 0;
     while (run(all + 1, all + 1, true) == PASSED) {
@@ -448,7 +475,7 @@ int main(int count, char **arguments)
     }
     CHECK(all > 50);
     /* All from one on: every one of the first, where domains and threads begin, then fewer and fewer. */
-    for (long first = 1; first <= all; first += 1 + first / 16) {
+    for (long first = 1; first <= all; first += 1 + first / 8) {
         CHECK(run(first, LONG_MAX, true) == PASSED);
         CHECK(run(first, first + 20, false) == PASSED);
     }
