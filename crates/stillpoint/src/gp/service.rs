@@ -74,9 +74,19 @@ struct Frame {
     outer: *const Frame,
 }
 
+#[cfg(not(stillpoint_shuttle))]
 thread_local! {
     /// The innermost of them; null for none.
     static FRAMES: Cell<*const Frame> = const { Cell::new(ptr::null()) };
+}
+
+// shuttle's threads share one system thread.
+#[cfg(stillpoint_shuttle)]
+crate::platform::model::thread_local! {
+    static FRAMES: Cell<*const Frame> = Cell::new(ptr::null());
+}
+
+thread_local! {
     /// The domain whose service thread this is; 0 for none.
     static SERVES: Cell<u64> = const { Cell::new(0) };
 }
@@ -85,7 +95,7 @@ thread_local! {
 pub(crate) fn in_pass(id: u64) -> bool {
     // SAFETY: null, or a frame of an `as_pass` that has not returned, on this thread's stack.
     let frame = |at: *const Frame| unsafe { at.as_ref() };
-    iter::successors(frame(FRAMES.get()), |inner| frame(inner.outer)).any(|frame| frame.domain == id)
+    iter::successors(frame(FRAMES.with(Cell::get)), |inner| frame(inner.outer)).any(|frame| frame.domain == id)
 }
 
 /// Marks the calling thread as running foreign code for domain `id` while `work` runs.
@@ -93,11 +103,13 @@ pub(crate) fn as_pass<R>(id: u64, work: impl FnOnce() -> R) -> R {
     struct Restore(*const Frame);
     impl Drop for Restore {
         fn drop(&mut self) {
-            FRAMES.set(self.0);
+            FRAMES.with(|frames| frames.set(self.0));
         }
     }
-    let frame = Frame { domain: id, outer: FRAMES.get() };
-    let _restore = Restore(FRAMES.replace(&raw const frame));
+    let outer = FRAMES.with(Cell::get);
+    let frame = Frame { domain: id, outer };
+    let _restore = Restore(outer);
+    FRAMES.with(|frames| frames.set(&raw const frame));
     work()
 }
 
@@ -199,7 +211,7 @@ impl<P: Policy> Engine<P> {
         };
         self.shared.service.signal();
         if let Some(thread) = thread
-            && FRAMES.get().is_null()
+            && FRAMES.with(Cell::get).is_null()
         {
             // A pass contains the panics of foreign code; one of our own has been printed by its thread.
             thread.join();
@@ -229,7 +241,8 @@ impl<P: Policy> Engine<P> {
                 }
                 let now = clock::now();
                 let due = self.note_held_up(cookie, now);
-                until = Some(until.unwrap_or(Nanos::MAX).min(now.saturating_add(bound)).min(due));
+                let net = if P::BOUNDED_SLEEPS { now.saturating_add(bound).min(due) } else { Nanos::MAX };
+                until = Some(until.unwrap_or(Nanos::MAX).min(net));
                 bound = (2 * bound).min(LONGEST_SLEEP);
             }
             self.shared.service_waits.store(cookie.is_some(), Ordering::Relaxed);

@@ -10,12 +10,13 @@ use super::{
     policy::{Policy, Sound},
     record::Record,
     seq::{STEP, Seq, Sequence},
+    service::{Outlook, Work},
     spares::Spares,
     stall::Flavour,
     wait::{Haste, Waited},
 };
 use crate::platform::{
-    sync::{Arc, AtomicBool, AtomicPtr, Mutex, Ordering, lock},
+    sync::{Arc, AtomicBool, AtomicPtr, AtomicUsize, Mutex, Ordering, lock},
     thread::Token,
 };
 use shuttle::{
@@ -228,4 +229,147 @@ fn shuttle_look_before_the_end_is_caught() {
         World::<Sound>::free(old);
         reader.join().unwrap();
     });
+}
+
+/// What the service thread does, and whoever waits for it.
+struct Passes<P>(Arc<World<P>>);
+
+impl<P: Policy> Work for Passes<P> {
+    fn pass(&self) -> Outlook {
+        Outlook { cookie: self.0.engine.run_callbacks(), at: None }
+    }
+}
+
+/// Callbacks that free what a reader has replaced.
+#[derive(Default)]
+struct Deferred {
+    queued: AtomicUsize,
+    invoked: AtomicUsize,
+}
+
+impl Deferred {
+    fn replace<P: Policy>(self: &Arc<Self>, world: &World<P>) {
+        let (old, theirs) = (world.replace().expose_provenance(), Arc::clone(self));
+        world.engine.call(move || {
+            World::<P>::free(ptr::with_exposed_provenance_mut(old));
+            theirs.invoked.fetch_add(1, Ordering::Release);
+        });
+        // Those that a barrier has to wait for have been queued before.
+        self.queued.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A domain's whole life: threads come, read, replace what they read (inside of sections, too), hand guards to each other, and go, some of them
+/// inside a section; callbacks free what was replaced, on the service thread or on that of who waits for them at a barrier; a promise
+/// comes true when nobody is left but the service thread; and that ends when it is told to.
+fn a_whole_life<P: Policy>() {
+    explore(|| {
+        let world = World::<P>::new();
+        let (post, deferred) = (Arc::new(Mutex::new(Vec::<Sent>::new())), Arc::new(Deferred::default()));
+        let theirs = Arc::clone(&world);
+        let service = thread::spawn(move || theirs.engine.serve(&Passes(Arc::clone(&theirs))));
+        let threads = (1..=3).map(|number| {
+            let (world, post, deferred) = (Arc::clone(&world), Arc::clone(&post), Arc::clone(&deferred));
+            thread::spawn(move || {
+                let token = Token::for_model(number);
+                let own = world.engine.register(token, Flavour::Thread);
+                let spares = Spares::new();
+                let end = |Sent(record)| {
+                    // SAFETY: the world is alive.
+                    let record: &Record = unsafe { &*record };
+                    world.read();
+                    record.unlock_owned();
+                    spares.keep(record, token, own);
+                };
+                for _ in 0..2 {
+                    match thread_rng().gen_range(0..3) {
+                        0 => {
+                            own.lock();
+                            world.read();
+                            deferred.replace(&world);
+                            own.unlock();
+                        }
+                        1 => {
+                            let record = spares.take(&world.engine, token, own);
+                            record.lock_owned(Location::caller(), 1);
+                            world.read();
+                            lock(&post).push(Sent(record));
+                        }
+                        _ => deferred.replace(&world),
+                    }
+                    let taken = lock(&post).pop();
+                    taken.into_iter().for_each(end);
+                }
+                // Whoever comes last leaves none behind.
+                while let Some(sent) = { lock(&post).pop() } {
+                    end(sent);
+                }
+                spares.give_back(0);
+                if thread_rng().gen_bool(0.5) {
+                    own.lock();
+                    own.depart();
+                    world.read();
+                    own.unlock();
+                } else {
+                    own.depart();
+                }
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        let barrier = || {
+            let queued = deferred.queued.load(Ordering::Acquire);
+            assert_eq!(world.engine.barrier(&Passes(Arc::clone(&world)), None), Ok(()));
+            let invoked = deferred.invoked.load(Ordering::Acquire);
+            assert!(invoked >= queued, "a barrier did not wait");
+        };
+        deferred.replace(&world);
+        barrier();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        barrier();
+        assert_eq!(deferred.queued.load(Ordering::Relaxed), deferred.invoked.load(Ordering::Relaxed), "none comes twice");
+        let promised = world.engine.start_promised();
+        while !world.engine.has_ended(promised) {
+            thread::yield_now();
+        }
+        assert!(!world.engine.stop_service(), "it is none that the engine has started");
+        world.engine.shared.service.signal();
+        service.join().unwrap();
+        assert_eq!(world.engine.callbacks_pending(), 0);
+    });
+}
+
+#[test]
+fn shuttle_a_whole_life() {
+    a_whole_life::<Sound>();
+}
+
+#[test]
+#[should_panic(expected = "too short")]
+fn shuttle_a_life_without_waiting_is_caught() {
+    a_whole_life::<NoWait>();
+}
+
+enum NoBarrier {}
+// SAFETY: broken on purpose; elements are never freed.
+unsafe impl Policy for NoBarrier {
+    const BARRIER_WAITS: bool = false;
+}
+
+#[test]
+#[should_panic(expected = "a barrier did not wait")]
+fn shuttle_a_barrier_that_does_not_wait_is_caught() {
+    a_whole_life::<NoBarrier>();
+}
+
+enum NoPromises {}
+// SAFETY: this one leaves memory alone; what it has promised does not come.
+unsafe impl Policy for NoPromises {
+    const KEEPS_PROMISES: bool = false;
+}
+
+/// It waits for ever, which shuttle takes for so many steps.
+#[test]
+#[should_panic(expected = "max_steps")]
+fn shuttle_a_promise_that_nobody_keeps_is_caught() {
+    a_whole_life::<NoPromises>();
 }
