@@ -337,22 +337,22 @@ fn a_report_runs_its_parts_and_can_be_drawn_again() {
     assert_eq!(drawn.page, fs::read_to_string(at("r.html")).expect("written"));
 }
 
-/// A report that tortures for a minute, and its child.
-fn start_long_report(folder: &Path) -> (Child, PathBuf) {
+/// A report of two parts, and its child that runs the one whose command line has this in it.
+fn start_report(folder: &Path, parts: &str, command: &str) -> (Child, PathBuf) {
     let report = Command::new(env!("CARGO_BIN_EXE_stillpoint"))
-        .args(["report", "--parts", "sim-trace,torture", "--torture-s", "60", "--output"])
+        .args(["report", "--parts", parts, "--torture-s", "60", "--output"])
         .arg(folder.join("r.html"))
         .stderr(Stdio::null())
         .spawn()
         .expect("the program starts");
     let id = report.id();
-    let tortures = || {
+    let runs = || {
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
         let child = PathBuf::from(format!("/proc/{}", children.split(' ').next()?));
         // Until the child has become another program it has the report's own command line.
-        fs::read_to_string(child.join("cmdline")).ok()?.contains("\0torture\0all\0").then_some(child)
+        fs::read_to_string(child.join("cmdline")).ok()?.contains(command).then_some(child)
     };
-    let child = wait_for(tortures);
+    let child = wait_for(runs);
     (report, child)
 }
 
@@ -381,7 +381,7 @@ fn is_alive(process: &Path) -> bool {
 #[test]
 fn a_part_that_is_killed_is_a_failure_and_the_report_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut report, child) = start_long_report(folder.path());
+    let (mut report, child) = start_report(folder.path(), "kfree,sim-trace", "\0scale\0kfree\0");
     kill(child.file_name().and_then(|name| name.to_str()).expect("a number"));
     assert_eq!(report.wait().expect("it ends").code(), Some(1));
     let page = fs::read_to_string(folder.path().join("r.html")).expect("it was written");
@@ -392,7 +392,7 @@ fn a_part_that_is_killed_is_a_failure_and_the_report_goes_on() {
 #[test]
 fn nothing_outlives_a_report_that_is_broken_off_and_what_it_had_is_kept() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut report, child) = start_long_report(folder.path());
+    let (mut report, child) = start_report(folder.path(), "sim-trace,torture", "\0torture\0all\0");
     assert!(is_alive(&child));
     report.kill().expect("it runs");
     report.wait().expect("it ends");

@@ -43,6 +43,15 @@ fn assert_contract(json: &Value, experiment: &str) {
     assert!(json["machine"]["membarrier"].is_boolean());
 }
 
+/// A row's curve over these axes, whose first numbers grow.
+fn curve(row: &Value, x: &str, y: &str) -> Vec<(f64, f64)> {
+    let curve = &row["curve"];
+    assert_eq!((curve["x"].as_str(), curve["y"].as_str()), (Some(x), Some(y)), "{row}");
+    let points: Vec<(f64, f64)> = serde_json::from_value(curve["points"].clone()).expect("pairs of numbers");
+    assert!(!points.is_empty() && points.is_sorted_by(|a, b| a.0 < b.0), "{row}");
+    points
+}
+
 /// Every figure of the JSON stands in the table's row for the case, as far as the table writes it out, and nothing else does.
 fn assert_table_agrees(out: &str, json: &Value) {
     let mut lines = out
@@ -97,6 +106,10 @@ fn assert_kfree_figures(json: &Value) {
                 _ => assert!(figure > 0.0, "{name}: {row}"),
             }
         }
+        // The samples cover the run, and miss some of the kernel's mark.
+        let points = curve(row, "since_start_s", "above_start_mib");
+        let total = metrics["total_s"].as_f64().expect("a number");
+        assert!(points[0].0 >= 0.0 && points[points.len() - 1].0 >= total, "{row}");
     }
 }
 
@@ -256,6 +269,10 @@ fn assert_sync_figures(row: &Value, others: &[&str]) {
     assert!(times.iter().all(|time| time.is_finite() && *time > 0.0), "{row}");
     let [mean, min, p50, p99, max] = times;
     assert!(min <= p50 && p50 <= p99 && p99 <= max && min <= mean && mean <= max, "{row}");
+    // A distribution goes from the fastest wait towards the slowest; its times are rounded up, to three digits.
+    let points = curve(row, "percentile", "wait_us");
+    assert!(points.is_sorted_by(|a, b| a.1 <= b.1) && points[0].0 == 0.0 && points[points.len() - 1].0 < 100.0, "{row}");
+    assert!(points[0].1 >= min && points[0].1 <= min * 1.01 && points[points.len() - 1].1 <= max * 1.01, "{row}");
     assert!(figure("cpu_us_per_gp").expect("every process takes time") > 0.0, "{row}");
 
     // Only Stillpoint counts grace periods; each ends at least one wait, and perhaps those of others.

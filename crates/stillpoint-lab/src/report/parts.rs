@@ -40,7 +40,7 @@ pub struct Extent {
 
 /// A scale experiment: seconds that a round takes, and the rounds of a quick report.
 const SCALE: [(&str, f64, u32); 6] =
-    [("kfree", 6.0, 3), ("read", 6.0, 3), ("sync", 33.0, 1), ("trace", 12.0, 2), ("lru", 11.0, 2), ("vmap", 11.0, 2)];
+    [("kfree", 6.0, 3), ("read", 6.0, 3), ("sync", 13.0, 3), ("trace", 12.0, 2), ("lru", 11.0, 2), ("vmap", 11.0, 2)];
 
 /// The rounds of an experiment that nobody has told how many.
 const USUAL_ROUNDS: u32 = 3;

@@ -177,7 +177,7 @@ fn summary(pair: &Pair) -> Markup {
         div.(pair.tone.class()) {
             dt { (pair.title) }
             dd {
-                @for (index, side) in pair.sides.iter().enumerate() { @if index > 0 { " → " } span { (side.text) } }
+                @for (index, side) in pair.sides.iter().take(2).enumerate() { @if index > 0 { " → " } span { (side.text) } }
                 @if pair.ratio().is_some() { " " b { (pair.ratio_in_words()) } }
             }
         }
