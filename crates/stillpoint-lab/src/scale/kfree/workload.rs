@@ -12,7 +12,7 @@
 //! - `peak_mib`: the most memory that was resident between just before the threads' start and the end of the drain, above that
 //!   before the start;
 //! - `drain_ms`: milliseconds from the last retire until nothing waits, while all threads live on and call nothing. Stillpoint is
-//!   left to itself, which includes the time by which an idle thread is known; who has a call for it (liburcu, haphazard) is asked;
+//!   left to itself, which includes the time by which an idle thread is known; who has a call for it (liburcu, haphazard, ps-reclaim) is asked;
 //! - `grace_periods`: those completed between the start and the last retire.
 //!
 //! Fair: one allocator (the system's malloc, objects aligned to 16 bytes) serves all; what a subject keeps beside an object or in it is its own
