@@ -31,5 +31,6 @@ mod chapters {
     chapter!(platforms, "src/platforms.md");
     chapter!(process, "src/process.md");
     chapter!(lab, "src/lab.md");
+    chapter!(figures, "src/figures.md");
     chapter!(testing, "src/testing.md");
 }
