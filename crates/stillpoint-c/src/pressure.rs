@@ -5,6 +5,7 @@ use crate::{
     tenant::{Hierarchy, Relieved},
 };
 use std::{
+    env,
     ffi::{CStr, OsStr, c_char, c_int, c_void},
     os::unix::ffi::OsStrExt,
     slice,
@@ -54,6 +55,13 @@ impl After {
     }
 }
 
+/// What the service manager has said; `None` if it has said nothing. Not to watch is something too: it has named the null device, which a watch of
+/// does nothing.
+fn said() -> Result<Option<PressureWatch>, PressureError> {
+    let null_device = || env::var_os("MEMORY_PRESSURE_WATCH").filter(|path| !path.is_empty()).map(PressureWatch::new);
+    Ok(PressureWatch::from_env()?.or_else(null_device))
+}
+
 fn errno(error: PressureError) -> c_int {
     match error {
         PressureError::Refused { source, .. } | PressureError::Thread(source) => source.raw_os_error().unwrap_or(libc::EIO),
@@ -63,7 +71,8 @@ fn errno(error: PressureError) -> c_int {
 
 /// Starts a thread that waits until the system says that memory is short, and then has the hierarchy's shrinkers free some. Without options,
 /// what the service manager has said in the environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be
-/// watched, else what the system says. Watching /dev/null does nothing, and is no error.
+/// watched, else what the system says. Watching /dev/null does nothing, and is no error, whoever has named it: a service manager that has said
+/// so is obeyed, and the system not watched in its place.
 ///
 /// # Safety
 ///
@@ -89,7 +98,7 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
                         watch.payload(unsafe { slice::from_raw_parts(options.payload.cast::<u8>(), options.payload_size) })
                     }
                 }
-                _ => match PressureWatch::from_env().map_err(errno)? {
+                _ => match said().map_err(errno)? {
                     Some(watch) => watch,
                     None if options.is_some_and(|options| options.or_system) => PressureWatch::system(),
                     None => return Err(libc::ENODATA),

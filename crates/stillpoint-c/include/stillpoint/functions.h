@@ -916,7 +916,8 @@ void stillpoint_shrinker_free(struct stillpoint_shrinker *shrinker);
 /*
  Starts a thread that waits until the system says that memory is short, and then has the hierarchy's shrinkers free some. Without options,
  what the service manager has said in the environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be
- watched, else what the system says. Watching /dev/null does nothing, and is no error.
+ watched, else what the system says. Watching /dev/null does nothing, and is no error, whoever has named it: a service manager that has said
+ so is obeyed, and the system not watched in its place.
 
  # Safety
 

@@ -207,6 +207,18 @@ int main(void)
     CHECK(stillpoint_pressure_watch(hierarchy, &options, &pressure) == -ENOENT);
     unsetenv("MEMORY_PRESSURE_WATCH");
     CHECK(stillpoint_pressure_watch(hierarchy, NULL, &pressure) == -ENODATA);
+    setenv("MEMORY_PRESSURE_WATCH", "", 1);
+    CHECK(stillpoint_pressure_watch(hierarchy, NULL, &pressure) == -ENODATA);
+    /* Told not to watch, which is not the same as nothing: not even the system, then. */
+    setenv("MEMORY_PRESSURE_WATCH", "/dev/null", 1);
+    struct stillpoint_pressure_options or_system = {.or_system = true};
+    const struct stillpoint_pressure_options *ways[] = {NULL, &or_system};
+    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+        CHECK(stillpoint_pressure_watch(hierarchy, ways[way], &pressure) == 0);
+        CHECK(!stillpoint_pressure_is_watching(pressure));
+        stillpoint_pressure_free(pressure);
+    }
+    unsetenv("MEMORY_PRESSURE_WATCH");
 
     /* A deleted tenant's entries are its parent's. */
     CHECK(add(cache.lru, alice, 4096, false) == 0);

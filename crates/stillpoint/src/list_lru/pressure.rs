@@ -79,7 +79,8 @@ impl PressureWatch {
         Self { path: path.into(), payload: None, target: None, after: None }
     }
 
-    /// What the service manager has said in the environment; `None` if it has said nothing, or not to watch.
+    /// What the service manager has said in the environment; `None` if it has said nothing, or, by `/dev/null` in
+    /// `$MEMORY_PRESSURE_WATCH`, not to watch: then [`PressureWatch::system`] is not wanted, either.
     ///
     /// # Errors
     ///
