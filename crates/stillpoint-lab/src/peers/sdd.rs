@@ -1,6 +1,8 @@
 //! sdd: epoch-based reclamation with a collector a thread. An object is made as an `Owned`, which keeps the collector's two words
-//! behind it: 16 bytes that come on top of its own; dropped, it is retired. A thread's garbage is freed by that thread's later guards,
-//! so there is no call that waits until nothing is left. Whoever wants to wait for readers compares epochs, as the documentation of
+//! behind it: 16 bytes that come on top of its own; dropped, it is retired into its thread's bag. Guards alone move the epoch on and free:
+//! every 128th that ends in a thread with garbage tries to advance, and the first in a new epoch frees what is old enough. So a thread
+//! retires inside a guard, as one does that has just unlinked an object (a drop without any guard would never be freed while the
+//! thread lives), and there is no call that waits until nothing is left. Whoever wants to wait for readers compares epochs, as the documentation of
 //! `Guard::epoch` does, and asks its guards to advance them (`accelerate`).
 
 use std::hint::black_box;
@@ -30,6 +32,7 @@ impl Reader for Sdd {
 
 impl Reclaimer for Sdd {
     fn allocate_and_retire<const N: usize>(&mut self) {
+        let _guard = Guard::new();
         drop(Owned::new_with(Object::<N>::new));
     }
 }

@@ -193,3 +193,53 @@ fn title(work: &Work) -> String {
 fn curves(rows: &[Row]) -> Vec<Line<'_>> {
     rows.iter().filter_map(|row| Some(Line { case: &row.case, points: &row.curve.as_ref()?.points })).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Some of what a thread retires is freed while the thread lives and retires on, or this is no figure of reclamation. `N` is
+    /// the peer's own, by which its objects are told from those of the others.
+    fn assert_frees<R: Reclaimer, const N: usize>(peer: &str) {
+        let freed = || object::DROPPED[N.ilog2() as usize].load(Ordering::Relaxed);
+        assert_eq!(freed(), 0, "{peer}: its size is another's as well");
+        let retire = move || {
+            let mut part = R::join();
+            // The pause is for those who free in a thread of their own.
+            (0..5_000).any(|_| {
+                (0..100).for_each(|_| part.allocate_and_retire::<N>());
+                part.end_loop::<N>();
+                freed() > 0 || {
+                    thread::sleep(Duration::from_millis(1));
+                    false
+                }
+            })
+        };
+        assert!(
+            thread::spawn(retire).join().expect("no panic"),
+            "{peer} frees nothing of 500,000 objects while its thread lives"
+        );
+    }
+
+    #[test]
+    fn every_peer_frees_while_objects_are_retired() {
+        for &peer in PEERS.names() {
+            match peer {
+                "crossbeam-epoch" => assert_frees::<CrossbeamEpoch, 16>(peer),
+                "seize" => assert_frees::<Seize, 32>(peer),
+                "haphazard" => assert_frees::<Haphazard, 64>(peer),
+                "sdd" => assert_frees::<Sdd, 128>(peer),
+                "ps-reclaim" => assert_frees::<PsReclaim, 256>(peer),
+                #[cfg(feature = "kovan")]
+                "kovan" => assert_frees::<Kovan, 512>(peer),
+                #[cfg(have_liburcu)]
+                "liburcu-memb" => assert_frees::<LiburcuMemb, 1024>(peer),
+                missing => assert!(["kovan", "liburcu-memb"].contains(&missing), "{missing} is part of every build"),
+            }
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! The objects that are allocated and freed.
 
 use std::mem::MaybeUninit;
+#[cfg(test)]
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The sizes that the program is built for.
 const SIZES: [usize; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
@@ -26,6 +28,17 @@ impl<const N: usize> Object<N> {
     #[inline]
     pub fn allocate() -> Box<Self> {
         Box::new(Self::new())
+    }
+}
+
+/// How many objects have been dropped, by the logarithm of their size.
+#[cfg(test)]
+pub static DROPPED: [AtomicU64; 13] = [const { AtomicU64::new(0) }; 13];
+
+#[cfg(test)]
+impl<const N: usize> Drop for Object<N> {
+    fn drop(&mut self) {
+        DROPPED[N.ilog2() as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 
