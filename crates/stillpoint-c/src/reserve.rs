@@ -20,7 +20,7 @@ use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::UnsafeCell,
     ffi::c_int,
-    mem,
+    hint, mem,
     ptr::{self, NonNull},
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     thread,
@@ -213,7 +213,8 @@ pub(crate) fn probe() -> Result<(), c_int> {
     };
     // SAFETY: the size is not 0; given back as it was taken.
     unsafe {
-        let probe = System.alloc(PROBE);
+        // Compilers know that a block which nobody uses need not be allocated.
+        let probe = hint::black_box(System.alloc(PROBE));
         if probe.is_null() {
             return Err(libc::ENOMEM);
         }
