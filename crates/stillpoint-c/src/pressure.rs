@@ -55,8 +55,8 @@ impl After {
     }
 }
 
-/// What the service manager has said; `None` if it has said nothing. Not to watch is something too: it has named the null device, which a watch of
-/// does nothing.
+/// What the service manager has said; `None` if it has said nothing. Not to watch is something too: it has named the null device, of which a
+/// watch does nothing.
 fn said() -> Result<Option<PressureWatch>, PressureError> {
     let null_device = || env::var_os("MEMORY_PRESSURE_WATCH").filter(|path| !path.is_empty()).map(PressureWatch::new);
     Ok(PressureWatch::from_env()?.or_else(null_device))

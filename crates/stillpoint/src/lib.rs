@@ -30,8 +30,8 @@
 //! share half of it: whoever has queued its share ends a grace period itself (one membarrier, unless readers are in the way), and
 //! frees its oldest objects on its own thread, a few for each few that it retires. So the memory in use depends on the budget, not
 //! on how long the flood lasts. If readers hold a grace period up until a thread has twice its share, or the budget is used up, those
-//! who retire outside any section wait for it, 10 ms at most for each page of some 250 objects (or 64 KiB of larger ones); those
-//! inside a section free and wait at its end.
+//! who retire outside any section wait for it: 10 ms at most for each 64 KiB, or part of it, that a page and its objects weigh (10 ms for a
+//! page of some 250 small objects, 20 for one of 64 KiB); those inside a section free and wait at its end.
 //! Once a stall is reported ([`Domain::set_stall_timeout`]) nobody waits any more: a reader that never leaves costs memory, which
 //! [`Domain::statistics`] shows, and not progress.
 //!

@@ -1,4 +1,4 @@
-//! The commands in `sh` blocks name things that there are: options, examples, tests, scripts, folders.
+//! The commands in `sh` blocks, and those in the text, name things that there are: options, examples, tests, scripts, folders, make's goals.
 
 use crate::{
     assert_none,
@@ -6,19 +6,37 @@ use crate::{
 };
 use std::{collections::BTreeMap, path::Path, process::Command};
 
-/// A line of an `sh` block without its comment, and where it is.
+/// The words of each command, and where it is: the lines of `sh` blocks, and code spans that begin as one.
 fn lines(chapters: &[Chapter]) -> impl Iterator<Item = (String, Vec<String>)> + '_ {
     chapters.iter().flat_map(|chapter| {
         let shells = chapter.blocks.iter().filter(|block| block.info == "sh");
-        shells.flat_map(move |block| {
-            let lines = block.code.replace("\\\n", " ");
-            let lines: Vec<String> = lines.lines().map(|line| line.split(" #").next().expect("a part").to_owned()).collect();
-            lines.into_iter().map(move |line| {
-                let words = line.split_whitespace().map(str::to_owned).collect();
-                (format!("{}:{}: {line}", chapter.file, block.line), words)
-            })
-        })
+        let of_blocks = shells.flat_map(|block| {
+            let lines: Vec<String> = block.code.replace("\\\n", " ").lines().map(str::to_owned).collect();
+            lines.into_iter().map(move |line| (block.line, line))
+        });
+        let begins = |span: &str| ["make ", "cargo ", "scripts/", "models/"].iter().any(|command| span.starts_with(command));
+        let of_text = chapter.spans.iter().filter(move |(_, span)| begins(span)).cloned();
+        of_blocks.chain(of_text).map(move |(at, line)| (format!("{}:{at}: {line}", chapter.file), words(&line)))
     })
+}
+
+/// The words of a line as a shell has them, up to a comment. What is quoted, by either kind of quotes, is of one word.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), _) if open == c => quote = None,
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, '#') if word.is_none() => break,
+            (None, _) if c.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
 }
 
 /// What follows `option`.
@@ -26,12 +44,29 @@ fn after<'w>(words: &'w [String], option: &str) -> Option<&'w str> {
     words.iter().position(|word| word == option).and_then(|at| words.get(at + 1)).map(String::as_str)
 }
 
+/// What a line runs: its first word but for variables.
+fn command(words: &[String]) -> Option<&str> {
+    let is_variable =
+        |word: &str| word.split_once('=').is_some_and(|(name, _)| name.chars().all(|c| c.is_alphanumeric() || c == '_'));
+    words.iter().map(String::as_str).find(|word| !is_variable(word))
+}
+
+/// What make says of goals that it cannot make, or of whose parts. It runs nothing.
+fn missing_goal(words: &[String], repository: &Path) -> Option<String> {
+    if command(words) != Some("make") || !words.iter().any(|word| word == "-C") {
+        return None;
+    }
+    let at = words.iter().position(|word| word == "make").expect("it is the command");
+    let tried = Command::new("make").args(["-n", "-s"]).args(&words[at + 1..]).current_dir(repository).output();
+    let tried = tried.expect("`make` is needed: install build-essential");
+    (!tried.status.success()).then(|| String::from_utf8_lossy(&tried.stderr).trim().to_owned())
+}
+
 /// What is wrong with files and folders that a command names.
 fn missing_file(words: &[String], repository: &Path) -> Option<String> {
     let package =
         after(words, "-p").map(|name| if name == "stillpoint-manual" { "docs".into() } else { format!("crates/{name}") });
-    let command = words.iter().find(|word| !word.contains('='))?.as_str();
-    let named = match command {
+    let named = match command(words)? {
         "make" => after(words, "-C").map(str::to_owned),
         "cargo" => match (&package, after(words, "--example"), after(words, "--test")) {
             (Some(folder), Some(name), _) => Some(format!("{folder}/examples/{name}.rs")),
@@ -102,7 +137,10 @@ fn unknown_options(chapters: &[Chapter], help: impl Fn(&[&str]) -> Result<String
 fn commands_name_files_that_there_are() {
     let chapters = chapters();
     let complaints: Vec<String> = lines(&chapters)
-        .filter_map(|(place, words)| missing_file(&words, repository()).map(|why| format!("{place}: {why}")))
+        .filter_map(|(place, words)| {
+            let why = missing_file(&words, repository()).or_else(|| missing_goal(&words, repository()))?;
+            Some(format!("{place}: {why}"))
+        })
         .collect();
     assert_none(&complaints);
 }
@@ -124,12 +162,27 @@ fn commands_that_cannot_work_are_found() {
     };
     let complaints = unknown_options(&book, help);
     assert_eq!(complaints.len(), 2, "--lops and bust: {complaints:?}");
-    let split = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let missing = |line| missing_file(&split(line), repository());
+    let missing = |line| missing_file(&words(line), repository());
     assert_eq!(missing("cargo run -p stillpoint --example routes"), None);
     assert_eq!(missing("A=b make -C crates/stillpoint-c all"), None);
     assert!(missing("cargo run -p stillpoint --example rutes").is_some());
     assert!(missing("cargo test -p stillpoint --test nothing").is_some());
     assert!(missing("make -C crates/stillpoint-d all").is_some());
     assert!(missing("scripts/soke 8").is_some());
+    assert_eq!(missing("A=\"-b --c\" cargo test -p stillpoint --test fork # --test nothing"), None);
+    assert!(missing("A=\"-b --c\" D='e f' cargo test -p stillpoint --test nothing").is_some(), "behind variables with quotes");
+    let goal = |line| missing_goal(&words(line), repository());
+    assert_eq!(goal("make -C crates/stillpoint-c install PREFIX=/usr/local"), None);
+    assert_eq!(goal("A=b make -C docs/examples c"), None);
+    assert!(goal("make -C docs/examples nothing").is_some());
+    let text = "So `make -C docs/examples nothing` and\n`cargo run -p stillpoint --example\nrutes` and `maker`.\n";
+    let of_text: Vec<_> = lines(&[Chapter::parse("a.md", text)]).collect();
+    assert_eq!(of_text.len(), 2, "{of_text:?}");
+    assert!(goal(&of_text[0].1.join(" ")).is_some() && missing_file(&of_text[1].1, repository()).is_some());
+}
+
+#[test]
+fn lines_have_the_words_of_a_shell() {
+    assert_eq!(words("A=\"b c\" d 'e # f' g#h # i"), ["A=b c", "d", "e # f", "g#h"]);
+    assert_eq!(words(" # nothing "), [""; 0]);
 }

@@ -43,11 +43,24 @@ const TYPES: [&str; 29] = [
     "Charge",
 ];
 
+/// The paths of the crate's public modules, and their files.
+const MODULES: [(&str, &str); 7] = [
+    ("stillpoint", "lib.rs"),
+    ("tasks_trace", "tasks_trace/mod.rs"),
+    ("stillpoint::tasks_trace", "tasks_trace/mod.rs"),
+    ("list_lru", "list_lru/mod.rs"),
+    ("stillpoint::list_lru", "list_lru/mod.rs"),
+    ("vmap", "vmap/mod.rs"),
+    ("stillpoint::vmap", "vmap/mod.rs"),
+];
+
 /// What there is to be named.
 #[derive(Default)]
 struct Names {
     /// By type.
     members: HashMap<String, HashSet<String>>,
+    /// What the crate and each of its public modules have, by the path that programs call it by.
+    exports: HashMap<&'static str, HashSet<String>>,
     /// In C.
     c: HashSet<String>,
 }
@@ -57,6 +70,10 @@ impl Names {
         let mut names = Self::default();
         let crates = repository().join("crates");
         each_file(&crates.join("stillpoint/src"), &mut |text| names.add_rust(text));
+        for (path, file) in MODULES {
+            let text = fs::read_to_string(crates.join("stillpoint/src").join(file)).expect("the module is there");
+            names.exports.insert(path, exported(&text));
+        }
         each_file(&crates.join("stillpoint-c/include"), &mut |text| {
             names
                 .c
@@ -69,14 +86,22 @@ impl Names {
 
     /// Reads what is declared in the blocks of a formatted file: they begin and end at the margin.
     fn add_rust(&mut self, text: &str) {
-        let mut current: Option<&str> = None;
+        let mut current: Option<(&str, bool)> = None;
+        let mut hidden = false;
         for line in text.lines() {
             if line == "}" {
                 current = None;
             } else if line.ends_with('{') && !line.starts_with(' ') {
-                current = TYPES.into_iter().find(|name| is_block_of(line, name));
-            } else if let (Some(kind), Some(member)) = (current, declared(line)) {
-                self.members.entry(kind.to_owned()).or_default().insert(member.to_owned());
+                // What a trait has is as public as the trait.
+                let of_trait = line.contains(" for ") || line.contains("trait ");
+                current = TYPES.into_iter().find(|name| is_block_of(line, name)).map(|name| (name, of_trait));
+            } else if let Some((kind, of_trait)) = current {
+                hidden = !line.is_empty() && (hidden || line.trim() == "#[doc(hidden)]");
+                if let Some(member) = declared(line, of_trait)
+                    && !std::mem::take(&mut hidden)
+                {
+                    self.members.entry(kind.to_owned()).or_default().insert(member.to_owned());
+                }
             }
         }
     }
@@ -87,6 +112,7 @@ impl Names {
         let is_word = |text: &str| !text.is_empty() && text.chars().all(is_word_part);
         match bare.rsplit_once("::") {
             Some((path, _)) if path.starts_with("std::") => true,
+            Some((path, name)) if self.exports.contains_key(path) => !is_word(name) || self.exports[path].contains(name),
             Some((path, name)) => {
                 let kind = path.rsplit("::").next().expect("there is a last part");
                 !TYPES.contains(&kind) || !is_word(name) || self.members.get(kind).is_some_and(|members| members.contains(name))
@@ -118,8 +144,27 @@ fn is_block_of(line: &str, name: &str) -> bool {
     words.any(|word| kinds.contains(&word)) && words.any(|word| word == name)
 }
 
-/// The function, the public field or the variant that a line in a block declares.
-fn declared(line: &str) -> Option<&str> {
+/// What a module's file gives to programs: its public functions, types and modules, and what it has from others.
+fn exported(text: &str) -> HashSet<String> {
+    let mut names = HashSet::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some(rest) = line.strip_prefix("pub ") else { continue };
+        let mut words: Vec<&str> = rest.split(|c: char| !is_word_part(c)).filter(|word| !word.is_empty()).collect();
+        if words[0] == "use" {
+            let more =
+                if line.contains(';') { Vec::new() } else { lines.by_ref().take_while(|line| !line.contains(';')).collect() };
+            words.extend(more.into_iter().flat_map(|line| line.split(|c: char| !is_word_part(c))));
+            names.extend(words[1..].iter().map(|word| (*word).to_owned()));
+        } else if let Some(at) = words.iter().position(|word| ["fn", "mod", "struct", "enum", "trait", "type"].contains(word)) {
+            names.extend(words.get(at + 1).map(|word| (*word).to_owned()));
+        }
+    }
+    names
+}
+
+/// The function, the field or the variant that a line in a block declares, if it is public: what a trait has needs no `pub`.
+fn declared(line: &str, of_trait: bool) -> Option<&str> {
     let inside = line.strip_prefix("    ").filter(|rest| !rest.starts_with(' '))?;
     let is_public = inside.starts_with("pub ");
     let mut rest = inside;
@@ -127,7 +172,7 @@ fn declared(line: &str) -> Option<&str> {
         rest = rest.strip_prefix(word).unwrap_or(rest);
     }
     if let Some(function) = rest.strip_prefix("fn ") {
-        return function.split(|c: char| !is_word_part(c)).next();
+        return function.split(|c: char| !is_word_part(c)).next().filter(|_| is_public || of_trait);
     }
     let end = rest.find(|c: char| !is_word_part(c))?;
     let is_variant =
@@ -152,9 +197,16 @@ fn names_are_names_of_the_library() {
 fn names_that_are_none_are_found() {
     let names = Names::of_the_library();
     let there = "`Domain::synchronize` `list_lru::Tenant::set_max(1)` `TraceDomain::read_lock_owned` `TraceDomain::poll` `Error::Forked` \
-                 `Statistics::waits` `Shrink::seeks` `Rcu::store` `stillpoint_read_lock` `Vec::new` `std::thread::Builder::name` `plain`";
+                 `Statistics::waits` `Shrink::seeks` `Rcu::store` `stillpoint_read_lock` `Vec::new` `std::thread::Builder::name` `plain` \
+                 `stillpoint::retire(p)` `tasks_trace::read_lock()` `stillpoint::vmap` `vmap::Arena` `stillpoint::Rcu` \
+                 `stillpoint::list_lru::Tenant`";
     assert_none(&unknown_names(&[Chapter::parse("a.md", there)], &names));
     let absent =
         "`Domain::synchronise()` `Domain::set_limit` `Domain::set_max` `Rcu::read_lock_owned` `Error::Fork` `stillpoint_frob`";
     assert_eq!(unknown_names(&[Chapter::parse("a.md", absent)], &names).len(), 6);
+    let private = "`Domain::engine` `Domain::retire_object` `Domain::has_ended` `Tenant::live`";
+    assert_eq!(unknown_names(&[Chapter::parse("a.md", private)], &names).len(), 4, "private, of the crate, hidden");
+    let nowhere =
+        "`stillpoint::retyre(p)` `tasks_trace::retire()` `stillpoint::lru` `vmap::Tenant` `stillpoint::tasks_trace::Domain`";
+    assert_eq!(unknown_names(&[Chapter::parse("a.md", nowhere)], &names).len(), 5);
 }

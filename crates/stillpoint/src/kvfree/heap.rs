@@ -42,7 +42,7 @@ const SMALLEST_SHARE: usize = 64 << 10;
 /// keeps the most that it has ever held.
 const WALL: usize = 2;
 
-/// How long a thread waits at most for each [`OPEN_BYTES`] that it adds at its wall, or past the budget.
+/// How long a thread waits at most for each [`OPEN_BYTES`], or part of it, that it adds at its wall, or past the budget.
 const LONGEST_WAIT: Nanos = 10_000_000;
 
 /// So many times that at most for one page, however large its objects.

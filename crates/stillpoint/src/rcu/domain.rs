@@ -160,7 +160,8 @@ impl Domain<Sound> {
     ///
     /// A section costs two fences (some ten nanoseconds); a grace period makes no system call and interrupts nobody. For readers
     /// that must not be disturbed, for updates as frequent as reads, and for [`QsbrReader`]s, which fence only where they
-    /// pass a quiescent state that somebody may wait for.
+    /// pass a quiescent state that somebody may wait for. When a thread that has retired here falls idle, the service thread still makes one
+    /// membarrier; without any: `STILLPOINT_MEMBARRIER=off`.
     ///
     /// ```
     /// let domain = stillpoint::Domain::with_fences();

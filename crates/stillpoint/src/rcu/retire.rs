@@ -11,10 +11,10 @@ impl<P: Policy> Domain<P> {
     /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one argument.
     ///
     /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees older ones, ends a grace period,
-    /// or, where readers hold up what fills the thread's share or the budget, waits outside sections: up to 10 ms for each 64 KiB, a
-    /// second at most. Objects with a destructor are dropped on the service
-    /// thread; others are freed by the retiring thread. May be called inside sections, callbacks and thread-local
-    /// destructors; not in signal handlers.
+    /// or, where readers hold up twice the thread's share or the budget, waits outside sections: 10 ms at most for each 64 KiB, or part of
+    /// it, that a page and its objects weigh, a second at most. Objects with a destructor are dropped on the service
+    /// thread, and are in no thread's share; others are freed by the retiring thread. May be called inside sections, callbacks and
+    /// thread-local destructors; not in signal handlers.
     ///
     /// If there is no memory for a page the caller waits for a grace period and frees the object itself; inside a section or a
     /// callback, where that is impossible, a callback of its own does, and if there is no memory for that either, the process ends as on

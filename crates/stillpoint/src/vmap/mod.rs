@@ -10,7 +10,7 @@
 //!
 //! # How memory comes and goes
 //!
-//! Memory is made accessible from the start of the arena upwards, some megabytes at a time, so that the process has one mapping more,
+//! Memory is made accessible from the start of the arena upwards, some megabytes at a time, so that the process has few mappings more,
 //! whatever it allocates (`vm.max_map_count`). Sizes up to 256 pages come from pools, a set of them a CPU. Freeing is lazy: the area leaves the map,
 //! and a later **drain** gathers what has been freed, waits until the readers of before have left, gives the memory back in
 //! one system call, and only then may the addresses be used again. Who drains is whoever frees when half of [`Builder::lazy_limit`] waits, whoever finds
