@@ -33,3 +33,8 @@ mod chapters {
     chapter!(lab, "src/lab.md");
     chapter!(testing, "src/testing.md");
 }
+
+/// The repository's README beside them: the package has one of its own.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
