@@ -34,3 +34,8 @@ mod chapters {
     chapter!(figures, "src/figures.md");
     chapter!(testing, "src/testing.md");
 }
+
+/// The repository's README beside them: the package has one of its own.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

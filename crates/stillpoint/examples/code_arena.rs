@@ -27,9 +27,9 @@ mod demo {
         ptr,
         sync::{
             OnceLock,
-            atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+            atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence},
         },
-        thread,
+        thread::{self, JoinHandle},
         time::{Duration, Instant},
     };
     use stillpoint::vmap::{Arena, Description};
@@ -38,6 +38,8 @@ mod demo {
     const INTERPRETERS: usize = 2;
     const COMPILATIONS: usize = 20_000;
     const SAMPLES: u64 = 1_000;
+    /// The compiler waits for the grace periods of what it has replaced after so many, some 750 KiB of old code: a bound for what waits.
+    const BETWEEN_BARRIERS: usize = 256;
     /// Nothing here should take that long on any machine.
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -115,6 +117,8 @@ mod demo {
         let guard = arena().read_lock();
         let mut pc = TABLE[number].load(Ordering::Acquire) + HEADER;
         RUNNING.with(|running| running.store(number, Ordering::Relaxed));
+        // The handler, on this thread, reads RUNNING where PC is not 0: the compiler must not show a PC before.
+        compiler_fence(Ordering::SeqCst);
         let mut sum = 0;
         let result = loop {
             PC.with(|shown| shown.store(pc, Ordering::Relaxed));
@@ -133,6 +137,8 @@ mod demo {
             }
         };
         PC.with(|shown| shown.store(0, Ordering::Relaxed));
+        // And none is shown any more when the code may go, and RUNNING is the next call's.
+        compiler_fence(Ordering::SeqCst);
         drop(guard);
         result
     }
@@ -198,14 +204,19 @@ mod demo {
         let interpreters: Vec<_> = (0..INTERPRETERS).map(|seed| thread::spawn(move || interpret(seed))).collect();
         let sampled = || INSIDE.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
         let mut compiled = 0;
-        while (compiled < COMPILATIONS || sampled() < SAMPLES) && begun.elapsed() < LIMIT {
+        // None ends by itself before it is told to, unless it has failed.
+        let all_well = || !interpreters.iter().any(JoinHandle::is_finished);
+        while (compiled < COMPILATIONS || sampled() < SAMPLES) && begun.elapsed() < LIMIT && all_well() {
             compiled += 1;
             let old = compile(compiled % FUNCTIONS, compiled)?;
             old.into_iter().for_each(free_later);
+            if compiled % BETWEEN_BARRIERS == 0 {
+                arena().domain().barrier();
+            }
             if compiled % 16 == 0 {
                 for interpreter in &interpreters {
-                    // SAFETY: the thread has not been joined, so its handle is good.
-                    unsafe { libc::pthread_kill(interpreter.as_pthread_t(), SIGNAL) };
+                    // SAFETY: the thread has not been joined, so its handle is good. (A cast, as musl's is a pointer.)
+                    unsafe { libc::pthread_kill(interpreter.as_pthread_t() as libc::pthread_t, SIGNAL) };
                 }
                 // Not faster than signals can be taken.
                 thread::sleep(Duration::from_micros(50));

@@ -2,7 +2,8 @@
 //!
 //! A request takes an owned guard and holds it across its `.await`s, on whatever threads its task runs: the configuration that it began
 //! with stays as it is until it is done. A reload swaps the new one in and waits for the requests of before, as a future, beside
-//! them; only then is the old one taken apart. Among the requests is one that is slow on purpose: many reloads come and go meanwhile.
+//! them; only then is the old one taken apart. Among the requests is one that is slow on purpose: it takes the first configuration
+//! before anything is reloaded, and is not done until many reloads have come and gone.
 //!
 //! `cargo run --release -p stillpoint --example config_reload`: a server on the loopback interface, its clients and 200 reloads in one program. It
 //! checks what it says here, and fails if that is not so.
@@ -22,6 +23,7 @@ use stillpoint::{
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
+    sync::Notify,
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -30,10 +32,12 @@ const RELOADS: u64 = 200;
 const CLIENTS: usize = 8;
 /// How long a request takes to be answered; what a database would take.
 const WORK: Duration = Duration::from_millis(2);
-/// The slow request's.
-const SLOW: Duration = Duration::from_millis(300);
+/// The slow request is at work until so many reloads have swapped theirs in.
+const MEANWHILE: u64 = 50;
 /// Nothing here should take that long on any machine.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Nor should that many reloads, unless the slow request holds them up, which is then told.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What an operator may change while the server runs.
 #[derive(Debug)]
@@ -70,17 +74,42 @@ impl Drop for Config {
 static DOMAIN: LazyLock<TraceDomain> = LazyLock::new(TraceDomain::new);
 static CONFIG: LazyLock<Rcu<Config>> = LazyLock::new(|| Rcu::new_in(&DOMAIN, Config::load(0)));
 static DONE: AtomicBool = AtomicBool::new(false);
+/// Reloads that have swapped their configuration in.
+static SWAPPED: AtomicU64 = AtomicU64::new(0);
+/// The slow request has its configuration.
+static SLOW_HOLDS: Notify = Notify::const_new();
+/// How many were swapped in while it had it.
+static SWAPPED_MEANWHILE: AtomicU64 = AtomicU64::new(0);
 
 /// Answers a request from one configuration, whatever is loaded meanwhile. The guard may leave its thread at each `.await`.
 async fn answer(request: &str, guard: OwnedGuard<'_>) -> String {
     let config = CONFIG.load(&guard).expect("there is always a configuration");
     let backend = &config.backends[request.len() % config.backends.len()];
-    sleep(if request == "slow" { SLOW } else { WORK }).await;
+    if request == "slow" {
+        work_slowly().await
+    } else {
+        sleep(WORK).await
+    }
     assert!(config.is_whole(), "a configuration changed under a request");
     let answer = format!("{} {backend} {}\n", config.version, config.greeting);
     // Not needed, as it would be dropped here: the borrow checker sees that nothing of the configuration leaves before.
     drop(guard);
     answer
+}
+
+/// What the slow request does while it holds its configuration.
+async fn work_slowly() {
+    let before = SWAPPED.load(Ordering::Relaxed);
+    let swapped = || SWAPPED.load(Ordering::Relaxed) - before;
+    SLOW_HOLDS.notify_one();
+    let reloaded = async {
+        while swapped() < MEANWHILE {
+            sleep(WORK).await;
+        }
+    };
+    // Whether it was enough is asked at the end.
+    drop(timeout(PATIENCE, reloaded).await);
+    SWAPPED_MEANWHILE.store(swapped(), Ordering::Relaxed);
 }
 
 /// A connection: a request a line, an answer a line.
@@ -149,6 +178,7 @@ async fn reload() -> Reloads {
     let mut retiring = JoinSet::new();
     for version in 1..=RELOADS {
         let mut old = CONFIG.swap(Config::load(version)).expect("there was one before");
+        SWAPPED.fetch_add(1, Ordering::Relaxed);
         most_alive = most_alive.max(ALIVE.load(Ordering::Relaxed));
         retiring.spawn(async move {
             let begun = Instant::now();
@@ -181,6 +211,7 @@ async fn run() -> std::io::Result<()> {
     let mut clients: JoinSet<_> = (0..CLIENTS).map(|number| client(server, number)).collect();
     let mut slow = Client::connect(server).await?;
     let slow = tokio::spawn(async move { slow.ask("slow").await });
+    SLOW_HOLDS.notified().await;
 
     let begun = Instant::now();
     let reloads = tokio::spawn(reload()).await.expect("reloading does not panic");
@@ -194,8 +225,10 @@ async fn run() -> std::io::Result<()> {
     let slow = slow.await.expect("the slow client does not panic")?;
     accepting.abort();
 
+    let meanwhile = SWAPPED_MEANWHILE.load(Ordering::Relaxed);
     println!(
-        "{answers} requests answered beside {RELOADS} reloads in {} ms, each from one configuration; the slow one from version {slow}",
+        "{answers} requests answered beside {RELOADS} reloads in {} ms, each from one configuration; the slow one, {meanwhile} reloads later, \
+         from version {slow}",
         took.as_millis()
     );
     println!(
@@ -205,6 +238,8 @@ async fn run() -> std::io::Result<()> {
         DOMAIN.statistics().grace_periods
     );
     assert!(answers >= CLIENTS as u64, "each client was answered");
+    assert_eq!(slow, 0, "the slow request began before the first reload");
+    assert!(meanwhile >= MEANWHILE, "the slow request held up the reloads: {meanwhile} while it was at work");
     assert_eq!(ALIVE.load(Ordering::Relaxed), 1, "all but the newest configuration have been taken apart");
     Ok(())
 }

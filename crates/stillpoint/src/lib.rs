@@ -91,7 +91,7 @@ pub use rcu::{
 };
 pub use statistics::Statistics;
 
-/// The code in README.md compiles, and does what it says.
+/// The code in the package's README.md compiles, and does what it says.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -121,8 +121,8 @@ fn bombard(signals: u64, read: impl Fn() + Copy + Send + 'static, mut update: im
         let (begun, mut at) = (Instant::now(), 0);
         let late = || begun.elapsed() > BOMBARDMENT && HANDLED.load(Ordering::Relaxed) >= FEWEST;
         while !late() && HANDLED.load(Ordering::Relaxed) < signals && !OVER.load(Ordering::Relaxed) {
-            // SAFETY: the thread is joined after this one.
-            assert_eq!(unsafe { libc::pthread_kill(targets[at % READERS], libc::SIGUSR1) }, 0);
+            // SAFETY: the thread is joined after this one. (A cast, as musl's handles are pointers, which would not be Send.)
+            assert_eq!(unsafe { libc::pthread_kill(targets[at % READERS] as libc::pthread_t, libc::SIGUSR1) }, 0);
             at += 1;
         }
     });
