@@ -26,7 +26,7 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint::raw;
+use stillpoint::raw::{self, Need};
 
 /// Blocks of one size, 64 of them.
 struct Class {
@@ -137,7 +137,22 @@ static ALLOCATOR: Reserved = Reserved;
 
 #[inline(always)]
 fn or_reserve(block: *mut u8, layout: Layout) -> *mut u8 {
-    if !block.is_null() || raw::allocation_can_be_refused() { block } else { last_resort(layout) }
+    if block.is_null() { without(layout) } else { block }
+}
+
+#[cold]
+#[inline(never)]
+fn without(layout: Layout) -> *mut u8 {
+    match raw::need() {
+        Need::Must => last_resort(layout),
+        // Half of it stays for those who cannot be refused.
+        Need::Now => CLASSES
+            .iter()
+            .filter(|class| class.fits(layout) && class.is_mostly_free())
+            .find_map(Class::take)
+            .map_or(ptr::null_mut(), NonNull::as_ptr),
+        Need::Refusable => ptr::null_mut(),
+    }
 }
 
 // SAFETY: a block is the system's or one of the array's, which stay apart by their addresses; each is given back to where it came from. Nothing

@@ -3,9 +3,11 @@
 use crate::{
     border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back},
     domain::write_sized,
+    reserve,
 };
 use std::{ffi::c_int, ptr};
 use stillpoint::list_lru::{self, ChargeError, CreateError, DeleteError};
+use stillpoint::raw;
 
 /// A tree of tenants: `struct stillpoint_hierarchy`.
 #[derive(Debug)]
@@ -134,7 +136,7 @@ pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *
 }
 
 /// Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too. Handles stay good, and have to be let go.
-/// -EBUSY if it has children, -EINVAL for a root.
+/// -EBUSY if it has children, -EINVAL for a root. -ENOMEM; inside a section of the global domain, or a callback, whenever malloc() has none.
 ///
 /// # Safety
 ///
@@ -142,6 +144,11 @@ pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int {
     guarded_with_memory(|| {
+        // Each of its lists is remembered until readers are done, by a callback where there is no page and no waiting.
+        let global = stillpoint::global();
+        if raw::is_reading(global) || raw::in_callback(global) {
+            reserve::probe()?;
+        }
         // SAFETY: the caller's promise.
         let deleted = unsafe { handle(tenant) }?.tenant.delete();
         deleted.map(|()| 0).map_err(|error| if error == DeleteError::Root { libc::EINVAL } else { libc::EBUSY })

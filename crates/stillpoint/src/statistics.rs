@@ -39,6 +39,9 @@ pub struct Statistics {
     pub waits: u64,
     /// Objects freed by their retirer after a grace period of their own, for want of memory for a page.
     pub inline_waits: u64,
+    /// Objects that are never freed: there was no memory to remember them by when they were retired, inside a section or a callback, where
+    /// there is no waiting.
+    pub objects_leaked: u64,
     /// Grace periods held up for longer than the stall time-out.
     pub stalls: u64,
     /// Times that the service thread did not come to its work for longer than that.
@@ -64,6 +67,7 @@ impl Statistics {
             assists: counts.assists,
             waits: counts.waits,
             inline_waits: counts.inline_waits,
+            objects_leaked: counts.leaked,
             stalls: engine.stalls(),
             service_stalls: engine.service_stalls(),
             panics: counts.panicked + engine.callbacks_panicked() + engine.stall_handlers_panicked(),

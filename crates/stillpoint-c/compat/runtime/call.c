@@ -141,7 +141,7 @@ static void settle(struct call_rcu_data *data)
         (void)sched_setaffinity(0, sizeof one, &one);
     }
     if (data->flavour == STILLPOINT_URCU_QSBR_) {
-        stillpoint_qsbr_register();
+        register_qsbr();
         stillpoint_qsbr_offline();
     }
 }

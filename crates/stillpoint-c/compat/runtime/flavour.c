@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const names[STILLPOINT_URCU_FLAVOURS_] = {"memb", "qsbr", "mb", "bp"};
@@ -75,8 +76,8 @@ bool stillpoint_urcu_read_ongoing(int flavour)
                                                  ? stillpoint_thread.reader[STILLPOINT_RCU_].record
                                                  : stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_].record;
     uint64_t nesting = __atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_;
-    /* Of nobody's record that says nothing. */
-    return nesting == STILLPOINT_NESTING_ ? stillpoint_domain_read_lock_held(stillpoint_urcu_domain(flavour)) : nesting != 0;
+    /* Nobody's record says nothing; nor does a thread's that is quiescent: the section may have begun before the thread had it. */
+    return (nesting != STILLPOINT_NESTING_ && nesting != 0) || stillpoint_domain_read_lock_held(stillpoint_urcu_domain(flavour));
 }
 
 void must_not_read(int flavour, const char *function)
@@ -104,10 +105,27 @@ void return_from_a_wait(int flavour, bool was_online)
     }
 }
 
+void register_qsbr(void)
+{
+    /* Readers of this flavour do nothing, so one that is not registered would be seen by nobody; and the caller cannot be told of an error. */
+    for (;;) {
+        int outcome = stillpoint_qsbr_register();
+        if (outcome == 0 || outcome == -EEXIST) {
+            return;
+        }
+        if (outcome != -ENOMEM) {
+            die(STILLPOINT_URCU_QSBR_, "a thread cannot be registered (errno %d), and its readers would not be waited for: at its very end it is too late",
+                -outcome);
+        }
+        struct timespec pause = {.tv_nsec = 1000 * 1000};
+        nanosleep(&pause, NULL);
+    }
+}
+
 void stillpoint_urcu_register_thread(int flavour)
 {
     if (flavour == STILLPOINT_URCU_QSBR_) {
-        (void)stillpoint_qsbr_register();
+        register_qsbr();
     } else {
         (void)stillpoint_domain_register_thread(stillpoint_urcu_domain(flavour));
     }

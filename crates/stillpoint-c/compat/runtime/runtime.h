@@ -13,6 +13,7 @@
 #define complain stillpoint_urcu_complain_
 #define must_not_read stillpoint_urcu_must_not_read_
 #define leave_for_a_wait stillpoint_urcu_leave_for_a_wait_
+#define register_qsbr stillpoint_urcu_register_qsbr_
 #define return_from_a_wait stillpoint_urcu_return_from_a_wait_
 #define start_thread stillpoint_urcu_start_thread_
 #define sleep_while stillpoint_urcu_sleep_while_
@@ -36,6 +37,8 @@ HIDDEN void must_not_read(int flavour, const char *function);
 
 /* Has an online QSBR reader offline while it waits for something that waits for readers: whether it was online, and so to be put back. */
 HIDDEN bool leave_for_a_wait(int flavour);
+/* Registers the calling thread as a reader by quiescent states, however long that takes. */
+HIDDEN void register_qsbr(void);
 HIDDEN void return_from_a_wait(int flavour, bool was_online);
 
 /* A thread of the library: all signals blocked. 0 or an errno. */

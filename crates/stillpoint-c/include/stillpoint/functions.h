@@ -1175,7 +1175,7 @@ int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint
 
 /*
  Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too. Handles stay good, and have to be let go.
- -EBUSY if it has children, -EINVAL for a root.
+ -EBUSY if it has children, -EINVAL for a root. -ENOMEM; inside a section of the global domain, or a callback, whenever malloc() has none.
 
  # Safety
 

@@ -33,6 +33,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 

@@ -105,8 +105,8 @@ inline void rcu_qsbr_quiescent_state() noexcept
  */
 class rcu_qsbr_thread {
 public:
-    /* Registers; allocates. Terminates at a thread's very end, where there is nothing to register with. */
-    [[nodiscard]] rcu_qsbr_thread() noexcept : mine_(registers()) {}
+    /* Registers; allocates. std::bad_alloc. Terminates at a thread's very end, where there is nothing to register with. */
+    [[nodiscard]] rcu_qsbr_thread() : mine_(registers()) {}
 
     /* Everything that was found is given up. */
     ~rcu_qsbr_thread()
@@ -121,9 +121,12 @@ public:
     rcu_qsbr_thread &operator=(const rcu_qsbr_thread &) = delete;
 
 private:
-    static bool registers() noexcept
+    static bool registers()
     {
         const int result = stillpoint_qsbr_register();
+        if (result == -ENOMEM) {
+            throw std::bad_alloc();
+        }
         if (result != 0 && result != -EEXIST) {
             detail::refuse("rcu_qsbr_thread in a thread that is ending");
         }

@@ -6,6 +6,8 @@
  * on a list again. Readers walk forwards; `prev` and `pprev` are the writers' alone.
  *
  *  - What is added is whole before a reader can find it: the store that links it is a release, and the readers' loads depend on it.
+ *  - So is each store that leads readers to an entry by another way, as that which takes off the one before it: who comes by this way has not
+ *    seen the store that linked it first.
  *  - What is taken off still leads on: a reader that stands on it comes back to the list. Its other link is cleared, so that to take it
  *    off twice faults at once.
  *
@@ -106,7 +108,7 @@ static inline void list_add_tail_rcu(struct list_head *added, struct list_head *
 static inline void list_del_rcu(struct list_head *entry)
 {
     entry->next->prev = entry->prev;
-    __atomic_store_n(&entry->prev->next, entry->next, __ATOMIC_RELAXED);
+    rcu_assign_pointer(entry->prev->next, entry->next);
     entry->prev = STILLPOINT_NULL_;
 }
 
@@ -139,15 +141,21 @@ static inline void list_splice_init_rcu(struct list_head *list, struct list_head
     after->prev = last;
 }
 
-#define list_next_rcu(list) rcu_dereference((list)->next)
+/* The link itself: `rcu_dereference(list_next_rcu(list))`. */
+#define list_next_rcu(list) (*(&(list)->next))
 
 /* The entry of a link that may be changing: `list_entry_rcu(head->next, struct thing, link)`. */
 #define list_entry_rcu(link, type, member) STILLPOINT_AROUND_(rcu_dereference(link), type, member)
 
 static inline struct list_head *stillpoint_next_or_null_(struct list_head *head, struct list_head *at)
 {
-    struct list_head *next = list_next_rcu(at);
+    struct list_head *next = rcu_dereference(list_next_rcu(at));
     return next == head ? STILLPOINT_NULL_ : next;
+}
+
+static inline struct list_head *stillpoint_first_or_null_(struct list_head *head)
+{
+    return stillpoint_next_or_null_(head, head);
 }
 
 static inline void *stillpoint_around_or_null_(void *link, size_t offset)
@@ -164,7 +172,7 @@ static inline void *stillpoint_around_or_null_(void *link, size_t offset)
 
 /* The first entry, or NULL: one look, where list_empty() and a look after it are two. */
 #define list_first_or_null_rcu(head, type, member) \
-    STILLPOINT_OF_VOID_(type *, stillpoint_around_or_null_(stillpoint_next_or_null_((head), (head)), offsetof(type, member)))
+    STILLPOINT_OF_VOID_(type *, stillpoint_around_or_null_(stillpoint_first_or_null_(head), offsetof(type, member)))
 /* The one behind `at`, or NULL. */
 #define list_next_or_null_rcu(head, at, type, member) \
     STILLPOINT_OF_VOID_(type *, stillpoint_around_or_null_(stillpoint_next_or_null_((head), (at)), offsetof(type, member)))
@@ -231,7 +239,7 @@ static inline void hlist_add_tail_rcu(struct hlist_node *added, struct hlist_hea
 /* Takes a node off. It may be freed, or added again, after a grace period. */
 static inline void hlist_del_rcu(struct hlist_node *node)
 {
-    __atomic_store_n(node->pprev, node->next, __ATOMIC_RELAXED);
+    rcu_assign_pointer(*node->pprev, node->next);
     if (node->next) {
         node->next->pprev = node->pprev;
     }

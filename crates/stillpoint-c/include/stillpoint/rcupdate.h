@@ -217,7 +217,14 @@ struct srcu_struct {
 static inline struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct *srcu)
 {
     struct stillpoint_domain *domain = __atomic_load_n(&srcu->domain, __ATOMIC_ACQUIRE);
-    return domain != STILLPOINT_NULL_ ? domain : stillpoint_domain_make_once(&srcu->domain);
+    if (domain == STILLPOINT_NULL_) {
+        domain = stillpoint_domain_make_once(&srcu->domain);
+    }
+    if (domain == STILLPOINT_NULL_) {
+        /* That would be the global one, which others read and wait in. */
+        stillpoint_refused(-12, "the first use of an srcu_struct"); /* -ENOMEM */
+    }
+    return domain;
 }
 
 static inline int init_srcu_struct(struct srcu_struct *srcu)

@@ -7,8 +7,9 @@
  * Threads. All functions may be called from any thread, and all handles be shared between threads: only the one who ends a handle has to be the
  * last to use it. Threads need not register: a thread's first section, or free, does, and at its end all is given back.
  *
- * Signal handlers may read (begin and leave sections of a domain, and find what is there) in threads that have read in that domain or registered
- * there before, and not once the thread's destructors run. They do nothing else.
+ * Signal handlers may read (begin and leave sections of a domain, and find what is there) in threads for which stillpoint_domain_register_thread()
+ * has returned 0 for that domain (NULL for the global one), and not once the thread's destructors run. They do nothing else. To have read there is
+ * not enough: where memory was short the thread is not registered by it, and each of its sections takes a lock that the handler may have interrupted.
  *
  * Cancellation. A thread that is cancelled inside a function of the library is undefined behaviour, as is one that leaves a callback by
  * cancellation: disable it (pthread_setcancelstate()) around all but the inlined functions of readers. A section that a cancelled thread is in

@@ -79,6 +79,9 @@ static void test_list(void)
     list_add_tail_rcu(&e[4]->link, &e[2]->link); /* before it */
     CHECK(!list_empty(&list) && listed(&list) == 1423 && listed_back(&list) == 3241);
     CHECK(list_first_or_null_rcu(&list, struct entry, link) == e[1]);
+    struct list_head *head = &list, *once = head;
+    CHECK(list_first_or_null_rcu(once++, struct entry, link) == e[1] && once == head + 1); /* evaluated once */
+    CHECK(rcu_dereference(list_next_rcu(head)) == &e[1]->link);
     CHECK(list_next_or_null_rcu(&list, &e[1]->link, struct entry, link) == e[4]);
     CHECK(list_next_or_null_rcu(&list, &e[3]->link, struct entry, link) == NULL);
     list_replace_rcu(&e[4]->link, &e[5]->link);

@@ -12,11 +12,15 @@ use super::{
     seq::{Cookie, Seq},
     service::{Work, in_pass},
 };
+#[cfg(not(stillpoint_loom))]
+use crate::platform::memory;
 use crate::platform::{
     fork,
     sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
     unwind,
 };
+#[cfg(not(stillpoint_loom))]
+use std::alloc::Layout;
 use std::{
     cell::UnsafeCell,
     ptr::{self, NonNull},
@@ -76,15 +80,29 @@ struct Boxed<F> {
     run: F,
 }
 
+/// # Safety
+///
+/// The head is the first field of a `Boxed<F>` that a box holds, and is run once.
+unsafe fn run_boxed<F: FnOnce()>(head: NonNull<CallbackHead>) {
+    // SAFETY: the caller's promise.
+    let boxed = unsafe { Box::from_raw(head.cast::<Boxed<F>>().as_ptr()) };
+    (boxed.run)();
+}
+
 /// A heap-allocated callback that is not queued yet.
 pub(super) fn boxed<F: FnOnce() + Send + 'static>(run: F) -> Callback {
-    unsafe fn run_boxed<F: FnOnce()>(head: NonNull<CallbackHead>) {
-        // SAFETY: `boxed` made this head as the first field of a `Boxed<F>` on the heap, and a callback runs once.
-        let boxed = unsafe { Box::from_raw(head.cast::<Boxed<F>>().as_ptr()) };
-        (boxed.run)();
-    }
     let head = NonNull::from(Box::leak(Box::new(Boxed { head: CallbackHead::new(), run }))).cast();
     Callback { head, run: run_boxed::<F> }
+}
+
+/// The same, unless there is no memory for it.
+#[cfg(not(stillpoint_loom))]
+fn try_boxed<F: FnOnce() + Send + 'static>(run: F) -> Option<Callback> {
+    // SAFETY: the size is not 0: there is a head in it.
+    let place = NonNull::new(unsafe { memory::alloc_now(Layout::new::<Boxed<F>>()) }.cast::<Boxed<F>>())?;
+    // SAFETY: allocated for it just now.
+    unsafe { place.write(Boxed { head: CallbackHead::new(), run }) };
+    Some(Callback { head: place.cast(), run: run_boxed::<F> })
 }
 
 /// What to run and where its link is.
@@ -188,6 +206,23 @@ impl<P: Policy> Engine<P> {
         unsafe { self.call_head(boxed(run)) };
     }
 
+    /// The same, but refused if there is no memory for it: it does not wait for any. Those who wait for something else than a grace period
+    /// look again when it has run.
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) fn try_call(&self, run: impl FnOnce() + Send + 'static) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let callback = try_boxed(move || {
+            run();
+            shared.waiters.signal();
+        });
+        match callback {
+            // SAFETY: `try_boxed` gives a head of its own.
+            Some(callback) => unsafe { self.call_head(callback) },
+            None => return false,
+        }
+        true
+    }
+
     /// The same for the end of a grace period that the caller knows.
     pub(crate) fn call_after(&self, cookie: Cookie, run: impl FnOnce() + Send + 'static) {
         // SAFETY: `boxed` gives a head of its own.
@@ -236,7 +271,8 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn is_queued(&self, head: *const CallbackHead) -> bool {
         let mut waiting = lock(&self.callbacks.waiting);
         self.callbacks.absorb(&mut waiting);
-        waiting.has(head)
+        // With that lock held: nothing goes from the one to the other meanwhile.
+        waiting.has(head) || lock(&self.callbacks.running).has(head)
     }
 
     pub(crate) fn callbacks_invoked(&self) -> u64 {
@@ -261,6 +297,8 @@ pub(crate) struct WouldDeadlock;
 pub(super) struct Callbacks {
     incoming: AtomicPtr<CallbackHead>,
     waiting: Mutex<Queue>,
+    /// What a pass has taken and not come to yet: still the queue's. Taken after the lock of `waiting`, by who takes both.
+    running: Mutex<Queue>,
     queued: AtomicU64,
     invoked: AtomicU64,
     panicked: AtomicU64,
@@ -271,6 +309,7 @@ impl Callbacks {
         Self {
             incoming: AtomicPtr::new(ptr::null_mut()),
             waiting: Mutex::new(Queue::new()),
+            running: Mutex::new(Queue::new()),
             queued: AtomicU64::new(0),
             invoked: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -347,8 +386,9 @@ impl Callbacks {
     /// forgotten in the child, like all the others that waited.
     pub(super) fn run(&self, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
         let process = fork::process();
-        let (mut ended, rest) = self.take_ended(has_ended);
-        while let Some(callback) = ended.pop_front() {
+        let rest = self.take_ended(has_ended);
+        loop {
+            let Some(callback) = lock(&self.running).pop_front() else { break };
             // SAFETY: it was queued under `push`'s contract, its grace period has ended, and it is in no queue any more. The
             // head is not touched after this.
             if unwind::panics(|| unsafe { (callback.run)(callback.head) }) {
@@ -372,22 +412,26 @@ impl Callbacks {
     pub(super) unsafe fn in_child(&self) {
         self.incoming.store(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: the caller's promise; foreign code does not run under this lock.
-        unsafe { self.waiting.renew(Queue::new()) };
+        unsafe {
+            self.waiting.renew(Queue::new());
+            self.running.renew(Queue::new());
+        }
         self.queued.store(self.invoked.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> (Queue, Option<Cookie>) {
+    /// Moves what `has_ended` to `running`, which a pass leaves empty. The cookie that the rest waits for.
+    fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
         let mut waiting = lock(&self.waiting);
         self.absorb(&mut waiting);
-        let mut ended = Queue::new();
+        let mut running = lock(&self.running);
         while let Some(front) = waiting.front() {
             if !has_ended(front.cookie) {
-                return (ended, Some(front.cookie));
+                return Some(front.cookie);
             }
             let callback = waiting.pop_front().expect("the queue has a front");
-            ended.push_back(callback.head.as_ptr());
+            running.push_back(callback.head.as_ptr());
         }
-        (ended, None)
+        None
     }
 
     /// Callbacks that wait or run at this moment.

@@ -14,7 +14,7 @@ use crate::{
     gp::{Engine, Outlook, Policy, Work, WouldDeadlock},
     platform::{
         clock::{self, Nanos},
-        fork,
+        fork, memory,
         sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     },
 };
@@ -192,7 +192,10 @@ impl Heap {
                 complete &= self.take_over(engine, state, local);
             }
             if idle_looks >= PARKING_LOOKS && local.is_empty(&lock(&local.queue)) {
-                parking.push(local);
+                // Who cannot be remembered is parked by a later look.
+                if memory::refusable(|| parking.try_reserve(1)).is_ok() {
+                    parking.push(local);
+                }
             }
         }
         self.park(engine, &parking);
@@ -203,8 +206,19 @@ impl Heap {
     /// Waits until every thread has freed what it had taken off its queue, or has handed over what it leaves. With nothing else
     /// held: a plain destructor may do what it likes meanwhile.
     fn wait_for_frees(&self) {
-        let locals = lock(&self.locals).clone();
-        locals.iter().for_each(|local| drop(local.freeing.take()));
+        // One by one, without a copy of the list, for which there may be no memory; not those that have come since.
+        let last = lock(&self.locals).last().map_or(0, |local| local.number());
+        let mut done = 0;
+        while done < last {
+            let next = {
+                let locals = lock(&self.locals);
+                let next = locals.partition_point(|local| local.number() <= done);
+                locals.get(next).map(|local| (local.number(), Arc::clone(local)))
+            };
+            let Some((number, local)) = next else { break };
+            drop(local.freeing.take());
+            done = number;
+        }
     }
 
     /// Moves what waits in a thread's share to `ripening`. Whether there was memory for all of it.

@@ -20,7 +20,7 @@ use crate::{
     gp::{Engine, Haste, Policy, Progress, Record, Waited, as_pass, in_pass},
     platform::{
         clock::{self, Nanos},
-        fork,
+        fork, memory,
         sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
         thread,
     },
@@ -82,6 +82,23 @@ enum Freer {
     Service,
 }
 
+/// Objects each of which a callback of its own will free, for want of a page, and what they take up. Their callbacks know it.
+#[derive(Debug)]
+struct Chained {
+    objects: AtomicUsize,
+    bytes: AtomicUsize,
+    freed: AtomicU64,
+}
+
+impl Default for Chained {
+    fn default() -> Self {
+        Self { objects: AtomicUsize::new(0), bytes: AtomicUsize::new(0), freed: AtomicU64::new(0) }
+    }
+}
+
+/// What such a callback takes up, beside its object.
+const CHAINED_BYTES: usize = 96;
+
 #[derive(Debug)]
 pub(crate) struct Heap {
     domain: u64,
@@ -91,6 +108,9 @@ pub(crate) struct Heap {
     weight: AtomicUsize,
     objects: AtomicUsize,
     pages: AtomicUsize,
+    /// What waits without a page.
+    chained: Arc<Chained>,
+    leaked: AtomicU64,
     /// Threads that are not parked: those that retire.
     active: AtomicUsize,
     assists: AtomicU64,
@@ -98,6 +118,7 @@ pub(crate) struct Heap {
     inline_waits: AtomicU64,
     freed: AtomicU64,
     panicked: AtomicU64,
+    /// By their numbers.
     pub(super) locals: Mutex<Vec<Arc<Local>>>,
     /// For threads whose own share is gone, at their very end.
     late: Mutex<Option<Arc<Local>>>,
@@ -115,6 +136,8 @@ impl Heap {
             weight: AtomicUsize::new(0),
             objects: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
+            chained: Arc::new(Chained::default()),
+            leaked: AtomicU64::new(0),
             active: AtomicUsize::new(0),
             assists: AtomicU64::new(0),
             waits: AtomicU64::new(0),
@@ -150,7 +173,8 @@ impl Heap {
 
     pub(crate) fn counts(&self) -> Counts {
         Counts {
-            freed: self.freed.load(Ordering::Relaxed),
+            freed: self.freed.load(Ordering::Relaxed) + self.chained.freed.load(Ordering::Relaxed),
+            leaked: self.leaked.load(Ordering::Relaxed),
             assists: self.assists.load(Ordering::Relaxed),
             waits: self.waits.load(Ordering::Relaxed),
             inline_waits: self.inline_waits.load(Ordering::Relaxed),
@@ -158,11 +182,21 @@ impl Heap {
         }
     }
 
-    /// A share for the calling thread.
-    pub(crate) fn join(&self) -> Arc<Local> {
+    /// A share for the calling thread; `None` if there is no memory to list it.
+    pub(crate) fn join(&self) -> Option<Arc<Local>> {
         let local = Arc::new(Local::new());
-        lock(&self.locals).push(Arc::clone(&local));
-        local
+        self.list(&local).then_some(local)
+    }
+
+    /// Whether there was memory for it. The list may be large, and those who free take its lock: nobody waits for memory under it.
+    fn list(&self, local: &Arc<Local>) -> bool {
+        let mut locals = lock(&self.locals);
+        let listed = memory::refusable(|| locals.try_reserve(1)).is_ok();
+        if listed {
+            local.set_number(locals.last().map_or(1, |last| last.number() + 1));
+            locals.push(Arc::clone(local));
+        }
+        listed
     }
 
     /// Gives a share up: what waits in it is handed to the service thread.
@@ -221,11 +255,11 @@ impl Heap {
     fn retire_without_page<P: Policy>(
         &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree, without_page: WithoutPage,
     ) -> Result<(), Slot> {
-        if local.is_to_be_listed() {
-            lock(&self.locals).push(Arc::clone(local));
-        }
+        // What is not listed has no pages: nobody would find them.
+        let is_listed = !local.is_to_be_listed() || self.list(local);
+        local.set_to_be_listed(!is_listed);
         self.ensure_reserve();
-        if let Some(fresh) = local.new_page() {
+        if is_listed && let Some(fresh) = local.new_page() {
             let old = local.replace(&mut lock(&local.queue), object.channel, Some(fresh));
             debug_assert!(old.is_none(), "there was no open page");
             let appended = local.append(object);
@@ -254,17 +288,23 @@ impl Heap {
     /// As for [`Heap::retire`].
     pub(crate) unsafe fn retire_late<P: Policy>(&self, engine: &Engine<P>, object: Retiree) -> Result<(), Slot> {
         let mut late = lock(&self.late);
-        let local = Arc::clone(late.get_or_insert_with(|| self.join()));
+        if late.is_none() {
+            *late = self.join();
+        }
+        let Some(local) = late.clone() else {
+            return Err(object.slot);
+        };
         // SAFETY: whoever holds the lock is the share's owner. The record is unknown, so waiting must be ruled out: the thread
         // may be inside a section.
         let appended = match local.append(object) {
-            Appended::NoPage => match local.new_page() {
-                None => return Err(object.slot),
-                Some(fresh) => {
-                    local.replace(&mut lock(&local.queue), object.channel, Some(fresh));
-                    local.append(object)
-                }
-            },
+            Appended::NoPage => {
+                self.ensure_reserve();
+                let Some(fresh) = local.new_page() else {
+                    return Err(object.slot);
+                };
+                local.replace(&mut lock(&local.queue), object.channel, Some(fresh));
+                local.append(object)
+            }
             appended => appended,
         };
         if appended == Appended::Attend {
@@ -273,6 +313,42 @@ impl Heap {
             self.unpark(engine, &local);
         }
         Ok(())
+    }
+
+    /// Has an object freed by a callback of its own: what could not be remembered otherwise, by a thread that cannot wait, as it is inside a
+    /// section or a callback. It counts against the budget, and a section is paced for it at its end. If there is no memory for that either,
+    /// it is never freed: nobody may wait for memory in a section that others may wait for.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Heap::retire`].
+    #[cold]
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) unsafe fn chain<P: Policy>(&self, engine: &Engine<P>, record: Option<&Record>, slot: Slot) {
+        let bytes = slot.bytes() + CHAINED_BYTES;
+        let chained = Arc::clone(&self.chained);
+        self.chained.objects.fetch_add(1, Ordering::Relaxed);
+        self.chained.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let queued = engine.try_call(move || {
+            let process = fork::process();
+            let done = Done { chained: &chained, process, bytes };
+            // SAFETY: a grace period after the retire, once, and on a thread that may free it, by the caller's promise.
+            unsafe { slot.free() };
+            drop(done);
+        });
+        if !queued {
+            self.chained.objects.fetch_sub(1, Ordering::Relaxed);
+            self.chained.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.leaked.fetch_add(1, Ordering::Relaxed);
+            #[cfg(feature = "tracing")]
+            tracing::error!("no memory to remember a retired object by, and no waiting for any here: it is never freed");
+        }
+        if let Some(record) = record
+            && record.is_reading()
+            && self.is_over_budget()
+        {
+            record.request_help();
+        }
     }
 
     /// Sees to what an append has found: full pages, a parked thread, the pace.
@@ -451,7 +527,7 @@ impl Heap {
     /// As for [`fork::InChild::in_child`].
     #[cfg(not(stillpoint_loom))]
     pub(crate) unsafe fn in_child(&self, own: Option<&Local>) {
-        for count in [&self.weight, &self.objects, &self.pages, &self.active] {
+        for count in [&self.weight, &self.objects, &self.pages, &self.active, &self.chained.objects, &self.chained.bytes] {
             count.store(0, Ordering::Relaxed);
         }
         // SAFETY: the caller's promise, for all of them; foreign code does not run under these locks.
@@ -480,7 +556,7 @@ impl Heap {
     }
 
     fn is_over_budget(&self) -> bool {
-        self.weight.load(Ordering::Relaxed) >= self.budget()
+        self.weight.load(Ordering::Relaxed) + self.chained.bytes.load(Ordering::Relaxed) >= self.budget()
     }
 
     /// Whether the calling thread may wait for a grace period: not in a pass, nor in a section of any kind. Looks at all records.
@@ -504,7 +580,28 @@ impl Heap {
         waiting.objects += self.objects.load(Ordering::Acquire) as u64;
         waiting.bytes += self.weight.load(Ordering::Acquire).saturating_sub(sealed * PAGE_BYTES) as u64;
         waiting.pages += sealed as u64;
+        waiting.objects += self.chained.objects.load(Ordering::Acquire) as u64;
+        waiting.bytes += self.chained.bytes.load(Ordering::Relaxed) as u64;
         waiting
+    }
+}
+
+/// Counts a chained object as freed, also if its destructor panics; not in the child of a fork from within that, where nothing is counted.
+#[cfg(not(stillpoint_loom))]
+struct Done<'a> {
+    chained: &'a Chained,
+    process: fork::Process,
+    bytes: usize,
+}
+
+#[cfg(not(stillpoint_loom))]
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        if fork::process() == self.process {
+            self.chained.freed.fetch_add(1, Ordering::Relaxed);
+            self.chained.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+            self.chained.objects.fetch_sub(1, Ordering::Release);
+        }
     }
 }
 
@@ -520,6 +617,7 @@ pub(crate) struct Waiting {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) freed: u64,
+    pub(crate) leaked: u64,
     pub(crate) assists: u64,
     pub(crate) waits: u64,
     pub(crate) inline_waits: u64,

@@ -122,6 +122,8 @@ pub(crate) struct Local {
     pub(super) queue: Mutex<Queue>,
     /// The heap does not list this share any more. Owner only.
     unlisted: AtomicBool,
+    /// Where in the heap's list: under its lock, in which a later one has a greater number.
+    number: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -154,6 +156,7 @@ impl Local {
             freeing: Turn::new(),
             queue: Mutex::new(Queue { sealed: PageList::new(), spares: PageList::new() }),
             unlisted: AtomicBool::new(false),
+            number: AtomicU64::new(0),
         }
     }
 
@@ -278,9 +281,24 @@ impl Local {
         unsafe { self.freeing.in_child() };
     }
 
-    /// Whether the heap has to list this share again, which the caller then does. Owner only.
+    /// Whether the heap has to list this share again. Owner only.
     pub(super) fn is_to_be_listed(&self) -> bool {
-        self.unlisted.swap(false, Ordering::Relaxed)
+        self.unlisted.load(Ordering::Relaxed)
+    }
+
+    /// The same, or that it has. Owner only.
+    pub(super) fn set_to_be_listed(&self, is_to_be: bool) {
+        self.unlisted.store(is_to_be, Ordering::Relaxed);
+    }
+
+    /// Under the lock of the heap's list.
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Under the lock of the heap's list.
+    pub(super) fn set_number(&self, number: u64) {
+        self.number.store(number, Ordering::Relaxed);
     }
 
     /// Takes all pages away, sealed with `cookie` and noted where they were open: the owner is gone, or nobody reads any more.

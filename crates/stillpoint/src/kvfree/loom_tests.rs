@@ -37,7 +37,7 @@ impl<P: Policy> Share<P> {
     /// A share with an open page that is not parked.
     fn new() -> Arc<Self> {
         let heap = Heap::new(1);
-        let local = heap.join();
+        let local = heap.join().expect("memory");
         local.replace(&mut lock(&local.queue), Channel::Drop, Page::try_new());
         local.unpark();
         Arc::new(Self { engine: Engine::new(1, Readers::Asymmetric, Sequence::new(Seq::from_bits(0))), heap, local })

@@ -31,6 +31,7 @@ use crate::{
 };
 use std::{
     fmt,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -347,8 +348,18 @@ impl Shared {
     }
 
     /// Calls `each` with a handle of every tenant, outside of sections: to drop one may be its tenant's end.
-    pub(super) fn for_each_tenant_handle(&self, mut each: impl FnMut(Tenant)) {
-        for index in 0..self.tenants.len() {
+    pub(super) fn for_each_tenant_handle(&self, each: impl FnMut(Tenant)) {
+        self.for_tenant_handles(0..usize::MAX, each);
+    }
+
+    /// Numbers that tenants have, or have had: from 0 to this.
+    pub(super) fn tenant_numbers(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// The same for tenants with these numbers.
+    pub(super) fn for_tenant_handles(&self, numbers: Range<usize>, mut each: impl FnMut(Tenant)) {
+        for index in numbers.start..numbers.end.min(self.tenants.len()) {
             let tenant = self.tenants.get(index, &read_lock());
             if let Some(handle) = tenant.as_ref().and_then(Inner::handle) {
                 each(handle);

@@ -10,7 +10,10 @@ use super::{
     shrinker::{Node, Scope},
     tenant::{Inner, Tenant},
 };
-use crate::platform::clock::{self, Nanos};
+use crate::platform::{
+    clock::{self, Nanos},
+    memory,
+};
 use std::{cell::Cell, collections::HashMap, sync::atomic::Ordering, thread, time::Duration};
 
 /// A pass runs for so long without a break.
@@ -21,6 +24,12 @@ const BREAK: Duration = Duration::from_micros(100);
 
 /// The gentlest priority. The kernel's `DEF_PRIORITY`.
 const GENTLEST: u32 = 12;
+
+/// What the lists of a pass take for each tenant, at most.
+const MEMBER_BYTES: usize = 256;
+
+/// So many tenants at a time where there is no memory for that.
+const PART: usize = 64;
 
 thread_local! {
     static RECLAIMING: Cell<bool> = const { Cell::new(false) };
@@ -86,10 +95,34 @@ fn pass(target: &Inner, hardest: u32, pace: &mut Pace, enough: &dyn Fn() -> bool
     if enough() {
         return 0;
     }
-    let members = subtree(target);
-    let freed = Pass { target, members: &members, hardest, enough }.run(pace);
+    let freed = match subtree(target) {
+        Some(members) => Pass { target, members: &members, hardest, enough }.run(pace),
+        None => in_parts(target, hardest, pace, enough),
+    };
     for level in target.and_ancestors() {
         level.events.reclaimed.fetch_add(freed, Ordering::Relaxed);
+    }
+    freed
+}
+
+/// A pass where there is no memory for the list of all members: over some of them after the others. Each has all the protection that was
+/// asked for it, as what is due to it of its parent's takes the others to know.
+fn in_parts(target: &Inner, hardest: u32, pace: &mut Pace, enough: &dyn Fn() -> bool) -> u64 {
+    let mut freed = 0;
+    for first in (0..target.shared.tenant_numbers()).step_by(PART) {
+        if enough() {
+            break;
+        }
+        let mut members = Vec::new();
+        target.shared.for_tenant_handles(first..first + PART, |tenant| {
+            if !tenant.is_deleted() && tenant.inner().is_within(target) {
+                let (min, low) = (tenant.inner().min(), tenant.inner().low());
+                members.push(Member { tenant, min, low });
+            }
+        });
+        if !members.is_empty() {
+            freed += Pass { target, members: &members, hardest, enough }.run(pace);
+        }
     }
     freed
 }
@@ -183,7 +216,12 @@ impl Member {
 }
 
 /// The tenants from `target` downwards that have not been deleted, parents first, with the protection that they have in a pass over it.
-fn subtree(target: &Inner) -> Vec<Member> {
+///
+/// `None` if there is no memory for the lists that this takes: a pass is made when memory is short, and must not wait for any.
+fn subtree(target: &Inner) -> Option<Vec<Member>> {
+    if target.has_children() && !memory::is_there_for(target.shared.tenant_numbers() * MEMBER_BYTES) {
+        return None;
+    }
     let mut tenants = Vec::new();
     if target.has_children() {
         target.shared.for_each_tenant_handle(|tenant| {
@@ -198,7 +236,7 @@ fn subtree(target: &Inner) -> Vec<Member> {
     let min = shares(&tenants, target, Inner::min);
     let low = shares(&tenants, target, Inner::low);
     let members = tenants.into_iter().zip(min.into_iter().zip(low));
-    members.map(|(tenant, (min, low))| Member { tenant, min, low }).collect()
+    Some(members.map(|(tenant, (min, low))| Member { tenant, min, low }).collect())
 }
 
 /// What each of `tenants` (parents first) has of one kind of protection in a pass over `target`.

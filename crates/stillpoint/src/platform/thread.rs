@@ -206,7 +206,8 @@ mod key {
         sync::atomic::{AtomicU64, Ordering},
     };
 
-    /// The key's number and one more; 0 for none yet.
+    /// The key's number and one more; 0 for none yet. Who finds the key must find what the C library has written for it, its destructor above
+    /// all: [K1] the publication (release) pairs with [K2] the loads (acquire).
     static KEY: AtomicU64 = AtomicU64::new(0);
 
     unsafe extern "C" fn destructor(end: *mut c_void) {
@@ -217,7 +218,7 @@ mod key {
 
     /// Two threads may both make one; the slower gives its own back. Neither waits for the other, which may vanish in a fork.
     fn key() -> Option<libc::pthread_key_t> {
-        let known = KEY.load(Ordering::Relaxed);
+        let known = KEY.load(Ordering::Acquire); // [K2]
         if known > 0 {
             return libc::pthread_key_t::try_from(known - 1).ok();
         }
@@ -226,7 +227,8 @@ mod key {
         if unsafe { libc::pthread_key_create(&raw mut made, Some(destructor)) } != 0 {
             return None;
         }
-        match KEY.compare_exchange(0, u64::from(made) + 1, Ordering::Relaxed, Ordering::Relaxed) {
+        // [K1], or [K2] of the faster thread's.
+        match KEY.compare_exchange(0, u64::from(made) + 1, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Some(made),
             Err(faster) => {
                 // SAFETY: made just now, and nobody has used it.

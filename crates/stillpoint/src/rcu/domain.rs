@@ -2,7 +2,9 @@
 
 use super::{Guard, QsbrReader, thread};
 use crate::{
-    gp::{self, Cookie, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Seq, Sequence, StallReport, Work, policy::Sound},
+    gp::{
+        self, Cookie, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Record, Seq, Sequence, StallReport, Work, policy::Sound,
+    },
     kvfree::{DrainPolicy, Heap},
     platform::{
         fork::{InChild, Place},
@@ -229,7 +231,26 @@ impl<P: Policy> Domain<P> {
 
     #[cold]
     pub(super) fn read_lock_late(&self) -> Guard<'_> {
-        Guard::enter_once(self.engine().register(platform_thread::token(), Flavour::Thread))
+        Guard::of(self.lock_late())
+    }
+
+    /// Begins a section of a thread without a record of its own, because that is gone, or cannot be had: a level of the one that it has
+    /// open, or one through a record for that section alone. That allocates only if all records that the domain has are taken.
+    ///
+    /// All levels have one record, and the thread is not bound before they are over ([`thread`]): so it makes no difference which of them
+    /// an unlock without a guard ends.
+    #[cold]
+    pub(super) fn lock_late(&self) -> &Record {
+        let me = platform_thread::token();
+        if let Some(record) = self.engine().open_record_of(me) {
+            record.lock();
+            return record;
+        }
+        thread::note_late();
+        let record = self.engine().register(me, Flavour::Thread);
+        record.lock();
+        record.depart();
+        record
     }
 
     /// Registers the calling thread as a reader that is always inside a section but where it says otherwise. The userspace RCU

@@ -41,13 +41,6 @@ impl<'d> Guard<'d> {
         record.lock();
         Self::of(record)
     }
-
-    /// For a thread whose own record is gone: `record` is fresh and serves for this section alone.
-    pub(super) fn enter_once(record: &'d Record) -> Self {
-        let guard = Self::enter(record);
-        record.depart();
-        guard
-    }
 }
 
 /// An open read-side critical section, of whatever kind: what [`Rcu::load`](crate::Rcu::load) relies on.

@@ -8,6 +8,8 @@
 
 use super::{Domain, thread};
 pub use crate::kvfree::WithoutPage;
+#[cfg(feature = "c-symbols")]
+pub use crate::platform::memory::Need;
 use crate::{
     CallbackHead, Cookie, Flavour,
     gp::{GLOBALS, Haste, Record, WouldDeadlock, in_pass},
@@ -131,11 +133,11 @@ pub fn is_ending() -> bool {
     thread::is_over()
 }
 
-/// Whether the calling thread allocates what it can do without, at this moment: for an allocator that has something put by. Neither
-/// allocates nor unwinds.
+/// How badly the calling thread needs what it allocates at this moment: for an allocator that has something put by. Neither allocates nor
+/// unwinds.
 #[cfg(feature = "c-symbols")]
-pub fn allocation_can_be_refused() -> bool {
-    crate::platform::memory::can_be_refused()
+pub fn need() -> Need {
+    crate::platform::memory::need()
 }
 
 /// Where a section of `domain` that begins loads its word from, by acquire. It stays there as long as the domain.
@@ -199,13 +201,7 @@ pub fn lock(domain: &Domain) {
 /// open, or one through a record for that section alone. That allocates only if all records that the domain has are taken.
 #[cold]
 pub fn lock_late(domain: &Domain) {
-    let me = platform_thread::token();
-    if let Some(record) = domain.engine().open_record_of(me) {
-        return record.lock();
-    }
-    let record = domain.engine().register(me, Flavour::Thread);
-    record.lock();
-    record.depart();
+    domain.lock_late();
 }
 
 /// Leaves a section of the calling thread in `domain`, or a level of it.
@@ -220,7 +216,6 @@ pub fn lock_late(domain: &Domain) {
 #[inline]
 pub unsafe fn unlock(domain: &Domain) -> Result<(), NotReading> {
     match thread::bound_record(domain) {
-        // It may have been bound inside a section that began before.
         Some(record) if record.is_reading() => {
             // SAFETY: the calling thread's; the rest is the caller's promise.
             unsafe { Reader::of(record).unlock() }

@@ -17,8 +17,8 @@ impl<P: Policy> Domain<P> {
     /// thread-local destructors; not in signal handlers.
     ///
     /// If there is no memory for a page the caller waits for a grace period and frees the object itself; inside a section or a
-    /// callback, where that is impossible, a callback of its own does, and if there is no memory for that either, the process ends as on
-    /// any failed allocation: see [`Domain::try_retire`].
+    /// callback, where that is impossible, a callback of its own does, and if there is no memory for that either, the object is never
+    /// freed ([`Statistics::objects_leaked`](crate::Statistics::objects_leaked)): see [`Domain::try_retire`].
     ///
     /// # Safety
     ///
@@ -126,15 +126,20 @@ impl<P: Policy> Domain<P> {
     unsafe fn retire_or_call(&self, object: Retiree) {
         // SAFETY: the caller's promise.
         if let Err(slot) = unsafe { self.retire_object(object, WithoutPage::Wait) } {
-            self.free_by_callback(slot);
+            // SAFETY: the caller's promise: the object is still its own.
+            unsafe { self.free_by_callback(slot) };
         }
     }
 
-    /// Frees what could not be remembered otherwise: it is still in its retirer's hands, under the contract of [`Domain::retire`].
+    /// Frees what could not be remembered otherwise.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[cold]
-    fn free_by_callback(&self, slot: Slot) {
-        // SAFETY: a grace period after the retire, once, and on a thread that may free it, by that contract.
-        self.call(move || unsafe { slot.free() });
+    unsafe fn free_by_callback(&self, slot: Slot) {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.heap.chain(self.engine(), thread::bound_record(self), slot) };
     }
 
     /// # Safety
@@ -161,7 +166,8 @@ impl<P: Policy> Domain<P> {
     pub(super) unsafe fn retire_unusual(&self, object: Retiree, appended: Option<Appended>) {
         // SAFETY: the caller's promise.
         if let Err(slot) = unsafe { self.try_retire_unusual(object, appended, WithoutPage::Wait) } {
-            self.free_by_callback(slot);
+            // SAFETY: the caller's promise: the object is still its own.
+            unsafe { self.free_by_callback(slot) };
         }
     }
 

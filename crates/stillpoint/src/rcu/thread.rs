@@ -15,7 +15,8 @@
 //! [`end`] gives everything back. Records whose guards are still alive (in other thread-local objects, or leaked)
 //! are given back by the unlock that ends their section, if there ever is one. Later destructors of the thread may still read and
 //! retire: a read gets a record for that one section, a retire goes through a share that such threads have in common. So it is with a
-//! thread for whose end nothing could be arranged, until it can.
+//! thread for whose end nothing could be arranged, or of which the domain could not take note for want of memory, until they can; and until
+//! the section is over that it has begun by then.
 
 use super::domain::{Domain, Inner};
 use crate::{
@@ -155,6 +156,11 @@ pub(super) fn is_over() -> bool {
     LIFE.get() == Life::Over
 }
 
+/// The calling thread begins a section without being bound.
+pub(super) fn note_late() {
+    WAS_LATE.set(true);
+}
+
 /// The calling thread's end.
 fn end() {
     // From here on nobody finds the bindings, so that what is forgotten below is not remembered again by a handler.
@@ -227,6 +233,8 @@ thread_local! {
     static LAST: Cell<*const Binding> = const { Cell::new(ptr::null()) };
     static BINDINGS: Bindings = const { Bindings(Cell::new(ptr::null())) };
     static LIFE: Cell<Life> = const { Cell::new(Life::Unbound) };
+    /// Whether the thread has ever begun a section without being bound.
+    static WAS_LATE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Begins an outermost section of a global domain through the calling thread's record; `None` if that takes more than the usual.
@@ -346,28 +354,36 @@ fn binding<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
 #[cold]
 #[inline(never)]
 fn find_or_bind<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
-    let binding = arrange_end()
-        .then(|| BINDINGS.with(|bindings| ptr::from_ref(bindings.find(domain.id()).unwrap_or_else(|| bind(bindings, domain)))))?;
+    if !arrange_end() {
+        return None;
+    }
+    let binding =
+        BINDINGS.with(|bindings| Some(ptr::from_ref(bindings.find(domain.id()).or_else(|| bind(bindings, domain))?)))?;
     LAST.set(binding);
     Some(binding)
 }
 
-fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> &'a Binding {
+/// `None` for want of memory to list the thread's share, and inside a section that has begun without a binding.
+fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> Option<&'a Binding> {
     // Lets go of domains that are no more, so that a thread which outlives many of them does not collect them.
     bindings.remove(|binding| binding.domain.is_closed());
     let inner = &domain.inner;
+    if WAS_LATE.get() && inner.engine.open_record_of(thread::token()).is_some() {
+        return None;
+    }
+    let local = inner.heap.join()?;
     let binding = bindings.add(Binding {
         domain: Arc::clone(inner) as Arc<dyn Bound>,
         id: inner.id(),
         record: inner.engine.register(thread::token(), Flavour::Thread),
-        local: inner.heap.join(),
+        local,
         spares: Spares::new(),
         next: Cell::new(ptr::null()),
     });
     if binding.id == global_id(RCU) {
         GLOBAL_LOCAL.set(Arc::as_ptr(&binding.local));
     }
-    binding
+    Some(binding)
 }
 
 /// Has `work` done with the calling thread's share of domain `id`, if it has one. Neither binds it nor allocates.

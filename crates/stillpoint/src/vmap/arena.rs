@@ -15,7 +15,7 @@ use crate::{
         cpu,
         fork::{InChild, Place, Process, process},
         mmap::{Advice, Mapping, Pages, Refused, Table, advise},
-        sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering, lock},
+        sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     },
 };
 use crossbeam_utils::CachePadded;
@@ -34,6 +34,9 @@ const BATCH: u32 = 32;
 
 /// How often an allocation makes room, which others may take before it comes to it.
 const ATTEMPTS: usize = 3;
+
+/// Ranges on which advice is given at a time.
+const ADVISED: usize = 500;
 
 /// The least that is made accessible at a time, in pages; and the most, unless more is needed at once.
 pub(super) const CHUNK: u32 = SLOT_PAGES;
@@ -161,9 +164,19 @@ impl Inner {
 
     /// Gives `advice` on ranges, as [`advise`] does.
     pub(super) fn advise(&self, ranges: impl Iterator<Item = Range>, advice: Advice) -> (usize, Result<(), Refused>) {
-        let ranges: Vec<Pages> = ranges.map(|range| self.pages_of(range)).collect();
-        // SAFETY: the callers give advice on ranges that are in nobody's hands but their own.
-        unsafe { advise(&ranges, advice, self.settings.vectored) }
+        let mut ranges = ranges.map(|range| self.pages_of(range)).peekable();
+        let mut all = 0;
+        while ranges.peek().is_some() {
+            // In pieces: large blocks are hard to get, and this cannot be refused any.
+            let piece: Vec<Pages> = ranges.by_ref().take(ADVISED).collect();
+            // SAFETY: the callers give advice on ranges that are in nobody's hands but their own.
+            let (done, result) = unsafe { advise(&piece, advice, self.settings.vectored) };
+            all += done;
+            if done < piece.len() || result.is_err() {
+                return (all, result);
+            }
+        }
+        (all, Ok(()))
     }
 
     fn here(&self) -> (usize, &Shard) {
@@ -258,7 +271,11 @@ impl Inner {
         if many > 1 {
             let mut node = lock(&self.shards[index].node);
             // The lowest is the next to be taken.
-            ranges.skip(1).rev().for_each(|range| node.give(Range::new(range.start, pages)));
+            let left: Vec<Range> = ranges.skip(1).rev().filter(|range| !node.give(Range::new(range.start, pages))).collect();
+            drop(node);
+            if !left.is_empty() {
+                self.release(left);
+            }
         }
         Ok((start, if pooled { Home::of(index) } else { Home::NONE }))
     }
@@ -294,7 +311,8 @@ impl Inner {
         if done < ranges.len() {
             let mut node = lock(&self.here().1.node);
             for &range in &ranges[done..] {
-                self.leave(&mut node, Freed { range, home: Home::NONE });
+                // What cannot be remembered either is nobody's from now on.
+                let _ = self.leave(&mut node, Freed { range, home: Home::NONE });
             }
         }
     }
@@ -309,8 +327,12 @@ impl Inner {
     /// The rest of it, for an area that is not in the map (any more).
     pub(super) fn free_unpublished(&self, range: Range, home: Home) {
         let (_, shard) = self.here();
+        self.free_in(shard, lock(&shard.node), range, home);
+    }
+
+    /// The same on that node.
+    fn free_in(&self, shard: &Shard, mut node: MutexGuard<'_, Node>, range: Range, home: Home) {
         let whole = Range::new(range.start, range.pages + self.settings.guard);
-        let mut node = lock(&shard.node);
         add(&shard.areas_freed, 1);
         add(&shard.pages_freed, u64::from(range.pages));
         if self.is_foreign() {
@@ -318,8 +340,10 @@ impl Inner {
         }
         let much = self.leave(&mut node, Freed { range: whole, home });
         drop(node);
-        if much {
-            self.relieve();
+        match much {
+            Some(true) => self.relieve(),
+            Some(false) => {}
+            None => self.drain_alone(whole),
         }
     }
 
@@ -379,7 +403,7 @@ impl Arena {
     /// # Errors
     ///
     /// [`Error::NotLive`] if there is none: it has been freed already, or is none of this arena's. [`Error::NotAStart`] if the address is
-    /// inside one. Nothing is freed then.
+    /// inside one. [`Error::System`] if there is no memory to remember it by until readers are done. Nothing is freed then.
     ///
     /// # Safety
     ///
@@ -396,9 +420,15 @@ impl Arena {
             return Err(Error::NotAStart { addr, start: inner.base() + around.start });
         }
         let (first, pages) = around.pages();
+        let (index, shard) = inner.here();
+        let home = if pages <= CLASSES { Home::of(index) } else { Home::NONE };
+        // Held across the claim, so that what there is room for now can be remembered then.
+        let mut node = lock(&shard.node);
+        if !node.has_room() && !inner.is_foreign() {
+            return Err(Error::System { call: "malloc", errno: libc::ENOMEM });
+        }
         inner.map.claim(first).ok_or(Error::NotLive { addr })?; // [V3]
-        let home = if pages <= CLASSES { Home::of(inner.here().0) } else { Home::NONE };
-        inner.free_unpublished(Range::new(first, pages), home);
+        inner.free_in(shard, node, Range::new(first, pages), home);
         // SAFETY: `into_raw` left one count behind for the area, and this call is the one that has claimed it.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.inner)) };
         Ok(())

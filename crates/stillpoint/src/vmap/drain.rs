@@ -11,21 +11,26 @@ use super::{
     arena::{Arena, Inner},
     error::Error,
     node::{CLASSES, Freed, Home, Node},
-    space::{Range, merged},
+    space::{Range, merge, merged},
 };
 use crate::{
-    gp::Cookie,
+    gp::{Cookie, in_pass},
     platform::{
-        clock,
+        clock, memory,
         mmap::{Advice, Refused},
         sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock},
     },
 };
 use crossbeam_utils::CachePadded;
-use std::{collections::VecDeque, mem};
+use std::collections::VecDeque;
 
 /// How long who frees waits for readers, outside sections, when too much waits for them already.
 const PATIENCE: u64 = 10_000_000;
+
+/// What the purge of a batch allocates by the way for each of its ranges, at most.
+const PURGE_BYTES: usize = 64;
+
+const NO_MEMORY: Refused = Refused { call: "malloc", errno: libc::ENOMEM };
 
 /// Freed ranges that wait for their grace period, sorted.
 #[derive(Debug)]
@@ -84,12 +89,29 @@ impl Drain {
 
 impl Inner {
     /// Leaves a range to a later drain. Whether there should be one now: the caller sees to it when it has let go of the node.
+    ///
+    /// Nobody waits for memory under that lock: `None` if there is none to remember the range by.
     #[inline]
-    pub(super) fn leave(&self, node: &mut Node, freed: Freed) -> bool {
+    pub(super) fn leave(&self, node: &mut Node, freed: Freed) -> Option<bool> {
+        node.has_room().then_some(())?;
         node.freed.push(freed);
         let pages = u64::from(freed.range.pages);
         // Under the node's lock, so that no gatherer subtracts it first.
-        self.drain.fresh.fetch_add(pages, Ordering::Relaxed) + pages > self.settings.lazy_pages / 2
+        Some(self.drain.fresh.fetch_add(pages, Ordering::Relaxed) + pages > self.settings.lazy_pages / 2)
+    }
+
+    /// A range that is found no more, and cannot be remembered: its memory is taken after a grace period of its own. Where there is no waiting,
+    /// or the system refuses, it stays what it is, and nobody's.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn drain_alone(&self, range: Range) {
+        if self.domain.is_reading() || in_pass(self.domain_id) {
+            return;
+        }
+        self.domain.synchronize();
+        if self.advise([range].into_iter(), self.settings.purge).1.is_ok() {
+            self.release(vec![range]);
+        }
     }
 
     /// A drain by one who frees: of what has ripened, unless somebody else is at it.
@@ -97,7 +119,8 @@ impl Inner {
     #[inline(never)]
     pub(super) fn relieve(&self) {
         let Some(mut queue) = try_lock(&self.drain.queue) else { return };
-        self.gather(&mut queue);
+        // What stays for want of memory is another drain's.
+        let _ = self.gather(&mut queue);
         let _ = self.purge_ripe(&mut queue);
         let Some(oldest) = queue.front().map(|batch| batch.cookie) else { return };
         drop(queue);
@@ -111,16 +134,23 @@ impl Inner {
         }
     }
 
-    /// Makes a batch of all that has been freed. The cookie of the newest batch.
-    fn gather(&self, queue: &mut Queue) -> Option<Cookie> {
+    /// Makes a batch of all that has been freed, as far as there is memory for it; an error if that was not all. Its cookie is that of the newest.
+    fn gather(&self, queue: &mut Queue) -> Result<(), Refused> {
+        memory::refusable(|| queue.try_reserve(1)).map_err(|_| NO_MEMORY)?;
         let mut ranges = Vec::new();
+        let mut result = Ok(());
         for shard in &self.shards {
-            ranges.append(&mut lock(&shard.node).freed);
+            let freed = &mut lock(&shard.node).freed;
+            if memory::refusable(|| ranges.try_reserve(freed.len())).is_err() {
+                result = Err(NO_MEMORY);
+                break;
+            }
+            ranges.append(freed);
         }
         let pages: u64 = ranges.iter().map(|freed| u64::from(freed.range.pages)).sum();
         self.enqueue(queue, ranges);
         self.drain.fresh.fetch_sub(pages, Ordering::Relaxed);
-        queue.back().map(|batch| batch.cookie)
+        result
     }
 
     fn enqueue(&self, queue: &mut Queue, mut ranges: Vec<Freed>) {
@@ -143,9 +173,14 @@ impl Inner {
     fn purge_while(&self, queue: &mut Queue, is_due: impl Fn(&Batch) -> bool) -> Result<(), Refused> {
         let mut result = Ok(());
         let mut refused = Vec::new();
-        while queue.front().is_some_and(&is_due)
-            && let Some(batch) = queue.pop_front()
+        while let Some(oldest) = queue.front()
+            && is_due(oldest)
         {
+            if !memory::is_there_for(oldest.ranges.len() * PURGE_BYTES) {
+                result = result.and(Err(NO_MEMORY));
+                break;
+            }
+            let Some(batch) = queue.pop_front() else { break };
             let before = batch.pages();
             let (left, outcome) = self.purge(batch);
             let done = before - left.as_ref().map_or(0, Batch::pages);
@@ -209,7 +244,9 @@ impl Inner {
                 at = Some((freed.home, lock(&self.shards[index].node)));
             }
             let (_, node) = at.as_mut().expect("set above");
-            node.give(Range::new(freed.range.start, pages));
+            if !node.give(Range::new(freed.range.start, pages)) {
+                released.push(freed.range);
+            }
         }
         drop(at);
         self.decay(false, &mut released);
@@ -219,10 +256,10 @@ impl Inner {
     fn decay(&self, all: bool, released: &mut Vec<Range>) {
         let guard = self.settings.guard;
         for shard in &self.shards {
-            lock(&shard.node).decay(all, |range| released.push(Range::new(range.start, range.pages + guard)));
+            lock(&shard.node).decay(all, guard, released);
         }
         released.sort_unstable();
-        *released = merged(mem::take(released));
+        merge(released);
     }
 
     /// Empties the pools into the free space, under the queue's lock: whoever comes after finds what was in them there. How many pages that were.
@@ -245,14 +282,18 @@ impl Inner {
 
     fn drain_all(&self) -> Result<(), Error> {
         self.settle();
-        let cookie = self.gather(&mut lock(&self.drain.queue));
+        let (gathered, cookie) = {
+            let mut queue = lock(&self.drain.queue);
+            (self.gather(&mut queue), queue.back().map(|batch| batch.cookie))
+        };
         if let Some(cookie) = cookie {
             if self.domain.is_reading() {
                 return Err(Error::InSection);
             }
             self.domain.cond_synchronize(cookie);
         }
-        Ok(self.purge_ripe(&mut lock(&self.drain.queue))?)
+        let purged = self.purge_ripe(&mut lock(&self.drain.queue));
+        Ok(gathered.and(purged)?)
     }
 
     /// In the child of a fork: what no area has is free, or was about to be. It gets a batch of its own.
@@ -294,7 +335,7 @@ pub unsafe fn drain_without_grace_period(arena: &Arena) {
         return;
     }
     let mut queue = lock(&arena.inner.drain.queue);
-    arena.inner.gather(&mut queue);
+    let _ = arena.inner.gather(&mut queue);
     let _ = arena.inner.purge_while(&mut queue, |_| true);
 }
 
@@ -306,8 +347,8 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::InSection`] inside a section of the domain, if anything waits; [`Error::System`] if the system refuses: what is left
-    /// waits for the next drain, and none of it is used again before.
+    /// [`Error::InSection`] inside a section of the domain, if anything waits; [`Error::System`] if the system refuses, or has no memory for
+    /// the lists that this takes: what is left waits for the next drain, and none of it is used again before.
     pub fn drain(&self) -> Result<(), Error> {
         if self.inner.is_foreign() {
             return Ok(());
@@ -362,7 +403,7 @@ impl Arena {
         }
         inner.settle();
         let mut queue = lock(&inner.drain.queue);
-        inner.gather(&mut queue);
+        let _ = inner.gather(&mut queue);
         let before = inner.drain.ripening.load(Ordering::Relaxed);
         let _ = inner.purge_ripe(&mut queue);
         let purged = before - inner.drain.ripening.load(Ordering::Relaxed);

@@ -5,6 +5,7 @@
 //! a drain, whichever thread frees it where.
 
 use super::space::Range;
+use crate::platform::memory;
 
 /// The sizes of which there are pools, in pages: 1 to this.
 pub(crate) const CLASSES: u32 = 256;
@@ -77,16 +78,32 @@ impl Node {
         Some(start)
     }
 
-    pub(crate) fn give(&mut self, range: Range) {
-        self.pools[range.pages as usize - 1].starts.push(range.start);
-        self.pooled += u64::from(range.pages);
+    /// Whether there was memory for it.
+    pub(crate) fn give(&mut self, range: Range) -> bool {
+        let starts = &mut self.pools[range.pages as usize - 1].starts;
+        let room = memory::refusable(|| starts.try_reserve(1)).is_ok();
+        if room {
+            starts.push(range.start);
+            self.pooled += u64::from(range.pages);
+        }
+        room
+    }
+
+    /// Whether another range can be remembered as freed, under the same lock.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.freed.len() < self.freed.capacity() || memory::refusable(|| self.freed.try_reserve(1)).is_ok()
     }
 
     /// Takes out a quarter of what was not needed since this was last asked, or all there is: those that lie longest.
-    pub(crate) fn decay(&mut self, all: bool, mut out: impl FnMut(Range)) {
+    /// With their guard pages, of which each has `guard`. Those for which there is no memory stay.
+    pub(crate) fn decay(&mut self, all: bool, guard: u32, out: &mut Vec<Range>) {
         for (pages, pool) in (1..).zip(&mut self.pools) {
             let count = if all { pool.starts.len() } else { pool.spare.div_ceil(4) };
-            pool.starts.drain(..count).for_each(|start| out(Range::new(start, pages)));
+            if memory::refusable(|| out.try_reserve(count)).is_err() {
+                continue;
+            }
+            out.extend(pool.starts.drain(..count).map(|start| Range::new(start, pages + guard)));
             self.pooled -= count as u64 * u64::from(pages);
             pool.spare = pool.starts.len();
         }
@@ -100,17 +117,17 @@ mod tests {
     #[test]
     fn a_pool_gives_the_last_one_first_and_lets_go_of_what_nobody_needs() {
         let mut node = Node::new();
-        (0..10).for_each(|number| node.give(Range::new(number * 5, 4)));
+        (0..10).for_each(|number| assert!(node.give(Range::new(number * 5, 4))));
         assert_eq!((node.take(4, 1), node.take(3, 1), node.take(4, 4)), (Some(45), None, Some(40)));
         assert_eq!(node.pooled(), 8 * 4);
         let mut gone = Vec::new();
         // Nothing is known to be spare before the first decay.
-        node.decay(false, |range| gone.push(range));
+        node.decay(false, 0, &mut gone);
         assert!(gone.is_empty());
         assert_eq!(node.take(4, 1), Some(35));
-        node.decay(false, |range| gone.push(range));
+        node.decay(false, 0, &mut gone);
         assert_eq!(gone, [Range::new(0, 4), Range::new(5, 4)]);
-        node.decay(true, |range| gone.push(range));
+        node.decay(true, 0, &mut gone);
         assert_eq!((gone.len(), node.pooled()), (7, 0));
     }
 }

@@ -34,6 +34,17 @@ pub(crate) fn merged(ranges: impl IntoIterator<Item = Range>) -> Vec<Range> {
     merged
 }
 
+/// The same in place.
+pub(crate) fn merge(sorted: &mut Vec<Range>) {
+    sorted.dedup_by(|next, last| {
+        let touches = last.end() >= next.start;
+        if touches {
+            last.pages = last.end().max(next.end()) - last.start;
+        }
+        touches
+    });
+}
+
 /// Candidates of too small a surplus for a wanted alignment that are looked at before one is taken that must do.
 const ALIGNED_LOOKS: usize = 16;
 
@@ -143,6 +154,9 @@ mod tests {
     fn touching_ranges_become_one() {
         let ranges = [Range::new(1, 2), Range::new(3, 1), Range::new(5, 1), Range::new(5, 3), Range::new(6, 1)];
         assert_eq!(merged(ranges), [Range::new(1, 3), Range::new(5, 3)]);
+        let mut ranges = ranges.to_vec();
+        merge(&mut ranges);
+        assert_eq!(ranges, [Range::new(1, 3), Range::new(5, 3)]);
     }
 
     proptest! {
