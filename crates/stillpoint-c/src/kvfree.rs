@@ -31,7 +31,7 @@ unsafe fn retire(domain: *mut Domain, block: NonNull<c_void>, without_page: With
     retired
 }
 
-/// For a thread that has no share and cannot be given one: as where there is no page.
+/// For a thread that has no share and cannot be given one: as where there is no page. It may wait as long as readers read.
 #[cold]
 fn free_at_once(domain: &stillpoint::Domain, block: NonNull<c_void>, without_page: WithoutPage) -> Result<(), raw::NoMemory> {
     if without_page == WithoutPage::GiveBack || raw::in_callback(domain) || raw::synchronize(domain).is_err() {
@@ -111,6 +111,7 @@ fn queued() -> c_int {
 
 /// Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few nanoseconds; now and then it ends a grace
 /// period and frees older blocks, and where readers hold up more than the domain's budget it waits outside sections, a second at most.
+/// Where there is no memory to remember the block by, it waits outside sections for a grace period, however long readers hold that up.
 /// Not in signal handlers. NULL does nothing.
 ///
 /// -ENOMEM if there is no memory to remember the block by and no way to wait, inside a section or a callback; it is then still the caller's.

@@ -746,6 +746,7 @@ int stillpoint_kvfree_head_in(const struct stillpoint_share *share, void *block,
 /*
  Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few nanoseconds; now and then it ends a grace
  period and frees older blocks, and where readers hold up more than the domain's budget it waits outside sections, a second at most.
+ Where there is no memory to remember the block by, it waits outside sections for a grace period, however long readers hold that up.
  Not in signal handlers. NULL does nothing.
 
  -ENOMEM if there is no memory to remember the block by and no way to wait, inside a section or a callback; it is then still the caller's.

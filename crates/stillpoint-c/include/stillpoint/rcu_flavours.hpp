@@ -105,7 +105,7 @@ inline void rcu_qsbr_quiescent_state() noexcept
  */
 class rcu_qsbr_thread {
 public:
-    /* Registers; allocates. std::bad_alloc. Terminates at a thread's very end, where there is nothing to register with. */
+    /* Registers; allocates. std::bad_alloc (without exceptions it terminates). Terminates at a thread's very end, where there is nothing to register with. */
     [[nodiscard]] rcu_qsbr_thread() : mine_(registers()) {}
 
     /* Everything that was found is given up. */
@@ -125,7 +125,11 @@ private:
     {
         const int result = stillpoint_qsbr_register();
         if (result == -ENOMEM) {
+#if defined(__cpp_exceptions)
             throw std::bad_alloc();
+#else
+            detail::refuse("rcu_qsbr_thread for want of memory");
+#endif
         }
         if (result != 0 && result != -EEXIST) {
             detail::refuse("rcu_qsbr_thread in a thread that is ending");

@@ -46,6 +46,18 @@ static void destroys(struct stillpoint_head *head)
     destroyed_in_callback = stillpoint_domain_destroy(of_callback);
 }
 
+/* Two heads of one batch: while the function of the first runs, the second one waits as before. */
+static struct stillpoint_head batch[2];
+static int own_again = 1, other_again;
+
+static void queues_again(struct stillpoint_head *head)
+{
+    if (head == &batch[0] && own_again == 1) {
+        other_again = stillpoint_domain_call_copied(of_callback, &batch[1], count);
+        own_again = stillpoint_domain_call_copied(of_callback, &batch[0], count);
+    }
+}
+
 static int stage;
 static pthread_barrier_t steps;
 
@@ -203,6 +215,14 @@ int main(int count_of_arguments, char **arguments)
     CHECK(stillpoint_domain_call(domain, &head, count) == -EBUSY && said("head that is queued"));
     CHECK(stillpoint_domain_kvfree_head(NULL, &head, &head) == -EBUSY && said("head that is queued"));
     aborts(calls_twice, "call_rcu() was refused");
+    of_callback = domain;
+    stillpoint_domain_read_lock(domain);
+    for (int n = 0; n < 2; n++) {
+        CHECK(stillpoint_domain_call_copied(domain, &batch[n], queues_again) == 0);
+    }
+    CHECK(stillpoint_domain_read_unlock(domain) == 0);
+    CHECK(stillpoint_domain_barrier(domain) == 0 && stillpoint_domain_barrier(domain) == 0);
+    CHECK(other_again == -EBUSY && own_again == 0 && said("a head that is queued"));
 #endif
     struct stillpoint_head copy = head;
     CHECK(stillpoint_call(&copy, count) == 0);
