@@ -15,6 +15,7 @@ thread_local!(static NEED: Cell<Need> = const { Cell::new(Need::Must) });
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// It cannot go on without.
+    #[cfg(feature = "c-symbols")]
     Must,
     /// Something is lost without; but it must not wait, because somebody may be waiting for it.
     Now,

@@ -204,23 +204,24 @@ pub(super) fn at_threads_end(forget: fn()) -> bool {
 static NOBODY: Record = Record::of_nobody();
 
 /// A place for a record that lasts. It keeps a pointer: in the constant that thread-local state begins with, Rust 1.88 refuses a reference to
-/// a static that changes.
-struct Remembered(Cell<*const Record>);
+/// a static that changes. One that says that it is not null, which the usual way of a section would otherwise look at.
+struct Remembered(Cell<NonNull<Record>>);
 
 impl Remembered {
     const fn nobody() -> Self {
-        Self(Cell::new(&raw const NOBODY))
+        // SAFETY: a static's address.
+        Self(Cell::new(unsafe { NonNull::new_unchecked((&raw const NOBODY).cast_mut()) }))
     }
 
     #[inline(always)]
     fn get(&self) -> &'static Record {
         // SAFETY: from a static or, by `set`, from a reference as long.
-        unsafe { &*self.0.get() }
+        unsafe { self.0.get().as_ref() }
     }
 
     #[inline(always)]
     fn set(&self, record: &'static Record) {
-        self.0.set(record);
+        self.0.set(NonNull::from(record));
     }
 }
 
