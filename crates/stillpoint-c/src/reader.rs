@@ -179,7 +179,7 @@ pub unsafe extern "C" fn stillpoint_domain_reader_init(domain: *mut Domain, read
         let used = unsafe { named(domain) };
         register(used)?;
         let (record, started) = match raw::reader(used) {
-            Some(record) => (record.as_ptr().cast_const().cast(), ptr::from_ref(raw::started(used))),
+            Some(record) => (record.as_ptr().cast_const().cast(), raw::started(used)),
             // SAFETY: it gives the address of something static. The second is not looked at behind the first.
             None => (unsafe { stillpoint_nobody_() }, ptr::null()),
         };

@@ -141,7 +141,14 @@ pub fn need() -> Need {
 }
 
 /// Where a section of `domain` that begins loads its word from, by acquire. It stays there as long as the domain.
-pub fn started(domain: &Domain) -> &AtomicU64 {
+///
+/// A pointer and not a reference, with which safe code could store there:
+///
+/// ```compile_fail,E0599
+/// # use std::sync::atomic::Ordering;
+/// stillpoint::raw::started(stillpoint::global()).store(0, Ordering::Relaxed);
+/// ```
+pub fn started(domain: &Domain) -> *const AtomicU64 {
     domain.engine().started()
 }
 
