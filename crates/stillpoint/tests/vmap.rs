@@ -166,6 +166,27 @@ fn no_address_comes_back_before_its_readers_have_left_and_a_drain() {
     assert_eq!(arena.alloc(PAGE, 1).expect("the readers have left").addr(), addr);
 }
 
+/// Two domains that wait for each other through two threads: an allocation is no wait for a grace period to its caller, so it gives up.
+#[test]
+fn an_allocation_in_another_domains_section_does_not_wait_for_ever() {
+    let (arena, other) = (Arena::builder().capacity(8 << 20).build().unwrap(), Domain::new());
+    let whole = arena.alloc((8 << 20) - PAGE, 1).unwrap();
+    let reader = Reader::enter(arena.domain());
+    drop(whole);
+    std::thread::scope(|scope| {
+        let guard = other.read_lock();
+        scope.spawn(|| {
+            // The reader waits, too: for the section above.
+            other.synchronize();
+            reader.leave();
+        });
+        let full = arena.alloc((8 << 20) - PAGE, 1).unwrap_err();
+        assert!(matches!(full, Error::AddressSpace { waiting, .. } if waiting > 0), "{full}");
+        drop(guard);
+    });
+    arena.alloc((8 << 20) - PAGE, 1).expect("the reader has left");
+}
+
 #[test]
 fn a_free_during_a_copy_lets_it_complete() {
     let arena = Arena::builder().capacity(64 << 20).lazy_limit(0).build().unwrap();

@@ -2,7 +2,7 @@
 
 use super::{
     Area, Builder,
-    drain::Drain,
+    drain::{ALLOC_PATIENCE, Drain},
     error::Error,
     map::{Map, SLOT_PAGES},
     node::{CLASSES, Freed, Home, Node},
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Domain, Guard,
     platform::{
-        cpu,
+        clock, cpu,
         fork::{InChild, Place, Process, process},
         mmap::{Advice, Mapping, Pages, Refused, Table, advise},
         sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock},
@@ -217,11 +217,12 @@ impl Inner {
             }
         }
         let mut taken = self.carve(pages, align, index);
+        let mut deadline = None;
         for _ in 0..ATTEMPTS {
             if !matches!(taken, Err(Error::AddressSpace { .. })) {
                 break;
             }
-            self.make_room();
+            self.make_room(*deadline.get_or_insert_with(|| clock::now() + ALLOC_PATIENCE));
             taken = self.carve(pages, align, index);
         }
         let (start, home) = taken.map_err(|error| self.explain(error, size))?;
@@ -381,7 +382,8 @@ impl Arena {
     ///
     /// It gets whole pages, behind which there is a guard page (see [`Builder::guards`]). Some hundred nanoseconds where the pool of that size has a
     /// range, some microseconds where it has to be filled, which takes a system call for some tens of areas; above 1 MiB there are no
-    /// pools. If the address space is used up, the caller drains, and outside sections waits for a grace period. Not async-signal-safe.
+    /// pools. If the address space is used up, the caller drains, and outside sections of the arena's domain waits for readers, for a second at
+    /// most. Not async-signal-safe.
     ///
     /// # Errors
     ///

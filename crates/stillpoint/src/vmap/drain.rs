@@ -14,9 +14,11 @@ use super::{
     space::{Range, merge, merged},
 };
 use crate::{
+    Domain,
     gp::{Cookie, in_pass},
     platform::{
-        clock, memory,
+        clock::{self, Nanos},
+        memory,
         mmap::{Advice, Refused},
         sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock},
     },
@@ -26,6 +28,10 @@ use std::collections::VecDeque;
 
 /// How long who frees waits for readers, outside sections, when too much waits for them already.
 const PATIENCE: u64 = 10_000_000;
+
+/// How long an allocation that finds the address space used up waits for readers, outside sections: a hundred times as long as a free does.
+/// Not for ever: a section of another domain that the caller is in, or an owned guard that it holds, may be what those readers wait for.
+pub(super) const ALLOC_PATIENCE: u64 = 1_000_000_000;
 
 /// What the purge of a batch allocates by the way for each of its ranges, at most.
 const PURGE_BYTES: usize = 64;
@@ -271,16 +277,24 @@ impl Inner {
         pages
     }
 
-    /// For one who finds the address space used up: brings back all there is. Waits for a grace period outside sections.
-    pub(super) fn make_room(&self) {
-        // In a section it is what can be had without waiting; what is refused shows in the statistics.
-        let _ = self.drain_all();
+    /// For an allocation that finds the address space used up: brings back all there is. Waits for a grace period outside sections, until
+    /// `deadline`.
+    pub(super) fn make_room(&self, deadline: Nanos) {
+        // In a section, and after the deadline, it is what can be had without waiting; what is refused shows in the statistics.
+        let _ = self.drain_until(|domain, cookie| {
+            domain.wait_until(cookie, deadline);
+        });
         let mut queue = lock(&self.drain.queue);
         let _ = self.purge_ripe(&mut queue);
         self.empty_pools(&mut queue);
     }
 
     fn drain_all(&self) -> Result<(), Error> {
+        self.drain_until(|domain, cookie| domain.cond_synchronize(cookie))
+    }
+
+    /// The same with another way of waiting for the grace period.
+    fn drain_until(&self, wait: impl FnOnce(&Domain, Cookie)) -> Result<(), Error> {
         self.settle();
         let (gathered, cookie) = {
             let mut queue = lock(&self.drain.queue);
@@ -290,7 +304,7 @@ impl Inner {
             if self.domain.is_reading() {
                 return Err(Error::InSection);
             }
-            self.domain.cond_synchronize(cookie);
+            wait(&self.domain, cookie);
         }
         let purged = self.purge_ripe(&mut lock(&self.drain.queue));
         Ok(gathered.and(purged)?)
