@@ -1,18 +1,17 @@
 //! `stillpoint sim bridge`: a program sets up and tears down a network bridge, which waits for readers four times each time, on 64 CPUs
 //! at 250 Hz that offload their callbacks. (The seed states neither; both follow from its figures.)
 //!
-//! A grace period takes 8 ms with one scan, 16 with two. An offloaded callback waits for 2 to 4 of them ([`super::kernel`]), a direct
+//! A grace period takes 8 ms with one scan, 16 with two. An offloaded callback waits for 2 to 4 of them ([`kernel_sim`]), a direct
 //! wait for 1 to 2. So each maximum is so many grace periods, which the run prints for the longest wait.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use kernel_sim::{Constants, Kernel, Setup, Size, Stream};
 use serde::Serialize;
 
-use super::constants::Constants;
 use super::experiment::{self, Experiment};
-use super::kernel::{Kernel, Setup, Size, Stream};
 use super::measured::{Measured, Wait};
 use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::report::OURS;
@@ -109,7 +108,7 @@ pub fn bridges(setup: Setup, iterations: usize) -> Measured {
     let Constants { bridge_think_us, bridge_work_us, bridge_callbacks, .. } = *kernel.constants();
     let home = kernel.any_cpu();
     let caller = kernel.add_caller(home);
-    kernel.next();
+    kernel.next_caller();
     let began = kernel.now();
     let mut waits = Vec::with_capacity(iterations * PAIRS * 2);
     for _ in 0..iterations {
@@ -120,14 +119,14 @@ pub fn bridges(setup: Setup, iterations: usize) -> Measured {
             // Uniform, so that the mean of the two parts together is the whole.
             let think = workload.uniform_us(2.0 * bridge_think_us / PAIRS as f64);
             kernel.work(caller, think);
-            kernel.next();
+            kernel.next_caller();
             for _ in 0..2 {
                 (0..bridge_callbacks).for_each(|_| kernel.defer(caller));
                 kernel.work(caller, workload.exponential_us(bridge_work_us));
-                kernel.next();
+                kernel.next_caller();
                 let began = kernel.now();
                 kernel.synchronize_rcu(caller);
-                kernel.next();
+                kernel.next_caller();
                 waits.push(Wait { began, ended: kernel.now() });
             }
         }

@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use kernel_sim::{Constants, Setup, Size};
 use serde_json::Value;
 
-use super::constants::Constants;
-use super::kernel::{Setup, Size};
 use super::measured::Measured;
 use super::options::{Common, Files, Variant};
 use super::plot::{self, Line};

@@ -16,11 +16,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use kernel_sim::{Constants, Setup, Size};
 use serde::Serialize;
 
 use super::bridge;
-use super::constants::Constants;
-use super::kernel::{Setup, Size};
 use super::measured::{Loop, Measured};
 use super::options::{Common, Variant, parse_count};
 use super::report::{OURS, SimReport, SimRow};

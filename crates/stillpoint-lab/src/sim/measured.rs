@@ -1,7 +1,6 @@
 //! What one simulated run measured, and the figures made of it.
+use kernel_sim::{GracePeriod, Kernel, Setup, Size, Stream, Time};
 
-use super::kernel::queue::Time;
-use super::kernel::{GracePeriod, Kernel, Setup, Size, Stream};
 use super::seed;
 use crate::run::Metrics;
 
@@ -117,7 +116,7 @@ impl Loop {
         let mut waiting: Vec<Option<Time>> = vec![None; self.callers];
         let mut left = vec![self.calls; self.callers];
         while waits.len() < self.callers * self.calls {
-            let caller = kernel.next();
+            let caller = kernel.next_caller();
             if let Some(began) = waiting[caller].take() {
                 waits.push(Wait { began, ended: kernel.now() });
                 left[caller] -= 1;

@@ -1,7 +1,7 @@
 //! `stillpoint sim`: the kernel's grace periods in virtual time. The patches that Stillpoint follows were measured on machines with 32 and
 //! 64 CPUs, ticks and jiffies; here their tables come out of the mechanism, and one can ask what the kernel could still gain.
 //!
-//! Rooms: [`kernel`] is the machine; [`constants`] has every number that it depends on; [`sync`], [`bridge`] and [`trace`] are the patches'
+//! The crate [`kernel_sim`] is the machine, with every number that it depends on. Here [`sync`], [`bridge`] and [`trace`] are the patches'
 //! experiments, [`sweep`] and [`improve`] go beyond them; [`seed`] has the authors' figures; [`experiment`], [`measured`], [`report`] and
 //! [`plot`] turn runs into tables, JSON and pictures; [`options`] is the command line that all have.
 //!
@@ -18,15 +18,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
-
-use constants::Constants;
-use kernel::Size;
+use kernel_sim::{Constants, Size, constants};
 
 mod bridge;
-mod constants;
 mod experiment;
 mod improve;
-mod kernel;
 mod measured;
 mod options;
 mod plot;

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use clap::error::ErrorKind;
+use kernel_sim::{Change, Constants, Setup, Size};
 use serde::Serialize;
 
-use super::constants::{self, Change, Constants};
-use super::kernel::{Setup, Size};
 use crate::output;
 
 /// The options.
@@ -76,7 +76,7 @@ impl Common {
     pub fn constants(&self, base: Constants, variant: &Variant, size: Size) -> Result<Constants> {
         let mut constants = base;
         (variant.apply)(&mut constants, size);
-        constants.with(&self.set).map_err(|error| constants::usage(&error))
+        constants.with(&self.set).map_err(|error| usage(&error))
     }
 
     /// The machine of a variant's `run`th run. Its chance does not depend on the variant.
@@ -104,4 +104,9 @@ pub fn parse_count(text: &str) -> Result<usize, String> {
 fn in_range(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("say a whole number in {least}..={most}"))
+}
+
+/// A refused command line.
+fn usage(error: &anyhow::Error) -> anyhow::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{error:#}\n")).into()
 }

@@ -4,10 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use kernel_sim::{Constants, Size};
 use serde::Serialize;
 
-use super::constants::Constants;
-use super::kernel::Size;
 use super::measured::Loop;
 use super::options::{Common, Variant, parse_count};
 use super::plot::{self, Panel};

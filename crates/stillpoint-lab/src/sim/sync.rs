@@ -8,11 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use kernel_sim::{Constants, Size};
 use serde::Serialize;
 
-use super::constants::Constants;
 use super::experiment::{self, Experiment};
-use super::kernel::Size;
 use super::measured::Loop;
 use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::seed;

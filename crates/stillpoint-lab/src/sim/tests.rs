@@ -1,9 +1,8 @@
 //! What the mechanism alone must do: no background, no jitter, no chance but where callers live.
 
+use kernel_sim::{Constants, Setup, Size};
 use proptest::prelude::*;
 
-use super::constants::Constants;
-use super::kernel::{Setup, Size};
 use super::measured::{Loop, Measured};
 use super::{bridge, improve, sync, trace};
 
@@ -24,7 +23,7 @@ fn mean_ms(size: Size, constants: &Constants, seed: u64) -> f64 {
 
 /// A machine on which the caller has a CPU of its own.
 fn apart(cpus: usize, seed: u64) -> bool {
-    let mut kernel = super::kernel::Kernel::boot(setup(Size { cpus, hz: 1000 }, Constants::of_kernel(cpus, 1000), seed));
+    let mut kernel = kernel_sim::Kernel::boot(setup(Size { cpus, hz: 1000 }, Constants::of_kernel(cpus, 1000), seed));
     kernel.gp_thread_cpu() != kernel.any_cpu()
 }
 

@@ -8,11 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use kernel_sim::{Constants, Kernel, Setup, Size, tasks_trace};
 use serde::Serialize;
 
-use super::constants::Constants;
 use super::experiment::{self, Experiment};
-use super::kernel::{Kernel, Setup, Size, tasks_trace};
 use super::measured::{Measured, Wait};
 use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::seed;

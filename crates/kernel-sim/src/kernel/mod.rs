@@ -1,17 +1,17 @@
 //! The machine: CPUs with ticks and idle states, timers, threads, and the kernel's normal grace periods, as events in virtual time.
 //!
-//! Rooms: [`queue`] orders the events; [`cpu`] is about ticks, idle states and what a CPU notes of a grace period (`rcu_core`); [`timer`]
+//! Files: [`queue`] orders the events; [`cpu`] is about ticks, idle states and what a CPU notes of a grace period (`rcu_core`); [`timer`]
 //! about who expires a timer, and [`wheel`] when; [`seq`], [`tree`] and [`segments`] are RCU's data; [`gp`] is its thread; [`callbacks`],
 //! [`offload`] and [`direct`] are the three ways to wait for it; [`background`] is the rest of the system. A workload drives it from
-//! outside: it says what a caller does next, and [`Kernel::next`] tells who has come back from it.
+//! outside: it says what a caller does next, and [`Kernel::next_caller`] tells who has come back from it.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::constants::Constants;
+use crate::constants::Constants;
 use gp::GpThread;
-use queue::{Queue, Time};
+use queue::Queue;
 use random::Random;
 
 mod background;
@@ -20,7 +20,7 @@ mod cpu;
 mod direct;
 mod gp;
 mod offload;
-pub mod queue;
+mod queue;
 mod random;
 mod segments;
 mod seq;
@@ -30,6 +30,7 @@ mod tree;
 mod wheel;
 
 pub use gp::GracePeriod;
+pub use queue::Time;
 pub use random::Random as Stream;
 
 /// How large and how quick a machine is.
@@ -183,7 +184,6 @@ impl Kernel {
     }
 
     /// Where the grace-period thread is.
-    #[cfg(test)]
     pub fn gp_thread_cpu(&self) -> usize {
         self.gp.cpu
     }
@@ -264,7 +264,7 @@ impl Kernel {
     }
 
     /// Goes on until a caller runs again after its work, its sleep or its wait, and says which.
-    pub fn next(&mut self) -> usize {
+    pub fn next_caller(&mut self) -> usize {
         loop {
             let event = self.queue.next().expect("a caller's return is always scheduled, or depends on one that is");
             self.handle(event);

@@ -27,7 +27,7 @@ impl TasksTrace {
     pub fn start(kernel: &mut Kernel) -> Self {
         let cpu = kernel.any_cpu();
         let caller = kernel.add_caller(cpu);
-        kernel.next();
+        kernel.next_caller();
         Self { caller, caller_back: kernel.now() }
     }
 
@@ -38,7 +38,7 @@ impl TasksTrace {
 
     fn sleep(&self, kernel: &mut Kernel, jiffies: u64) {
         kernel.sleep(self.caller, jiffies);
-        kernel.next();
+        kernel.next_caller();
     }
 
     /// A grace period, and its callbacks (`rcu_tasks_wait_gp`).
@@ -48,7 +48,7 @@ impl TasksTrace {
         let mut holdouts: Vec<Holdout> = (0..others).map(|_| Holdout { checked_at: None }).collect();
         self.interrupt(kernel, &mut holdouts, began);
         kernel.synchronize_rcu(self.caller);
-        kernel.next();
+        kernel.next_caller();
         let mut fract = kernel.constants().tasks_trace_init_fract;
         while !holdouts.is_empty() {
             self.sleep(kernel, kernel.size().hz / fract);

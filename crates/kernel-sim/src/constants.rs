@@ -2,7 +2,6 @@
 //! calibration. `--set NAME=VALUE` changes any of them.
 
 use anyhow::{Context, Result, bail};
-use clap::error::ErrorKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -167,8 +166,8 @@ impl Constants {
         }
     }
 
-    /// The same without any chance or background: what the mechanism alone does.
-    #[cfg(test)]
+    /// These constants without jitter, chance or background: what the mechanism alone does.
+    #[must_use]
     pub fn undisturbed(self) -> Self {
         Self { wakeup_jitter_us: 0.0, idle_tick_kept: 0.0, gp_thread_pulled: 0.0, background_tasks_per_s: 0.0, ..self }
     }
@@ -181,7 +180,11 @@ impl Constants {
         }
     }
 
-    /// The same with `changes` made.
+    /// These constants with `changes` made.
+    ///
+    /// # Errors
+    ///
+    /// If there is no constant of a change's name, or its value is not within the constant's limits.
     pub fn with(&self, changes: &[Change]) -> Result<Self> {
         let mut map = self.by_name();
         for change in changes {
@@ -208,6 +211,10 @@ impl From<Change> for String {
 
 impl Change {
     /// Reads the option's value, and refuses what can be refused without knowing the machine.
+    ///
+    /// # Errors
+    ///
+    /// If it is not `NAME=VALUE`, the name is unknown, or the value is not within its limits.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, value) = text.split_once('=').ok_or_else(|| format!("say NAME=VALUE, as in {EXAMPLE}"))?;
         let change = Self { name: name.to_owned(), value: value.to_owned() };
@@ -281,11 +288,6 @@ pub fn help(constants: &Constants) -> String {
         list(false),
         list(true)
     )
-}
-
-/// A refused command line.
-pub fn usage(error: &anyhow::Error) -> anyhow::Error {
-    clap::Error::raw(ErrorKind::ValueValidation, format!("{error:#}\n")).into()
 }
 
 #[cfg(test)]
