@@ -9,8 +9,19 @@ use std::process::Command;
 use std::{env, fs};
 
 fn main() {
-    let liburcu = compile_liburcu_side();
+    let padded = is_padded();
+    println!("cargo::rustc-check-cfg=cfg(padded)");
+    if padded {
+        println!("cargo::rustc-cfg=padded");
+    }
+    let liburcu = compile_liburcu_side(padded);
     note_versions(liburcu.as_deref());
+}
+
+/// Whether branches are padded (`cargo padded-lab`, in .cargo/config.toml): the lab says so, and pads the peers in C as well.
+fn is_padded() -> bool {
+    println!("cargo::rerun-if-env-changed=CARGO_ENCODED_RUSTFLAGS");
+    env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("x86-branches-within-32B-boundaries"))
 }
 
 /// Writes `versions.txt`, a line for each package of `Cargo.lock` that is there in one version: its name and its version.
@@ -37,7 +48,7 @@ fn note_versions(liburcu: Option<&str>) {
 }
 
 /// What liburcu needs, where it is; its version.
-fn compile_liburcu_side() -> Option<String> {
+fn compile_liburcu_side(padded: bool) -> Option<String> {
     println!("cargo::rustc-check-cfg=cfg(have_liburcu, have_liburcu_poll)");
     println!("cargo::rerun-if-changed=c");
 
@@ -62,9 +73,10 @@ fn compile_liburcu_side() -> Option<String> {
         .pic(false)
         .flag("-fPIE")
         .force_frame_pointer(false)
-        // As the workspace's .cargo/config.toml does for Rust, and for its reason: no luck with jumps across 32 bytes.
-        .flag_if_supported("-Wa,-mbranches-within-32B-boundaries")
         .warnings(true);
+    if padded {
+        build.flag_if_supported("-Wa,-mbranches-within-32B-boundaries");
+    }
     // Asks for the version alone: what to link is known from above.
     if pkg_config::Config::new().atleast_version("0.14").cargo_metadata(false).probe("liburcu-memb").is_ok() {
         build.define("LAB_HAVE_POLL", None);

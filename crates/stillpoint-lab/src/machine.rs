@@ -30,6 +30,7 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let membarrier = if self.membarrier { "on" } else { "off" };
-        write!(f, "{} CPUs, kernel {}, membarrier {membarrier}", self.cpus, self.kernel)
+        let padded = if cfg!(padded) { ", branches padded to 32 bytes" } else { "" };
+        write!(f, "{} CPUs, kernel {}, membarrier {membarrier}{padded}", self.cpus, self.kernel)
     }
 }

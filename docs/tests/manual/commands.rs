@@ -62,12 +62,25 @@ fn missing_goal(words: &[String], repository: &Path) -> Option<String> {
     (!tried.status.success()).then(|| String::from_utf8_lossy(&tried.stderr).trim().to_owned())
 }
 
+/// The folder of a package of the workspace.
+fn folder_of(package: &str) -> String {
+    match package {
+        "stillpoint-manual" => "docs".to_owned(),
+        "stillpoint-examples" => "examples".to_owned(),
+        "config-reload" => "examples/tokio".to_owned(),
+        name => format!("crates/{name}"),
+    }
+}
+
 /// What is wrong with files and folders that a command names.
 fn missing_file(words: &[String], repository: &Path) -> Option<String> {
-    let package =
-        after(words, "-p").map(|name| if name == "stillpoint-manual" { "docs".into() } else { format!("crates/{name}") });
+    let package = after(words, "-p").map(folder_of);
     let named = match command(words)? {
         "make" => after(words, "-C").map(str::to_owned),
+        // The alias of .cargo/config.toml.
+        "cargo" if after(words, "cargo") == Some("example") => {
+            after(words, "example").map(|name| format!("examples/src/bin/{name}.rs"))
+        }
         "cargo" => match (&package, after(words, "--example"), after(words, "--test")) {
             (Some(folder), Some(name), _) => Some(format!("{folder}/examples/{name}.rs")),
             (Some(folder), _, Some(name)) if !repository.join(folder).join("tests").join(name).is_dir() => {
@@ -81,12 +94,11 @@ fn missing_file(words: &[String], repository: &Path) -> Option<String> {
     (!repository.join(&named).exists()).then(|| format!("there is no {named}"))
 }
 
-/// The lab's subcommand (`scale kfree`, say) and its options, of a `cargo run ... -- ...` line.
+/// The lab's subcommand (`scale kfree`, say) and its options, of a `cargo lab ...` line (an alias of .cargo/config.toml).
 fn lab_call(words: &[String]) -> Option<(Vec<&str>, Vec<&str>)> {
-    let at = words.iter().position(|word| word == "--")?;
-    let runs_lab =
-        words.iter().any(|word| word == "cargo") && words.iter().any(|word| word == "run") && after(words, "-p").is_none();
-    let arguments: Vec<&str> = words[at + 1..].iter().map(String::as_str).collect();
+    let at = words.iter().position(|word| word == "cargo")?;
+    let runs_lab = words.get(at + 1).is_some_and(|word| word == "lab" || word == "padded-lab");
+    let arguments: Vec<&str> = words.iter().skip(at + 2).map(String::as_str).collect();
     let end = arguments.iter().position(|word| word.starts_with('-')).unwrap_or(arguments.len());
     let options =
         arguments[end..].iter().filter(|word| word.starts_with("--")).map(|word| word.split('=').next().expect("a part"));
@@ -97,7 +109,7 @@ fn lab_call(words: &[String]) -> Option<(Vec<&str>, Vec<&str>)> {
 fn help(subcommand: &[&str]) -> Result<String, String> {
     let release = if cfg!(debug_assertions) { &[][..] } else { &["--release"] };
     let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--locked"])
+        .args(["run", "--quiet", "--locked", "-p", "stillpoint-lab"])
         .args(release)
         .arg("--")
         .args(subcommand)
@@ -152,8 +164,8 @@ fn the_lab_has_the_options_that_commands_name() {
 
 #[test]
 fn commands_that_cannot_work_are_found() {
-    let text = "```sh\ncargo run --release -- scale kfree --loops 1 --lops 2   # --comment\ncargo run -- torture busted --calm\n\
-                cargo run -- torture bust\ncargo run -p stillpoint --example routes -- --any\n```\n";
+    let text = "```sh\ncargo lab scale kfree --loops 1 --lops 2   # --comment\ncargo lab torture busted --calm\n\
+                cargo lab torture bust\ncargo example routes -- --any\n```\n";
     let book = [Chapter::parse("a.md", text)];
     let help = |subcommand: &[&str]| match subcommand {
         ["scale", "kfree"] => Ok("--loops N".to_owned()),
@@ -163,9 +175,9 @@ fn commands_that_cannot_work_are_found() {
     let complaints = unknown_options(&book, help);
     assert_eq!(complaints.len(), 2, "--lops and bust: {complaints:?}");
     let missing = |line| missing_file(&words(line), repository());
-    assert_eq!(missing("cargo run -p stillpoint --example routes"), None);
+    assert_eq!(missing("cargo example routes"), None);
     assert_eq!(missing("A=b make -C crates/stillpoint-c all"), None);
-    assert!(missing("cargo run -p stillpoint --example rutes").is_some());
+    assert!(missing("cargo example rutes").is_some());
     assert!(missing("cargo test -p stillpoint --test nothing").is_some());
     assert!(missing("make -C crates/stillpoint-d all").is_some());
     assert!(missing("scripts/soke 8").is_some());
@@ -175,7 +187,7 @@ fn commands_that_cannot_work_are_found() {
     assert_eq!(goal("make -C crates/stillpoint-c install PREFIX=/usr/local"), None);
     assert_eq!(goal("A=b make -C docs/examples c"), None);
     assert!(goal("make -C docs/examples nothing").is_some());
-    let text = "So `make -C docs/examples nothing` and\n`cargo run -p stillpoint --example\nrutes` and `maker`.\n";
+    let text = "So `make -C docs/examples nothing` and\n`cargo example\nrutes` and `maker`.\n";
     let of_text: Vec<_> = lines(&[Chapter::parse("a.md", text)]).collect();
     assert_eq!(of_text.len(), 2, "{of_text:?}");
     assert!(goal(&of_text[0].1.join(" ")).is_some() && missing_file(&of_text[1].1, repository()).is_some());

@@ -138,6 +138,7 @@ fn has_liburcu() -> bool {
 }
 
 #[test]
+#[ignore = "compiles the C library and every C program of the manual: .ci/run c"]
 fn c_and_cpp_compile_and_run() {
     let _alone = alone();
     let (count, complaints) = try_blocks(&chapters(), has_liburcu());
@@ -146,6 +147,7 @@ fn c_and_cpp_compile_and_run() {
 }
 
 #[test]
+#[ignore = "compiles the C library and every C program of the manual: .ci/run c"]
 fn c_that_does_not_work_is_found() {
     let _alone = alone();
     let text = "```c\nint f(void) { return 0; }\n```\n```c\nint g(int unused) { return 0; }\n```\n```cpp\nint main() { return 1; }\n```\n\
@@ -156,6 +158,7 @@ fn c_that_does_not_work_is_found() {
 
 /// The programs in `examples/` are shown in a chapter as they are; the Rust ones run as doc tests there, the others by their command.
 #[test]
+#[ignore = "compiles the C library and every C program of the manual: .ci/run c"]
 fn examples_are_shown_and_run() {
     let _alone = alone();
     let chapters = chapters();

@@ -32,7 +32,7 @@ pub fn at_hand(chosen: &Choice) -> Choice {
         present.retain(|&peer| peer != "kovan");
         eprintln!(
             "stillpoint: kovan left out: it asks for Rust 1.90. With that or a newer one, build with `--features kovan`, from the \
-             workspace's root `cargo run --release --features kovan -- scale ...`."
+             workspace's root `cargo run --release -p stillpoint-lab --features kovan -- scale ...`."
         );
     }
     if chosen.includes(kernel::NAME)

@@ -4,7 +4,7 @@
 //! nobody else's. When the service manager says that memory is short (`$MEMORY_PRESSURE_WATCH`) all lose some, until the cache
 //! is down to half a limit.
 //!
-//! `cargo run --release -p stillpoint --example tenant_cache`, which makes the pressure itself if nobody else will.
+//! `cargo example tenant_cache`, which makes the pressure itself if nobody else will.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}

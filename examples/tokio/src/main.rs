@@ -5,7 +5,7 @@
 //! them; only then is the old one taken apart. Among the requests is one that is slow on purpose: it takes the first configuration
 //! before anything is reloaded, and is not done until many reloads have come and gone.
 //!
-//! `cargo run --release -p stillpoint --example config_reload`: a server on the loopback interface, its clients and 200 reloads in one program. It
+//! `cargo run --release -p config-reload`: a server on the loopback interface, its clients and 200 reloads in one program. It
 //! checks what it says here, and fails if that is not so.
 
 use std::{

@@ -7,7 +7,7 @@
 //!
 //! This is memory for data. An arena has no executable pages: what a compiler to machine code would have to do beside, this does not show.
 //!
-//! `cargo run --release -p stillpoint --example code_arena`, which checks that every sample was attributed to the function that ran, that every
+//! `cargo example code_arena`, which checks that every sample was attributed to the function that ran, that every
 //! call returned what its function was compiled to return, and that all replaced code has been given back.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
