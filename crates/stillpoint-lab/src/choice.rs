@@ -1,58 +1,111 @@
 //! Names picked from a list on the command line: the peers, the variants, the scenarios that a run is about.
 
+use clap::Arg;
 use serde::{Serialize, Serializer};
 
 /// What can be picked for one option.
+#[derive(Clone, Copy)]
 pub struct Menu {
+    /// The option, without its dashes.
+    option: &'static str,
     /// What a name stands for, in messages.
     kind: &'static str,
     /// What the option is for, in its help.
     purpose: &'static str,
-    names: &'static [&'static str],
+    names: Names,
     may_be_none: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Names {
+    Listed(&'static [&'static str]),
+    /// Those that a registry has.
+    Registered(fn() -> Vec<&'static str>),
 }
 
 impl Menu {
     /// For `--peers`.
     pub const fn of_peers(names: &'static [&'static str]) -> Self {
-        Self { kind: "peer", purpose: "Peers to measure beside Stillpoint and the limit", names, may_be_none: true }
+        Self::peers(Names::Listed(names))
+    }
+
+    /// The same for peers that are registered.
+    pub const fn of_registered_peers(names: fn() -> Vec<&'static str>) -> Self {
+        Self::peers(Names::Registered(names))
+    }
+
+    const fn peers(names: Names) -> Self {
+        let purpose = "Peers to measure beside Stillpoint and the limit";
+        Self { option: "peers", kind: "peer", purpose, names, may_be_none: true }
     }
 
     /// For `--variants`.
     pub const fn of_variants(names: &'static [&'static str]) -> Self {
-        Self { kind: "variant", purpose: "Stillpoint's own variants to measure", names, may_be_none: false }
+        Self {
+            option: "variants",
+            kind: "variant",
+            purpose: "Stillpoint's own variants to measure",
+            names: Names::Listed(names),
+            may_be_none: false,
+        }
     }
 
     /// For the `--variants` of a simulation.
     pub const fn of_simulated(names: &'static [&'static str]) -> Self {
-        Self { kind: "variant", purpose: "Variants to simulate", names, may_be_none: false }
+        Self {
+            option: "variants",
+            kind: "variant",
+            purpose: "Variants to simulate",
+            names: Names::Listed(names),
+            may_be_none: false,
+        }
     }
 
     /// For `--scenarios`.
     pub const fn of_scenarios(names: &'static [&'static str]) -> Self {
-        Self { kind: "scenario", purpose: "Scenarios to measure", names, may_be_none: false }
+        Self {
+            option: "scenarios",
+            kind: "scenario",
+            purpose: "Scenarios to measure",
+            names: Names::Listed(names),
+            may_be_none: false,
+        }
     }
 
     /// For the `--parts` of a report.
     pub const fn of_parts(names: &'static [&'static str]) -> Self {
-        Self { kind: "part", purpose: "Parts of the report", names, may_be_none: false }
+        Self { option: "parts", kind: "part", purpose: "Parts of the report", names: Names::Listed(names), may_be_none: false }
     }
 
     /// Every name.
-    pub const fn names(&self) -> &'static [&'static str] {
-        self.names
+    pub fn names(&self) -> Vec<&'static str> {
+        match self.names {
+            Names::Listed(names) => names.to_vec(),
+            Names::Registered(names) => names(),
+        }
+    }
+
+    /// The option, for a command line; its value is a [`Choice`].
+    pub fn arg(self) -> Arg {
+        let values = if self.may_be_none { "all|none|NAME,..." } else { "all|NAME,..." };
+        Arg::new(self.option)
+            .long(self.option)
+            .value_name(values)
+            .default_value("all")
+            .help(self.help())
+            .value_parser(move |text: &str| self.parse(text))
     }
 
     /// Reads the option's value.
     pub fn parse(&self, text: &str) -> Result<Choice, String> {
         match text {
-            "all" => return Ok(Choice(self.names.to_vec())),
+            "all" => return Ok(Choice(self.names())),
             "none" if self.may_be_none => return Ok(Choice(Vec::new())),
             _ => {}
         }
         let find = |name: &str| {
-            self.names.iter().copied().find(|&known| known == name).ok_or_else(|| {
-                let names = self.names.join(", ");
+            self.names().into_iter().find(|&known| known == name).ok_or_else(|| {
+                let names = self.names().join(", ");
                 format!("no {} '{name}' here; say {}or some of {names} with commas between", self.kind, self.wholesale())
             })
         };
@@ -61,7 +114,7 @@ impl Menu {
 
     /// The option's help text.
     pub fn help(&self) -> String {
-        format!("{}: {}or some of {}", self.purpose, self.wholesale(), self.names.join(","))
+        format!("{}: {}or some of {}", self.purpose, self.wholesale(), self.names().join(","))
     }
 
     fn wholesale(&self) -> &'static str {

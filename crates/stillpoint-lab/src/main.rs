@@ -1,7 +1,7 @@
 //! The `stillpoint` program: it measures Stillpoint beside its peers, each at its best documented use, and prints one set of
 //! figures twice, as a table for people and as JSON for scripts.
 //!
-//! Rooms: [`scale`] holds the experiments, a folder or file each; [`peers`] what each peer does in them; [`run`] starts every
+//! Rooms: [`scale`] holds the experiments, a folder or file each; [`subject`] says what they ask of a subject, [`peers`] what each peer does in them; [`run`] starts every
 //! measurement in a process of its own and gathers the medians; [`output`] prints them; [`choice`] reads which cases were asked
 //! for; [`machine`] says where it all ran. [`sim`] measures nothing: it has the kernel's timing in virtual time. Nor does [`torture`]: it tries to break
 //! the library. [`report`] runs all of them as a person would, and draws a page of what they write; nothing knows it.
@@ -12,12 +12,14 @@ use clap::{Parser, Subcommand};
 
 mod choice;
 mod machine;
+mod object;
 mod output;
 mod peers;
 mod report;
 mod run;
 mod scale;
 mod sim;
+mod subject;
 mod torture;
 
 /// Measures the Stillpoint library beside its peers.

@@ -133,13 +133,14 @@ fn kfree_without_peers() {
 fn kfree_with_all_peers() {
     let (run, json) = with_json(&format!("{TINY} --readers 1 --reader-hold-us 50 --peers all"));
     assert_eq!(run.code, 0, "{}", run.err);
-    let mut peers = vec![("crossbeam-epoch", "default"), ("seize", "default"), ("seize", "batch-1024")];
+    let mut peers = Vec::new();
+    if cfg!(have_liburcu) {
+        peers.extend([("liburcu-memb", "one-worker"), ("liburcu-memb", "per-cpu-workers")]);
+    }
+    peers.extend([("crossbeam-epoch", "default"), ("seize", "default"), ("seize", "batch-1024")]);
     peers.extend(["haphazard", "sdd", "ps-reclaim"].map(|subject| (subject, "default")));
     if cfg!(feature = "kovan") {
         peers.push(("kovan", "default"));
-    }
-    if cfg!(have_liburcu) {
-        peers.extend([("liburcu-memb", "one-worker"), ("liburcu-memb", "per-cpu-workers")]);
     }
     let measured = cases(&json);
     assert_eq!(measured[3..measured.len() - 1], peers);

@@ -10,24 +10,25 @@ use program::stillpoint;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const SOUND: [&str; 9] = ["rcu", "rcu-fence", "qsbr", "trace", "trace-async", "kvfree", "lru", "vmap", "wake"];
+/// The flavours of a kind, as `--list` has it, and the faults of which broken ones must show one.
+fn flavours(kind: &str) -> Vec<(String, Vec<String>)> {
+    let list = stillpoint("torture --list").out;
+    let of_kind = list.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (name, found) = (words.next()?, words.next()?);
+        let faults = words.next().map_or(Vec::new(), |faults| faults.split(',').map(str::to_owned).collect());
+        (found == kind).then(|| (name.to_owned(), faults))
+    });
+    let flavours: Vec<_> = of_kind.collect();
+    assert!(flavours.len() > 1, "{list}");
+    flavours
+}
 
-/// Broken flavours, and the faults of which they must show one.
-const BROKEN: [(&str, &[&str]); 8] = [
-    ("busted", EARLY),
-    ("busted-cookie", EARLY),
-    ("busted-kvfree", EARLY),
-    ("busted-lru", &["count"]),
-    ("busted-vmap", &["content"]),
-    ("busted-trace", EARLY),
-    ("busted-barrier", &["barrier"]),
-    ("busted-poll", &["writer_stall"]),
-];
+const SOUND: &str = "sound";
+const BROKEN: &str = "broken";
 
-/// Those that only optimised code shows, where membarrier works, to two processors.
-const BROKEN_IN_THE_HARDWARE: [(&str, &[&str]); 2] = [("busted-membarrier", EARLY), ("busted-wake", &["writer_stall"])];
-
-const EARLY: &[&str] = &["grace_period_too_short", "memory_ordering", "cookie"];
+/// What only optimised code shows, where membarrier works, to two processors.
+const BROKEN_IN_THE_HARDWARE: &str = "broken-in-the-hardware";
 
 /// Broken flavours end with the first fault; this is for machines with better things to do.
 const LONG: &str = "--duration 300";
@@ -62,7 +63,7 @@ impl Tortured {
         assert!(self.figure(flavour, "grace_periods") > 0.0, "{}", self.out);
     }
 
-    fn assert_guilty(&self, flavour: &str, faults: &[&str]) {
+    fn assert_guilty(&self, flavour: &str, faults: &[String]) {
         assert_eq!(self.code, 1, "{}", self.out);
         assert!(self.out.contains("--- End of test: FAILURE"), "{}", self.out);
         assert_eq!(self.json["params"]["as_expected"], true, "{}", self.out);
@@ -77,13 +78,14 @@ fn sound_flavours_are_clean() {
     let all = Tortured::new("all --duration 9 --seed 3");
     assert_eq!(all.code, 0, "{}", all.out);
     assert!(all.out.contains("all-torture:--- End of test: SUCCESS"), "{}", all.out);
-    SOUND.iter().for_each(|flavour| all.assert_clean(flavour));
+    let sound = flavours(SOUND);
+    sound.iter().for_each(|(flavour, _)| all.assert_clean(flavour));
     assert!(all.figure("kvfree", "objects") > 0.0);
     assert!(all.figure("lru", "objects") > 0.0);
     assert!(all.figure("vmap", "objects") > 0.0);
     assert_eq!(all.json["experiment"], "torture");
     assert_eq!(all.json["params"]["seed"], 3);
-    assert_eq!(all.json["rows"].as_array().map(Vec::len), Some(SOUND.len()));
+    assert_eq!(all.json["rows"].as_array().map(Vec::len), Some(sound.len()));
     assert!(all.json["machine"]["cpus"].as_u64() >= Some(1));
     for line in ["Reader Pipe:", "Reader Batch:", "rtc: ", " ver: ", " tfle: ", "Start of test: seed=3"] {
         assert!(all.out.contains(line), "{line}: {}", all.out);
@@ -92,8 +94,8 @@ fn sound_flavours_are_clean() {
 
 #[test]
 fn broken_flavours_are_found_out() {
-    for (flavour, faults) in BROKEN {
-        Tortured::new(&format!("{flavour} {LONG}")).assert_guilty(flavour, faults);
+    for (flavour, faults) in flavours(BROKEN) {
+        Tortured::new(&format!("{flavour} {LONG}")).assert_guilty(&flavour, &faults);
     }
 }
 
@@ -103,8 +105,8 @@ fn what_only_the_hardware_breaks_is_found_out() {
     if !stillpoint::membarrier_active() || thread::available_parallelism().map_or(1, usize::from) < 2 {
         return eprintln!("skipped: without membarrier, or on one processor, there is nothing to see");
     }
-    for (flavour, faults) in BROKEN_IN_THE_HARDWARE {
-        Tortured::new(&format!("{flavour} {LONG}")).assert_guilty(flavour, faults);
+    for (flavour, faults) in flavours(BROKEN_IN_THE_HARDWARE) {
+        Tortured::new(&format!("{flavour} {LONG}")).assert_guilty(&flavour, &faults);
     }
 }
 
@@ -120,9 +122,9 @@ fn handlers_read_lists_and_areas_too() {
 
 #[test]
 fn what_cannot_be_found_out_here_is_refused() {
-    for flavour in BROKEN_IN_THE_HARDWARE.map(|(flavour, _)| flavour) {
+    for (flavour, _) in flavours(BROKEN_IN_THE_HARDWARE) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stillpoint"));
-        let run = command.args(["torture", flavour]).env("STILLPOINT_MEMBARRIER", "off").output().expect("the program starts");
+        let run = command.args(["torture", &flavour]).env("STILLPOINT_MEMBARRIER", "off").output().expect("the program starts");
         let said = String::from_utf8_lossy(&run.stderr).into_owned();
         assert_eq!(run.status.code(), Some(2), "{said}");
         assert!(said.contains(&format!("{flavour} cannot be found out here")), "{said}");
@@ -195,7 +197,7 @@ fn bad_usage_is_refused_and_explained() {
 #[test]
 fn help_has_the_table_of_flavours_and_what_cannot_be_shown_here() {
     let help = stillpoint("torture --help").out;
-    for name in SOUND.iter().chain(BROKEN.iter().chain(&BROKEN_IN_THE_HARDWARE).map(|(name, _)| name)) {
+    for (name, _) in [SOUND, BROKEN, BROKEN_IN_THE_HARDWARE].into_iter().flat_map(flavours) {
         assert!(help.contains(&format!("  {name} ")), "{name}: {help}");
     }
     assert!(help.contains("models/check"), "{help}");

@@ -17,7 +17,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("kfree --readers 5000", &["--readers", "0..=4096"]),
     (
         "kfree --peers nobody",
-        &["no peer 'nobody'", "all, none", "crossbeam-epoch, seize, haphazard, sdd, ps-reclaim, kovan, liburcu-memb"],
+        &["no peer 'nobody'", "all, none", "liburcu-memb, crossbeam-epoch, seize, haphazard, sdd, ps-reclaim, kovan"],
     ),
     ("kfree --peers seize,all", &["no peer 'all'", "all, none"]),
     ("kfree --peers std-rwlock", &["no peer 'std-rwlock'", "crossbeam-epoch"]),
@@ -73,7 +73,7 @@ fn help_names_the_peers_and_hides_the_inner_command() {
     let help = stillpoint("scale kfree --help");
     assert_eq!(help.code, 0);
     assert!(
-        help.out.contains("all, none, or some of crossbeam-epoch,seize,haphazard,sdd,ps-reclaim,kovan,liburcu-memb"),
+        help.out.contains("all, none, or some of liburcu-memb,crossbeam-epoch,seize,haphazard,sdd,ps-reclaim,kovan"),
         "{}",
         help.out
     );

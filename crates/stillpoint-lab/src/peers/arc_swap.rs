@@ -7,9 +7,15 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::scale::Participant;
-use crate::scale::read::ReadSide;
-use crate::scale::trace::{Cell, Value};
+use crate::subject::{Cell, Participant, Peer, ReadSide, Registry, Value};
+
+const PEER: Peer = Peer::new("arc-swap");
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.shares(PEER, ArcSwap::from_pointee);
+    to.reads::<ArcSwapLoad>(PEER);
+}
 
 /// The cell of all tasks.
 pub type ArcSwap = ::arc_swap::ArcSwap<Value>;

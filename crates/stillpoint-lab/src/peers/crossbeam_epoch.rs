@@ -5,9 +5,15 @@ use std::hint::black_box;
 
 use crossbeam_epoch::{Owned, pin};
 
-use crate::scale::kfree::{Object, Reclaimer};
-use crate::scale::read::ReadSide;
-use crate::scale::{Participant, Reader};
+use crate::subject::{Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry};
+
+const PEER: Peer = Peer::new("crossbeam-epoch");
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.reads::<CrossbeamEpoch>(PEER);
+    to.reclaims::<CrossbeamEpoch>(PEER);
+}
 
 /// The default collector registers a thread by itself.
 pub struct CrossbeamEpoch;

@@ -7,9 +7,15 @@ use std::sync::atomic::AtomicPtr;
 use haphazard::HazardPointer;
 use haphazard::raw::Domain;
 
-use crate::scale::kfree::{Object, Reclaimer};
-use crate::scale::read::ReadSide;
-use crate::scale::{Participant, Reader};
+use crate::subject::{Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry};
+
+const PEER: Peer = Peer::new("haphazard");
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.reads::<Haphazard>(PEER);
+    to.reclaims::<Haphazard>(PEER);
+}
 
 /// What readers protect: it is never retired, so that it may be read at any time.
 static VALUE: u64 = 1;

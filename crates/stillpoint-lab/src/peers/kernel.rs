@@ -4,8 +4,12 @@
 use rustix::io;
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use crate::scale::sync::Updater;
-use crate::scale::{Participant, Reader};
+use crate::subject::{Participant, Peer, Reader, Registry, Updater};
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.waits::<Kernel>(Peer::new(NAME));
+}
 
 /// The subject's name.
 pub const NAME: &str = "kernel";

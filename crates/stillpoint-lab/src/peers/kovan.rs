@@ -18,9 +18,15 @@ use std::sync::atomic::Ordering;
 
 use kovan::{Atomic, Guard, RetiredNode, pin};
 
-use crate::scale::kfree::{Object, Reclaimer};
-use crate::scale::read::ReadSide;
-use crate::scale::{Participant, Reader};
+use crate::subject::{Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry};
+
+const PEER: Peer = Peer::new("kovan");
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.reads::<Kovan>(PEER);
+    to.reclaims::<Kovan>(PEER);
+}
 
 /// What readers protect: it is never retired, so that it may be read at any time.
 static VALUE: u64 = 1;

@@ -9,12 +9,23 @@ use std::marker::PhantomData;
 use anyhow::{Result, ensure};
 
 use super::liburcu::{self, RcuHead, Run};
-use crate::scale::kfree::{Object, Reclaimer};
-use crate::scale::read::ReadSide;
+
 #[cfg(have_liburcu_poll)]
-use crate::scale::sync::Polled;
-use crate::scale::sync::{Callbacks, Updater};
-use crate::scale::{Participant, Reader};
+use crate::subject::Polled;
+use crate::subject::{Callbacks, Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry, Updater};
+
+const PEER: Peer = Peer::new("liburcu-memb");
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.reads::<LiburcuMemb>(PEER);
+    to.reclaims::<LiburcuMemb>(PEER.variant("one-worker"));
+    to.reclaims::<LiburcuMemb>(PEER.variant("per-cpu-workers").prepared_by(start_worker_per_cpu));
+    to.waits::<LiburcuMemb>(PEER);
+    to.calls::<LiburcuMemb>(PEER);
+    #[cfg(have_liburcu_poll)]
+    to.polls::<LiburcuMemb>(PEER);
+}
 
 unsafe extern "C" {
     fn lab_memb_register();

@@ -6,11 +6,21 @@ use std::ffi::{c_int, c_ulong};
 use std::marker::PhantomData;
 
 use super::liburcu::{self, RcuHead, Run};
-use crate::scale::read::ReadSide;
+
 #[cfg(have_liburcu_poll)]
-use crate::scale::sync::Polled;
-use crate::scale::sync::{Callbacks, Updater};
-use crate::scale::{Participant, Reader};
+use crate::subject::Polled;
+use crate::subject::{Callbacks, Participant, Peer, ReadSide, Reader, Registry, Updater};
+
+const PEER: Peer = Peer::new("liburcu-qsbr");
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.reads::<LiburcuQsbr>(PEER);
+    to.waits::<LiburcuQsbr>(PEER);
+    to.calls::<LiburcuQsbr>(PEER);
+    #[cfg(have_liburcu_poll)]
+    to.polls::<LiburcuQsbr>(PEER);
+}
 
 unsafe extern "C" {
     fn lab_qsbr_register();

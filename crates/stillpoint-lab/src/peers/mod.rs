@@ -1,24 +1,115 @@
-//! The peers, a file each: what a peer does in every experiment that it takes part in, at its best documented use.
+//! The peers, a file each: what a peer does in every experiment that it takes part in, at its best documented use. A new one is a file here, its
+//! `mod`, and a line in [`register`].
 
 use crate::choice::Choice;
+use crate::subject::{Ability, Cell, Peer, ReadSide, Reclaimer, Registry, Updater, Value};
 
-pub mod arc_swap;
-pub mod crossbeam_epoch;
-pub mod haphazard;
-pub mod kernel;
+mod arc_swap;
+mod crossbeam_epoch;
+mod haphazard;
+mod kernel;
 #[cfg(feature = "kovan")]
-pub mod kovan;
+mod kovan;
 #[cfg(have_liburcu)]
 mod liburcu;
 #[cfg(have_liburcu)]
-pub mod liburcu_memb;
+mod liburcu_memb;
 #[cfg(have_liburcu)]
-pub mod liburcu_qsbr;
-pub mod ps_reclaim;
-pub mod sdd;
-pub mod seize;
-pub mod std_rwlock;
-pub mod tokio;
+mod liburcu_qsbr;
+mod ps_reclaim;
+mod sdd;
+mod seize;
+mod std_rwlock;
+mod tokio;
+
+/// Has every peer say what it takes part in, in the order of the tables.
+pub fn register(to: &mut impl Registry) {
+    #[cfg(have_liburcu)]
+    {
+        liburcu_memb::register(to);
+        liburcu_qsbr::register(to);
+    }
+    #[cfg(not(have_liburcu))]
+    {
+        to.absent("liburcu-memb", &[Ability::Reads, Ability::Reclaims, Ability::Waits]);
+        to.absent("liburcu-qsbr", &[Ability::Reads, Ability::Waits]);
+    }
+    crossbeam_epoch::register(to);
+    seize::register(to);
+    haphazard::register(to);
+    sdd::register(to);
+    ps_reclaim::register(to);
+    #[cfg(feature = "kovan")]
+    kovan::register(to);
+    #[cfg(not(feature = "kovan"))]
+    to.absent("kovan", &[Ability::Reads, Ability::Reclaims]);
+    tokio::register(to);
+    arc_swap::register(to);
+    std_rwlock::register(to);
+    kernel::register(to);
+}
+
+/// The names of the peers that have `ability`, whether or not they are part of this build.
+fn names(ability: Ability) -> Vec<&'static str> {
+    let mut names = Names { ability, found: Vec::new() };
+    register(&mut names);
+    names.found
+}
+
+/// Those of `scale read`.
+pub fn that_read() -> Vec<&'static str> {
+    names(Ability::Reads)
+}
+
+/// Those of `scale kfree`.
+pub fn that_reclaim() -> Vec<&'static str> {
+    names(Ability::Reclaims)
+}
+
+/// Those of `scale sync`.
+pub fn that_wait() -> Vec<&'static str> {
+    names(Ability::Waits)
+}
+
+/// Those of `scale trace`.
+pub fn that_share() -> Vec<&'static str> {
+    names(Ability::Shares)
+}
+
+struct Names {
+    ability: Ability,
+    found: Vec<&'static str>,
+}
+
+impl Names {
+    fn note(&mut self, ability: Ability, name: &'static str) {
+        if ability == self.ability && !self.found.contains(&name) {
+            self.found.push(name);
+        }
+    }
+}
+
+impl Registry for Names {
+    fn reads<S: ReadSide>(&mut self, peer: Peer) {
+        self.note(Ability::Reads, peer.name);
+    }
+
+    fn reclaims<S: Reclaimer>(&mut self, peer: Peer) {
+        self.note(Ability::Reclaims, peer.name);
+    }
+
+    fn waits<S: Updater>(&mut self, peer: Peer) {
+        self.note(Ability::Waits, peer.name);
+    }
+
+    fn shares<C: Cell>(&mut self, peer: Peer, _make: fn(Value) -> C) {
+        self.note(Ability::Shares, peer.name);
+    }
+
+    fn absent(&mut self, name: &'static str, abilities: &[Ability]) {
+        abilities.iter().for_each(|&ability| self.note(ability, name));
+    }
+}
 
 /// Those of the chosen peers that this build has and this machine allows. Says on standard error which others there are, and how
 /// to get them.

@@ -12,10 +12,16 @@ use std::sync::{Arc, LazyLock};
 
 use ps_reclaim::{Domain, Handle};
 
-use crate::scale::kfree::{Object, Reclaimer};
-use crate::scale::read::ReadSide;
-use crate::scale::sync::{Updater, look_until};
-use crate::scale::{Participant, Reader};
+use crate::subject::{Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry, Updater, look_until};
+
+const PEER: Peer = Peer::new("ps-reclaim");
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.reads::<PsReclaim>(PEER);
+    to.reclaims::<PsReclaim>(PEER);
+    to.waits::<PsReclaim>(PEER);
+}
 
 /// The domain of all threads.
 static DOMAIN: LazyLock<Domain> = LazyLock::new(Domain::new);

@@ -9,10 +9,17 @@ use std::hint::black_box;
 
 use sdd::{Epoch, Guard, Owned};
 
-use crate::scale::kfree::{Object, Reclaimer};
-use crate::scale::read::ReadSide;
-use crate::scale::sync::{Polled, Updater, look_until};
-use crate::scale::{Participant, Reader};
+use crate::subject::{Object, Participant, Peer, Polled, ReadSide, Reader, Reclaimer, Registry, Updater, look_until};
+
+const PEER: Peer = Peer::new("sdd");
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.reads::<Sdd>(PEER);
+    to.reclaims::<Sdd>(PEER);
+    to.waits::<Sdd>(PEER);
+    to.polls::<Sdd>(PEER);
+}
 
 /// The collector registers a thread by itself.
 pub struct Sdd;

@@ -8,9 +8,16 @@ use std::sync::OnceLock;
 use anyhow::Result;
 use seize::{Collector, reclaim};
 
-use crate::scale::kfree::{Object, Reclaimer};
-use crate::scale::read::ReadSide;
-use crate::scale::{Participant, Reader};
+use crate::subject::{Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry};
+
+const PEER: Peer = Peer::new("seize");
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.reads::<Seize>(PEER);
+    to.reclaims::<Seize>(PEER);
+    to.reclaims::<Seize>(PEER.variant("batch-1024").prepared_by(raise_batch_size));
+}
 
 /// The collector that every thread of the process uses.
 static COLLECTOR: OnceLock<Collector> = OnceLock::new();

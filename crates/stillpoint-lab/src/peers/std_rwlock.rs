@@ -3,8 +3,14 @@
 use std::hint::black_box;
 use std::sync::RwLock;
 
-use crate::scale::Participant;
-use crate::scale::read::ReadSide;
+use crate::subject::{Participant, Peer, ReadSide, Registry};
+
+const PEER: Peer = Peer::new("std-rwlock");
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.reads::<StdRwLock>(PEER);
+}
 
 /// The lock that all threads share.
 static LOCK: RwLock<()> = RwLock::new(());

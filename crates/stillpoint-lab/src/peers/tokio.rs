@@ -4,7 +4,14 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::scale::trace::{Cell, Value};
+use crate::subject::{Cell, Peer, Registry, Value};
+
+const PEER: Peer = Peer::new("tokio");
+
+/// What it takes part in.
+pub fn register(to: &mut impl Registry) {
+    to.shares(PEER.variant("rwlock"), RwLock::new);
+}
 
 /// The lock of all tasks, around the value.
 pub type RwLock = ::tokio::sync::RwLock<Value>;

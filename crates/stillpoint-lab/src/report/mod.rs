@@ -119,7 +119,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 fn measure(options: &Options, json: &mut Option<Reserved>) -> Result<Stored> {
     let Options { quick, rounds, torture_s, seed, .. } = *options;
     let extent = Extent { quick, rounds, torture_s, seed };
-    let chosen = PARTS.names().iter().filter(|name| options.parts.includes(name));
+    let chosen = PARTS.names().into_iter().filter(|name| options.parts.includes(name));
     let tasks: Vec<Task> = chosen.flat_map(|part| parts::tasks(part, extent)).collect();
     let mut stored = Stored {
         experiment: stored::NAME.to_owned(),

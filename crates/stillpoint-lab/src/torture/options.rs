@@ -13,8 +13,13 @@ use super::flavours;
 #[derive(Args)]
 pub struct Options {
     /// What to torture; `all` for all sound flavours, which share the time. See the table below
-    #[arg(value_parser = flavours::parse)]
-    pub flavour: String,
+    #[arg(value_parser = flavours::parse, required_unless_present = "list")]
+    pub flavour: Option<String>,
+
+    /// Print a line for each flavour and end, for scripts: its name; `sound`, `broken`, or `broken-in-the-hardware` if only optimised code with
+    /// membarrier on two processors shows it; and the faults of which a broken one must show one
+    #[arg(long, exclusive = true)]
+    pub list: bool,
 
     /// Seconds that the torture lasts; it ends with the first fault
     #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = parse_seconds)]
@@ -266,7 +271,7 @@ pub mod tests {
     /// The plan that a command line comes to, after `stillpoint torture`.
     pub fn plan(arguments: &str) -> Plan {
         let options = Program::parse_from(["torture"].into_iter().chain(arguments.split(' '))).options;
-        let flavour = flavours::named(&options.flavour)[0];
+        let flavour = flavours::named(options.flavour.as_deref().expect("given"))[0];
         Plan::new(&options, flavour, options.duration, options.seed.unwrap_or(1))
     }
 

@@ -12,64 +12,28 @@ use clap::error::ErrorKind;
 use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
-use super::{Chosen, Contender, Experiment};
-use crate::choice::{Choice, Menu};
+use super::{Contender, Selection, Work as _, experiment};
+use crate::choice::Menu;
+use crate::object;
 use crate::output::plot::{self, Line};
 use crate::output::{self, Metric, Row};
-#[cfg(feature = "kovan")]
-use crate::peers::kovan::Kovan;
-#[cfg(have_liburcu)]
-use crate::peers::liburcu_memb::{self, LiburcuMemb};
-use crate::peers::{crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, ps_reclaim::PsReclaim, sdd::Sdd, seize, seize::Seize};
-use crate::run;
+use crate::peers;
+use crate::subject::{Peer, Reclaimer, Registry};
 use workload::measure;
 
 mod memory;
-mod object;
 mod ours;
 mod workload;
-
-pub use object::Object;
-pub use workload::Reclaimer;
-
-/// The experiment's name.
-pub const NAME: &str = "kfree";
-
-/// Stillpoint's own variants.
-pub const VARIANTS: Menu = Menu::of_variants(&["per-page", "whole-batch", "call"]);
-
-/// The peers.
-pub const PEERS: Menu = Menu::of_peers(&["crossbeam-epoch", "seize", "haphazard", "sdd", "ps-reclaim", "kovan", "liburcu-memb"]);
-
-const METRICS: &[Metric] = &[
-    Metric { name: "ns_per_object", decimals: 2 },
-    Metric { name: "total_s", decimals: 3 },
-    Metric { name: "footprint_mib", decimals: 1 },
-    Metric { name: "peak_mib", decimals: 1 },
-    Metric { name: "drain_ms", decimals: 2 },
-    Metric { name: "grace_periods", decimals: 0 },
-];
 
 /// The command line.
 #[derive(Args)]
 pub struct Options {
     #[command(flatten)]
-    work: Work,
-
-    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = VARIANTS.help(),
-          value_parser = |text: &str| VARIANTS.parse(text))]
-    variants: Choice,
-
-    #[arg(long, value_name = "all|none|NAME,...", default_value = "all", help = PEERS.help(),
-          value_parser = |text: &str| PEERS.parse(text))]
-    peers: Choice,
+    selection: Selection<Work>,
 
     /// Draw the memory over time into this file (SVG), a curve for each subject
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-
-    #[command(flatten)]
-    common: run::Common,
 }
 
 /// What the work depends on.
@@ -105,6 +69,35 @@ impl Work {
         // Fits: each factor's range on the command line bounds the product below 2^59.
         u64::from(self.threads) * u64::from(self.loops) * u64::from(self.objects)
     }
+}
+
+impl super::Work for Work {
+    const NAME: &'static str = "kfree";
+
+    /// Stillpoint's own variants.
+    const VARIANTS: Menu = Menu::of_variants(&["per-page", "whole-batch", "call"]);
+
+    const PEERS: Menu = Menu::of_registered_peers(peers::that_reclaim);
+
+    const METRICS: &'static [Metric] = &[
+        Metric { name: "ns_per_object", decimals: 2 },
+        Metric { name: "total_s", decimals: 3 },
+        Metric { name: "footprint_mib", decimals: 1 },
+        Metric { name: "peak_mib", decimals: 1 },
+        Metric { name: "drain_ms", decimals: 2 },
+        Metric { name: "grace_periods", decimals: 0 },
+    ];
+
+    fn contenders() -> Vec<Contender<Self>> {
+        let mut contenders = vec![
+            Contender::ours("per-page", measure::<ours::Kvfree>),
+            Contender::ours("whole-batch", measure::<ours::Kvfree>).prepared_by(ours::drain_whole_batches),
+            Contender::ours("call", measure::<ours::Call>),
+        ];
+        peers::register(&mut Reclaimers(&mut contenders));
+        contenders.push(Contender::limit(measure::<ours::Limit>));
+        contenders
+    }
 
     /// Refuses work that cannot fit: the limit alone holds one loop's objects of all threads at once.
     fn check(&self) -> Result<(), clap::Error> {
@@ -126,43 +119,29 @@ impl Work {
     }
 }
 
-/// Who takes part.
-pub fn experiment() -> Experiment<Work> {
-    let contenders = vec![
-        Contender::new("stillpoint", "per-page", measure::<ours::Kvfree>),
-        Contender::new("stillpoint", "whole-batch", measure::<ours::Kvfree>).prepared_by(ours::drain_whole_batches),
-        Contender::new("stillpoint", "call", measure::<ours::Call>),
-        Contender::new("crossbeam-epoch", "default", measure::<CrossbeamEpoch>),
-        Contender::new("seize", "default", measure::<Seize>),
-        Contender::new("seize", "batch-1024", measure::<Seize>).prepared_by(seize::raise_batch_size),
-        Contender::new("haphazard", "default", measure::<Haphazard>),
-        Contender::new("sdd", "default", measure::<Sdd>),
-        Contender::new("ps-reclaim", "default", measure::<PsReclaim>),
-        #[cfg(feature = "kovan")]
-        Contender::new("kovan", "default", measure::<Kovan>),
-        #[cfg(have_liburcu)]
-        Contender::new("liburcu-memb", "one-worker", measure::<LiburcuMemb>),
-        #[cfg(have_liburcu)]
-        Contender::new("liburcu-memb", "per-cpu-workers", measure::<LiburcuMemb>).prepared_by(liburcu_memb::start_worker_per_cpu),
-        Contender::new("limit", "default", measure::<ours::Limit>),
-    ];
-    Experiment { name: NAME, metrics: METRICS, contenders }
+/// The peers.
+struct Reclaimers<'c>(&'c mut Vec<Contender<Work>>);
+
+impl Registry for Reclaimers<'_> {
+    fn reclaims<S: Reclaimer>(&mut self, peer: Peer) {
+        self.0.push(Contender::new(peer, measure::<S>));
+    }
 }
 
 /// Runs the experiment: prints the kernel's line for each of Stillpoint's variants, then the table.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    options.work.check()?;
-    let plot = options.plot.as_deref().map(output::create).transpose()?;
+    let Options { selection, plot } = options;
+    selection.work.check()?;
+    let plot = plot.as_deref().map(output::create).transpose()?;
 
-    let chosen = Chosen { variants: &options.variants, peers: &options.peers, scenarios: None };
-    let found = experiment().compare(&options.work, &chosen, &options.common)?;
-    println!("{}; medians of {} rounds", found.report.machine, options.common.rounds);
+    let found = experiment::compare(selection)?;
+    println!("{}; medians of {} rounds", found.report.machine, selection.common.rounds);
     for row in found.report.rows.iter().filter(|row| row.case.subject == "stillpoint") {
-        println!("\n{}:\n{}", row.case, kernel_line(row, options.work.loops));
+        println!("\n{}:\n{}", row.case, kernel_line(row, selection.work.loops));
     }
     println!();
 
-    let plotted = plot.map(|file| plot::memory_over_time(file, &title(&options.work), &curves(&found.report.rows)));
+    let plotted = plot.map(|file| plot::memory_over_time(file, &title(&selection.work), &curves(&found.report.rows)));
     // A plot that cannot be written costs nobody the figures.
     let outcome = found.conclude()?;
     plotted.transpose()?;
@@ -202,13 +181,39 @@ mod tests {
 
     use super::*;
 
-    /// Some of what a thread retires is freed while the thread lives and retires on, or this is no figure of reclamation. `N` is
-    /// the peer's own, by which its objects are told from those of the others.
-    fn assert_frees<R: Reclaimer, const N: usize>(peer: &str) {
+    /// Some of what a thread retires is freed while the thread lives and retires on, or this is no figure of reclamation. Each peer's objects
+    /// have a size of their own, by which they are told from those of the others.
+    #[derive(Default)]
+    struct Frees {
+        tried: Vec<&'static str>,
+    }
+
+    impl Registry for Frees {
+        fn reclaims<S: Reclaimer>(&mut self, peer: Peer) {
+            if self.tried.contains(&peer.name) {
+                return;
+            }
+            match self.tried.len() {
+                0 => assert_frees::<S, 16>(peer.name),
+                1 => assert_frees::<S, 32>(peer.name),
+                2 => assert_frees::<S, 64>(peer.name),
+                3 => assert_frees::<S, 128>(peer.name),
+                4 => assert_frees::<S, 256>(peer.name),
+                5 => assert_frees::<S, 512>(peer.name),
+                6 => assert_frees::<S, 1024>(peer.name),
+                7 => assert_frees::<S, 2048>(peer.name),
+                8 => assert_frees::<S, 4096>(peer.name),
+                _ => panic!("more peers than sizes: add a size"),
+            }
+            self.tried.push(peer.name);
+        }
+    }
+
+    fn assert_frees<S: Reclaimer, const N: usize>(peer: &str) {
         let freed = || object::DROPPED[N.ilog2() as usize].load(Ordering::Relaxed);
         assert_eq!(freed(), 0, "{peer}: its size is another's as well");
         let retire = move || {
-            let mut part = R::join();
+            let mut part = S::join();
             // The pause is for those who free in a thread of their own.
             (0..5_000).any(|_| {
                 (0..100).for_each(|_| part.allocate_and_retire::<N>());
@@ -227,19 +232,8 @@ mod tests {
 
     #[test]
     fn every_peer_frees_while_objects_are_retired() {
-        for &peer in PEERS.names() {
-            match peer {
-                "crossbeam-epoch" => assert_frees::<CrossbeamEpoch, 16>(peer),
-                "seize" => assert_frees::<Seize, 32>(peer),
-                "haphazard" => assert_frees::<Haphazard, 64>(peer),
-                "sdd" => assert_frees::<Sdd, 128>(peer),
-                "ps-reclaim" => assert_frees::<PsReclaim, 256>(peer),
-                #[cfg(feature = "kovan")]
-                "kovan" => assert_frees::<Kovan, 512>(peer),
-                #[cfg(have_liburcu)]
-                "liburcu-memb" => assert_frees::<LiburcuMemb, 1024>(peer),
-                missing => assert!(["kovan", "liburcu-memb"].contains(&missing), "{missing} is part of every build"),
-            }
-        }
+        let mut frees = Frees::default();
+        peers::register(&mut frees);
+        assert!(frees.tried.len() >= 5, "{:?}", frees.tried);
     }
 }

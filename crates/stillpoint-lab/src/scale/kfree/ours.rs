@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use stillpoint::DrainPolicy;
 
-use super::{Object, Reclaimer};
-use crate::scale::{Participant, Reader};
+use crate::subject::{Object, Participant, Reader, Reclaimer};
 
 /// How often a drain is looked for: short against any drain, long against the look.
 const LOOK: Duration = Duration::from_micros(100);

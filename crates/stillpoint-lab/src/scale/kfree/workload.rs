@@ -31,23 +31,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::Work;
 use super::memory::{self, Watch};
 use crate::run::{Metrics, Sample};
-use crate::scale::{Reader, spawn};
-
-/// A way to free memory that readers may still hold.
-pub trait Reclaimer: Reader {
-    /// Waits until nothing that was retired waits any more; `None` where the subject has no safe way to know.
-    const DRAIN: Option<fn()> = None;
-
-    /// Grace periods completed so far; `None` where the subject does not count them.
-    const GRACE_PERIODS: Option<fn() -> u64> = None;
-
-    /// Allocates an object and retires it at once, to be freed when no reader can hold it. One step, because a subject may want an object
-    /// allocated together with words of its own.
-    fn allocate_and_retire<const N: usize>(&mut self);
-
-    /// Called after each loop.
-    fn end_loop<const N: usize>(&mut self) {}
-}
+use crate::scale::spawn;
+use crate::subject::Reclaimer;
 
 /// Measures the work with `R`.
 pub fn measure<R: Reclaimer>(work: &Work) -> Result<Sample> {

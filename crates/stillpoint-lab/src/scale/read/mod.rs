@@ -7,7 +7,6 @@
 //! the machine's other work. With more threads than one, all run a slice together, and its figure is their mean; with more than
 //! there are CPUs, it holds the time that a thread waits for one. `scale trace` takes its `read_ns` in the same way.
 
-use std::process::ExitCode;
 use std::sync::Barrier;
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
@@ -17,68 +16,22 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::sync::Qsbr;
-use super::{Chosen, Contender, Experiment, Participant, spawn};
-use crate::choice::{Choice, Menu};
+use super::{Contender, spawn};
+use crate::choice::Menu;
 use crate::output::Metric;
-#[cfg(feature = "kovan")]
-use crate::peers::kovan::Kovan;
-use crate::peers::{
-    arc_swap::ArcSwapLoad, crossbeam_epoch::CrossbeamEpoch, haphazard::Haphazard, ps_reclaim::PsReclaim, sdd::Sdd, seize::Seize,
-    std_rwlock::StdRwLock,
-};
-#[cfg(have_liburcu)]
-use crate::peers::{liburcu_memb::LiburcuMemb, liburcu_qsbr::LiburcuQsbr};
-use crate::run::{self, Curve, Metrics, Sample};
+use crate::peers;
+use crate::run::{Curve, Metrics, Sample};
+use crate::subject::{Peer, ReadSide, Registry};
 
 mod ours;
 
 pub use ours::{Limit, Trace};
-
-/// The experiment's name.
-pub const NAME: &str = "read";
-
-/// Stillpoint's own variants.
-pub const VARIANTS: Menu = Menu::of_variants(&["guard", "closure", "qsbr", "trace", "trace-owned"]);
-
-/// The peers.
-pub const PEERS: Menu = Menu::of_peers(&[
-    "liburcu-memb",
-    "liburcu-qsbr",
-    "crossbeam-epoch",
-    "seize",
-    "haphazard",
-    "sdd",
-    "ps-reclaim",
-    "kovan",
-    "arc-swap",
-    "std-rwlock",
-]);
-
-const METRICS: &[Metric] = &[Metric { name: "ns_per_pair", decimals: 2 }];
 
 /// Slices that a process times.
 const SLICES: usize = 16;
 
 /// How long a slice takes, about.
 const SLICE: Duration = Duration::from_millis(25);
-
-/// The command line.
-#[derive(Args)]
-pub struct Options {
-    #[command(flatten)]
-    work: Work,
-
-    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = VARIANTS.help(),
-          value_parser = |text: &str| VARIANTS.parse(text))]
-    variants: Choice,
-
-    #[arg(long, value_name = "all|none|NAME,...", default_value = "all", help = PEERS.help(),
-          value_parser = |text: &str| PEERS.parse(text))]
-    peers: Choice,
-
-    #[command(flatten)]
-    common: run::Common,
-}
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -88,44 +41,37 @@ pub struct Work {
     threads: u32,
 }
 
-/// A read side whose lock and unlock are timed.
-pub trait ReadSide: Participant {
-    /// Enters and leaves an empty section `count` times.
-    fn pairs(&mut self, count: u64);
+impl super::Work for Work {
+    const NAME: &'static str = "read";
+
+    /// Stillpoint's own variants.
+    const VARIANTS: Menu = Menu::of_variants(&["guard", "closure", "qsbr", "trace", "trace-owned"]);
+
+    const PEERS: Menu = Menu::of_registered_peers(peers::that_read);
+
+    const METRICS: &'static [Metric] = &[Metric { name: "ns_per_pair", decimals: 2 }];
+
+    fn contenders() -> Vec<Contender<Self>> {
+        let mut contenders = vec![
+            Contender::ours("guard", measure::<ours::Guard>),
+            Contender::ours("closure", measure::<ours::Closure>),
+            Contender::ours("qsbr", measure::<Qsbr>),
+            Contender::ours("trace", measure::<Trace>),
+            Contender::ours("trace-owned", measure::<ours::TraceOwned>),
+        ];
+        peers::register(&mut Readers(&mut contenders));
+        contenders.push(Contender::limit(measure::<Limit>));
+        contenders
+    }
 }
 
-/// Who takes part.
-pub fn experiment() -> Experiment<Work> {
-    let contenders = vec![
-        Contender::new("stillpoint", "guard", measure::<ours::Guard>),
-        Contender::new("stillpoint", "closure", measure::<ours::Closure>),
-        Contender::new("stillpoint", "qsbr", measure::<Qsbr>),
-        Contender::new("stillpoint", "trace", measure::<Trace>),
-        Contender::new("stillpoint", "trace-owned", measure::<ours::TraceOwned>),
-        #[cfg(have_liburcu)]
-        Contender::new("liburcu-memb", "default", measure::<LiburcuMemb>),
-        #[cfg(have_liburcu)]
-        Contender::new("liburcu-qsbr", "default", measure::<LiburcuQsbr>),
-        Contender::new("crossbeam-epoch", "default", measure::<CrossbeamEpoch>),
-        Contender::new("seize", "default", measure::<Seize>),
-        Contender::new("haphazard", "default", measure::<Haphazard>),
-        Contender::new("sdd", "default", measure::<Sdd>),
-        Contender::new("ps-reclaim", "default", measure::<PsReclaim>),
-        #[cfg(feature = "kovan")]
-        Contender::new("kovan", "default", measure::<Kovan>),
-        Contender::new("arc-swap", "default", measure::<ArcSwapLoad>),
-        Contender::new("std-rwlock", "default", measure::<StdRwLock>),
-        Contender::new("limit", "default", measure::<Limit>),
-    ];
-    Experiment { name: NAME, metrics: METRICS, contenders }
-}
+/// The peers.
+struct Readers<'c>(&'c mut Vec<Contender<Work>>);
 
-/// Runs the experiment and prints its table.
-pub fn run(options: &Options) -> Result<ExitCode> {
-    let chosen = Chosen { variants: &options.variants, peers: &options.peers, scenarios: None };
-    let found = experiment().compare(&options.work, &chosen, &options.common)?;
-    println!("{}; medians of {} rounds\n", found.report.machine, options.common.rounds);
-    found.conclude()
+impl Registry for Readers<'_> {
+    fn reads<S: ReadSide>(&mut self, peer: Peer) {
+        self.0.push(Contender::new(peer, measure::<S>));
+    }
 }
 
 fn measure<R: ReadSide>(work: &Work) -> Result<Sample> {

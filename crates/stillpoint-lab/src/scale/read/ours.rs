@@ -4,9 +4,8 @@ use std::hint::black_box;
 
 use stillpoint::tasks_trace;
 
-use super::ReadSide;
-use crate::scale::Participant;
 use crate::scale::sync::Qsbr;
+use crate::subject::{Participant, ReadSide};
 
 /// `stillpoint::read_lock`, whose guard's drop is the unlock.
 pub struct Guard;

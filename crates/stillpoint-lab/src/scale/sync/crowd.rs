@@ -20,7 +20,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::ClockId;
 
 use super::figures::cpu_time;
-use crate::scale::{Reader, spawn};
+use crate::scale::spawn;
+use crate::subject::Reader;
 
 /// How long a busy reader's section lasts.
 const SECTION: Duration = Duration::from_nanos(200);

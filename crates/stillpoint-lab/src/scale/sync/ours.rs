@@ -7,14 +7,13 @@ use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use stillpoint::{Cookie, Domain, QsbrReader};
 
 use super::appointment::Appointment;
-use super::{Callbacks, Polled, Updater};
-use crate::scale::{Participant, Reader};
+use crate::subject::{Callbacks, Participant, Polled, Reader, Updater};
 
 /// A thread that reads in the global domain, and waits in the way of `W`.
 pub struct Global<W>(W);
 
 /// A way to wait.
-pub trait Way: Default {
+pub trait Way: Default + 'static {
     /// Grace periods that have ended; `None` where the way has none.
     const GRACE_PERIODS: Option<fn() -> u64> = Some(|| stillpoint::global().statistics().grace_periods);
 

@@ -18,7 +18,6 @@
 //! time, without the bridge. Who polls never sleeps, so poll's processor time is at least the wait's length; nor do those who have no call that
 //! waits (sdd, ps-reclaim), and wait by looking again and again.
 
-use std::hint;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Instant;
@@ -28,8 +27,8 @@ use anyhow::{Result, ensure};
 use super::appointment::Appointment;
 use super::crowd::{Crowd, Latch, Stage, beside, start_thread};
 use super::figures::{self, BUDGET, Timed, Times, note, observe, repeat, time};
-use super::{Callbacks, Polled, Updater};
 use crate::run::Sample;
+use crate::subject::{Callbacks, Polled, Updater, look_until};
 
 /// The readers of the scenarios that defer or poll.
 pub const IDLE_READERS: Crowd = Crowd::asleep(16);
@@ -45,9 +44,6 @@ const BRIDGE_WAITS: usize = 4;
 
 /// One for each CPU of the machine of the seed's test.
 const BRIDGE_READERS: Crowd = Crowd::asleep(64);
-
-/// Looks at a cookie before the caller lets somebody else run.
-const LOOKS: u32 = 64;
 
 /// One caller waits.
 pub fn waits<S: Updater>(crowd: Crowd) -> Result<Sample> {
@@ -187,16 +183,6 @@ pub fn poll<S: Polled>() -> Result<Sample> {
             })
         }))
     })
-}
-
-/// Looks again and again, lets others run now and then, and returns when `over` says yes.
-pub fn look_until(mut over: impl FnMut() -> bool) {
-    for look in 1_u32.. {
-        if over() {
-            return;
-        }
-        if look % LOOKS == 0 { thread::yield_now() } else { hint::spin_loop() }
-    }
 }
 
 /// Waits for the time that a process has, after some waits that do not count.

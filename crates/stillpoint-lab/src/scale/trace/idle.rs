@@ -6,8 +6,9 @@ use anyhow::Result;
 
 use super::Work;
 use crate::run::{Curve, Metrics, Sample};
-use crate::scale::read::{ReadSide, ns_per_pair};
+use crate::scale::read::ns_per_pair;
 use crate::scale::sync::figures::{repeat, time};
+use crate::subject::ReadSide;
 
 /// Times `wait`, where the subject has one, and the pairs of `R`.
 pub fn measure<R: ReadSide>(wait: Option<impl Fn()>, work: &Work) -> Result<Sample> {

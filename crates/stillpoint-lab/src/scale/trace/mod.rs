@@ -19,20 +19,18 @@
 //!
 //! The limit is a bare membarrier where others wait for nobody, a bare wake-up where they wait for sleepers, and tasks that read a static.
 
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::Contender;
 use super::read;
 use super::sync::figures::Times;
-use super::{Chosen, Contender, Experiment};
-use crate::choice::{Choice, Menu};
+use crate::choice::Menu;
 use crate::output::Metric;
-use crate::peers::{arc_swap::ArcSwap, tokio::RwLock};
-use crate::run;
+use crate::peers;
+use crate::subject::{Cell, Peer, Registry, Value};
 use ours::Mode;
 
 mod footprint;
@@ -41,56 +39,9 @@ mod ours;
 mod sleepers;
 mod tasks;
 
-pub use tasks::{Cell, Value};
-
-/// The experiment's name.
-pub const NAME: &str = "trace";
-
-/// Stillpoint's own variants.
-pub const VARIANTS: Menu = Menu::of_variants(&["native", "read-mb"]);
-
-/// The peers.
-pub const PEERS: Menu = Menu::of_peers(&["tokio", "arc-swap"]);
-
-/// The scenarios, in the table's order.
-pub const SCENARIOS: Menu = Menu::of_scenarios(&[IDLE, SLEEPERS, ASYNC]);
-
 const IDLE: &str = "idle";
 const SLEEPERS: &str = "sleepers";
 const ASYNC: &str = "async10000";
-
-const METRICS: &[Metric] = &[
-    Metric { name: "gp_mean_ms", decimals: 5 },
-    Metric { name: "gp_p99_ms", decimals: 5 },
-    Metric { name: "read_ns", decimals: 2 },
-    Metric { name: "exit_to_gp_us", decimals: 1 },
-    Metric { name: "other_domain_gp_us", decimals: 2 },
-    Metric { name: "reads_per_s", decimals: 0 },
-    Metric { name: "updates_per_s", decimals: 0 },
-    Metric { name: "bytes_per_guard", decimals: 1 },
-];
-
-/// The command line.
-#[derive(Args)]
-pub struct Options {
-    #[command(flatten)]
-    work: Work,
-
-    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = SCENARIOS.help(),
-          value_parser = |text: &str| SCENARIOS.parse(text))]
-    scenarios: Choice,
-
-    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = VARIANTS.help(),
-          value_parser = |text: &str| VARIANTS.parse(text))]
-    variants: Choice,
-
-    #[arg(long, value_name = "all|none|NAME,...", default_value = "all", help = PEERS.help(),
-          value_parser = |text: &str| PEERS.parse(text))]
-    peers: Choice,
-
-    #[command(flatten)]
-    common: run::Common,
-}
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -116,36 +67,56 @@ pub struct Work {
     span_ms: u64,
 }
 
-/// Who takes part.
-pub fn experiment() -> Experiment<Work> {
-    let (native, read_mb) = (Mode::Native, Mode::ReadMb);
-    let limit = |contender: Contender<Work>| contender.prepared_by(ours::prepare_limit);
-    let contenders = vec![
-        Contender::new("stillpoint", "native", move |work| idle::measure::<read::Trace>(Some(|| native.synchronize()), work))
-            .in_scenario(IDLE),
-        Contender::new("stillpoint", "read-mb", move |work| idle::measure::<ours::Fenced>(Some(|| read_mb.synchronize()), work))
-            .in_scenario(IDLE),
-        limit(Contender::new("limit", "default", |work| idle::measure::<read::Limit>(ours::limit_of_waits(), work)))
-            .in_scenario(IDLE),
-        Contender::new("stillpoint", "native", move |work| sleepers::beside(native.domain(), work)).in_scenario(SLEEPERS),
-        Contender::new("stillpoint", "read-mb", move |work| sleepers::beside(read_mb.domain(), work)).in_scenario(SLEEPERS),
-        Contender::new("limit", "default", sleepers::bare_wakeups).in_scenario(SLEEPERS),
-        Contender::new("stillpoint", "native", move |work| ours::measure_tasks(native, work)).in_scenario(ASYNC),
-        Contender::new("stillpoint", "read-mb", move |work| ours::measure_tasks(read_mb, work)).in_scenario(ASYNC),
-        Contender::new("tokio", "rwlock", |work| tasks::measure(RwLock::new(Value::first()), work)).in_scenario(ASYNC),
-        Contender::new("arc-swap", "default", |work| tasks::measure(ArcSwap::from_pointee(Value::first()), work))
-            .in_scenario(ASYNC),
-        limit(Contender::new("limit", "default", |work| tasks::measure(ours::Static, work))).in_scenario(ASYNC),
+impl super::Work for Work {
+    const NAME: &'static str = "trace";
+
+    /// Stillpoint's own variants.
+    const VARIANTS: Menu = Menu::of_variants(&["native", "read-mb"]);
+
+    const PEERS: Menu = Menu::of_registered_peers(peers::that_share);
+
+    const SCENARIOS: Option<Menu> = Some(Menu::of_scenarios(&[IDLE, SLEEPERS, ASYNC]));
+
+    const METRICS: &'static [Metric] = &[
+        Metric { name: "gp_mean_ms", decimals: 5 },
+        Metric { name: "gp_p99_ms", decimals: 5 },
+        Metric { name: "read_ns", decimals: 2 },
+        Metric { name: "exit_to_gp_us", decimals: 1 },
+        Metric { name: "other_domain_gp_us", decimals: 2 },
+        Metric { name: "reads_per_s", decimals: 0 },
+        Metric { name: "updates_per_s", decimals: 0 },
+        Metric { name: "bytes_per_guard", decimals: 1 },
     ];
-    Experiment { name: NAME, metrics: METRICS, contenders }
+
+    fn contenders() -> Vec<Contender<Self>> {
+        let (native, read_mb) = (Mode::Native, Mode::ReadMb);
+        let bare = |contender: Contender<Work>| contender.prepared_by(ours::prepare_limit);
+        let mut contenders = vec![
+            Contender::ours("native", move |work| idle::measure::<read::Trace>(Some(|| native.synchronize()), work))
+                .in_scenario(IDLE),
+            Contender::ours("read-mb", move |work| idle::measure::<ours::Fenced>(Some(|| read_mb.synchronize()), work))
+                .in_scenario(IDLE),
+            bare(Contender::limit(|work| idle::measure::<read::Limit>(ours::limit_of_waits(), work))).in_scenario(IDLE),
+            Contender::ours("native", move |work| sleepers::beside(native.domain(), work)).in_scenario(SLEEPERS),
+            Contender::ours("read-mb", move |work| sleepers::beside(read_mb.domain(), work)).in_scenario(SLEEPERS),
+            Contender::limit(sleepers::bare_wakeups).in_scenario(SLEEPERS),
+            Contender::ours("native", move |work| ours::measure_tasks(native, work)).in_scenario(ASYNC),
+            Contender::ours("read-mb", move |work| ours::measure_tasks(read_mb, work)).in_scenario(ASYNC),
+        ];
+        peers::register(&mut Cells(&mut contenders));
+        contenders.push(bare(Contender::limit(|work| tasks::measure(ours::Static, work))).in_scenario(ASYNC));
+        contenders
+    }
 }
 
-/// Runs the experiment and prints its table.
-pub fn run(options: &Options) -> Result<ExitCode> {
-    let chosen = Chosen { variants: &options.variants, peers: &options.peers, scenarios: Some(&options.scenarios) };
-    let found = experiment().compare(&options.work, &chosen, &options.common)?;
-    println!("{}; medians of {} rounds\n", found.report.machine, options.common.rounds);
-    found.conclude()
+/// The peers.
+struct Cells<'c>(&'c mut Vec<Contender<Work>>);
+
+impl Registry for Cells<'_> {
+    fn shares<C: Cell>(&mut self, peer: Peer, make: fn(Value) -> C) {
+        let measure = move |work: &Work| tasks::measure(make(Value::first()), work);
+        self.0.push(Contender::new(peer, measure).in_scenario(ASYNC));
+    }
 }
 
 /// Sets the flag when it is dropped, also where something failed.

@@ -9,12 +9,10 @@ use stillpoint::Rcu;
 use stillpoint::tasks_trace::{self, TraceDomain};
 use tokio::time::sleep;
 
-use super::tasks::{self, Cell, Value};
-use super::{Work, footprint};
+use super::{Work, footprint, tasks};
 use crate::run::Sample;
-use crate::scale::read::ReadSide;
-use crate::scale::sync::{bare_membarrier, has_limit};
-use crate::scale::{Participant, sync};
+use crate::scale::sync::{self, bare_membarrier, has_limit};
+use crate::subject::{Cell, Participant, ReadSide, Value};
 
 /// What readers do, so that a grace period can see them.
 #[derive(Clone, Copy)]

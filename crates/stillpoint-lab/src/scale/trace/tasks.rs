@@ -16,7 +16,6 @@
 //! Every value holds a number twice, in two ways. A task that finds them different, or a number that is smaller than one found before,
 //! has found memory that was freed, and ends the process, so that a subject that frees too early has no figures.
 
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Builder, ScopedJoinHandle};
@@ -30,55 +29,10 @@ use crate::machine::Machine;
 use crate::run::{Curve, Metrics, Sample};
 use crate::scale::spawn;
 use crate::scale::sync::figures::{Times, repeat, time};
+use crate::subject::{Cell, Value};
 
 /// Between two waits in the other domain.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// What the tasks read.
-pub struct Value {
-    number: u64,
-    inverse: u64,
-}
-
-impl Value {
-    /// The one that is there at first.
-    pub const fn first() -> Self {
-        Self::numbered(0)
-    }
-
-    const fn numbered(number: u64) -> Self {
-        Self { number, inverse: !number }
-    }
-
-    fn is_whole(&self) -> bool {
-        self.inverse == !self.number
-    }
-
-    /// Judges what a section has found, while `self` is what it found first. To be called at its beginning and at its end.
-    pub fn check(&self, later: &Self) {
-        if !(self.is_whole() && later.is_whole() && self.number <= later.number) {
-            eprintln!("stillpoint: a task found a value that had been freed");
-            process::exit(1);
-        }
-    }
-}
-
-/// Holds a [`Value`] that is read by tasks while it may be replaced.
-pub trait Cell: Send + Sync + 'static {
-    /// Puts a value in place of the present one, which is freed when nobody reads it any more; `None` where there is no way.
-    const REPLACE: Option<fn(&Self, Value)> = None;
-
-    /// Waits for a grace period in the tasks' domain; `None` where the subject has none.
-    const SYNCHRONIZE: Option<fn(&Self)> = None;
-
-    /// Waits in another domain, or for what the limit has in its place.
-    fn synchronize_elsewhere(&self) -> Option<impl Fn() + Send> {
-        None::<fn()>
-    }
-
-    /// A section that reads, sleeps, and reads again.
-    fn section(&self, nap: Duration) -> impl Future<Output = ()> + Send;
-}
 
 /// Sections that one task has ended. A line of its own, so that tasks of two workers do not write to the same.
 #[derive(Default)]

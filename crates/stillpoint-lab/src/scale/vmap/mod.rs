@@ -5,17 +5,16 @@
 //! test_vmalloc, and [`index`] the subjects that look up under a lock. All subjects work on areas of the same arena, at the same
 //! addresses; Stillpoint's arena is in the global domain, whose sections are the cheapest.
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use stillpoint::vmap::Arena;
 
-use super::{Chosen, Contender, Experiment};
-use crate::choice::{Choice, Menu};
+use super::Contender;
+use crate::choice::Menu;
 use crate::output::Metric;
-use crate::run::{self, Curve, Metrics, Sample};
+use crate::run::{Curve, Metrics, Sample};
+use crate::subject::Peer;
 use allocate::{Mmap, Pooled};
 use index::{Flat, Global, Nodes, Rcu, StdTree};
 
@@ -23,67 +22,6 @@ mod allocate;
 mod connections;
 mod find;
 mod index;
-
-/// The experiment's name.
-pub const NAME: &str = "vmap";
-
-/// Stillpoint's own variants: its own way, and for comparison none, the kernel's ways, and buffers that are no areas.
-pub const VARIANTS: Menu =
-    Menu::of_variants(&["rcu", "unchecked", "node-rwlock", "node-spinlock", "global-lock", "global-mutex", "heap"]);
-
-/// The peers.
-pub const PEERS: Menu = Menu::of_peers(&["std-rwlock-btreemap", "rangemap", "mmap"]);
-
-/// The scenarios, in the table's order.
-pub const SCENARIOS: Menu = Menu::of_scenarios(&[
-    "find-1000",
-    "find-100000",
-    "find-1000000",
-    "copy-256",
-    "copy-4096",
-    "copy-256-2threads",
-    "copy-4096-2threads",
-    "alloc-pool",
-    "fix-size",
-    "full-fit",
-    "long-busy-list",
-    "random-size",
-    "fix-align",
-    "random-size-align",
-    "purge",
-    "purge-single",
-]);
-
-const METRICS: &[Metric] = &[
-    Metric { name: "find_ns", decimals: 2 },
-    Metric { name: "find_dependent_ns", decimals: 2 },
-    Metric { name: "check_ns", decimals: 2 },
-    Metric { name: "requests_per_s", decimals: 0 },
-    Metric { name: "alloc_free_ns", decimals: 0 },
-    Metric { name: "purge_ns_per_page", decimals: 0 },
-];
-
-/// The command line.
-#[derive(Args)]
-pub struct Options {
-    #[command(flatten)]
-    work: Work,
-
-    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = SCENARIOS.help(),
-          value_parser = |text: &str| SCENARIOS.parse(text))]
-    scenarios: Choice,
-
-    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = VARIANTS.help(),
-          value_parser = |text: &str| VARIANTS.parse(text))]
-    variants: Choice,
-
-    #[arg(long, value_name = "all|none|NAME,...", default_value = "all", help = PEERS.help(),
-          value_parser = |text: &str| PEERS.parse(text))]
-    peers: Choice,
-
-    #[command(flatten)]
-    common: run::Common,
-}
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -101,45 +39,73 @@ pub struct Work {
     copy_ms: u32,
 }
 
-/// Who takes part.
-pub fn experiment() -> Experiment<Work> {
-    type NodeRwLock = Nodes<std::sync::RwLock<index::Tree>>;
-    type NodeSpinlock = Nodes<spin::Mutex<index::Tree>>;
-    type GlobalLock = Global<spin::Mutex<index::Tree>>;
-    type GlobalMutex = Global<parking_lot::Mutex<index::Tree>>;
+impl super::Work for Work {
+    const NAME: &'static str = "vmap";
 
-    let mut contenders = Vec::new();
-    contenders.extend(finds::<Rcu>("stillpoint", "rcu"));
-    contenders.extend(finds::<StdTree>("std-rwlock-btreemap", "default"));
-    contenders.extend(finds::<index::Ranges>("rangemap", "default"));
-    contenders.extend(finds::<Flat>("limit", "default"));
-    contenders.extend(copies("rcu", connections::in_areas::<Rcu>));
-    contenders.extend(copies("unchecked", connections::unchecked));
-    contenders.extend(copies("node-rwlock", connections::in_areas::<NodeRwLock>));
-    contenders.extend(copies("node-spinlock", connections::in_areas::<NodeSpinlock>));
-    contenders.extend(copies("global-lock", connections::in_areas::<GlobalLock>));
-    contenders.extend(copies("global-mutex", connections::in_areas::<GlobalMutex>));
-    contenders.extend(copies("heap", connections::on_the_heap));
-    contenders.extend(allocations::<Pooled>("stillpoint", "rcu"));
-    contenders.extend(allocations::<Mmap>("mmap", "default"));
-    contenders.extend(purges("stillpoint", "rcu", allocate::drain));
-    contenders.extend(purges("mmap", "default", allocate::unmap));
-    contenders.extend(purges("limit", "default", allocate::one_call));
-    contenders.sort_by_key(|contender| SCENARIOS.names().iter().position(|&name| contender.scenario == Some(name)));
-    Experiment { name: NAME, metrics: METRICS, contenders }
+    /// Stillpoint's own variants: its own way, and for comparison none, the kernel's ways, and buffers that are no areas.
+    const VARIANTS: Menu =
+        Menu::of_variants(&["rcu", "unchecked", "node-rwlock", "node-spinlock", "global-lock", "global-mutex", "heap"]);
+
+    const PEERS: Menu = Menu::of_peers(&["std-rwlock-btreemap", "rangemap", "mmap"]);
+
+    const SCENARIOS: Option<Menu> = Some(Menu::of_scenarios(&[
+        "find-1000",
+        "find-100000",
+        "find-1000000",
+        "copy-256",
+        "copy-4096",
+        "copy-256-2threads",
+        "copy-4096-2threads",
+        "alloc-pool",
+        "fix-size",
+        "full-fit",
+        "long-busy-list",
+        "random-size",
+        "fix-align",
+        "random-size-align",
+        "purge",
+        "purge-single",
+    ]));
+
+    const METRICS: &'static [Metric] = &[
+        Metric { name: "find_ns", decimals: 2 },
+        Metric { name: "find_dependent_ns", decimals: 2 },
+        Metric { name: "check_ns", decimals: 2 },
+        Metric { name: "requests_per_s", decimals: 0 },
+        Metric { name: "alloc_free_ns", decimals: 0 },
+        Metric { name: "purge_ns_per_page", decimals: 0 },
+    ];
+
+    fn contenders() -> Vec<Contender<Self>> {
+        type NodeRwLock = Nodes<std::sync::RwLock<index::Tree>>;
+        type NodeSpinlock = Nodes<spin::Mutex<index::Tree>>;
+        type GlobalLock = Global<spin::Mutex<index::Tree>>;
+        type GlobalMutex = Global<parking_lot::Mutex<index::Tree>>;
+
+        let mut contenders = Vec::new();
+        contenders.extend(finds::<Rcu>(Peer::new("stillpoint").variant("rcu")));
+        contenders.extend(finds::<StdTree>(Peer::new("std-rwlock-btreemap")));
+        contenders.extend(finds::<index::Ranges>(Peer::new("rangemap")));
+        contenders.extend(finds::<Flat>(Peer::new("limit")));
+        contenders.extend(copies("rcu", connections::in_areas::<Rcu>));
+        contenders.extend(copies("unchecked", connections::unchecked));
+        contenders.extend(copies("node-rwlock", connections::in_areas::<NodeRwLock>));
+        contenders.extend(copies("node-spinlock", connections::in_areas::<NodeSpinlock>));
+        contenders.extend(copies("global-lock", connections::in_areas::<GlobalLock>));
+        contenders.extend(copies("global-mutex", connections::in_areas::<GlobalMutex>));
+        contenders.extend(copies("heap", connections::on_the_heap));
+        contenders.extend(allocations::<Pooled>(Peer::new("stillpoint").variant("rcu")));
+        contenders.extend(allocations::<Mmap>(Peer::new("mmap")));
+        contenders.extend(purges(Peer::new("stillpoint").variant("rcu"), allocate::drain));
+        contenders.extend(purges(Peer::new("mmap"), allocate::unmap));
+        contenders.extend(purges(Peer::new("limit"), allocate::one_call));
+        contenders
+    }
 }
 
-/// Runs the experiment and prints its table.
-pub fn run(options: &Options) -> Result<ExitCode> {
-    let chosen = Chosen { variants: &options.variants, peers: &options.peers, scenarios: Some(&options.scenarios) };
-    let found = experiment().compare(&options.work, &chosen, &options.common)?;
-    println!("{}; medians of {} rounds\n", found.report.machine, options.common.rounds);
-    found.conclude()
-}
-
-fn finds<I: index::Index>(subject: &'static str, variant: &'static str) -> impl Iterator<Item = Contender<Work>> {
+fn finds<I: index::Index>(subject: Peer) -> impl Iterator<Item = Contender<Work>> {
     [("find-1000", 1_000), ("find-100000", 100_000), ("find-1000000", 1_000_000)].into_iter().map(move |(scenario, areas)| {
-        Contender::new(subject, variant, move |_work: &Work| find::measure::<I>(areas)).in_scenario(scenario)
+        Contender::new(subject, move |_work: &Work| find::measure::<I>(areas)).in_scenario(scenario)
     })
 }
 
@@ -150,22 +116,20 @@ fn copies(variant: &'static str, serve: Serve) -> impl Iterator<Item = Contender
     let many = [("copy-256", 256), ("copy-4096", 4096)].map(|(name, message)| (name, None, message));
     many.into_iter().chain(few).map(move |(scenario, threads, message)| {
         let measure = move |work: &Work| serve(work, threads.unwrap_or(work.threads), message);
-        Contender::new("stillpoint", variant, measure).in_scenario(scenario)
+        Contender::ours(variant, measure).in_scenario(scenario)
     })
 }
 
-fn allocations<A: allocate::Allocator>(subject: &'static str, variant: &'static str) -> impl Iterator<Item = Contender<Work>> {
+fn allocations<A: allocate::Allocator>(subject: Peer) -> impl Iterator<Item = Contender<Work>> {
     allocate::shapes::<A>()
         .into_iter()
-        .map(move |(scenario, measure)| Contender::new(subject, variant, move |_work: &Work| measure()).in_scenario(scenario))
+        .map(move |(scenario, measure)| Contender::new(subject, move |_work: &Work| measure()).in_scenario(scenario))
 }
 
-fn purges(
-    subject: &'static str, variant: &'static str, purge: fn(usize) -> Result<Sample>,
-) -> impl Iterator<Item = Contender<Work>> {
+fn purges(subject: Peer, purge: fn(usize) -> Result<Sample>) -> impl Iterator<Item = Contender<Work>> {
     [("purge", 16), ("purge-single", 1)]
         .into_iter()
-        .map(move |(scenario, pages)| Contender::new(subject, variant, move |_work: &Work| purge(pages)).in_scenario(scenario))
+        .map(move |(scenario, pages)| Contender::new(subject, move |_work: &Work| purge(pages)).in_scenario(scenario))
 }
 
 /// The arena that every subject's areas are of.

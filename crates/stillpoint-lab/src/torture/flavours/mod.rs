@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use super::session::Session;
-use super::tally::Fault;
+use super::tally::{FAULTS, Fault};
 
 mod broken;
 mod common;
@@ -50,6 +50,8 @@ pub struct Entry {
     pub about: &'static str,
     /// What a broken flavour must be found to be guilty of: one of these. Empty: it is sound.
     pub guilty_of: &'static [Fault],
+    /// Whether only optimised code shows what is broken, where membarrier works, to two processors.
+    pub in_the_hardware: bool,
     /// Whether it is about wake-ups: nobody but its own reader may end a waiter's sleep. So nothing goes on around it unless that is asked for,
     /// and who does not come back is missed soon.
     pub is_duel: bool,
@@ -69,19 +71,19 @@ impl Entry {
 }
 
 const fn sound(name: &'static str, about: &'static str, threads: Threads, run: fn(&Arc<Session>)) -> Entry {
-    Entry { name, about, guilty_of: &[], is_duel: false, deaf_to: &[], threads, run }
+    Entry { name, about, guilty_of: &[], in_the_hardware: false, is_duel: false, deaf_to: &[], threads, run }
 }
 
 const fn broken(
     name: &'static str, about: &'static str, guilty_of: &'static [Fault], threads: Threads, run: fn(&Arc<Session>),
 ) -> Entry {
-    Entry { name, about, guilty_of, is_duel: false, deaf_to: &[], threads, run }
+    Entry { name, about, guilty_of, in_the_hardware: false, is_duel: false, deaf_to: &[], threads, run }
 }
 
 const fn duel(name: &'static str, about: &'static str, guilty_of: &'static [Fault], run: fn(&Arc<Session>)) -> Entry {
     // A handler that reads would wake who has been forgotten.
     let deaf_to = &["--readers", "--writers", "--fakewriters", "--signals"];
-    Entry { name, about, guilty_of, is_duel: true, deaf_to, threads: PAIR, run }
+    Entry { name, about, guilty_of, in_the_hardware: false, is_duel: true, deaf_to, threads: PAIR, run }
 }
 
 const EARLY: &[Fault] = &[Fault::TooShort, Fault::Ordering, Fault::Cookie];
@@ -102,7 +104,10 @@ pub const FLAVOURS: &[Entry] = &[
     sound("vmap", "areas that are found, checked and copied while they are freed and purged", USUAL, vmap::run),
     duel("wake", "one reader and one waiter, which sleeps without bound, or looks for what it has been promised", &[], wake::run),
     broken("busted", "grace periods wait for nobody", EARLY, FEW, thread::busted),
-    broken("busted-membarrier", "no heavy barrier before the scan", EARLY, PAIR, thread::busted_membarrier),
+    Entry {
+        in_the_hardware: true,
+        ..broken("busted-membarrier", "no heavy barrier before the scan", EARLY, PAIR, thread::busted_membarrier)
+    },
     broken("busted-cookie", "a cookie names one grace period too few", EARLY, FEW, thread::busted_cookie),
     broken("busted-kvfree", "a page of deferred frees has a cookie one too old", EARLY, FEW, kvfree::busted),
     Entry {
@@ -112,7 +117,10 @@ pub const FLAVOURS: &[Entry] = &[
     broken("busted-vmap", "memory is purged without a grace period", &[Fault::Content], FEW, vmap::busted),
     broken("busted-trace", "a scan passes over one holdout", EARLY, FEW, trace::busted),
     broken("busted-barrier", "a barrier does not wait for callbacks", &[Fault::Barrier], FEW, thread::busted_barrier),
-    duel("busted-wake", "no second barrier before sleeping, without bound", &[Fault::WriterStall], wake::busted),
+    Entry {
+        in_the_hardware: true,
+        ..duel("busted-wake", "no second barrier before sleeping, without bound", &[Fault::WriterStall], wake::busted)
+    },
     duel(
         "busted-poll",
         "what start_poll has promised comes true only if somebody asks",
@@ -120,6 +128,21 @@ pub const FLAVOURS: &[Entry] = &[
         wake::busted_poll,
     ),
 ];
+
+/// A line for each, for scripts: see the option `--list`.
+pub fn list() -> String {
+    let name_of = |fault: &Fault| FAULTS.iter().find(|(known, ..)| known == fault).map_or("", |&(_, _, name)| name);
+    let line = |entry: &Entry| {
+        let kind = match (entry.is_broken(), entry.in_the_hardware) {
+            (false, _) => "sound",
+            (true, false) => "broken",
+            (true, true) => "broken-in-the-hardware",
+        };
+        let faults: Vec<_> = entry.guilty_of.iter().map(name_of).collect();
+        format!("{} {kind} {}", entry.name, faults.join(",")).trim_end().to_owned() + "\n"
+    };
+    FLAVOURS.iter().map(line).collect()
+}
 
 /// The name of all sound flavours together.
 pub const ALL: &str = "all";
