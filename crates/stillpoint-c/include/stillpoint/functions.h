@@ -732,7 +732,7 @@ void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes
 
  As for stillpoint_domain_kvfree(); the share is NULL or the calling thread's.
  */
-int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block);
+int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block) STILLPOINT_NO_STUB_;
 
 /*
  The usual way of stillpoint_kvfree(block, field); not for programs.
@@ -741,7 +741,7 @@ int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block);
 
  As for stillpoint_domain_kvfree_head(); the share is NULL or the calling thread's.
  */
-int stillpoint_kvfree_head_in(const struct stillpoint_share *share, void *block, struct stillpoint_head *head);
+int stillpoint_kvfree_head_in(const struct stillpoint_share *share, void *block, struct stillpoint_head *head) STILLPOINT_NO_STUB_;
 
 /*
  Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few nanoseconds; now and then it ends a grace
