@@ -389,6 +389,10 @@ pub struct ArenaStatistics {
     pub drained_bytes: u64,
     /// Drains that the system refused in part.
     pub failed_drains: u64,
+    /// 1 if there are guard pages behind areas, else 0.
+    pub guards: u64,
+    /// 1 if the kernel takes many ranges in one call, else 0.
+    pub vectored: u64,
 }
 
 /// Writes the statistics, as stillpoint_domain_statistics() does.
@@ -418,6 +422,8 @@ pub unsafe extern "C" fn stillpoint_arena_get_statistics(
             drains: now.drains,
             drained_bytes: now.drained_bytes,
             failed_drains: now.failed_drains,
+            guards: now.guards.into(),
+            vectored: now.vectored.into(),
         };
         // SAFETY: the caller's promise.
         unsafe { write_sized(&now, statistics, size) };

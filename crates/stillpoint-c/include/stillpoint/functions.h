@@ -137,6 +137,14 @@ struct stillpoint_arena_statistics {
    Drains that the system refused in part.
    */
   uint64_t failed_drains;
+  /*
+   1 if there are guard pages behind areas, else 0.
+   */
+  uint64_t guards;
+  /*
+   1 if the kernel takes many ranges in one call, else 0.
+   */
+  uint64_t vectored;
 };
 
 /*
@@ -199,6 +207,15 @@ struct stillpoint_statistics {
    Times that the service thread was late by more than that.
    */
   uint64_t service_stalls;
+  /*
+   Objects that are never freed, as there was no memory to remember them by. C's own functions leave such an object to the caller (-ENOMEM): these
+   are objects that Rust code in the process retired.
+   */
+  uint64_t objects_leaked;
+  /*
+   Destructors, callbacks and stall handlers of Rust code in the process that panicked.
+   */
+  uint64_t panics;
 };
 
 /*
