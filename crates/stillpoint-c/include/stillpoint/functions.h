@@ -1162,8 +1162,9 @@ int stillpoint_hierarchy_new(struct stillpoint_hierarchy **hierarchy);
 void stillpoint_hierarchy_free(struct stillpoint_hierarchy *hierarchy);
 
 /*
- Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now (or, if nothing is
- charged, about half of what shrinkers have). `relieved` may be NULL. Does not wait for grace periods.
+ Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now. Where nothing is
+ charged it is about 71 % of what each shrinker of the usual cost (`seeks` 2) has, whatever the target. `relieved` may be NULL. Does not wait for
+ grace periods.
 
  # Safety
 
@@ -1229,13 +1230,15 @@ int stillpoint_tenant_set_limit(struct stillpoint_tenant *tenant, int limit, uin
 uint64_t stillpoint_tenant_usage(const struct stillpoint_tenant *tenant);
 
 /*
- Reclaims up to so many bytes from the tenant, whatever its limits; returns how many objects shrinkers have freed.
+ Tries to reclaim so many bytes from the tenant and all below it, whatever it uses: memory.reclaim. Returns how many bytes its usage has fallen
+ by; what is freed after a grace period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and inside a shrinker.
 
  # Safety
 
  The handle is good or NULL.
  */
-uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant, uint64_t bytes);
+uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant,
+                                   uint64_t bytes);
 
 /*
  Writes the statistics, as stillpoint_domain_statistics() does.
