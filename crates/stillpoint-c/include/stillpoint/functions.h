@@ -521,13 +521,37 @@ int stillpoint_arena_drain(struct stillpoint_arena *arena);
 uint64_t stillpoint_arena_shrink(struct stillpoint_arena *arena);
 
 /*
- The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another.
+ The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another. To share areas: give another process the
+ file, which is closed by execve(), and the offset of an area (stillpoint_arena_offset()); there it maps the file by mmap().
 
  # Safety
 
  The handle is good.
  */
 int stillpoint_arena_file(const struct stillpoint_arena *arena);
+
+/*
+ The first of the addresses that areas can have, and how many bytes they are in `size` unless that is NULL; NULL for NULL. For an arena over a
+ memory file these bytes are the file's, in its order, and it is so long. Async-signal-safe.
+
+ # Safety
+
+ The handle is good or NULL; `size` is NULL or can be written to.
+ */
+void *stillpoint_arena_addresses(const struct stillpoint_arena *arena,
+                                 size_t *size);
+
+/*
+ Where an address lies in the arena, in bytes from its first one: a process that has mapped the file of stillpoint_arena_file() finds there what
+ is at the address here. -EFAULT for no address of the arena. Looks for no area. Async-signal-safe.
+
+ # Safety
+
+ The handle is good; `offset` can be written to.
+ */
+int stillpoint_arena_offset(const struct stillpoint_arena *arena,
+                            const void *address,
+                            uint64_t *offset);
 
 /*
  Writes what an address is, for a person, as snprintf() does: with a 0 at the end if there is room, and returns the length of the whole.
