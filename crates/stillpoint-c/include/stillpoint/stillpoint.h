@@ -25,7 +25,8 @@
  * well, the calling thread waits for memory, and says so on stderr. What the C library does by itself is its own business: to load a library
  * without memory, say.
  *
- * The library is never unloaded: dlclose() leaves it there, with what is pending. Do not link both its forms into one process.
+ * The library is never unloaded: dlclose() leaves it there, with what is pending. A plug-in that has functions pending is unloaded, and they with
+ * it: it calls stillpoint_domain_barrier() before dlclose(), for each domain that it has used. Do not link both forms of the library into one process.
  *
  * Bad use. With STILLPOINT_DEBUG in the environment when it is loaded, and always if built for debugging, the library says on stderr what
  * was wrong:
