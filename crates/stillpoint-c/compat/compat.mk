@@ -1,8 +1,8 @@
 # liburcu's face: included by the Makefile.
 #
-#   make compat          target/$(PROFILE)/stillpoint-c/compat: libraries in place of liburcu's, for unmodified programs
-#   make check-compat    the programs of compat/tests, against liburcu (if it is installed) and against both forms of ours
-#   make bench-compat    compat/bench
+#   make compat                 target/$(PROFILE)/stillpoint-c/compat: libraries in place of liburcu's, for unmodified programs
+#   make check-compat           the programs of compat/tests, against liburcu (if it is installed) and against both forms of ours
+#   make bench-compat           compat/bench
 COMPAT := $(OUT)/compat
 COMPAT_INCLUDE := -I$(ROOT)/include/stillpoint/compat -I$(ROOT)/include
 COMPAT_HEADERS := $(shell find $(ROOT)/include/stillpoint -name '*.h')
@@ -30,9 +30,23 @@ install: install-compat
 .PHONY: install-compat
 install-compat: compat
 	install -d $(DESTDIR)$(LIBDIR)/stillpoint/compat $(DESTDIR)$(LIBDIR)/pkgconfig
-	install -m 755 $(COMPAT_LIBRARIES) $(DESTDIR)$(LIBDIR)/stillpoint/compat/
+	$(foreach library,$(COMPAT_LIBRARIES),$(call INSTALL_STRIPPED,$(library),$(DESTDIR)$(LIBDIR)/stillpoint/compat))
 	ln -sf liburcu-memb.so.8 $(DESTDIR)$(LIBDIR)/stillpoint/compat/liburcu.so.8
 	$(FILL) $(ROOT)/packaging/stillpoint-urcu.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/stillpoint-urcu.pc
+
+install-symbols: install-symbols-compat
+uninstall: uninstall-compat
+
+.PHONY: install-symbols-compat
+install-symbols-compat: install-compat
+	install -d $(DESTDIR)$(LIBDIR)/stillpoint/compat/.debug
+	install -m 644 $(COMPAT_LIBRARIES:%=%.debug) $(DESTDIR)$(LIBDIR)/stillpoint/compat/.debug/
+
+.PHONY: uninstall-compat
+uninstall-compat:
+	cd $(DESTDIR)$(LIBDIR) && rm -f $(patsubst $(COMPAT)/%,stillpoint/compat/%,$(COMPAT_LIBRARIES) $(COMPAT)/liburcu.so.8) \
+	    $(COMPAT_LIBRARIES:$(COMPAT)/%=stillpoint/compat/.debug/%.debug) pkgconfig/stillpoint-urcu.pc
+	for place in /compat/.debug /compat ''; do rmdir --ignore-fail-on-non-empty $(DESTDIR)$(LIBDIR)/stillpoint$$place 2> /dev/null || true; done
 
 .PHONY: check-compat
 check-compat: compat $(OUT)/libstillpoint.a

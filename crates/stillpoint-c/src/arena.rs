@@ -324,7 +324,8 @@ pub unsafe extern "C" fn stillpoint_arena_shrink(arena: *mut Arena) -> u64 {
     guarded_or(0, || unsafe { arena.as_ref() }.map_or(0, |arena| arena.arena.shrink()))
 }
 
-/// The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another.
+/// The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another. To share areas: give another process the
+/// file, which is closed by execve(), and the offset of an area (stillpoint_arena_offset()); there it maps the file by mmap().
 ///
 /// # Safety
 ///
@@ -335,6 +336,49 @@ pub unsafe extern "C" fn stillpoint_arena_file(arena: *const Arena) -> c_int {
         // SAFETY: the caller's promise.
         let arena = &unsafe { handle(arena) }?.arena;
         arena.file().map(|file| file.as_raw_fd()).ok_or(libc::ENOENT)
+    })
+}
+
+/// The first of the addresses that areas can have, and how many bytes they are in `size` unless that is NULL; NULL for NULL. For an arena over a
+/// memory file these bytes are the file's, in its order, and it is so long. Async-signal-safe.
+///
+/// # Safety
+///
+/// The handle is good or NULL; `size` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_addresses(arena: *const Arena, size: *mut usize) -> *mut c_void {
+    guarded_or(ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let Some(arena) = (unsafe { arena.as_ref() }) else { return ptr::null_mut() };
+        let addresses = arena.arena.addresses();
+        if !size.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { size.write(addresses.len()) };
+        }
+        ptr::without_provenance_mut(addresses.start)
+    })
+}
+
+/// Where an address lies in the arena, in bytes from its first one: a process that has mapped the file of stillpoint_arena_file() finds there what
+/// is at the address here. -EFAULT for no address of the arena. Looks for no area. Async-signal-safe.
+///
+/// # Safety
+///
+/// The handle is good; `offset` can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_arena_offset(arena: *const Arena, address: *const c_void, offset: *mut u64) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let addresses = unsafe { handle(arena) }?.arena.addresses();
+        if offset.is_null() {
+            return Err(misuse(libc::EINVAL, "stillpoint_arena_offset() with nowhere to write to"));
+        }
+        if !addresses.contains(&address.addr()) {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { offset.write((address.addr() - addresses.start) as u64) };
+        Ok(0)
     })
 }
 
@@ -389,6 +433,10 @@ pub struct ArenaStatistics {
     pub drained_bytes: u64,
     /// Drains that the system refused in part.
     pub failed_drains: u64,
+    /// 1 if there are guard pages behind areas, else 0.
+    pub guards: u64,
+    /// 1 if the kernel takes many ranges in one call, else 0.
+    pub vectored: u64,
 }
 
 /// Writes the statistics, as stillpoint_domain_statistics() does.
@@ -418,6 +466,8 @@ pub unsafe extern "C" fn stillpoint_arena_get_statistics(
             drains: now.drains,
             drained_bytes: now.drained_bytes,
             failed_drains: now.failed_drains,
+            guards: now.guards.into(),
+            vectored: now.vectored.into(),
         };
         // SAFETY: the caller's promise.
         unsafe { write_sized(&now, statistics, size) };

@@ -350,6 +350,11 @@ pub struct Statistics {
     pub stalls: u64,
     /// Times that the service thread was late by more than that.
     pub service_stalls: u64,
+    /// Objects that are never freed, as there was no memory to remember them by. C's own functions leave such an object to the caller (-ENOMEM): these
+    /// are objects that Rust code in the process retired.
+    pub objects_leaked: u64,
+    /// Destructors, callbacks and stall handlers of Rust code in the process that panicked.
+    pub panics: u64,
 }
 
 /// Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that this library does not know are 0. Takes a
@@ -381,6 +386,8 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(domain: *mut Domain, stati
             inline_waits: now.inline_waits,
             stalls: now.stalls,
             service_stalls: now.service_stalls,
+            objects_leaked: now.objects_leaked,
+            panics: now.panics,
         };
         // SAFETY: the caller's promise.
         unsafe { write_sized(&now, statistics, size) };

@@ -48,6 +48,7 @@ fn free_at_once(domain: &stillpoint::Domain, block: NonNull<c_void>, without_pag
 pub struct Share(raw::Share);
 
 /// The usual way of stillpoint_kvfree(block); not for programs.
+/// cbindgen:postfix=STILLPOINT_NO_STUB_
 ///
 /// # Safety
 ///
@@ -67,6 +68,7 @@ pub unsafe extern "C" fn stillpoint_kvfree_in(share: *const Share, block: *mut c
 }
 
 /// The usual way of stillpoint_kvfree(block, field); not for programs.
+/// cbindgen:postfix=STILLPOINT_NO_STUB_
 ///
 /// # Safety
 ///

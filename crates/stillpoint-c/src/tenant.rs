@@ -77,8 +77,9 @@ impl From<list_lru::Relieved> for Relieved {
     }
 }
 
-/// Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now (or, if nothing is
-/// charged, about half of what shrinkers have). `relieved` may be NULL. Does not wait for grace periods.
+/// Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now. Where nothing is
+/// charged it is about 71 % of what each shrinker of the usual cost (`seeks` 2) has, whatever the target. `relieved` may be NULL. Does not wait for
+/// grace periods.
 ///
 /// # Safety
 ///
@@ -214,7 +215,8 @@ pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
     guarded_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.usage()))
 }
 
-/// Reclaims up to so many bytes from the tenant, whatever its limits; returns how many objects shrinkers have freed.
+/// Tries to reclaim so many bytes from the tenant and all below it, whatever it uses: memory.reclaim. Returns how many bytes its usage has fallen
+/// by; what is freed after a grace period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and inside a shrinker.
 ///
 /// # Safety
 ///

@@ -1,12 +1,13 @@
 //! Want of memory: when no page can be had, nothing is lost, nothing is freed twice, and who cannot wait is told.
 //!
-//! The allocator of this program refuses what has a page's layout while it is told to, and nothing else.
+//! The allocator of this program refuses what has a page's layout while it is told to, and one thread everything.
 
 mod common;
 
 use common::{Over, Reader, Tally, Tracked, eventually, returns, without_new_threads};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
     mem::offset_of,
     ptr::{self, NonNull},
     sync::{
@@ -26,11 +27,18 @@ const PAGE: (usize, usize) = (4096, 64);
 static REFUSING: AtomicBool = AtomicBool::new(false);
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
+thread_local! {
+    static REFUSING_ALL: Cell<bool> = const { Cell::new(false) };
+}
+
 // SAFETY: all is done by the system's allocator; a null pointer is always a permitted answer.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if (layout.size(), layout.align()) == PAGE && REFUSING.load(Ordering::SeqCst) {
             REFUSED.fetch_add(1, Ordering::SeqCst);
+            return ptr::null_mut();
+        }
+        if REFUSING_ALL.get() {
             return ptr::null_mut();
         }
         // SAFETY: the caller's promise.
@@ -61,6 +69,14 @@ impl Drop for NoPages {
     fn drop(&mut self) {
         REFUSING.store(false, Ordering::SeqCst);
     }
+}
+
+/// What `work` returns, for which this thread can have no memory at all.
+fn without_memory<R>(work: impl FnOnce() -> R) -> R {
+    REFUSING_ALL.set(true);
+    let result = work();
+    REFUSING_ALL.set(false);
+    result
 }
 
 /// One test at a time: they share the allocator.
@@ -282,6 +298,28 @@ fn what_is_retired_inside_a_section_is_left_to_a_callback() {
     assert!(tally.all_dropped());
     drop(no_pages);
     assert_works(&domain);
+}
+
+#[test]
+fn what_nothing_can_remember_is_leaked_and_counted() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let objects: Vec<_> = (0..3).map(|number| leak(tally.value(number))).collect();
+    let guard = domain.read_lock();
+    // SAFETY: nobody else has ever known the objects.
+    without_memory(|| objects.iter().for_each(|&object| unsafe { domain.retire(object) }));
+    let statistics = domain.statistics();
+    assert_eq!((statistics.objects_leaked, statistics.objects_waiting, statistics.callbacks_waiting), (3, 0, 0));
+    drop(guard);
+    domain.kvfree_barrier();
+    domain.barrier();
+    let statistics = domain.statistics();
+    assert_eq!((tally.dropped(), statistics.objects_leaked, statistics.objects_freed), (0, 3, 0), "never freed");
+    assert_works(&domain);
+    assert_eq!(domain.statistics().objects_leaked, 3);
+    // SAFETY: the library has let go of them, and each came from a box.
+    objects.into_iter().for_each(|object| drop(unsafe { Box::from_raw(object.as_ptr()) }));
 }
 
 #[test]

@@ -391,6 +391,45 @@ fn a_pass_asks_in_proportion_and_puts_off_what_is_too_little() {
     assert!((500..=1500).contains(&scanned) && scanned % 128 == 0, "{scanned}");
 }
 
+/// Objects that are all freed when they are asked for, at a cost.
+struct Stock {
+    left: AtomicUsize,
+    seeks: u32,
+}
+
+impl Shrink for Stock {
+    fn count(&self, _scope: &Scope<'_>) -> usize {
+        self.left.load(Ordering::SeqCst)
+    }
+
+    fn scan(&self, _scope: &Scope<'_>, objects: usize) -> Option<usize> {
+        let freed = objects.min(self.left.load(Ordering::SeqCst));
+        self.left.fetch_sub(freed, Ordering::SeqCst);
+        Some(freed)
+    }
+
+    fn seeks(&self) -> u32 {
+        self.seeks
+    }
+
+    fn per_tenant(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn relieve_frees_what_it_says_where_nothing_is_charged() {
+    // 1 - 1/2 * 3/4 * 7/8 * ..., and the same without the first factor; at no cost half of the rest, eleven times.
+    for (seeks, hundredths) in [(2, 70..=72), (4, 41..=43), (0, 99..=100)] {
+        let hierarchy = Hierarchy::new();
+        let stock = Arc::new(Stock { left: AtomicUsize::new(1_000_000), seeks });
+        let _registration = hierarchy.register(Arc::clone(&stock)).unwrap();
+        let freed = hierarchy.relieve().objects as usize;
+        assert_eq!(freed, 1_000_000 - stock.left.load(Ordering::SeqCst));
+        assert!(hundredths.contains(&(freed / 10_000)), "at a cost of {seeks}: {freed}");
+    }
+}
+
 #[test]
 fn a_shrinker_that_charges_reclaims_and_leaves() {
     let hierarchy = Hierarchy::new();

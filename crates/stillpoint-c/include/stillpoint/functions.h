@@ -137,6 +137,14 @@ struct stillpoint_arena_statistics {
    Drains that the system refused in part.
    */
   uint64_t failed_drains;
+  /*
+   1 if there are guard pages behind areas, else 0.
+   */
+  uint64_t guards;
+  /*
+   1 if the kernel takes many ranges in one call, else 0.
+   */
+  uint64_t vectored;
 };
 
 /*
@@ -199,6 +207,15 @@ struct stillpoint_statistics {
    Times that the service thread was late by more than that.
    */
   uint64_t service_stalls;
+  /*
+   Objects that are never freed, as there was no memory to remember them by. C's own functions leave such an object to the caller (-ENOMEM): these
+   are objects that Rust code in the process retired.
+   */
+  uint64_t objects_leaked;
+  /*
+   Destructors, callbacks and stall handlers of Rust code in the process that panicked.
+   */
+  uint64_t panics;
 };
 
 /*
@@ -504,13 +521,37 @@ int stillpoint_arena_drain(struct stillpoint_arena *arena);
 uint64_t stillpoint_arena_shrink(struct stillpoint_arena *arena);
 
 /*
- The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another.
+ The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another. To share areas: give another process the
+ file, which is closed by execve(), and the offset of an area (stillpoint_arena_offset()); there it maps the file by mmap().
 
  # Safety
 
  The handle is good.
  */
 int stillpoint_arena_file(const struct stillpoint_arena *arena);
+
+/*
+ The first of the addresses that areas can have, and how many bytes they are in `size` unless that is NULL; NULL for NULL. For an arena over a
+ memory file these bytes are the file's, in its order, and it is so long. Async-signal-safe.
+
+ # Safety
+
+ The handle is good or NULL; `size` is NULL or can be written to.
+ */
+void *stillpoint_arena_addresses(const struct stillpoint_arena *arena,
+                                 size_t *size);
+
+/*
+ Where an address lies in the arena, in bytes from its first one: a process that has mapped the file of stillpoint_arena_file() finds there what
+ is at the address here. -EFAULT for no address of the arena. Looks for no area. Async-signal-safe.
+
+ # Safety
+
+ The handle is good; `offset` can be written to.
+ */
+int stillpoint_arena_offset(const struct stillpoint_arena *arena,
+                            const void *address,
+                            uint64_t *offset);
 
 /*
  Writes what an address is, for a person, as snprintf() does: with a 0 at the end if there is room, and returns the length of the whole.
@@ -732,7 +773,7 @@ void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes
 
  As for stillpoint_domain_kvfree(); the share is NULL or the calling thread's.
  */
-int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block);
+int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block) STILLPOINT_NO_STUB_;
 
 /*
  The usual way of stillpoint_kvfree(block, field); not for programs.
@@ -741,7 +782,7 @@ int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block);
 
  As for stillpoint_domain_kvfree_head(); the share is NULL or the calling thread's.
  */
-int stillpoint_kvfree_head_in(const struct stillpoint_share *share, void *block, struct stillpoint_head *head);
+int stillpoint_kvfree_head_in(const struct stillpoint_share *share, void *block, struct stillpoint_head *head) STILLPOINT_NO_STUB_;
 
 /*
  Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few nanoseconds; now and then it ends a grace
@@ -1145,8 +1186,9 @@ int stillpoint_hierarchy_new(struct stillpoint_hierarchy **hierarchy);
 void stillpoint_hierarchy_free(struct stillpoint_hierarchy *hierarchy);
 
 /*
- Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now (or, if nothing is
- charged, about half of what shrinkers have). `relieved` may be NULL. Does not wait for grace periods.
+ Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now. Where nothing is
+ charged it is about 71 % of what each shrinker of the usual cost (`seeks` 2) has, whatever the target. `relieved` may be NULL. Does not wait for
+ grace periods.
 
  # Safety
 
@@ -1212,13 +1254,15 @@ int stillpoint_tenant_set_limit(struct stillpoint_tenant *tenant, int limit, uin
 uint64_t stillpoint_tenant_usage(const struct stillpoint_tenant *tenant);
 
 /*
- Reclaims up to so many bytes from the tenant, whatever its limits; returns how many objects shrinkers have freed.
+ Tries to reclaim so many bytes from the tenant and all below it, whatever it uses: memory.reclaim. Returns how many bytes its usage has fallen
+ by; what is freed after a grace period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and inside a shrinker.
 
  # Safety
 
  The handle is good or NULL.
  */
-uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant, uint64_t bytes);
+uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant,
+                                   uint64_t bytes);
 
 /*
  Writes the statistics, as stillpoint_domain_statistics() does.

@@ -13,7 +13,8 @@
  *
  * Deleters run on a thread of the library (or in rcu_barrier(), if the system gave no thread), one at a time for each domain, in no order
  * that a program may rely on. Those that are still pending when the process exits do not run, and until it has exited they go on running,
- * also while static objects are destroyed: call rcu_barrier() at the end of main() where either matters.
+ * also while static objects are destroyed: call rcu_barrier() at the end of main() where either matters. A plug-in calls it before dlclose(), for
+ * each domain that it has retired in: deleters that are pending lie in the plug-in, which is unloaded (what clang++ has made, and often g++).
  * A deleter that throws, and what would wait for itself for ever (a synchronize in a section, a barrier in a deleter), end in
  * std::terminate() after a message: the functions are noexcept by the standard and have no other way to say so.
  *
@@ -66,6 +67,24 @@ class __attribute__((visibility("default"))) rcu_qsbr_domain;
 template <class T, class D>
 class rcu_obj_base;
 
+namespace bases {
+
+/*
+ * What the library links a retired object by. It is initialised so that objects can be constants, and copies of them are copies of
+ * something; and a base class, so that the way back to the object is a static_cast. Programs derive from it, so
+ *  - its names must be nobody else's: a name that is found in two bases is ambiguous, private or not;
+ *  - its namespace has no function, and it has no friend: for calls with a user's object argument-dependent lookup finds what is here.
+ */
+struct stillpoint_link_ {
+    struct stillpoint_head stillpoint_head_ {};
+};
+
+} // namespace bases
+
+/*
+ * In these headers every call is qualified, and std::addressof() stands for the operator &: argument-dependent lookup would find functions beside
+ * the user's types, or, for C's structs, in the global namespace, and a template there that takes anything would be the better match.
+ */
 namespace detail {
 
 /* What ends a program that asks for what cannot be. */
@@ -90,12 +109,12 @@ inline struct stillpoint_domain *native(const rcu_domain &) noexcept
 
 inline struct stillpoint_domain *native(const rcu_trace_domain &) noexcept
 {
-    return stillpoint_trace_global();
+    return ::stillpoint_trace_global();
 }
 
 inline struct stillpoint_domain *native(const rcu_qsbr_domain &) noexcept
 {
-    return stillpoint_qsbr_global();
+    return ::stillpoint_qsbr_global();
 }
 
 template <class Domain>
@@ -106,7 +125,7 @@ template <class Domain>
 inline void leave([[maybe_unused]] Domain &domain) noexcept
 {
 #if defined(STILLPOINT_TSAN_)
-    __tsan_release(&domain);
+    ::__tsan_release(std::addressof(domain));
 #endif
 }
 
@@ -114,52 +133,43 @@ template <class Domain>
 inline void enter([[maybe_unused]] Domain &domain) noexcept
 {
 #if defined(STILLPOINT_TSAN_)
-    __tsan_acquire(&domain);
+    ::__tsan_acquire(std::addressof(domain));
 #endif
 }
 
-/*
- * What the library links a retired object by. It is initialised so that objects can be constants, and copies of them are copies of
- * something; and a base class, so that the way back to the object is a static_cast. Programs derive from it, so its names must be nobody
- * else's: a name that is found in two bases is ambiguous, private or not.
- */
-struct stillpoint_link_ {
-    struct stillpoint_head stillpoint_head_ {};
-};
-
-inline stillpoint_link_ *link_of(struct stillpoint_head *head) noexcept
+inline bases::stillpoint_link_ *link_of(struct stillpoint_head *head) noexcept
 {
-    static_assert(std::is_standard_layout_v<stillpoint_link_>, "a pointer to the head is one to the link");
-    return reinterpret_cast<stillpoint_link_ *>(head);
+    static_assert(std::is_standard_layout_v<bases::stillpoint_link_>, "a pointer to the head is one to the link");
+    return reinterpret_cast<bases::stillpoint_link_ *>(head);
 }
 
 template <class Domain>
-inline void schedule(Domain &domain, stillpoint_link_ &link, stillpoint_function function) noexcept
+inline void schedule(Domain &domain, bases::stillpoint_link_ &link, stillpoint_function function) noexcept
 {
-    leave(domain);
-    if (stillpoint_domain_call_copied(native(domain), &link.stillpoint_head_, function) != 0) {
-        refuse("retire() failed");
+    detail::leave(domain);
+    if (::stillpoint_domain_call_copied(detail::native(domain), std::addressof(link.stillpoint_head_), function) != 0) {
+        detail::refuse("retire() failed");
     }
 }
 
 template <class Domain>
 inline void synchronize(Domain &domain) noexcept
 {
-    leave(domain);
-    if (stillpoint_domain_synchronize(native(domain)) != 0) {
-        refuse("rcu_synchronize() inside a section of the same domain would wait for that section for ever: unlock first");
+    detail::leave(domain);
+    if (::stillpoint_domain_synchronize(detail::native(domain)) != 0) {
+        detail::refuse("rcu_synchronize() inside a section of the same domain would wait for that section for ever: unlock first");
     }
-    enter(domain);
+    detail::enter(domain);
 }
 
 template <class Domain>
 inline void barrier(Domain &domain) noexcept
 {
-    leave(domain);
-    if (stillpoint_domain_barrier(native(domain)) != 0) {
-        refuse("rcu_barrier() inside a deleter, or inside a section that a scheduled deleter waits for, would wait for itself for ever");
+    detail::leave(domain);
+    if (::stillpoint_domain_barrier(detail::native(domain)) != 0) {
+        detail::refuse("rcu_barrier() inside a deleter, or inside a section that a scheduled deleter waits for, would wait for itself for ever");
     }
-    enter(domain);
+    detail::enter(domain);
 }
 
 /* [saferecl.rcu.general] Whether T has one base rcu_obj_base<X, Y>, whatever X and Y are: with two there is nothing to be deduced. */
@@ -189,7 +199,7 @@ inline constexpr bool is_deleter<D, P, std::void_t<decltype(std::declval<D &>()(
 
 /* An object that has no link of its own, and its deleter: what rcu_retire() allocates. */
 template <class T, class D, class Domain>
-struct retired : stillpoint_link_ {
+struct retired : bases::stillpoint_link_ {
     T *object;
     [[no_unique_address]] D deleter;
 
@@ -197,12 +207,12 @@ struct retired : stillpoint_link_ {
 
     static void run(struct stillpoint_head *head) noexcept
     {
-        enter(the<Domain>::domain);
+        detail::enter(the<Domain>::domain);
         {
-            std::unique_ptr<retired> self(static_cast<retired *>(link_of(head)));
+            std::unique_ptr<retired> self(static_cast<retired *>(detail::link_of(head)));
             self->deleter(self->object);
         }
-        leave(the<Domain>::domain);
+        detail::leave(the<Domain>::domain);
     }
 };
 
@@ -213,7 +223,7 @@ void retire(T *object, D &deleter, Domain &domain)
     static_assert(is_deleter<D, T *>, "[saferecl.rcu.domain.func]: rcu_retire() needs that deleter(pointer) is well-formed");
     /* Where either throws, nothing has been scheduled. */
     auto *waiting = ::new retired<T, D, Domain>(object, std::move(deleter));
-    schedule(domain, *waiting, &retired<T, D, Domain>::run);
+    detail::schedule(domain, *waiting, &retired<T, D, Domain>::run);
 }
 
 } // namespace detail
@@ -235,7 +245,7 @@ public:
      */
     void lock() noexcept
     {
-        stillpoint_read_lock();
+        ::stillpoint_read_lock();
     }
 
     /* The same, and true: readers are never refused. [saferecl.rcu.domain.members] */
@@ -252,7 +262,7 @@ public:
     void unlock() noexcept
     {
         detail::leave(*this);
-        if (stillpoint_read_unlock() != 0) {
+        if (::stillpoint_read_unlock() != 0) {
             detail::refuse("rcu_domain::unlock() by a thread that has no section open");
         }
     }
@@ -311,7 +321,7 @@ void rcu_retire(T *p, D d = D(), rcu_domain &domain = rcu_default_domain())
  * retired or not as if new; copying while another thread retires the original is a data race, as it is with the standard's.
  */
 template <class T, class D = std::default_delete<T>>
-class rcu_obj_base : private detail::stillpoint_link_ {
+class rcu_obj_base : private bases::stillpoint_link_ {
 public:
     /*
      * Has deleter(addressof(x)) evaluated, where x is the T that this is the base of, after all sections that may have found it; the

@@ -18,7 +18,7 @@ public:
     /* Opens a section or a level of it, at the cost of rcu_domain::lock(). */
     void lock() noexcept
     {
-        stillpoint_trace_read_lock();
+        ::stillpoint_trace_read_lock();
     }
 
     /* The same, and true. */
@@ -32,7 +32,7 @@ public:
     void unlock() noexcept
     {
         detail::leave(*this);
-        if (stillpoint_trace_read_unlock() != 0) {
+        if (::stillpoint_trace_read_unlock() != 0) {
             detail::refuse("rcu_trace_domain::unlock() by a thread that has no section open");
         }
     }
@@ -62,7 +62,7 @@ public:
     /* Nothing, but that the compiler moves no access out. */
     void lock() noexcept
     {
-        stillpoint_qsbr_read_lock();
+        ::stillpoint_qsbr_read_lock();
     }
 
     /* The same, and true. */
@@ -75,7 +75,7 @@ public:
     /* Nothing, but that the compiler moves no access out. */
     void unlock() noexcept
     {
-        stillpoint_qsbr_read_unlock();
+        ::stillpoint_qsbr_read_unlock();
     }
 
 private:
@@ -96,7 +96,7 @@ private:
 inline void rcu_qsbr_quiescent_state() noexcept
 {
     detail::leave(rcu_qsbr_default_domain());
-    stillpoint_qsbr_quiescent_state();
+    ::stillpoint_qsbr_quiescent_state();
 }
 
 /*
@@ -113,7 +113,7 @@ public:
     {
         if (mine_) {
             detail::leave(rcu_qsbr_default_domain());
-            stillpoint_qsbr_unregister();
+            ::stillpoint_qsbr_unregister();
         }
     }
 
@@ -123,7 +123,7 @@ public:
 private:
     static bool registers()
     {
-        const int result = stillpoint_qsbr_register();
+        const int result = ::stillpoint_qsbr_register();
         if (result == -ENOMEM) {
 #if defined(__cpp_exceptions)
             throw std::bad_alloc();
@@ -146,18 +146,18 @@ private:
  */
 class rcu_qsbr_offline {
 public:
-    [[nodiscard]] rcu_qsbr_offline() noexcept : was_online_(stillpoint_qsbr_is_online())
+    [[nodiscard]] rcu_qsbr_offline() noexcept : was_online_(::stillpoint_qsbr_is_online())
     {
         if (was_online_) {
             detail::leave(rcu_qsbr_default_domain());
-            stillpoint_qsbr_offline();
+            ::stillpoint_qsbr_offline();
         }
     }
 
     ~rcu_qsbr_offline()
     {
         if (was_online_) {
-            stillpoint_qsbr_online();
+            ::stillpoint_qsbr_online();
         }
     }
 

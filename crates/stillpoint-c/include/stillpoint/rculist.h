@@ -19,6 +19,10 @@
 
 #include <stillpoint/rcupdate.h>
 
+#ifdef __cplusplus
+extern "C++" {
+#endif
+
 #ifndef STILLPOINT_OWN_LISTS
 
 struct list_head {
@@ -38,34 +42,34 @@ struct hlist_head {
 #define HLIST_HEAD_INIT {STILLPOINT_NULL_}
 #define HLIST_HEAD(name) struct hlist_head name = HLIST_HEAD_INIT
 
-static inline void INIT_LIST_HEAD(struct list_head *list)
+STILLPOINT_INLINE_ void INIT_LIST_HEAD(struct list_head *list)
 {
     __atomic_store_n(&list->next, list, __ATOMIC_RELAXED);
     list->prev = list;
 }
 
-static inline int list_empty(const struct list_head *head)
+STILLPOINT_INLINE_ int list_empty(const struct list_head *head)
 {
     return __atomic_load_n(&head->next, __ATOMIC_RELAXED) == head;
 }
 
-static inline void INIT_HLIST_HEAD(struct hlist_head *head)
+STILLPOINT_INLINE_ void INIT_HLIST_HEAD(struct hlist_head *head)
 {
     __atomic_store_n(&head->first, STILLPOINT_NULL_, __ATOMIC_RELAXED);
 }
 
-static inline void INIT_HLIST_NODE(struct hlist_node *node)
+STILLPOINT_INLINE_ void INIT_HLIST_NODE(struct hlist_node *node)
 {
     node->next = STILLPOINT_NULL_;
     node->pprev = STILLPOINT_NULL_;
 }
 
-static inline int hlist_unhashed(const struct hlist_node *node)
+STILLPOINT_INLINE_ int hlist_unhashed(const struct hlist_node *node)
 {
     return node->pprev == STILLPOINT_NULL_;
 }
 
-static inline int hlist_empty(const struct hlist_head *head)
+STILLPOINT_INLINE_ int hlist_empty(const struct hlist_head *head)
 {
     return __atomic_load_n(&head->first, __ATOMIC_RELAXED) == STILLPOINT_NULL_;
 }
@@ -78,13 +82,13 @@ static inline int hlist_empty(const struct hlist_head *head)
 /* ---- Rings ---- */
 
 /* Makes a head an empty list where readers may be looking at it already. */
-static inline void INIT_LIST_HEAD_RCU(struct list_head *list)
+STILLPOINT_INLINE_ void INIT_LIST_HEAD_RCU(struct list_head *list)
 {
     __atomic_store_n(&list->next, list, __ATOMIC_RELAXED);
     __atomic_store_n(&list->prev, list, __ATOMIC_RELAXED);
 }
 
-static inline void stillpoint_list_add_(struct list_head *added, struct list_head *before, struct list_head *after)
+STILLPOINT_INLINE_ void stillpoint_list_add_(struct list_head *added, struct list_head *before, struct list_head *after)
 {
     added->next = after;
     added->prev = before;
@@ -93,19 +97,19 @@ static inline void stillpoint_list_add_(struct list_head *added, struct list_hea
 }
 
 /* As the first entry. */
-static inline void list_add_rcu(struct list_head *added, struct list_head *head)
+STILLPOINT_INLINE_ void list_add_rcu(struct list_head *added, struct list_head *head)
 {
     stillpoint_list_add_(added, head, head->next);
 }
 
 /* As the last one. */
-static inline void list_add_tail_rcu(struct list_head *added, struct list_head *head)
+STILLPOINT_INLINE_ void list_add_tail_rcu(struct list_head *added, struct list_head *head)
 {
     stillpoint_list_add_(added, head->prev, head);
 }
 
 /* Takes an entry off. It may be freed, or added again, after a grace period. */
-static inline void list_del_rcu(struct list_head *entry)
+STILLPOINT_INLINE_ void list_del_rcu(struct list_head *entry)
 {
     entry->next->prev = entry->prev;
     rcu_assign_pointer(entry->prev->next, entry->next);
@@ -113,7 +117,7 @@ static inline void list_del_rcu(struct list_head *entry)
 }
 
 /* Puts an entry in the place of another one: a reader finds one of them. The old one as after list_del_rcu(). */
-static inline void list_replace_rcu(struct list_head *old, struct list_head *added)
+STILLPOINT_INLINE_ void list_replace_rcu(struct list_head *old, struct list_head *added)
 {
     added->next = old->next;
     added->prev = old->prev;
@@ -126,7 +130,7 @@ static inline void list_replace_rcu(struct list_head *old, struct list_head *add
  * Moves all entries of a list to the front of another one. Readers of the first may be on it meanwhile: `sync`, which waits for a grace period
  * (synchronize_rcu, say), is called when no more of them come, and before its entries lead elsewhere. New ones find it empty.
  */
-static inline void list_splice_init_rcu(struct list_head *list, struct list_head *head, void (*sync)(void))
+STILLPOINT_INLINE_ void list_splice_init_rcu(struct list_head *list, struct list_head *head, void (*sync)(void))
 {
     struct list_head *first = list->next, *last = list->prev, *after = head->next;
 
@@ -147,18 +151,18 @@ static inline void list_splice_init_rcu(struct list_head *list, struct list_head
 /* The entry of a link that may be changing: `list_entry_rcu(head->next, struct thing, link)`. */
 #define list_entry_rcu(link, type, member) STILLPOINT_AROUND_(rcu_dereference(link), type, member)
 
-static inline struct list_head *stillpoint_next_or_null_(struct list_head *head, struct list_head *at)
+STILLPOINT_INLINE_ struct list_head *stillpoint_next_or_null_(struct list_head *head, struct list_head *at)
 {
     struct list_head *next = rcu_dereference(list_next_rcu(at));
     return next == head ? STILLPOINT_NULL_ : next;
 }
 
-static inline struct list_head *stillpoint_first_or_null_(struct list_head *head)
+STILLPOINT_INLINE_ struct list_head *stillpoint_first_or_null_(struct list_head *head)
 {
     return stillpoint_next_or_null_(head, head);
 }
 
-static inline void *stillpoint_around_or_null_(void *link, size_t offset)
+STILLPOINT_INLINE_ void *stillpoint_around_or_null_(void *link, size_t offset)
 {
     return link ? STILLPOINT_CAST_(char *, link) - offset : STILLPOINT_NULL_;
 }
@@ -198,7 +202,7 @@ static inline void *stillpoint_around_or_null_(void *link, size_t offset)
 #define hlist_first_rcu(head) (*(&(head)->first))
 #define hlist_next_rcu(node) (*(&(node)->next))
 
-static inline void stillpoint_hlist_add_(struct hlist_node *added, struct hlist_node **place)
+STILLPOINT_INLINE_ void stillpoint_hlist_add_(struct hlist_node *added, struct hlist_node **place)
 {
     struct hlist_node *after = *place;
 
@@ -210,23 +214,23 @@ static inline void stillpoint_hlist_add_(struct hlist_node *added, struct hlist_
     }
 }
 
-static inline void hlist_add_head_rcu(struct hlist_node *added, struct hlist_head *head)
+STILLPOINT_INLINE_ void hlist_add_head_rcu(struct hlist_node *added, struct hlist_head *head)
 {
     stillpoint_hlist_add_(added, &head->first);
 }
 
-static inline void hlist_add_behind_rcu(struct hlist_node *added, struct hlist_node *before)
+STILLPOINT_INLINE_ void hlist_add_behind_rcu(struct hlist_node *added, struct hlist_node *before)
 {
     stillpoint_hlist_add_(added, &before->next);
 }
 
-static inline void hlist_add_before_rcu(struct hlist_node *added, struct hlist_node *after)
+STILLPOINT_INLINE_ void hlist_add_before_rcu(struct hlist_node *added, struct hlist_node *after)
 {
     stillpoint_hlist_add_(added, after->pprev);
 }
 
 /* As the last one: walks all of them. */
-static inline void hlist_add_tail_rcu(struct hlist_node *added, struct hlist_head *head)
+STILLPOINT_INLINE_ void hlist_add_tail_rcu(struct hlist_node *added, struct hlist_head *head)
 {
     struct hlist_node **place = &head->first;
 
@@ -237,7 +241,7 @@ static inline void hlist_add_tail_rcu(struct hlist_node *added, struct hlist_hea
 }
 
 /* Takes a node off. It may be freed, or added again, after a grace period. */
-static inline void hlist_del_rcu(struct hlist_node *node)
+STILLPOINT_INLINE_ void hlist_del_rcu(struct hlist_node *node)
 {
     rcu_assign_pointer(*node->pprev, node->next);
     if (node->next) {
@@ -247,14 +251,14 @@ static inline void hlist_del_rcu(struct hlist_node *node)
 }
 
 /* The same for one that may be on no chain. Afterwards it is unhashed. */
-static inline void hlist_del_init_rcu(struct hlist_node *node)
+STILLPOINT_INLINE_ void hlist_del_init_rcu(struct hlist_node *node)
 {
     if (node->pprev) {
         hlist_del_rcu(node);
     }
 }
 
-static inline void hlist_replace_rcu(struct hlist_node *old, struct hlist_node *added)
+STILLPOINT_INLINE_ void hlist_replace_rcu(struct hlist_node *old, struct hlist_node *added)
 {
     added->next = old->next;
     added->pprev = old->pprev;
@@ -276,5 +280,9 @@ static inline void hlist_replace_rcu(struct hlist_node *old, struct hlist_node *
     for ((at) = STILLPOINT_HLIST_ENTRY_((at)->member.next, at, member); (at); (at) = STILLPOINT_HLIST_ENTRY_((at)->member.next, at, member))
 #define hlist_for_each_entry_from_rcu(at, member) \
     for (; (at); (at) = STILLPOINT_HLIST_ENTRY_((at)->member.next, at, member))
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -16,29 +16,29 @@
 #include <stillpoint/stillpoint.h>
 
 #ifdef __cplusplus
-extern "C" {
+extern "C++" {
 #endif
 
 #define rcu_head stillpoint_head
 #define callback_head stillpoint_head
 typedef stillpoint_function rcu_callback_t;
 
-static inline void init_rcu_head(struct rcu_head *head)
+STILLPOINT_INLINE_ void init_rcu_head(struct rcu_head *head)
 {
     (void)head;
 }
 
-static inline void destroy_rcu_head(struct rcu_head *head)
+STILLPOINT_INLINE_ void destroy_rcu_head(struct rcu_head *head)
 {
     (void)head;
 }
 
-static inline void init_rcu_head_on_stack(struct rcu_head *head)
+STILLPOINT_INLINE_ void init_rcu_head_on_stack(struct rcu_head *head)
 {
     (void)head;
 }
 
-static inline void destroy_rcu_head_on_stack(struct rcu_head *head)
+STILLPOINT_INLINE_ void destroy_rcu_head_on_stack(struct rcu_head *head)
 {
     (void)head;
 }
@@ -72,22 +72,22 @@ static inline void destroy_rcu_head_on_stack(struct rcu_head *head)
 
 /* ---- Readers ---- */
 
-static inline __attribute__((always_inline)) void rcu_read_lock(void)
+STILLPOINT_INLINE_ __attribute__((always_inline)) void rcu_read_lock(void)
 {
     stillpoint_read_lock();
 }
 
-static inline __attribute__((always_inline)) void rcu_read_unlock(void)
+STILLPOINT_INLINE_ __attribute__((always_inline)) void rcu_read_unlock(void)
 {
     (void)stillpoint_read_unlock();
 }
 
-static inline bool rcu_read_lock_held(void)
+STILLPOINT_INLINE_ bool rcu_read_lock_held(void)
 {
     return stillpoint_read_lock_held();
 }
 
-static inline bool rcu_read_lock_any_held(void)
+STILLPOINT_INLINE_ bool rcu_read_lock_any_held(void)
 {
     return rcu_read_lock_held();
 }
@@ -95,69 +95,69 @@ static inline bool rcu_read_lock_any_held(void)
 /* ---- Grace periods ---- */
 
 /* Ends the process if it was refused. */
-static inline void stillpoint_done_(int outcome, const char *what)
+STILLPOINT_INLINE_ void stillpoint_done_(int outcome, const char *what)
 {
     if (outcome != 0) {
         stillpoint_refused(outcome, what);
     }
 }
 
-static inline void synchronize_rcu(void)
+STILLPOINT_INLINE_ void synchronize_rcu(void)
 {
     stillpoint_done_(stillpoint_synchronize(), "synchronize_rcu()");
 }
 
-static inline void synchronize_rcu_expedited(void)
+STILLPOINT_INLINE_ void synchronize_rcu_expedited(void)
 {
     stillpoint_done_(stillpoint_synchronize_expedited(), "synchronize_rcu_expedited()");
 }
 
-static inline void synchronize_net(void)
+STILLPOINT_INLINE_ void synchronize_net(void)
 {
     synchronize_rcu();
 }
 
-static inline stillpoint_cookie get_state_synchronize_rcu(void)
+STILLPOINT_INLINE_ stillpoint_cookie get_state_synchronize_rcu(void)
 {
     return stillpoint_get_state();
 }
 
-static inline stillpoint_cookie start_poll_synchronize_rcu(void)
+STILLPOINT_INLINE_ stillpoint_cookie start_poll_synchronize_rcu(void)
 {
     return stillpoint_start_poll();
 }
 
-static inline stillpoint_cookie start_poll_synchronize_rcu_expedited(void)
+STILLPOINT_INLINE_ stillpoint_cookie start_poll_synchronize_rcu_expedited(void)
 {
     return stillpoint_start_poll();
 }
 
-static inline bool poll_state_synchronize_rcu(stillpoint_cookie cookie)
+STILLPOINT_INLINE_ bool poll_state_synchronize_rcu(stillpoint_cookie cookie)
 {
     return stillpoint_poll(cookie);
 }
 
-static inline void cond_synchronize_rcu(stillpoint_cookie cookie)
+STILLPOINT_INLINE_ void cond_synchronize_rcu(stillpoint_cookie cookie)
 {
     stillpoint_done_(stillpoint_cond_synchronize(cookie), "cond_synchronize_rcu()");
 }
 
-static inline void cond_synchronize_rcu_expedited(stillpoint_cookie cookie)
+STILLPOINT_INLINE_ void cond_synchronize_rcu_expedited(stillpoint_cookie cookie)
 {
     stillpoint_done_(stillpoint_domain_cond_synchronize_expedited(STILLPOINT_NULL_, cookie), "cond_synchronize_rcu_expedited()");
 }
 
-static inline void call_rcu(struct rcu_head *head, rcu_callback_t function)
+STILLPOINT_INLINE_ void call_rcu(struct rcu_head *head, rcu_callback_t function)
 {
     stillpoint_done_(stillpoint_call(head, function), "call_rcu()");
 }
 
-static inline void call_rcu_hurry(struct rcu_head *head, rcu_callback_t function)
+STILLPOINT_INLINE_ void call_rcu_hurry(struct rcu_head *head, rcu_callback_t function)
 {
     call_rcu(head, function);
 }
 
-static inline void rcu_barrier(void)
+STILLPOINT_INLINE_ void rcu_barrier(void)
 {
     stillpoint_done_(stillpoint_barrier(), "rcu_barrier()");
 }
@@ -167,39 +167,39 @@ static inline void rcu_barrier(void)
 #define kvfree_rcu_mightsleep(block) stillpoint_kvfree(block)
 #define kfree_rcu_mightsleep(block) stillpoint_kvfree(block)
 
-static inline void kvfree_rcu_barrier(void)
+STILLPOINT_INLINE_ void kvfree_rcu_barrier(void)
 {
     stillpoint_done_(stillpoint_kvfree_barrier(), "kvfree_rcu_barrier()");
 }
 
 /* ---- Readers that sleep ---- */
 
-static inline __attribute__((always_inline)) void rcu_read_lock_trace(void)
+STILLPOINT_INLINE_ __attribute__((always_inline)) void rcu_read_lock_trace(void)
 {
     stillpoint_trace_read_lock();
 }
 
-static inline __attribute__((always_inline)) void rcu_read_unlock_trace(void)
+STILLPOINT_INLINE_ __attribute__((always_inline)) void rcu_read_unlock_trace(void)
 {
     (void)stillpoint_trace_read_unlock();
 }
 
-static inline bool rcu_read_lock_trace_held(void)
+STILLPOINT_INLINE_ bool rcu_read_lock_trace_held(void)
 {
     return stillpoint_domain_read_lock_held(stillpoint_trace_global());
 }
 
-static inline void synchronize_rcu_tasks_trace(void)
+STILLPOINT_INLINE_ void synchronize_rcu_tasks_trace(void)
 {
     stillpoint_done_(stillpoint_domain_synchronize(stillpoint_trace_global()), "synchronize_rcu_tasks_trace()");
 }
 
-static inline void call_rcu_tasks_trace(struct rcu_head *head, rcu_callback_t function)
+STILLPOINT_INLINE_ void call_rcu_tasks_trace(struct rcu_head *head, rcu_callback_t function)
 {
     stillpoint_done_(stillpoint_domain_call(stillpoint_trace_global(), head, function), "call_rcu_tasks_trace()");
 }
 
-static inline void rcu_barrier_tasks_trace(void)
+STILLPOINT_INLINE_ void rcu_barrier_tasks_trace(void)
 {
     stillpoint_done_(stillpoint_domain_barrier(stillpoint_trace_global()), "rcu_barrier_tasks_trace()");
 }
@@ -214,7 +214,7 @@ struct srcu_struct {
 #define DEFINE_STATIC_SRCU(name) static struct srcu_struct name = {STILLPOINT_NULL_}
 
 /* The domain of one that was defined statically is made at its first use. */
-static inline struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct *srcu)
+STILLPOINT_INLINE_ struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct *srcu)
 {
     struct stillpoint_domain *domain = __atomic_load_n(&srcu->domain, __ATOMIC_ACQUIRE);
     if (domain == STILLPOINT_NULL_) {
@@ -227,70 +227,70 @@ static inline struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct *src
     return domain;
 }
 
-static inline int init_srcu_struct(struct srcu_struct *srcu)
+STILLPOINT_INLINE_ int init_srcu_struct(struct srcu_struct *srcu)
 {
     srcu->domain = stillpoint_domain_new();
     return srcu->domain != STILLPOINT_NULL_ ? 0 : -12; /* -ENOMEM */
 }
 
 /* Nobody reads or waits in it, or will. */
-static inline void cleanup_srcu_struct(struct srcu_struct *srcu)
+STILLPOINT_INLINE_ void cleanup_srcu_struct(struct srcu_struct *srcu)
 {
     if (srcu->domain != STILLPOINT_NULL_ && stillpoint_domain_destroy(srcu->domain) == 0) {
         srcu->domain = STILLPOINT_NULL_;
     }
 }
 
-static inline int srcu_read_lock(struct srcu_struct *srcu)
+STILLPOINT_INLINE_ int srcu_read_lock(struct srcu_struct *srcu)
 {
     stillpoint_domain_read_lock(stillpoint_srcu_(srcu));
     return 0;
 }
 
-static inline void srcu_read_unlock(struct srcu_struct *srcu, int index)
+STILLPOINT_INLINE_ void srcu_read_unlock(struct srcu_struct *srcu, int index)
 {
     (void)index;
     (void)stillpoint_domain_read_unlock(stillpoint_srcu_(srcu));
 }
 
-static inline bool srcu_read_lock_held(struct srcu_struct *srcu)
+STILLPOINT_INLINE_ bool srcu_read_lock_held(struct srcu_struct *srcu)
 {
     return stillpoint_domain_read_lock_held(stillpoint_srcu_(srcu));
 }
 
 #define srcu_dereference(pointer, srcu) ((void)(srcu), rcu_dereference(pointer))
 
-static inline void synchronize_srcu(struct srcu_struct *srcu)
+STILLPOINT_INLINE_ void synchronize_srcu(struct srcu_struct *srcu)
 {
     stillpoint_done_(stillpoint_domain_synchronize(stillpoint_srcu_(srcu)), "synchronize_srcu()");
 }
 
-static inline void synchronize_srcu_expedited(struct srcu_struct *srcu)
+STILLPOINT_INLINE_ void synchronize_srcu_expedited(struct srcu_struct *srcu)
 {
     stillpoint_done_(stillpoint_domain_synchronize_expedited(stillpoint_srcu_(srcu)), "synchronize_srcu_expedited()");
 }
 
-static inline void call_srcu(struct srcu_struct *srcu, struct rcu_head *head, rcu_callback_t function)
+STILLPOINT_INLINE_ void call_srcu(struct srcu_struct *srcu, struct rcu_head *head, rcu_callback_t function)
 {
     stillpoint_done_(stillpoint_domain_call(stillpoint_srcu_(srcu), head, function), "call_srcu()");
 }
 
-static inline void srcu_barrier(struct srcu_struct *srcu)
+STILLPOINT_INLINE_ void srcu_barrier(struct srcu_struct *srcu)
 {
     stillpoint_done_(stillpoint_domain_barrier(stillpoint_srcu_(srcu)), "srcu_barrier()");
 }
 
-static inline stillpoint_cookie get_state_synchronize_srcu(struct srcu_struct *srcu)
+STILLPOINT_INLINE_ stillpoint_cookie get_state_synchronize_srcu(struct srcu_struct *srcu)
 {
     return stillpoint_domain_get_state(stillpoint_srcu_(srcu));
 }
 
-static inline stillpoint_cookie start_poll_synchronize_srcu(struct srcu_struct *srcu)
+STILLPOINT_INLINE_ stillpoint_cookie start_poll_synchronize_srcu(struct srcu_struct *srcu)
 {
     return stillpoint_domain_start_poll(stillpoint_srcu_(srcu));
 }
 
-static inline bool poll_state_synchronize_srcu(struct srcu_struct *srcu, stillpoint_cookie cookie)
+STILLPOINT_INLINE_ bool poll_state_synchronize_srcu(struct srcu_struct *srcu, stillpoint_cookie cookie)
 {
     return stillpoint_domain_poll(stillpoint_srcu_(srcu), cookie);
 }

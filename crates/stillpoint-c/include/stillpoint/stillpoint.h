@@ -25,7 +25,8 @@
  * well, the calling thread waits for memory, and says so on stderr. What the C library does by itself is its own business: to load a library
  * without memory, say.
  *
- * The library is never unloaded: dlclose() leaves it there, with what is pending. Do not link both its forms into one process.
+ * The library is never unloaded: dlclose() leaves it there, with what is pending. A plug-in that has functions pending is unloaded, and they with
+ * it: it calls stillpoint_domain_barrier() before dlclose(), for each domain that it has used. Do not link both forms of the library into one process.
  *
  * Bad use. With STILLPOINT_DEBUG in the environment when it is loaded, and always if built for debugging, the library says on stderr what
  * was wrong:
@@ -56,7 +57,7 @@
 #include <stillpoint/functions.h>
 
 #ifdef __cplusplus
-extern "C" {
+extern "C++" {
 #endif
 
 #define stillpoint_likely_(condition) __builtin_expect(!!(condition), 1)
@@ -66,7 +67,7 @@ extern "C" {
  * the linker has given this program another stillpoint_started than the library's, the thread's record is never remembered here, and
  * both functions go the slow way.
  */
-static inline __attribute__((always_inline)) void stillpoint_lock_(int which)
+STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_lock_(int which)
 {
     struct stillpoint_record *record = stillpoint_thread.reader[which].record;
     if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 0)) {
@@ -78,7 +79,7 @@ static inline __attribute__((always_inline)) void stillpoint_lock_(int which)
     }
 }
 
-static inline __attribute__((always_inline)) int stillpoint_unlock_(int which)
+STILLPOINT_INLINE_ __attribute__((always_inline)) int stillpoint_unlock_(int which)
 {
     struct stillpoint_record *record = stillpoint_thread.reader[which].record;
     if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 1)) {
@@ -97,24 +98,24 @@ static inline __attribute__((always_inline)) int stillpoint_unlock_(int which)
  * until it ends. Never blocks, never fails. A thread's first registers it, which allocates; after that it is async-signal-safe.
  * 65,535 levels; one more aborts. A thread that ends inside a section leaves it open for ever: a reported stall.
  */
-static inline void stillpoint_read_lock(void)
+STILLPOINT_INLINE_ void stillpoint_read_lock(void)
 {
     stillpoint_lock_(STILLPOINT_RCU_);
 }
 
 /* Leaves a section or a level: rcu_read_unlock(). -EPERM if there is none. */
-static inline int stillpoint_read_unlock(void)
+STILLPOINT_INLINE_ int stillpoint_read_unlock(void)
 {
     return stillpoint_unlock_(STILLPOINT_RCU_);
 }
 
 /* The same for readers that sleep, block, and last for minutes, in a domain of their own: rcu_read_lock_trace(). */
-static inline void stillpoint_trace_read_lock(void)
+STILLPOINT_INLINE_ void stillpoint_trace_read_lock(void)
 {
     stillpoint_lock_(STILLPOINT_TRACE_);
 }
 
-static inline int stillpoint_trace_read_unlock(void)
+STILLPOINT_INLINE_ int stillpoint_trace_read_unlock(void)
 {
     return stillpoint_unlock_(STILLPOINT_TRACE_);
 }
@@ -123,7 +124,7 @@ static inline int stillpoint_trace_read_unlock(void)
  * A section of a domain of one's own, or a level of it: stillpoint_domain_read_lock(), as fast as that of the global one. With what
  * stillpoint_domain_reader_init() has filled in on this thread; either half of the pair goes with either half of the other functions.
  */
-static inline void stillpoint_domain_reader_lock(const struct stillpoint_domain_reader *reader)
+STILLPOINT_INLINE_ void stillpoint_domain_reader_lock(const struct stillpoint_domain_reader *reader)
 {
     struct stillpoint_record *record = reader->reader.record;
     if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 0)) {
@@ -136,7 +137,7 @@ static inline void stillpoint_domain_reader_lock(const struct stillpoint_domain_
 }
 
 /* Leaves it, or a level. -EPERM if there is none. */
-static inline int stillpoint_domain_reader_unlock(const struct stillpoint_domain_reader *reader)
+STILLPOINT_INLINE_ int stillpoint_domain_reader_unlock(const struct stillpoint_domain_reader *reader)
 {
     struct stillpoint_record *record = reader->reader.record;
     if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 1)) {
@@ -154,12 +155,12 @@ static inline int stillpoint_domain_reader_unlock(const struct stillpoint_domain
  * A section of a thread that is registered with stillpoint_qsbr_register() and online, which is inside one at all times: nothing, but that
  * the compiler moves no access out.
  */
-static inline void stillpoint_qsbr_read_lock(void)
+STILLPOINT_INLINE_ void stillpoint_qsbr_read_lock(void)
 {
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-static inline void stillpoint_qsbr_read_unlock(void)
+STILLPOINT_INLINE_ void stillpoint_qsbr_read_unlock(void)
 {
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
@@ -168,83 +169,74 @@ static inline void stillpoint_qsbr_read_unlock(void)
  * Says that this thread uses nothing that it has found: urcu_qsbr_quiescent_state(). Two loads and a comparison if no grace period has
  * started since the last time. Does nothing while offline or unregistered.
  */
-static inline void stillpoint_qsbr_quiescent_state(void)
+STILLPOINT_INLINE_ void stillpoint_qsbr_quiescent_state(void)
 {
-    struct stillpoint_reader *reader = &stillpoint_thread.reader[STILLPOINT_QSBR_];
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    uint64_t now = __atomic_load_n(reader->started, __ATOMIC_ACQUIRE); /* [R1] */
-    if (!stillpoint_likely_(__atomic_load_n(&reader->record->word, __ATOMIC_RELAXED) == now)) {
+    uint64_t now = __atomic_load_n(stillpoint_thread.reader[STILLPOINT_QSBR_].started, __ATOMIC_ACQUIRE); /* [R1] */
+    if (!stillpoint_likely_(__atomic_load_n(&stillpoint_thread.reader[STILLPOINT_QSBR_].record->word, __ATOMIC_RELAXED) == now)) {
         stillpoint_qsbr_renew();
     }
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
 /* The functions of a domain, for the global one. */
-static inline int stillpoint_synchronize(void)
+STILLPOINT_INLINE_ int stillpoint_synchronize(void)
 {
     return stillpoint_domain_synchronize(STILLPOINT_NULL_);
 }
 
-static inline int stillpoint_synchronize_expedited(void)
+STILLPOINT_INLINE_ int stillpoint_synchronize_expedited(void)
 {
     return stillpoint_domain_synchronize_expedited(STILLPOINT_NULL_);
 }
 
-static inline stillpoint_cookie stillpoint_get_state(void)
+STILLPOINT_INLINE_ stillpoint_cookie stillpoint_get_state(void)
 {
     return stillpoint_domain_get_state(STILLPOINT_NULL_);
 }
 
-static inline stillpoint_cookie stillpoint_start_poll(void)
+STILLPOINT_INLINE_ stillpoint_cookie stillpoint_start_poll(void)
 {
     return stillpoint_domain_start_poll(STILLPOINT_NULL_);
 }
 
-static inline bool stillpoint_poll(stillpoint_cookie cookie)
+STILLPOINT_INLINE_ bool stillpoint_poll(stillpoint_cookie cookie)
 {
     return stillpoint_domain_poll(STILLPOINT_NULL_, cookie);
 }
 
-static inline int stillpoint_cond_synchronize(stillpoint_cookie cookie)
+STILLPOINT_INLINE_ int stillpoint_cond_synchronize(stillpoint_cookie cookie)
 {
     return stillpoint_domain_cond_synchronize(STILLPOINT_NULL_, cookie);
 }
 
-static inline int stillpoint_call(struct stillpoint_head *head, stillpoint_function function)
+STILLPOINT_INLINE_ int stillpoint_call(struct stillpoint_head *head, stillpoint_function function)
 {
     return stillpoint_domain_call(STILLPOINT_NULL_, head, function);
 }
 
-static inline int stillpoint_barrier(void)
+STILLPOINT_INLINE_ int stillpoint_barrier(void)
 {
     return stillpoint_domain_barrier(STILLPOINT_NULL_);
 }
 
-static inline int stillpoint_kvfree_barrier(void)
+STILLPOINT_INLINE_ int stillpoint_kvfree_barrier(void)
 {
     return stillpoint_domain_kvfree_barrier(STILLPOINT_NULL_);
 }
 
-static inline bool stillpoint_read_lock_held(void)
+STILLPOINT_INLINE_ bool stillpoint_read_lock_held(void)
 {
     return stillpoint_domain_read_lock_held(STILLPOINT_NULL_);
 }
 
 /* A section of the global trace domain that belongs to whoever has the guard. */
-static inline struct stillpoint_guard *stillpoint_trace_guard(void)
+STILLPOINT_INLINE_ struct stillpoint_guard *stillpoint_trace_guard(void)
 {
     return stillpoint_domain_guard(stillpoint_trace_global());
 }
 
-/* These are called for each object: not by way of a stub, where the compiler can do without. */
-#if defined __has_attribute
-#if __has_attribute(noplt)
-int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block) __attribute__((noplt));
-int stillpoint_kvfree_head_in(const struct stillpoint_share *share, void *block, struct stillpoint_head *head) __attribute__((noplt));
-#endif
-#endif
-
-static inline int stillpoint_kvfree_one_(void *block)
+STILLPOINT_INLINE_ int stillpoint_kvfree_one_(void *block)
 {
     return stillpoint_kvfree_in(stillpoint_thread.share, block);
 }
@@ -256,7 +248,7 @@ static inline int stillpoint_kvfree_one_(void *block)
 #define STILLPOINT_CAST_(type, pointer) ((type)(pointer))
 #endif
 
-static inline int stillpoint_kvfree_two_(void *block, size_t offset)
+STILLPOINT_INLINE_ int stillpoint_kvfree_two_(void *block, size_t offset)
 {
     char *head = STILLPOINT_CAST_(char *, block) + offset;
 

@@ -13,6 +13,26 @@
 #define STILLPOINT_NULL_ NULL
 #endif
 
+/*
+ * How the headers' functions are inlined. In C++ they are not static, as inlined functions and templates of C++ that call them are to call the same
+ * one in every file; but hidden, and (by extern "C++" around them) under C++'s names, so that they are taken for no other's: neither for C
+ * functions of a program that have these names, nor for those of a library built with another version of these headers.
+ */
+#ifdef __cplusplus
+#define STILLPOINT_INLINE_ inline __attribute__((visibility("hidden")))
+#else
+#define STILLPOINT_INLINE_ static inline
+#endif
+
+/* For what is called for each object: not by way of a stub, where the compiler can do without. */
+#define STILLPOINT_NO_STUB_
+#if defined __has_attribute
+#if __has_attribute(noplt)
+#undef STILLPOINT_NO_STUB_
+#define STILLPOINT_NO_STUB_ __attribute__((noplt))
+#endif
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -1,8 +1,13 @@
 /* The address space: areas are found by any address inside, copies are checked. */
 #include "check.h"
 
+#include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static pthread_barrier_t steps;
 
@@ -47,8 +52,65 @@ static void test_end(struct stillpoint_arena *arena)
     CHECK(stillpoint_arena_free(NULL) == 0);
 }
 
-int main(void)
+#define QUESTION "written by the arena's process"
+#define ANSWER "written by another process"
+
+/* The second process: knows a descriptor of the arena's file, the capacity, and where an area lies in it. */
+static int answer(char **known)
 {
+    size_t capacity = strtoumax(known[1], NULL, 0);
+    char *mapped = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(known[0]), 0);
+    CHECK(mapped != MAP_FAILED);
+    char *area = mapped + strtoumax(known[2], NULL, 0);
+    CHECK(strcmp(area, QUESTION) == 0);
+    strcpy(area, ANSWER);
+    return 0;
+}
+
+/* An area of an arena over a memory file is read and written by a program of its own, which finds it by its offset. */
+static void test_second_process(struct stillpoint_arena *arena)
+{
+    size_t capacity = 0;
+    char *first = stillpoint_arena_addresses(arena, &capacity);
+    CHECK(first != NULL && stillpoint_arena_addresses(arena, NULL) == first && stillpoint_arena_addresses(NULL, NULL) == NULL);
+    void *before = stillpoint_arena_alloc(arena, 10000, 1, NULL); /* so that it is not the first */
+    char *area = stillpoint_arena_alloc(arena, sizeof QUESTION, 1, NULL);
+    CHECK(before != NULL && area != NULL);
+    uint64_t offset = 0;
+    CHECK(stillpoint_arena_offset(arena, area, &offset) == 0 && offset == (uint64_t)(area - first) && offset > 0);
+    CHECK(stillpoint_arena_offset(arena, area + 1, &offset) == 0 && offset == (uint64_t)(area + 1 - first));
+    CHECK(stillpoint_arena_offset(arena, first + capacity - 1, &offset) == 0 && offset == capacity - 1);
+    CHECK(stillpoint_arena_offset(arena, first + capacity, &offset) == -EFAULT);
+    CHECK(stillpoint_arena_offset(arena, &offset, &offset) == -EFAULT);
+    CHECK(stillpoint_arena_offset(arena, area, NULL) == -EINVAL && stillpoint_arena_offset(NULL, area, &offset) == -EINVAL);
+    CHECK(stillpoint_arena_offset(arena, area, &offset) == 0);
+    strcpy(area, QUESTION);
+
+    char known[3][24];
+    int file = dup(stillpoint_arena_file(arena)); /* the copy lives through execve() */
+    snprintf(known[0], sizeof known[0], "%d", file);
+    snprintf(known[1], sizeof known[1], "%zu", capacity);
+    snprintf(known[2], sizeof known[2], "%" PRIu64, offset);
+    char self[] = "/proc/self/exe";
+    char *arguments[] = {self, known[0], known[1], known[2], NULL};
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        execv(self, arguments);
+        _exit(127);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(strcmp(area, ANSWER) == 0);
+    CHECK(close(file) == 0);
+    CHECK(stillpoint_arena_free_area(arena, before) == 0 && stillpoint_arena_free_area(arena, area) == 0);
+}
+
+int main(int count, char **arguments)
+{
+    if (count == 4) {
+        return answer(arguments + 1);
+    }
     struct stillpoint_arena *arena;
     struct stillpoint_arena_options options = {0};
     int error = 1;
@@ -109,7 +171,7 @@ int main(void)
     CHECK(stillpoint_arena_describe(arena, bytes, NULL, 0) == length);
     struct stillpoint_arena_statistics statistics;
     CHECK(stillpoint_arena_get_statistics(arena, &statistics, sizeof statistics) == 0);
-    CHECK(statistics.areas == 0 && statistics.allocated == 2 && statistics.capacity_bytes == 1 << 30);
+    CHECK(statistics.areas == 0 && statistics.allocated == 2 && statistics.capacity_bytes == 1 << 30 && statistics.guards == 1);
     CHECK(stillpoint_arena_file(arena) == -ENOENT);
     (void)stillpoint_arena_shrink(arena);
     test_end(arena);
@@ -123,6 +185,7 @@ int main(void)
         CHECK(stillpoint_arena_file(arena) >= 0);
         area = stillpoint_arena_alloc(arena, 1, 1, NULL);
         CHECK(area != NULL && stillpoint_arena_free_area(arena, area) == 0);
+        test_second_process(arena);
         stillpoint_domain_read_lock(domain); /* which stays, so that there is nothing against it */
         CHECK(stillpoint_arena_free(arena) == 0);
         CHECK(stillpoint_domain_read_unlock(domain) == 0);

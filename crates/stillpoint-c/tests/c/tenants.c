@@ -183,6 +183,10 @@ int main(void)
     struct stillpoint_relieved done;
     CHECK(stillpoint_hierarchy_relieve(hierarchy, 50 * 4096, &done) == 0);
     CHECK(done.objects > 0 && stillpoint_tenant_usage(alice) <= 50 * 4096);
+    uint64_t before = stillpoint_tenant_usage(alice);
+    uint64_t reclaimed = stillpoint_tenant_reclaim(alice, 10 * 4096); /* bytes, and not objects */
+    CHECK(reclaimed >= 10 * 4096 && reclaimed == before - stillpoint_tenant_usage(alice));
+    CHECK(stillpoint_tenant_reclaim(NULL, 4096) == 0);
     char path[] = "/tmp/stillpoint-pressure-XXXXXX";
     CHECK(mkdtemp(path) != NULL);
     char fifo[64];
