@@ -195,9 +195,11 @@ struct Numbers {
 
 impl InChild for Shared {
     unsafe fn in_child(&self) {
-        self.stocks.in_child();
         // SAFETY: the caller's promise.
-        unsafe { self.background.in_child() };
+        unsafe {
+            self.stocks.in_child();
+            self.background.in_child();
+        }
         // SAFETY: no foreign code runs under this lock. Whoever held it, numbers that were free may be lost, and nothing else: `room` is
         // above all that are taken.
         unsafe {
