@@ -1,9 +1,10 @@
 //! Charging: from stock, from the counters, and what is done where a limit is in the way.
 
 use super::{
-    counter::{self, MOST_BYTES},
+    counter::MOST_BYTES,
+    levels::Refused,
     reclaim::{self, Pace},
-    stock::BATCH,
+    stock::Stocks,
     tenant::Inner as Tenant,
 };
 use crate::{
@@ -12,13 +13,13 @@ use crate::{
 };
 use std::{
     error::Error,
-    fmt, mem,
+    fmt, mem, ptr,
     sync::{Arc, atomic::Ordering},
     thread,
     time::Duration,
 };
 
-/// Attempts of a charge that meets a limit; the first only takes what is in stock into account.
+/// Attempts of a charge that meets a limit; the first only gives back what is in stock.
 const ATTEMPTS: u32 = 5;
 
 /// How long a charge waits, in all, for what has been reclaimed to be freed.
@@ -94,8 +95,9 @@ impl Drop for Charge {
     fn drop(&mut self) {
         if self.bytes > 0 {
             // SAFETY: there are bytes, so the tenant is alive.
-            let tenant = unsafe { &*self.tenant };
-            tenant.shared.stocks().give(tenant, self.bytes).uncharge();
+            let stocks = unsafe { ptr::from_ref((*self.tenant).shared.stocks()) };
+            // SAFETY: the bytes are this charge's, and it ends.
+            unsafe { Stocks::give(stocks, self.tenant, self.bytes) };
         }
     }
 }
@@ -106,18 +108,17 @@ impl fmt::Debug for Charge {
     }
 }
 
-/// Charges the counters, with a batch for the stock if there is room.
+/// Charges what is not in stock, and makes room for it where a limit is in the way.
 #[cold]
 #[inline(never)]
 fn charge(tenant: &Tenant, bytes: u64) -> Result<(), ChargeError> {
     if bytes > MOST_BYTES {
         return Err(ChargeError::TooLarge);
     }
-    if bytes < BATCH && counter::charge(tenant, BATCH).is_ok() {
-        tenant.shared.stocks().give(tenant, BATCH - bytes).uncharge();
-    } else if let Err(level) = counter::charge(tenant, bytes) {
+    if let Err(refused) = tenant.shared.stocks().charge(tenant, bytes) {
+        let level = refused.at;
         level.events.max.fetch_add(1, Ordering::Relaxed);
-        make_room(tenant, bytes).inspect_err(|error| {
+        make_room(tenant, bytes, &refused).inspect_err(|error| {
             if let ChargeError::OverLimit { .. } = error {
                 level.events.failed.fetch_add(1, Ordering::Relaxed);
             }
@@ -128,13 +129,17 @@ fn charge(tenant: &Tenant, bytes: u64) -> Result<(), ChargeError> {
 }
 
 /// Charges after it has made room for that.
-fn make_room(tenant: &Tenant, bytes: u64) -> Result<(), ChargeError> {
+fn make_room(tenant: &Tenant, bytes: u64, first: &Refused<'_, Tenant>) -> Result<(), ChargeError> {
+    // There is none, and who asks for it takes nothing from others' stock.
+    if bytes > first.max {
+        return Err(over(first, bytes));
+    }
     let stocks = tenant.shared.stocks();
     let deadline = clock::now() + clock::nanos(PATIENCE);
-    stocks.drain(None);
     for _ in 0..ATTEMPTS {
-        let Err(level) = counter::charge(tenant, bytes) else { return Ok(()) };
-        let Some(goal) = level.max().checked_sub(bytes) else { return Err(over(level, bytes)) };
+        let Err(refused) = stocks.charge_alone(tenant, bytes) else { return Ok(()) };
+        let level = refused.at;
+        let Some(goal) = refused.max.checked_sub(bytes) else { return Err(over(&refused, bytes)) };
         if reclaim::is_reclaiming() {
             return Err(ChargeError::InShrinker);
         }
@@ -146,13 +151,12 @@ fn make_room(tenant: &Tenant, bytes: u64) -> Result<(), ChargeError> {
         stocks.drain(None);
         if level.counter().usage() > goal {
             wait_for_frees(deadline, || level.counter().usage() <= goal);
-            stocks.drain(None);
         }
         if level.counter().usage() >= before {
             break;
         }
     }
-    counter::charge(tenant, bytes).map_err(|level| over(level, bytes))
+    stocks.charge_alone(tenant, bytes).map_err(|refused| over(&refused, bytes))
 }
 
 /// Waits for what has been retired to be freed, until there is `enough`, nothing left, or no time.
@@ -172,8 +176,8 @@ fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
     }
 }
 
-fn over(level: &Tenant, bytes: u64) -> ChargeError {
-    ChargeError::OverLimit { requested: bytes, usage: level.counter().usage(), max: level.max() }
+fn over(refused: &Refused<'_, Tenant>, bytes: u64) -> ChargeError {
+    ChargeError::OverLimit { requested: bytes, usage: refused.usage, max: refused.max }
 }
 
 /// Why nothing was charged.
@@ -184,7 +188,7 @@ pub enum ChargeError {
     OverLimit {
         /// The bytes that were asked for.
         requested: u64,
-        /// What the tenant whose limit it is used at the end, all below it included.
+        /// What the tenant whose limit it is used when the charge was refused, all below it included: with the bytes it is more than `max`.
         usage: u64,
         /// That limit.
         max: u64,

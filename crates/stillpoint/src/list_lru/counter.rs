@@ -1,11 +1,15 @@
 //! What a tenant's subtree uses, and what holds the tenant in memory while it does.
 //!
-//! Two counts a tenant. `usage` is hierarchical: a charge is added to every ancestor's. `own` says what keeps the tenant itself: the
+//! Two counts a tenant. The usage is hierarchical: a charge is added to every ancestor's (`levels.rs`). `own` says what keeps the tenant itself: the
 //! bytes charged to it directly, those in stock included, and its handles, which count as one. When it gets to 0 nothing refers to
 //! the tenant by a charge any more, and the reference that stands for all of them is given back. So a charge is a plain
 //! pointer and a length, and costs no reference count of its own.
 
-use super::tenant::Inner as Tenant;
+use super::{
+    levels::{self, HasLevel, Level, Refused},
+    tenant::Inner as Tenant,
+};
+use crate::platform::sync::Mutex;
 use crossbeam_utils::CachePadded;
 use std::{
     ptr,
@@ -18,9 +22,6 @@ use std::{
 /// A charge of more is refused.
 pub(super) const MOST_BYTES: u64 = 1 << 48;
 
-/// No subtree uses more, whatever its max says: twice this fits `own`, and above it in `usage` do all the charges that are about to fail.
-const MOST_USAGE: u64 = 1 << 62;
-
 /// In `own`: the handles. Bytes are counted twice over.
 const HANDLES: u64 = 1;
 
@@ -30,8 +31,7 @@ pub(super) struct Counter(CachePadded<Counts>);
 
 #[derive(Debug)]
 struct Counts {
-    usage: AtomicU64,
-    peak: AtomicU64,
+    level: Level,
     own: AtomicU64,
     /// The reference that stands for what `own` counts, as `Arc::into_raw` gave it.
     whole: AtomicPtr<Tenant>,
@@ -41,8 +41,7 @@ impl Counter {
     /// Nothing charged; there is a handle.
     pub(super) fn new() -> Self {
         Self(CachePadded::new(Counts {
-            usage: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
+            level: Level::new(),
             own: AtomicU64::new(HANDLES),
             whole: AtomicPtr::new(ptr::null_mut()),
         }))
@@ -55,46 +54,29 @@ impl Counter {
 
     /// What the subtree uses, what is in stock for it included.
     pub(super) fn usage(&self) -> u64 {
-        self.0.usage.load(Ordering::Relaxed)
+        self.0.level.usage()
     }
 
-    /// The most that `usage` has been, about.
-    pub(super) fn peak(&self) -> u64 {
-        self.0.peak.load(Ordering::Relaxed)
-    }
-
-    fn add(&self, bytes: u64) -> u64 {
-        let usage = self.0.usage.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if usage > self.0.peak.load(Ordering::Relaxed) {
-            self.0.peak.fetch_max(usage, Ordering::Relaxed);
-        }
-        usage
-    }
-
-    fn subtract(&self, bytes: u64) {
-        let usage = self.0.usage.fetch_sub(bytes, Ordering::Relaxed);
-        debug_assert!(usage >= bytes, "more is given back than was charged");
+    pub(super) fn level(&self) -> &Level {
+        &self.0.level
     }
 }
 
-/// Charges `tenant` and its ancestors, all or none.
+impl HasLevel for Tenant {
+    #[inline]
+    fn level(&self) -> &Level {
+        self.counter().level()
+    }
+}
+
+/// Charges `tenant` and its ancestors, all or none: [`levels::charge`].
 ///
 /// # Errors
 ///
 /// The tenant whose limit is in the way.
-pub(super) fn charge(tenant: &Tenant, bytes: u64) -> Result<(), &Tenant> {
-    for level in tenant.and_ancestors() {
-        if level.counter().add(bytes) > level.max().min(MOST_USAGE) {
-            // Others may have failed because of what was added here for a moment: they try again, or reclaim a little early.
-            for charged in tenant.and_ancestors() {
-                charged.counter().subtract(bytes);
-                if ptr::eq(charged, level) {
-                    break;
-                }
-            }
-            return Err(level);
-        }
-    }
+#[inline]
+pub(super) fn charge<'a>(tenant: &'a Tenant, bytes: u64, at_shelf: bool, exact: &Mutex<()>) -> Result<(), Refused<'a, Tenant>> {
+    levels::charge(tenant.and_ancestors(), bytes, at_shelf, exact)?;
     tenant.counter().0.own.fetch_add(2 * bytes, Ordering::Relaxed);
     Ok(())
 }
@@ -105,11 +87,30 @@ pub(super) fn charge(tenant: &Tenant, bytes: u64) -> Result<(), &Tenant> {
 ///
 /// `tenant` is alive, and so many bytes have been [charged](charge) to it that nobody else gives back. It may be gone afterwards.
 pub(super) unsafe fn uncharge(tenant: *const Tenant, bytes: u64) {
-    {
-        // SAFETY: the caller's promise.
-        let tenant = unsafe { &*tenant };
-        tenant.and_ancestors().for_each(|level| level.counter().subtract(bytes));
+    // SAFETY: the caller's promise.
+    unsafe {
+        subtract(tenant, bytes);
+        release(tenant, bytes);
     }
+}
+
+/// The first half of [`uncharge`]: what was charged is used no more. It still holds the tenant.
+///
+/// # Safety
+///
+/// As there, and once.
+pub(super) unsafe fn subtract(tenant: *const Tenant, bytes: u64) {
+    // SAFETY: the caller's promise.
+    let tenant = unsafe { &*tenant };
+    tenant.and_ancestors().for_each(|level| level.level().subtract(bytes));
+}
+
+/// The second half of [`uncharge`]: it holds the tenant no longer.
+///
+/// # Safety
+///
+/// As there, and once, after [`subtract`].
+pub(super) unsafe fn release(tenant: *const Tenant, bytes: u64) {
     // SAFETY: the caller's promise.
     unsafe { give_back(tenant, 2 * bytes) };
 }

@@ -1,6 +1,6 @@
 //! An array of counts that grows as those of LRU lists do (`slots.rs`): for tortures, which look into it while it grows.
 
-use super::slots::Slots;
+use super::slots::{Replaced, Slots};
 use crate::{
     gp::Policy,
     platform::sync::{Mutex, lock},
@@ -37,11 +37,14 @@ impl<P: Policy> GrowingArray<P> {
     ///
     /// Without memory.
     pub fn grow(&self, len: usize) {
+        // Dropped after the lock, as variables are in the reverse order.
+        let _replaced: Option<Replaced>;
         let _change = lock(&self.change);
         // SAFETY: the lock is held.
         let old = unsafe { self.slots.peek_len() };
-        let grown = if P::FREES_ARRAYS { self.slots.reserve(len) } else { self.slots.reserve_and_empty(len) };
-        grown.expect("there is memory for a few pages");
+        let grown =
+            if P::FREES_ARRAYS { self.slots.reserve(len).map(Some) } else { self.slots.reserve_and_empty(len).map(|()| None) };
+        _replaced = grown.expect("there is memory for a few pages");
         (old..len).for_each(|index| self.slots.put(index, Arc::new(AtomicUsize::new(index))));
     }
 

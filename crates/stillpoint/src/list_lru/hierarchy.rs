@@ -17,7 +17,7 @@ use super::{
     lists::Lists,
     reclaim::{self, Pace},
     shrinker::{Registered, Registration, Shrink, TooManyShrinkers},
-    slots::{OutOfMemory, Slots},
+    slots::{OutOfMemory, Replaced, Slots},
     stock::Stocks,
     tenant::{CreateError, Inner, Tenant},
 };
@@ -197,9 +197,11 @@ struct Numbers {
 
 impl InChild for Shared {
     unsafe fn in_child(&self) {
-        self.stocks.in_child();
         // SAFETY: the caller's promise.
-        unsafe { self.background.in_child() };
+        unsafe {
+            self.stocks.in_child();
+            self.background.in_child();
+        }
         // SAFETY: no foreign code runs under this lock. Whoever held it, numbers that were free may be lost, and nothing else: `room` is
         // above all that are taken.
         unsafe {
@@ -280,8 +282,19 @@ impl Shared {
     /// All lists but those that are made after this, by one who sees whatever the caller has done before: under the lock under which they
     /// are published.
     pub(super) fn all_lists(&self) -> Vec<Arc<Lists>> {
-        let _numbers = lock(&self.numbers);
-        self.lists()
+        self.lists_at_rest(&lock(&self.numbers)).to_vec()
+    }
+
+    /// The lists, without a section, whose end may wait and run destructors: nothing of that is for one who has the lock.
+    fn lists_at_rest<'a>(&'a self, _numbers: &'a MutexGuard<'_, Numbers>) -> &'a [Arc<Lists>] {
+        // SAFETY: replaced under the lock.
+        unsafe { self.lists.peek() }.map_or(&[], Vec::as_slice)
+    }
+
+    /// The same of shrinkers.
+    fn shrinkers_at_rest<'a>(&'a self, _numbers: &'a MutexGuard<'_, Numbers>) -> &'a [Arc<Registered>] {
+        // SAFETY: as above.
+        unsafe { self.shrinkers.peek() }.map_or(&[], Vec::as_slice)
     }
 
     /// # Safety
@@ -294,12 +307,14 @@ impl Shared {
 
     /// A number for a new tenant, for which all arrays have room.
     pub(super) fn take_number(&self) -> Result<u32, CreateError> {
+        // Dropped after the lock.
+        let mut replaced = Vec::new();
         let mut numbers = lock(&self.numbers);
         if let Some(number) = numbers.free.pop() {
             return Ok(number);
         }
         let number = numbers.next;
-        self.make_room(&numbers, number as usize + 1).map_err(|OutOfMemory| CreateError::OutOfMemory)?;
+        self.make_room(&numbers, number as usize + 1, &mut replaced).map_err(|OutOfMemory| CreateError::OutOfMemory)?;
         // Room for it when it comes back, so that giving it back cannot fail.
         let more = (number as usize + 1).saturating_sub(numbers.free.len());
         memory::refusable(|| numbers.free.try_reserve(more)).map_err(|_| CreateError::OutOfMemory)?;
@@ -307,14 +322,21 @@ impl Shared {
         Ok(number)
     }
 
-    fn make_room(&self, _numbers: &MutexGuard<'_, Numbers>, tenants: usize) -> Result<(), OutOfMemory> {
+    /// The arrays that larger ones replace go into `replaced`, to be dropped with no lock held: readers may need it.
+    fn make_room(
+        &self, numbers: &MutexGuard<'_, Numbers>, tenants: usize, replaced: &mut Vec<Replaced>,
+    ) -> Result<(), OutOfMemory> {
         let room = self.room.load(Ordering::Relaxed);
         if tenants <= room {
             return Ok(());
         }
         let larger = tenants.max(2 * room).max(FIRST_ROOM);
-        self.tenants.reserve(larger)?;
-        self.lists().iter().try_for_each(|lists| lists.reserve(larger))?;
+        let all = self.lists_at_rest(numbers);
+        memory::refusable(|| replaced.try_reserve_exact(all.len() + 1)).map_err(|_| OutOfMemory)?;
+        replaced.push(self.tenants.reserve(larger)?);
+        for lists in all {
+            replaced.push(lists.reserve(larger)?);
+        }
         self.room.store(larger, Ordering::Relaxed);
         Ok(())
     }
@@ -378,7 +400,7 @@ impl Shared {
     fn new_lists(&self) -> Result<Arc<Lists>, OutOfMemory> {
         let numbers = lock(&self.numbers);
         let lists = Lists::new(self.id, self.room.load(Ordering::Relaxed))?;
-        let mut all = self.lists();
+        let mut all = self.lists_at_rest(&numbers).to_vec();
         all.push(Arc::clone(&lists));
         let old = self.lists.swap(all);
         // Dropping it may wait for readers, which must not wait for us.
@@ -389,7 +411,7 @@ impl Shared {
 
     fn forget_lists(&self, lists: &Arc<Lists>) {
         let numbers = lock(&self.numbers);
-        let mut all = self.lists();
+        let mut all = self.lists_at_rest(&numbers).to_vec();
         all.retain(|other| !Arc::ptr_eq(other, lists));
         let old = self.lists.swap(all);
         drop(numbers);
@@ -402,7 +424,7 @@ impl Shared {
         let number = free.ok_or(TooManyShrinkers)?;
         set(&mut numbers.shrinkers, number);
         let registered = Arc::new(Registered::new(shrinker, number));
-        let mut all = self.shrinkers();
+        let mut all = self.shrinkers_at_rest(&numbers).to_vec();
         all.push(Arc::clone(&registered));
         let old = self.shrinkers.swap(all);
         drop(numbers);
@@ -413,7 +435,7 @@ impl Shared {
     /// No pass that begins from now on finds the shrinker.
     pub(super) fn unlist(&self, registered: &Arc<Registered>) {
         let numbers = lock(&self.numbers);
-        let mut all = self.shrinkers();
+        let mut all = self.shrinkers_at_rest(&numbers).to_vec();
         all.retain(|other| !Arc::ptr_eq(other, registered));
         let old = self.shrinkers.swap(all);
         drop(numbers);

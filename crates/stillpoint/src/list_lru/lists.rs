@@ -15,7 +15,7 @@ use super::{
     Probe, Unwatched,
     ledger::Entry,
     link::{Link, List, Refused},
-    slots::{OutOfMemory, Slots},
+    slots::{OutOfMemory, Replaced, Slots},
     tenant::Inner as Tenant,
 };
 use crate::{
@@ -102,7 +102,8 @@ impl Lists {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let nodes = numa::count();
         let slots = Slots::new();
-        slots.reserve(tenants * nodes)?;
+        // There was none.
+        drop(slots.reserve(tenants * nodes)?);
         let lists = Arc::new(Self {
             place: Place::reserve(),
             slots,
@@ -130,8 +131,8 @@ impl Lists {
         self.slots.len() / self.nodes
     }
 
-    /// Makes room for so many tenants.
-    pub(super) fn reserve(&self, tenants: usize) -> Result<(), OutOfMemory> {
+    /// Makes room for so many tenants. What is returned is dropped with no lock held.
+    pub(super) fn reserve(&self, tenants: usize) -> Result<Replaced, OutOfMemory> {
         let _change = lock(&self.change);
         self.slots.reserve(tenants.checked_mul(self.nodes).ok_or(OutOfMemory)?)
     }
@@ -271,7 +272,8 @@ impl Lists {
             return false;
         }
         self.shrinker.store(shrinker + 1, Ordering::Relaxed);
-        for index in 0..self.slots.len() {
+        // SAFETY: the lock is held.
+        for index in 0..unsafe { self.slots.peek_len() } {
             // SAFETY: the lock is held.
             if let Some(one) = unsafe { self.slots.peek(index) } {
                 // Who had the list's lock before has been counted; who gets it later finds the shrinker.
@@ -305,7 +307,9 @@ impl Lists {
         let mut panicked = None;
         {
             let _change = lock(&self.change);
-            buried.extend((0..self.slots.len()).filter_map(|index| self.slots.take(index)));
+            // SAFETY: the lock is held.
+            let len = unsafe { self.slots.peek_len() };
+            buried.extend((0..len).filter_map(|index| self.slots.take(index)));
         }
         for one in &buried {
             loop {

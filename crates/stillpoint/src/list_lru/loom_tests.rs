@@ -1,8 +1,9 @@
-//! Model-checked tests of the protocols in `link.rs`, `ledger.rs` and `slots.rs`.
+//! Model-checked tests of the protocols in `link.rs`, `ledger.rs`, `levels.rs` and `slots.rs`.
 
 use super::{
     Unwatched,
     ledger::{Entry, Ledger},
+    levels::{self, HasLevel, Level},
     link::{Link, List, Refused},
     slots::Slots,
 };
@@ -12,7 +13,7 @@ use crate::{
         policy::{Policy, Sound},
     },
     platform::{
-        sync::{Arc, AtomicUsize, Ordering, UnsafeCell},
+        sync::{Arc, AtomicUsize, Mutex, Ordering, UnsafeCell},
         thread::Token,
     },
 };
@@ -256,4 +257,117 @@ fn loom_slots_find_while_growing() {
 #[should_panic(expected = "Causality violation")]
 fn loom_slots_freed_without_a_grace_period() {
     find_while_growing::<NoWait>();
+}
+
+impl HasLevel for Level {
+    fn level(&self) -> &Level {
+        self
+    }
+}
+
+/// A charge of `bytes` to the levels with these numbers, the root last.
+type Request = (&'static [usize], u64);
+
+/// What came of it: which requests were admitted, and then usage and peak of every level.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    admitted: Vec<bool>,
+    usage: Vec<u64>,
+    peak: Vec<u64>,
+}
+
+/// The outcome of the requests one after the other, in this order.
+fn in_order(limits: &[u64], requests: &[Request], order: &[usize]) -> Outcome {
+    let none = vec![0; limits.len()];
+    let mut outcome = Outcome { admitted: vec![false; requests.len()], usage: none.clone(), peak: none };
+    for &number in order {
+        let (path, bytes) = requests[number];
+        if path.iter().all(|&level| outcome.usage[level] + bytes <= limits[level]) {
+            outcome.admitted[number] = true;
+            for &level in path {
+                outcome.usage[level] += bytes;
+                outcome.peak[level] = outcome.peak[level].max(outcome.usage[level]);
+            }
+        }
+    }
+    outcome
+}
+
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let shorter = orders(count - 1);
+    let longer = |order: &Vec<usize>, at: usize| [&order[..at], &[count - 1], &order[at..]].concat();
+    (0..count).flat_map(|at| shorter.iter().map(move |order| longer(order, at))).collect()
+}
+
+/// Each request in a thread of its own. What comes of them comes of some order of them, one after the other. `locks`: which each takes.
+fn charge_together(limits: &'static [u64], requests: &'static [Request], locks: &'static [usize]) {
+    model(move || {
+        let levels: Arc<Vec<Level>> = Arc::new(limits.iter().map(|_| Level::new()).collect());
+        for (level, &max) in levels.iter().zip(limits) {
+            level.set_max(max);
+        }
+        let exact: Arc<Vec<Mutex<()>>> = Arc::new(locks.iter().map(|_| Mutex::new(())).collect());
+        let charge = |number: usize| {
+            let (levels, exact) = (Arc::clone(&levels), Arc::clone(&exact));
+            move || {
+                let (path, bytes) = requests[number];
+                levels::charge(path.iter().map(|&level| &levels[level]), bytes, true, &exact[locks[number]]).is_ok()
+            }
+        };
+        let others: Vec<_> = (1..requests.len()).map(|number| thread::spawn(charge(number))).collect();
+        let mut admitted = vec![charge(0)()];
+        admitted.extend(others.into_iter().map(|other| other.join().unwrap()));
+        let read = |of: fn(&Level) -> u64| levels.iter().map(of).collect::<Vec<_>>();
+        let outcome = Outcome { admitted, usage: read(Level::usage), peak: read(Level::peak) };
+        let possible = orders(requests.len()).iter().any(|order| in_order(limits, requests, order) == outcome);
+        assert!(possible, "no order of the charges explains it: {outcome:?}");
+    });
+}
+
+/// 0 is the root, with a limit of 10; 1 is below it, with one of 6; 2 is below the root, without.
+const LIMITS: &[u64] = &[10, 6, u64::MAX];
+
+/// Of the first two one is refused, by the root or by the tenant of both; what is refused by the root is never in the third one's way.
+const REQUESTS: &[Request] = &[(&[1, 0], 5), (&[2, 0], 6), (&[1, 0], 4)];
+
+#[test]
+fn loom_levels_refused_charges_are_not_seen() {
+    charge_together(LIMITS, REQUESTS, &[0, 0, 0]);
+}
+
+/// Those with several limits in their way have one lock, or both fit beside what the other one is about to be.
+#[test]
+#[should_panic(expected = "no order of the charges explains it")]
+fn loom_levels_without_a_common_lock() {
+    charge_together(LIMITS, REQUESTS, &[0, 1, 2]);
+}
+
+/// One limit needs no lock.
+#[test]
+fn loom_levels_one_limit_decides_alone() {
+    charge_together(&[10, u64::MAX, u64::MAX], REQUESTS, &[0, 1, 2]);
+}
+
+/// As charges were made once: counted first, compared, and subtracted again.
+#[test]
+#[should_panic(expected = "is refused for what was never charged")]
+fn loom_levels_counted_before_decided() {
+    model(|| {
+        let level = Arc::new(Level::new());
+        level.set_max(10);
+        let charge = |level: &Level, bytes: u64| {
+            let admitted = level.add(bytes) <= level.max();
+            if !admitted {
+                level.subtract(bytes);
+            }
+            admitted
+        };
+        let theirs = Arc::clone(&level);
+        let greedy = thread::spawn(move || charge(&theirs, 11));
+        assert!(charge(&level, 1), "one byte of ten is refused for what was never charged");
+        greedy.join().unwrap();
+    });
 }

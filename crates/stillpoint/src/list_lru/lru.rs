@@ -30,7 +30,18 @@ use std::{
 /// A value that can be on an LRU list: put it into an [`Arc`] and [add](ListLru::add) that.
 ///
 /// The link (three words) lies beside the value, so that a list needs no memory of its own for it. On one list at a time; a value that is to
-/// be on two has two layers: `Entry<Entry<T>>`.
+/// be on two has two layers, each in an [`Arc`] of its own: `Entry<Arc<Entry<T>>>`.
+///
+/// ```
+/// use stillpoint::list_lru::{Entry, ListLru};
+/// use std::sync::Arc;
+/// let (by_use, by_age) = (ListLru::new(), ListLru::new());
+/// let page = Arc::new(Entry::new("page"));
+/// let aging = Arc::new(Entry::new(page.clone()));
+/// assert!(by_use.add(None, page.clone()) && by_age.add(None, aging.clone()));
+/// assert!(by_age.del(&aging).is_some_and(|aging| by_use.del(&aging).is_some()));
+/// assert!(!page.is_linked() && !aging.is_linked());
+/// ```
 #[repr(C)]
 pub struct Entry<T> {
     /// First, so that a pointer to it is one to the whole.

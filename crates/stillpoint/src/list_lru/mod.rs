@@ -25,7 +25,7 @@
 //! are, but one that another thread was adding or taking off at that instant may be on no list, and never freed. Charges of
 //! objects that are never freed there stay charged; bytes that another thread was just taking from or putting into stock stay charged too. A tenant that another thread
 //! was deleting stays half deleted until its last handle goes. Background reclaimers start again when they are needed; pressure watches do not.
-// The files: `link`, `ledger` and `slots`, which are model-checked; `lists`, `lru`, `walk`, the lists from below; `counter`, `stock`,
+// The files: `link`, `ledger`, `levels` and `slots`, which are model-checked; `lists`, `lru`, `walk`, the lists from below; `counter`, `stock`,
 // `charge`, what is used; `shrinker`, `reclaim`, `background`, `pressure`, how it is got back; `tenant` and `hierarchy`, who know
 // all of them.
 
@@ -40,6 +40,7 @@ mod growing;
 #[cfg(not(stillpoint_loom))]
 mod hierarchy;
 mod ledger;
+mod levels;
 mod link;
 #[cfg(not(stillpoint_loom))]
 mod lists;

@@ -64,6 +64,23 @@ impl<T> Array<T> {
     }
 }
 
+/// An array that has been replaced. Sections that have begun may use it: it is retired when this is dropped, which may wait for them, so
+/// after the owner's lock.
+#[cfg(not(stillpoint_loom))]
+#[derive(Debug)]
+#[must_use = "it is to be dropped after the lock"]
+pub(super) struct Replaced(Option<(NonNull<u8>, Layout)>);
+
+#[cfg(not(stillpoint_loom))]
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        if let Some((array, layout)) = self.0 {
+            // SAFETY: from the global allocator, with this layout; unlinked by `reserve`, and nobody else's.
+            unsafe { global().retire_sized(array, layout) };
+        }
+    }
+}
+
 /// The array.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
@@ -94,17 +111,18 @@ impl<T: Send + Sync + 'static> Slots<T> {
     }
 
     /// How many slots there are.
+    ///
+    /// Not under a lock: a section's end may wait, and run destructors.
     pub(super) fn len(&self) -> usize {
         let _guard = global().read_lock();
         self.slots().len()
     }
 
-    /// Grows the array, if need be, to `len` slots. Under the owner's lock.
-    pub(super) fn reserve(&self, len: usize) -> Result<(), OutOfMemory> {
-        self.grow(len, |old, layout| {
-            // SAFETY: from the global allocator, with this layout; unlinked just now.
-            unsafe { global().retire_sized(old, layout) };
-        })
+    /// Grows the array, if need be, to `len` slots. Under the owner's lock, and what is returned is dropped after it.
+    pub(super) fn reserve(&self, len: usize) -> Result<Replaced, OutOfMemory> {
+        let mut replaced = Replaced(None);
+        self.grow(len, |old, layout| replaced.0 = Some((old, layout)))?;
+        Ok(replaced)
     }
 
     /// As [`Slots::reserve`], but the old array is emptied where it would be freed, and stays: for tortures.
@@ -253,11 +271,11 @@ mod tests {
     fn it_grows_and_keeps_what_is_in_it() {
         let slots = Slots::new();
         assert_eq!(slots.len(), 0);
-        slots.reserve(2).unwrap();
+        drop(slots.reserve(2).unwrap());
         slots.put(1, Arc::new(7));
-        slots.reserve(1).unwrap();
+        drop(slots.reserve(1).unwrap());
         assert_eq!(slots.len(), 2, "it does not shrink");
-        slots.reserve(100).unwrap();
+        drop(slots.reserve(100).unwrap());
         let guard = global().read_lock();
         assert_eq!((slots.find(1, &guard), slots.find(0, &guard), slots.find(100, &guard)), (Some(&7), None, None));
         let kept = slots.get(1, &guard).unwrap();
@@ -273,7 +291,7 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_refused() {
         let slots = Slots::<u32>::new();
-        assert_eq!(slots.reserve(usize::MAX / 4), Err(OutOfMemory));
+        assert!(slots.reserve(usize::MAX / 4).is_err());
         assert_eq!(slots.len(), 0);
     }
 }

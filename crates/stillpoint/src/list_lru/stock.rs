@@ -2,22 +2,38 @@
 //!
 //! Without it every charge would write a counter of every ancestor, which all processors share. A processor's shelf has room for a few
 //! tenants, behind a flag: a thread may be moved to another processor at any instruction, so the shelf is merely likely to be its
-//! own. Nobody waits for the flag on the way to a charge; who finds it taken does without the stock.
+//! own. Nobody waits for the flag on the way to a charge that fits; who finds it taken does without the stock.
 //!
 //! Bytes in stock count as charged to their tenant (`counter.rs`), so they hold it in memory; a tenant that has none there is not
 //! looked at, only compared with.
 //!
 //! A tenant that goes is marked as deleted first, and then its bytes are taken off all shelves. Who puts bytes on a shelf looks at the
 //! mark under the flag: either it comes before the one who clears the shelf, or it sees the mark.
+//!
+//! # Refusals and limits
+//!
+//! What is in stock is charged, and nobody uses it: no charge is refused for it. Who would be refused takes all shelves first and gives
+//! back what is there, and is refused only if the bytes do not fit then. Bytes are on their way between counters and a shelf only
+//! under its flag, so there are none then. A limit is changed in the same way, because charges are made at a shelf, too.
 
-use super::{counter, reclaim::is_reclaiming, tenant::Inner as Tenant};
-use crate::platform::{cpu, memory};
+use super::{
+    counter,
+    levels::{HasLevel, Refused},
+    reclaim::is_reclaiming,
+    tenant::Inner as Tenant,
+};
+use crate::platform::{
+    cpu, memory,
+    sync::{Mutex, lock},
+};
 use crossbeam_utils::CachePadded;
 use std::{
     cell::UnsafeCell,
+    mem::{self, ManuallyDrop},
     ptr,
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
 
 /// What is charged at a time, in bytes, where a limit allows.
@@ -28,6 +44,10 @@ const MOST: u64 = 2 * BATCH;
 
 /// Tenants on a shelf.
 const ENTRIES: usize = 4;
+
+/// How often who waits for a shelf yields before it sleeps, and for how long it does.
+const YIELDS: u32 = 64;
+const PAUSE: Duration = Duration::from_micros(50);
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
@@ -50,78 +70,132 @@ unsafe impl Send for Shelf {}
 // SAFETY: as for Send.
 unsafe impl Sync for Shelf {}
 
-/// The flag, taken.
-struct Taken<'a>(&'a Shelf);
+/// The flag, taken. No reference: when the flag is free, what lies on the shelf may be taken off, and with the last of it the shelf may go.
+/// Until then it stays: whoever takes the flag has something that keeps it.
+struct Taken(*const Shelf);
 
 impl Shelf {
     #[inline]
-    fn try_take(&self) -> Option<Taken<'_>> {
+    fn try_take(&self) -> Option<Taken> {
         (!self.taken.swap(true, Ordering::Acquire)).then(|| Taken(self))
     }
 
-    fn take(&self) -> Taken<'_> {
-        loop {
-            match self.try_take() {
-                Some(taken) => return taken,
-                // Held for some ten instructions, unless its thread has lost its processor.
-                None => thread::yield_now(),
+    /// Held for some tens of instructions, unless its thread has lost its processor. That may be one that has to make way for this one: where
+    /// priorities are strict (SCHED_FIFO), it runs when this one sleeps and not when it yields.
+    fn take(&self) -> Taken {
+        for _ in 0..YIELDS {
+            if let Some(taken) = self.try_take() {
+                return taken;
             }
+            thread::yield_now();
+        }
+        loop {
+            if let Some(taken) = self.try_take() {
+                return taken;
+            }
+            thread::sleep(PAUSE);
         }
     }
 }
 
-impl Taken<'_> {
+impl Taken {
     #[inline]
     fn entries(&mut self) -> &mut [Entry; ENTRIES] {
         // SAFETY: the flag is ours.
-        unsafe { &mut *self.0.entries.get() }
+        unsafe { &mut *(*self.0).entries.get() }
     }
 
     #[inline]
-    fn of(&mut self, tenant: &Tenant) -> Option<&mut Entry> {
+    fn of(&mut self, tenant: *const Tenant) -> Option<&mut Entry> {
         self.entries().iter_mut().find(|entry| ptr::eq(entry.tenant, tenant))
     }
-}
 
-impl Drop for Taken<'_> {
+    /// Adds to what is in stock for `tenant`. Returns what is too much.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Stocks::give`].
     #[inline]
-    fn drop(&mut self) {
-        self.0.taken.store(false, Ordering::Release);
+    unsafe fn put(&mut self, tenant: *const Tenant, bytes: u64) -> Surplus {
+        if let Some(entry) = self.of(tenant) {
+            // An entry of no bytes may be one of a tenant that is no more, whose memory is this one's now; so the pointer is replaced.
+            *entry = Entry { tenant, bytes: entry.bytes + bytes };
+            if entry.bytes <= MOST {
+                return Surplus(EMPTY);
+            }
+            let surplus = entry.bytes - BATCH;
+            entry.bytes = BATCH;
+            return Surplus::of(Entry { tenant, bytes: surplus });
+        }
+        // The first entry is the newest; the last one makes room.
+        let entries = self.entries();
+        entries.rotate_right(1);
+        Surplus::of(mem::replace(&mut entries[0], Entry { tenant, bytes }))
     }
 }
 
-/// What did not fit on a shelf: the caller gives it back, with nothing held.
+impl Drop for Taken {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the shelf stays until the flag is free.
+        unsafe { (*self.0).taken.store(false, Ordering::Release) };
+    }
+}
+
+/// What did not fit on a shelf. It is used no more: whoever has emptied all shelves is not to meet it. Its tenant, which may go with it, is
+/// let go of with nothing held.
 #[must_use]
-pub(super) struct Surplus(Entry);
+struct Surplus(Entry);
 
 impl Surplus {
-    pub(super) fn uncharge(self) {
-        if self.0.bytes > 0 {
+    /// Under the flag, and off the shelf.
+    #[inline]
+    fn of(entry: Entry) -> Self {
+        if entry.bytes > 0 {
             // SAFETY: charged, taken off the shelf by us alone, and so is its tenant alive.
-            unsafe { counter::uncharge(self.0.tenant, self.0.bytes) };
+            unsafe { counter::subtract(entry.tenant, entry.bytes) };
+        }
+        Self(entry)
+    }
+
+    #[inline]
+    fn release(self) {
+        if self.0.bytes > 0 {
+            // SAFETY: as in `of`, which has done the first half.
+            unsafe { counter::release(self.0.tenant, self.0.bytes) };
         }
     }
 }
 
 /// The shelves of a hierarchy.
 #[derive(Debug)]
-pub(super) struct Stocks(Box<[CachePadded<Shelf>]>);
+pub(super) struct Stocks {
+    shelves: Box<[CachePadded<Shelf>]>,
+    /// Taken by who takes all shelves, before the first.
+    all: Mutex<()>,
+    /// For charges that shelves do not do for: see `levels.rs`. Taken after shelves.
+    exact: Mutex<()>,
+}
 
 impl Stocks {
     /// `None` if there is no memory.
     pub(super) fn new() -> Option<Self> {
         let shelf = || CachePadded::new(Shelf { taken: AtomicBool::new(false), entries: UnsafeCell::new([EMPTY; ENTRIES]) });
-        memory::try_several(cpu::count(), shelf).map(Self)
+        let shelves = memory::try_several(cpu::count(), shelf)?;
+        Some(Self { shelves, all: Mutex::new(()), exact: Mutex::new(()) })
     }
 
     #[inline]
-    fn shelf(&self) -> Option<Taken<'_>> {
-        self.0[cpu::current() % self.0.len()].try_take()
+    fn shelf(&self) -> Option<Taken> {
+        self.shelves[cpu::current() % self.shelves.len()].try_take()
     }
 
     /// Takes `bytes` from stock, if there are so many for `tenant`.
     #[inline]
     pub(super) fn take(&self, tenant: &Tenant, bytes: u64) -> bool {
+        if bytes > MOST {
+            return false;
+        }
         let Some(mut shelf) = self.shelf() else { return false };
         match shelf.of(tenant) {
             Some(entry) if entry.bytes >= bytes => {
@@ -132,45 +206,97 @@ impl Stocks {
         }
     }
 
+    /// Charges the counters, with a batch for the stock where limits allow.
+    ///
+    /// # Errors
+    ///
+    /// The tenant whose limit is in the way. Perhaps because of what is in stock: then [`Stocks::charge_alone`] does it.
+    pub(super) fn charge<'a>(&self, tenant: &'a Tenant, bytes: u64) -> Result<(), Refused<'a, Tenant>> {
+        let Some(mut shelf) = self.shelf() else { return counter::charge(tenant, bytes, false, &self.exact) };
+        // At the shelf: who has emptied it is not to find, in the counters, what is about to lie there.
+        if bytes < BATCH && !tenant.is_deleted() && counter::charge(tenant, BATCH, true, &self.exact).is_ok() {
+            // SAFETY: charged just now; the caller's handle keeps the tenant, and so this.
+            let surplus = unsafe { shelf.put(tenant, BATCH - bytes) };
+            drop(shelf);
+            surplus.release();
+            return Ok(());
+        }
+        counter::charge(tenant, bytes, true, &self.exact)
+    }
+
+    /// Charges the counters, with nothing in stock.
+    ///
+    /// # Errors
+    ///
+    /// The tenant whose limit is in the way, with what it used, stock not included, at that instant.
+    pub(super) fn charge_alone<'a>(&self, tenant: &'a Tenant, bytes: u64) -> Result<(), Refused<'a, Tenant>> {
+        self.set_aside(|| counter::charge(tenant, bytes, true, &self.exact))
+    }
+
+    /// Changes a limit, while no charge is under way.
+    pub(super) fn set_max(&self, tenant: &Tenant, bytes: u64) {
+        self.set_aside(|| {
+            let _exact = lock(&self.exact);
+            tenant.level().set_max(bytes);
+        });
+    }
+
+    /// Gives back what is in stock, and keeps all shelves empty and taken while `work` runs: others charge without, under `exact`.
+    fn set_aside<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _all = lock(&self.all);
+        for shelf in &self.shelves {
+            let mut taken = ManuallyDrop::new(shelf.take());
+            for entry in taken.entries().iter().filter(|entry| entry.bytes > 0) {
+                // SAFETY: charged, and under the flag nobody else's. The second half follows below.
+                unsafe { counter::subtract(entry.tenant, entry.bytes) };
+            }
+        }
+        let result = work();
+        for shelf in &self.shelves {
+            let mut taken = Taken(&raw const **shelf);
+            let drained = mem::replace(taken.entries(), [EMPTY; ENTRIES]);
+            drop(taken);
+            drained.into_iter().for_each(|entry| Surplus(entry).release());
+        }
+        result
+    }
+
     /// Puts bytes that are charged to `tenant` into stock. What is too much is given back.
+    ///
+    /// # Safety
+    ///
+    /// `this` is the stock of `tenant`'s hierarchy. So many bytes have been charged to `tenant`, and nobody else gives them back: they keep it and
+    /// its hierarchy. Both may be gone afterwards, so neither is passed as a reference.
     #[inline]
-    pub(super) fn give(&self, tenant: &Tenant, bytes: u64) -> Surplus {
-        let all = Surplus(Entry { tenant, bytes });
+    pub(super) unsafe fn give(this: *const Self, tenant: *const Tenant, bytes: u64) {
         // Who reclaims wants to see what it has reclaimed.
-        if bytes > BATCH || is_reclaiming() {
-            return all;
+        if bytes <= BATCH && !is_reclaiming() {
+            // SAFETY: the bytes are still ours, and keep it.
+            if let Some(mut shelf) = unsafe { (*this).shelf() } {
+                // SAFETY: as above.
+                if unsafe { !(*tenant).is_deleted() } {
+                    // SAFETY: the caller's promise.
+                    let surplus = unsafe { shelf.put(tenant, bytes) };
+                    drop(shelf);
+                    return surplus.release();
+                }
+            }
         }
-        let Some(mut shelf) = self.shelf() else { return all };
-        if tenant.is_deleted() {
-            return all;
-        }
-        if let Some(entry) = shelf.of(tenant) {
-            entry.bytes += bytes;
-            let surplus = if entry.bytes > MOST { entry.bytes - BATCH } else { 0 };
-            entry.bytes -= surplus;
-            return Surplus(Entry { tenant, bytes: surplus });
-        }
-        // The first entry is the newest; the last one makes room.
-        let entries = shelf.entries();
-        entries.rotate_right(1);
-        Surplus(std::mem::replace(&mut entries[0], Entry { tenant, bytes }))
+        // SAFETY: the caller's promise.
+        unsafe { counter::uncharge(tenant, bytes) };
     }
 
     /// Gives back what is in stock: all of it, or `only` a tenant's.
     pub(super) fn drain(&self, only: Option<&Tenant>) {
-        for shelf in &self.0 {
+        for shelf in &self.shelves {
             let mut taken = shelf.take();
-            let drained = taken.entries().map(|entry| match only {
-                Some(tenant) if !ptr::eq(entry.tenant, tenant) => EMPTY,
-                _ => entry,
+            let is_due = |entry: &Entry| only.is_none_or(|tenant| ptr::eq(entry.tenant, tenant));
+            let drained = taken.entries().each_mut().map(|entry| {
+                let due = if is_due(entry) { mem::replace(entry, EMPTY) } else { EMPTY };
+                Surplus::of(due)
             });
-            for (entry, drained) in taken.entries().iter_mut().zip(&drained) {
-                if drained.bytes > 0 {
-                    *entry = EMPTY;
-                }
-            }
             drop(taken);
-            drained.into_iter().for_each(|entry| Surplus(entry).uncharge());
+            drained.into_iter().for_each(Surplus::release);
         }
     }
 
@@ -182,17 +308,81 @@ impl Stocks {
             // SAFETY: bytes in stock keep their tenant alive, and stay while the flag is ours.
             entries.filter(|entry| unsafe { &*entry.tenant }.is_within(tenant)).map(|entry| entry.bytes).sum()
         };
-        self.0.iter().map(shelf).sum()
+        self.shelves.iter().map(shelf).sum()
     }
 
-    /// In the child of a fork: empties shelves that a thread that is no more was at. Its bytes stay charged.
-    pub(super) fn in_child(&self) {
-        for shelf in &self.0 {
+    /// In the child of a fork: empties shelves that a thread that is no more was at. Its bytes stay charged, or hold their tenant.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread is the only one, and not in here: no user code runs at a shelf or under these locks.
+    pub(super) unsafe fn in_child(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.all.renew(());
+            self.exact.renew(());
+        }
+        for shelf in &self.shelves {
             if shelf.taken.load(Ordering::Relaxed) {
-                // SAFETY: the only thread, which is not at a shelf: no foreign code runs there.
+                // SAFETY: the caller's promise.
                 unsafe { *shelf.entries.get() = [EMPTY; ENTRIES] };
                 shelf.taken.store(false, Ordering::Relaxed);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::list_lru::Hierarchy;
+
+    /// To be seen by Miri with `-Zmiri-address-reuse-rate=1`: the pointer of an entry of no bytes is one to memory that was freed.
+    #[test]
+    fn an_entry_of_no_bytes_is_of_nobody() {
+        let hierarchy = Hierarchy::new();
+        for _ in 0..8 {
+            let tenant = hierarchy.root().create().unwrap();
+            let mut charge = tenant.charge(100).unwrap();
+            // What is left of the batch.
+            charge.resize(BATCH as usize).unwrap();
+            drop(tenant);
+            drop(charge);
+            crate::barrier();
+        }
+        assert_eq!(hierarchy.root().usage(), 0);
+    }
+
+    #[test]
+    fn while_shelves_are_set_aside_nothing_goes_into_stock() {
+        let hierarchy = Hierarchy::new();
+        let tenant = hierarchy.root().create().unwrap();
+        let (inner, stocks) = (tenant.inner(), tenant.inner().shared.stocks());
+        let (first, second) = (tenant.charge(1_000).unwrap(), tenant.charge(2_000).unwrap());
+        assert!(inner.counter().usage() > 3_000, "there is none in stock");
+        let third = stocks.set_aside(|| {
+            assert_eq!(inner.counter().usage(), 3_000, "what was in stock is given back");
+            assert!(!stocks.take(inner, 1));
+            drop(first);
+            assert_eq!(inner.counter().usage(), 2_000, "it went into stock");
+            let third = tenant.charge(500).unwrap();
+            assert_eq!(inner.counter().usage(), 2_500, "a batch was charged");
+            third
+        });
+        drop((second, third));
+        assert_eq!(tenant.usage(), 0);
+    }
+
+    /// The charge that is refused empties the stock first: none of that is in its way.
+    #[test]
+    fn a_neighbours_stock_is_in_nobodys_way() {
+        let hierarchy = Hierarchy::new();
+        hierarchy.root().set_max(BATCH);
+        let (one, other) = (hierarchy.root().create().unwrap(), hierarchy.root().create().unwrap());
+        let charge = one.charge(1).unwrap();
+        assert_eq!(hierarchy.root().inner().counter().usage(), BATCH);
+        let all_the_rest = other.charge(BATCH as usize - 1).unwrap();
+        assert!(other.charge(1).is_err());
+        drop((charge, all_the_rest));
     }
 }

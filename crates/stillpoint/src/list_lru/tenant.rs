@@ -75,10 +75,8 @@ struct Limits {
     min: AtomicU64,
     low: AtomicU64,
     high: AtomicU64,
-    max: AtomicU64,
 }
 
-#[derive(Debug)]
 pub(super) struct Inner {
     /// Small, and used again once the last handle is gone.
     number: u32,
@@ -99,13 +97,12 @@ pub(super) struct Inner {
 
 impl Inner {
     fn new(number: u32, shared: Arc<Shared>, parent: Option<Arc<Inner>>) -> Arc<Self> {
-        let unlimited = || AtomicU64::new(u64::MAX);
         let inner = Arc::new(Self {
             number,
             handles: AtomicUsize::new(1),
             state: AtomicUsize::new(0),
             counter: Counter::new(),
-            limits: Limits { min: AtomicU64::new(0), low: AtomicU64::new(0), high: unlimited(), max: unlimited() },
+            limits: Limits { min: AtomicU64::new(0), low: AtomicU64::new(0), high: AtomicU64::new(u64::MAX) },
             events: Events::default(),
             ledger: Ledger::new(numa::count()),
             turn: AtomicUsize::new(0),
@@ -142,7 +139,7 @@ impl Inner {
     }
 
     #[inline]
-    pub(super) fn and_ancestors(&self) -> impl Iterator<Item = &Self> {
+    pub(super) fn and_ancestors(&self) -> impl Iterator<Item = &Self> + Clone {
         iter::successors(Some(self), |tenant| tenant.parent.as_deref())
     }
 
@@ -165,7 +162,7 @@ impl Inner {
     }
 
     pub(super) fn max(&self) -> u64 {
-        self.limits.max.load(Ordering::Relaxed)
+        self.counter.level().max()
     }
 
     pub(super) fn high(&self) -> u64 {
@@ -203,27 +200,44 @@ impl Inner {
 
     /// The last handle is gone.
     fn end(self: &Arc<Self>) {
-        if let Some(parent) = &self.parent {
-            // In the child of a fork it may have been deleted by a thread that vanished before it was buried.
-            if self.state.fetch_or(DELETED, Ordering::AcqRel) & BURIED == 0 {
-                self.bury();
-            }
-            self.shared.release_number(self.number);
-            parent.drop_handle();
-        } else {
+        // In the child of a fork it may have been deleted by a thread that vanished before it was buried.
+        let state = self.state.fetch_or(DELETED, Ordering::AcqRel);
+        if self.parent.is_none() {
             // Nothing goes into stock any more.
-            self.state.fetch_or(DELETED, Ordering::AcqRel);
             self.shared.stocks().drain(Some(self));
-            self.shared.release_number(self.number);
+        } else if state & BURIED == 0 {
+            self.bury();
         }
+        self.shared.release_number(self.number);
         // SAFETY: once, by the last handle; `self` keeps the tenant until this function returns.
         unsafe { counter::no_more_handles(Arc::as_ptr(self)) };
     }
 
+    /// A tenant that ends gives back its parent's handle, and so on: one after the other, as a tree may be deeper than any stack. `self`
+    /// keeps them all.
     fn drop_handle(self: &Arc<Self>) {
-        if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.end();
+        let mut at = Some(self);
+        while let Some(tenant) = at.filter(|tenant| tenant.handles.fetch_sub(1, Ordering::AcqRel) == 1) {
+            tenant.end();
+            at = tenant.parent.as_ref();
         }
+    }
+}
+
+impl Drop for Inner {
+    /// Tenants above that go with this one do so one after the other, and not each inside the one before: a tree may be deeper than any stack.
+    fn drop(&mut self) {
+        let mut above = self.parent.take();
+        while let Some(mut inner) = above.and_then(Arc::into_inner) {
+            above = inner.parent.take();
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    /// Without the ancestors, of which there may be any number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
@@ -313,6 +327,9 @@ impl Tenant {
     /// Charges `bytes` to this tenant and its ancestors, until the charge is dropped: keep it beside the memory that it is for, so that it
     /// is given back when that is freed.
     ///
+    /// All tenants have it at once or none has: it is refused only if at one instant of the call what was charged to a tenant and not yet given
+    /// back, its stock aside, left too little; never for what others ask for and do not get.
+    ///
     /// Some ten nanoseconds from the stock that each processor keeps. Where a max is in the way: reclaims from the tenant whose max
     /// it is, waits for a grace period if that does not help (because what was reclaimed is freed after one), a tenth of a second at most in
     /// all, and tries again a few times. Inside a section of the global domain, a callback or a shrinker it does neither. The
@@ -362,12 +379,13 @@ impl Tenant {
 
     /// No charge passes this. `u64::MAX` (none) by default. The kernel's `memory.max`.
     ///
+    /// Waits for charges under way, for some microseconds, and empties the stocks of all processors.
+    ///
     /// Below the present usage, charges fail from now on until enough is given back, which this call sees to as far as it can: it
     /// reclaims, on this thread, and returns the usage that is left above the limit: 0 if all is well.
     pub fn set_max(&self, bytes: u64) -> u64 {
-        self.inner.limits.max.store(bytes, Ordering::Relaxed);
+        self.inner.shared.stocks().set_max(&self.inner, bytes);
         if self.inner.counter.usage() > bytes {
-            self.inner.shared.stocks().drain(None);
             reclaim::reclaim(&self.inner, bytes, &mut Pace::direct());
         }
         self.inner.counter.usage().saturating_sub(bytes)
@@ -379,7 +397,7 @@ impl Tenant {
         let (events, of) = (&self.inner.events, |count: &AtomicU64| count.load(Ordering::Relaxed));
         TenantStatistics {
             usage: self.usage(),
-            peak: self.inner.counter.peak(),
+            peak: self.inner.counter.level().peak(),
             min: self.inner.min(),
             low: self.inner.low(),
             high: self.inner.high(),
@@ -430,7 +448,7 @@ impl fmt::Debug for Tenant {
 pub struct TenantStatistics {
     /// Bytes charged.
     pub usage: u64,
-    /// The most that has been charged, what was in stock included.
+    /// The most that has been charged at a time, what was in stock included; what was refused is not.
     pub peak: u64,
     /// [`Tenant::set_min`].
     pub min: u64,
