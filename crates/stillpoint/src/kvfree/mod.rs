@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `slot` | what is known of a waiting object |
 //! | `page` | pages of slots, and lists of them |
+//! | `ripening` | sealed pages in the order of their grace periods |
 //! | `local` | one thread's share: appending, parking; **the proof of the parking protocol** |
 //! | `heap` | what the retiring thread does: sealing, pacing, back-pressure |
 //! | `drain` | what the service thread does: idle threads, destructors, flushes |
@@ -22,6 +23,7 @@ mod drain;
 mod heap;
 mod local;
 mod page;
+mod ripening;
 mod slot;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
