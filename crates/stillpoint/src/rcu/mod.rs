@@ -30,6 +30,7 @@ mod wait;
 
 pub use cell::Rcu;
 pub use domain::Domain;
+pub(crate) use domain::Kept;
 pub use future::{CallbackBarrier, GracePeriod};
 pub use guard::{Guard, Section};
 pub use qsbr::{Offline, QsbrReader};
@@ -80,7 +81,7 @@ fn make_global(global: usize) -> &'static Domain {
 }
 
 /// The domain of a cell: its own, or the global one.
-fn home(domain: &Option<Domain>) -> &Domain {
+fn home(domain: &Option<Kept>) -> &Domain {
     match domain {
         Some(domain) => domain,
         None => global(),
