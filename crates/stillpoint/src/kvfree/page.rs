@@ -24,7 +24,7 @@ pub(super) const PAGE_BYTES: usize = 4096;
 
 /// How many objects a page holds.
 #[cfg(not(stillpoint_loom))]
-pub(super) const SLOTS: usize = (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>();
+pub(crate) const SLOTS: usize = (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>();
 #[cfg(stillpoint_loom)]
 pub(super) const SLOTS: usize = 2;
 
