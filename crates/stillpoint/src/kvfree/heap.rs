@@ -452,6 +452,16 @@ impl Heap {
         self.weight.fetch_add(weight_of(page), Ordering::Relaxed);
     }
 
+    /// What `look` sees while the lock of the threads' list and that of each thread are held.
+    #[cfg(all(test, not(stillpoint_loom)))]
+    pub(crate) fn with_locks_held<R>(&self, look: impl FnOnce() -> R) -> R {
+        let locals = lock(&self.locals);
+        let queues: Vec<_> = locals.iter().map(|local| lock(&local.queue)).collect();
+        let seen = look();
+        drop(queues);
+        seen
+    }
+
     /// Objects that wait, what they take up, and the pages that remember them, open ones included.
     pub(crate) fn waiting(&self) -> Waiting {
         let mut waiting = Waiting::default();
@@ -464,13 +474,21 @@ impl Heap {
                 waiting.pages += 1;
             }
         }
-        let sealed = self.pages.load(Ordering::Acquire);
-        waiting.objects += self.objects.load(Ordering::Acquire) as u64;
-        waiting.bytes += self.weight.load(Ordering::Acquire).saturating_sub(sealed * PAGE_BYTES) as u64;
-        waiting.pages += sealed as u64;
-        waiting.objects += self.chained.objects.load(Ordering::Acquire) as u64;
-        waiting.bytes += self.chained.bytes.load(Ordering::Relaxed) as u64;
+        let sealed = self.waiting_sealed();
+        waiting.objects += sealed.objects;
+        waiting.bytes += sealed.bytes;
+        waiting.pages += sealed.pages;
         waiting
+    }
+
+    /// The same without open pages, and without a lock.
+    pub(crate) fn waiting_sealed(&self) -> Waiting {
+        let pages = self.pages.load(Ordering::Acquire);
+        let mut objects = self.objects.load(Ordering::Acquire);
+        let mut bytes = self.weight.load(Ordering::Acquire).saturating_sub(pages * PAGE_BYTES);
+        objects += self.chained.objects.load(Ordering::Acquire);
+        bytes += self.chained.bytes.load(Ordering::Relaxed);
+        Waiting { objects: objects as u64, bytes: bytes as u64, pages: pages as u64 }
     }
 }
 

@@ -32,7 +32,7 @@ mod slot;
 mod loom_tests;
 
 pub use heap::{DrainPolicy, WithoutPage};
-pub(crate) use heap::Heap;
+pub(crate) use heap::{Heap, Waiting};
 pub(crate) use local::{Appended, Local, Retiree};
 #[cfg(all(test, not(stillpoint_loom)))]
 pub(crate) use page::SLOTS;
