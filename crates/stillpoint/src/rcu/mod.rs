@@ -101,7 +101,8 @@ pub(crate) fn can_wait() -> bool {
 
 /// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.
 ///
-/// As [`Domain::read_lock`], with one thread-local load in place of a look-up.
+/// As [`Domain::read_lock`], with one thread-local load in place of a look-up. A guard of [`tasks_trace`](crate::tasks_trace)'s `read_lock`, or of a domain of one's own,
+/// has the same type and does not do in its place: [`Rcu::load`] panics with a guard of another domain than the cell's.
 ///
 /// ```
 /// let cell = stillpoint::Rcu::new("routes");
