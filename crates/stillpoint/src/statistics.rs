@@ -2,7 +2,7 @@
 
 use crate::{
     gp::{Engine, Policy},
-    kvfree::Heap,
+    kvfree::{Heap, Waiting},
 };
 
 /// A domain's statistics: what waits now, and what has happened since it was made.
@@ -51,8 +51,17 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// Takes a lock a thread.
     pub(crate) fn of<P: Policy>(engine: &Engine<P>, heap: &Heap) -> Self {
-        let waiting = heap.waiting();
+        Self::with(heap.waiting(), engine, heap)
+    }
+
+    /// The same without what waits in pages that are not full, and without a lock.
+    pub(crate) fn glimpse<P: Policy>(engine: &Engine<P>, heap: &Heap) -> Self {
+        Self::with(heap.waiting_sealed(), engine, heap)
+    }
+
+    fn with<P: Policy>(waiting: Waiting, engine: &Engine<P>, heap: &Heap) -> Self {
         let counts = heap.counts();
         Self {
             objects_waiting: waiting.objects,

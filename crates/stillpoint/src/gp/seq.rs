@@ -110,6 +110,10 @@ impl Cookie {
         Self(self.0.older(other.0))
     }
 
+    pub(crate) const fn at_least(self, other: Self) -> bool {
+        self.0.at_least(other.0)
+    }
+
     /// The cookie as a plain number, for storing it in a word of one's own. Async-signal-safe.
     pub const fn into_raw(self) -> u64 {
         self.0.bits()

@@ -46,6 +46,15 @@ pub(crate) trait Work: Send + Sync + 'static {
     fn pass(&self) -> Outlook;
 }
 
+/// How an engine's service ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The caller waits for the thread's end.
+    Awaited,
+    /// Nobody does: the thread ends by itself when it has done what is left.
+    LeftToService,
+}
+
 #[derive(Debug)]
 enum State {
     NotStarted,
@@ -201,9 +210,9 @@ impl<P: Policy> Engine<P> {
         self.service.kicked.swap(true, Ordering::AcqRel);
     }
 
-    /// Asks the service thread to stop and waits until it has, but not in a callback or destructor of whatever domain: that could be
+    /// Asks the service thread to stop, and, if its end is awaited, waits for that; but not in a callback or destructor of whatever domain: that could be
     /// one that the service thread waits for, or this very thread's. It then stops by itself. Whether there is, or was, such a thread.
-    pub(crate) fn stop_service(&self) -> bool {
+    pub(crate) fn stop_service(&self, end: End) -> bool {
         self.request_stop();
         let state = std::mem::replace(&mut *lock(&self.service.state), State::Stopped);
         let State::Running(thread) = state else {
@@ -211,6 +220,7 @@ impl<P: Policy> Engine<P> {
         };
         self.shared.service.signal();
         if let Some(thread) = thread
+            && end == End::Awaited
             && FRAMES.with(Cell::get).is_null()
         {
             // A pass contains the panics of foreign code; one of our own has been printed by its thread.

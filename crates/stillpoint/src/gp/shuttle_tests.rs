@@ -10,7 +10,7 @@ use super::{
     policy::{Policy, Sound},
     record::Record,
     seq::{STEP, Seq, Sequence},
-    service::{Outlook, Work},
+    service::{End, Outlook, Work},
     spares::Spares,
     stall::Flavour,
     wait::{Haste, Waited},
@@ -331,7 +331,7 @@ fn a_whole_life<P: Policy>() {
         while !world.engine.has_ended(promised) {
             thread::yield_now();
         }
-        assert!(!world.engine.stop_service(), "it is none that the engine has started");
+        assert!(!world.engine.stop_service(End::Awaited), "it is none that the engine has started");
         world.engine.shared.service.signal();
         service.join().unwrap();
         assert_eq!(world.engine.callbacks_pending(), 0);

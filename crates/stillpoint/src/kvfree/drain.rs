@@ -9,9 +9,10 @@ use super::{
     heap::{DrainPolicy, Heap},
     local::{CHANNELS, Local},
     page::{Page, PageList},
+    ripening::Ripening,
 };
 use crate::{
-    gp::{Engine, Outlook, Policy, Work, WouldDeadlock},
+    gp::{Cookie, Engine, Outlook, Policy, Work, WouldDeadlock},
     platform::{
         clock::{self, Nanos},
         fork, memory,
@@ -40,14 +41,11 @@ pub(super) struct Drain {
 
 #[derive(Debug)]
 struct State {
-    /// Pages that wait for their grace periods here, in the order in which they came.
-    ripening: PageList,
+    /// Pages that wait for their grace periods here.
+    ripening: Ripening,
     /// An empty page for taking over an open one when there is no memory; it comes back when that one has been freed.
     reserve: Option<Reserve>,
     next_tick: Nanos,
-    /// Pages that have ever gone into `ripening`, and come out again.
-    pages_in: u64,
-    pages_out: u64,
     flush: Option<Flush>,
 }
 
@@ -58,11 +56,12 @@ struct Reserve(NonNull<Page>);
 // SAFETY: an empty page that nobody else knows.
 unsafe impl Send for Reserve {}
 
-/// A flush under way: number `ticket` is done with once `pages_out` has reached `target`.
+/// A flush under way: number `ticket` is done with once no page is ripening whose cookie is `youngest` or older. That is all that was
+/// ripening when it began; what came later and is no younger is due at the same time at the latest.
 #[derive(Debug, Clone, Copy)]
 struct Flush {
     ticket: u64,
-    target: u64,
+    youngest: Option<Cookie>,
 }
 
 impl Drain {
@@ -85,12 +84,7 @@ impl Drain {
 
 impl State {
     fn new() -> Self {
-        Self { ripening: PageList::new(), reserve: None, next_tick: 0, pages_in: 0, pages_out: 0, flush: None }
-    }
-
-    fn ripen(&mut self, pages: PageList) {
-        self.pages_in += pages.pages() as u64;
-        self.ripening.append(pages);
+        Self { ripening: Ripening::new(), reserve: None, next_tick: 0, flush: None }
     }
 
     /// An empty page for taking over an open one.
@@ -146,11 +140,13 @@ impl Heap {
         // After the threads: one that was ending when they were looked at has put its pages here since.
         self.take_inbox(engine, &mut state, flushing);
         if flushing && complete {
-            state.flush = Some(Flush { ticket: wanted, target: state.pages_in });
+            state.flush = Some(Flush { ticket: wanted, youngest: state.ripening.youngest() });
         }
         let mut state = self.free_due(engine, state);
+        let oldest = state.ripening.oldest();
+        let has_older = |youngest: Cookie| oldest.is_some_and(|oldest| youngest.at_least(oldest));
         if let Some(flush) = state.flush
-            && state.pages_out >= flush.target
+            && !flush.youngest.is_some_and(has_older)
         {
             state.flush = None;
             self.drain.flush_done.store(flush.ticket, Ordering::Release);
@@ -158,10 +154,7 @@ impl Heap {
         }
         // The batch is through, and the next one is waiting for its turn.
         let next_batch = state.ripening.is_empty() && !lock(&self.inbox).is_empty();
-        Outlook {
-            cookie: state.ripening.front().map(Page::cookie),
-            at: if next_batch { Some(now) } else { ticking.then_some(state.next_tick) },
-        }
+        Outlook { cookie: oldest, at: if next_batch { Some(now) } else { ticking.then_some(state.next_tick) } }
     }
 
     fn take_inbox<P: Policy>(&self, engine: &Engine<P>, state: &mut State, flushing: bool) {
@@ -172,12 +165,12 @@ impl Heap {
                 let mut inbox = lock(&self.inbox);
                 let cookie = engine.start_for_page();
                 inbox.iter().for_each(|page| page.seal(cookie));
-                state.ripen(inbox.take());
+                state.ripening.add(inbox.take());
                 return;
             }
             DrainPolicy::WholeBatch => return,
         }
-        state.ripen(lock(&self.inbox).take());
+        state.ripening.add(lock(&self.inbox).take());
     }
 
     /// Takes over what idle threads (at a flush: all threads) have left, and parks those that have nothing. Whether everything
@@ -185,11 +178,11 @@ impl Heap {
     fn look_at_threads<P: Policy>(&self, engine: &Engine<P>, state: &mut State, flushing: bool, ticking: &mut bool) -> bool {
         let locals = lock(&self.locals);
         let mut complete = true;
-        let mut parking = Vec::new();
+        let (mut taken, mut parking) = (PageList::new(), Vec::new());
         for local in locals.iter().filter(|local| flushing || !local.is_parked()) {
             let idle_looks = local.idle_looks(&lock(&local.queue));
             if idle_looks >= IDLE_LOOKS || flushing {
-                complete &= self.take_over(engine, state, local);
+                complete &= self.take_over(engine, state, local, &mut taken);
             }
             if idle_looks >= PARKING_LOOKS && local.is_empty(&lock(&local.queue)) {
                 // Who cannot be remembered is parked by a later look.
@@ -198,6 +191,7 @@ impl Heap {
                 }
             }
         }
+        state.ripening.add(taken);
         self.park(engine, &parking);
         *ticking = locals.iter().any(|local| !local.is_parked());
         complete
@@ -221,11 +215,10 @@ impl Heap {
         }
     }
 
-    /// Moves what waits in a thread's share to `ripening`. Whether there was memory for all of it.
-    fn take_over<P: Policy>(&self, engine: &Engine<P>, state: &mut State, local: &Local) -> bool {
+    /// Moves what waits in a thread's share to `taken`. Whether there was memory for all of it.
+    fn take_over<P: Policy>(&self, engine: &Engine<P>, state: &mut State, local: &Local, taken: &mut PageList) -> bool {
         let mut queue = lock(&local.queue);
-        let sealed = queue.sealed.take();
-        state.ripen(sealed);
+        taken.append(queue.sealed.take());
         for channel in CHANNELS {
             let Some(page) = local.open_page(channel).filter(|page| page.objects() > 0) else {
                 continue;
@@ -239,9 +232,7 @@ impl Heap {
             // The objects were unlinked before they were appended, and [D3] has seen the appends: a cookie of now covers them.
             at.seal(engine.start_for_page());
             self.note_sealed(at);
-            let mut taken = PageList::new();
             taken.push_back(copy);
-            state.ripen(taken);
         }
         true
     }
@@ -263,18 +254,14 @@ impl Heap {
         }
     }
 
-    /// Frees the pages at the front of `ripening` that are due, with nothing held.
+    /// Frees all ripening pages that are due, with nothing held.
     fn free_due<'a, P: Policy>(&'a self, engine: &Engine<P>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let process = fork::process();
-        // In the child of a fork by a destructor nothing is ripening any more, and the page in hand was not counted in.
-        while state.ripening.front().is_some_and(|page| engine.has_ended(page.cookie()))
-            && let Some(page) = state.ripening.pop_front()
-        {
+        // In the child of a fork by a destructor nothing is ripening any more.
+        while let Some(page) = state.ripening.pop_due(|cookie| engine.has_ended(cookie)) {
             drop(state);
             // SAFETY: the page was ours alone in `ripening`, its grace period has ended, and destructors run here.
             unsafe { self.free(engine, page) };
             state = lock(&self.drain.state);
-            state.pages_out += u64::from(fork::process() == process);
             state.recycle(page);
         }
         state

@@ -1,55 +1,20 @@
-//! A domain's deferred frees: what the retiring thread does.
-//!
-//! # The pace
-//!
-//! A thread that fills a page seals it with the cookie of a grace period that starts then, and queues it. At every seal it frees
-//! up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace periods have ended: on its own thread, where the allocator's
-//! cache is warm, and a few at a time. If none has, and the queue has reached the thread's share of the budget, it ends a grace
-//! period itself, unless another thread has. One heavy barrier so serves a share's worth of objects of this thread, and all that
-//! other threads had sealed by then: the more threads, the smaller each share, and the more of them one grace period serves.
-//!
-//! Where that does not help, because readers hold the grace period up, a thread whose queue has reached twice its share, and every
-//! thread past the budget, waits a bounded time a page; inside a section it does all this at the section's end.
+//! A domain's deferred frees: what the retiring thread does. When it frees, ends a grace period or waits is `pace`'s.
 
 use super::{
-    local::{Appended, CHANNELS, Channel, Local, OPEN_BYTES, Queue, Retiree},
+    local::{Appended, CHANNELS, Channel, Local, Queue, Retiree},
+    pace::longest_wait_for_page,
     page::{PAGE_BYTES, Page, PageList, weight_of},
     slot::Slot,
 };
 use crate::{
-    gp::{Engine, Haste, Policy, Progress, Record, Waited, as_pass, in_pass},
+    gp::{Engine, Haste, Policy, Record, Waited, as_pass},
     platform::{
-        clock::{self, Nanos},
-        fork, memory,
+        clock, fork, memory,
         sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
         thread,
     },
 };
 use std::ptr::NonNull;
-
-/// How many pages are freed for each that is sealed, while there are any to free.
-const PAGES_PER_SEAL: usize = 2;
-
-/// A thread ends a grace period itself once its queue weighs this much, even if its share of the budget were larger: more would
-/// not stay in the cache.
-const LARGEST_SHARE: usize = 1 << 20;
-
-/// A share is never smaller than this, or a thread would end a grace period for every page.
-const SMALLEST_SHARE: usize = 64 << 10;
-
-/// A thread's wall, in shares: where grace periods are held up, so much of its own may wait before it waits itself. Without it one
-/// thread's turn on the processor fills the budget, and the next thread's again: never too much at a time, but each allocator arena
-/// keeps the most that it has ever held.
-const WALL: usize = 2;
-
-/// How long a thread waits at most for each [`OPEN_BYTES`], or part of it, that it adds at its wall, or past the budget.
-const LONGEST_WAIT: Nanos = 10_000_000;
-
-/// So many times that at most for one page, however large its objects.
-const LONGEST_WAIT_PAGES: usize = 100;
-
-/// What a full page of small objects weighs, about.
-const FULL_PAGE: usize = 16 << 10;
 
 /// What a new domain allows to wait.
 pub(crate) const DEFAULT_BUDGET: usize = 8 << 20;
@@ -84,9 +49,9 @@ enum Freer {
 
 /// Objects each of which a callback of its own will free, for want of a page, and what they take up. Their callbacks know it.
 #[derive(Debug)]
-struct Chained {
+pub(super) struct Chained {
     objects: AtomicUsize,
-    bytes: AtomicUsize,
+    pub(super) bytes: AtomicUsize,
     freed: AtomicU64,
 }
 
@@ -101,20 +66,23 @@ const CHAINED_BYTES: usize = 96;
 
 #[derive(Debug)]
 pub(crate) struct Heap {
-    domain: u64,
+    pub(super) domain: u64,
     policy: AtomicU32,
     budget: AtomicUsize,
     /// What sealed pages and their objects take up.
-    weight: AtomicUsize,
+    pub(super) weight: AtomicUsize,
     objects: AtomicUsize,
     pages: AtomicUsize,
     /// What waits without a page.
-    chained: Arc<Chained>,
+    pub(super) chained: Arc<Chained>,
     leaked: AtomicU64,
     /// Threads that are not parked: those that retire.
-    active: AtomicUsize,
-    assists: AtomicU64,
-    waits: AtomicU64,
+    pub(super) active: AtomicUsize,
+    pub(super) assists: AtomicU64,
+    pub(super) waits: AtomicU64,
+    /// How long those waits might have been, together: for tests, which cannot rely on how long they were.
+    #[cfg(test)]
+    pub(crate) waits_granted: AtomicU64,
     inline_waits: AtomicU64,
     freed: AtomicU64,
     panicked: AtomicU64,
@@ -141,6 +109,8 @@ impl Heap {
             active: AtomicUsize::new(0),
             assists: AtomicU64::new(0),
             waits: AtomicU64::new(0),
+            #[cfg(test)]
+            waits_granted: AtomicU64::new(0),
             inline_waits: AtomicU64::new(0),
             freed: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -245,7 +215,7 @@ impl Heap {
         match appended {
             Appended::Done => Ok(()),
             Appended::Attend => {
-                self.attend(engine, local, record);
+                self.attend(engine, local, record, &object);
                 Ok(())
             }
             Appended::NoPage => self.retire_without_page(engine, local, record, object, without_page),
@@ -265,7 +235,7 @@ impl Heap {
             let appended = local.append(object);
             debug_assert_ne!(appended, Appended::NoPage);
             if appended == Appended::Attend {
-                self.attend(engine, local, record);
+                self.attend(engine, local, record, &object);
             }
             return Ok(());
         }
@@ -324,7 +294,7 @@ impl Heap {
     /// As for [`Heap::retire`].
     #[cold]
     #[cfg(not(stillpoint_loom))]
-    pub(crate) unsafe fn chain<P: Policy>(&self, engine: &Engine<P>, record: Option<&Record>, slot: Slot) {
+    pub(crate) unsafe fn chain<P: Policy>(&self, engine: &Engine<P>, reader: Option<(&Record, &Local)>, slot: Slot) {
         let bytes = slot.bytes() + CHAINED_BYTES;
         let chained = Arc::clone(&self.chained);
         self.chained.objects.fetch_add(1, Ordering::Relaxed);
@@ -343,22 +313,31 @@ impl Heap {
             #[cfg(feature = "tracing")]
             tracing::error!("no memory to remember a retired object by, and no waiting for any here: it is never freed");
         }
-        if let Some(record) = record
+        if let Some((record, local)) = reader
             && record.is_reading()
             && self.is_over_budget()
         {
+            local.note_in_section(bytes);
             record.request_help();
         }
     }
 
-    /// Sees to what an append has found: full pages, a parked thread, the pace.
-    fn attend<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>) {
+    /// Sees to what the append of `object` has found: full pages, a parked thread, the pace.
+    fn attend<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>, object: &Retiree) {
         let sealed = self.seal_full_pages(engine, local, Freer::Owner);
         self.unpark(engine, local);
         engine.ensure_service();
         let _ = engine.note_service(clock::now());
+        if let Some(record) = record.filter(|record| record.is_reading()) {
+            if local.attends_to_each() {
+                local.note_in_section(object.bytes);
+                record.request_help();
+            } else if sealed > 0 {
+                local.note_in_section(object.bytes);
+            }
+        }
         if sealed > 0 {
-            self.pace(engine, local, record, sealed);
+            self.pace(engine, local, record, longest_wait_for_page(sealed));
         }
     }
 
@@ -418,82 +397,6 @@ impl Heap {
         first
     }
 
-    /// Frees what has come due, and ends or awaits a grace period where too much has not. `sealed` is what was added since the last
-    /// time, in bytes. See the module's head.
-    pub(crate) fn pace<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>, sealed: usize) {
-        // A retire from within a free: the one outside goes on freeing.
-        if local.busy.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        self.hurry(engine, local, record, sealed);
-        let _freeing = local.freeing.take();
-        let mut due = self.take_due(engine, local);
-        let spares = self.share() / FULL_PAGE;
-        let process = fork::process();
-        as_pass(self.domain, || {
-            while let Some(page) = due.pop_front() {
-                // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
-                unsafe { self.free(engine, page) };
-                local.recycle(page, spares);
-                if fork::process() != process {
-                    return due.take().forget();
-                }
-            }
-        });
-        local.busy.store(false, Ordering::Relaxed);
-    }
-
-    /// Where nothing is due: ends a grace period if the queue has reached its share, and waits a while if that does not help and
-    /// the thread's wall or the budget is reached. A section puts both off to its end.
-    fn hurry<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>, sealed: usize) {
-        let (oldest, weight) = {
-            let queue = lock(&local.queue);
-            (queue.sealed.front().map(Page::cookie), queue.sealed.weight())
-        };
-        if oldest.is_some_and(|cookie| engine.has_ended(cookie)) {
-            return;
-        }
-        let share = self.share();
-        let too_much = self.policy() == DrainPolicy::PerPage && (weight >= WALL * share || self.is_over_budget());
-        if weight < share && !too_much {
-            return;
-        }
-        if let Some(record) = record
-            && record.is_reading()
-        {
-            return record.request_help();
-        }
-        if let Some(cookie) = oldest
-            && engine.advance_again(cookie, thread::token()) == Progress::Ended
-        {
-            self.assists.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        if too_much && self.may_wait(engine) && !engine.is_stalled() {
-            self.waits.fetch_add(1, Ordering::Relaxed);
-            let pages = (sealed / OPEN_BYTES + 1).min(LONGEST_WAIT_PAGES);
-            let until = clock::now() + LONGEST_WAIT * pages as Nanos;
-            match oldest {
-                // However this ends, the pages' own cookies decide what is freed.
-                Some(cookie) => drop(engine.wait_for(cookie, thread::token(), Some(until), Haste::Normal)),
-                None => engine.sleep_until(until, || !self.is_over_budget()),
-            }
-        }
-    }
-
-    /// The oldest pages of the queue, if they are due; a few.
-    fn take_due<P: Policy>(&self, engine: &Engine<P>, local: &Local) -> PageList {
-        let mut queue = lock(&local.queue);
-        let mut due = PageList::new();
-        while due.pages() < PAGES_PER_SEAL
-            && queue.sealed.front().is_some_and(|page| engine.has_ended(page.cookie()))
-            && let Some(page) = queue.sealed.pop_front()
-        {
-            due.push_back(page);
-        }
-        due
-    }
-
     /// Frees a page's objects. If a destructor forks, what was left of them is forgotten in the child.
     ///
     /// # Safety
@@ -549,19 +452,14 @@ impl Heap {
         self.weight.fetch_add(weight_of(page), Ordering::Relaxed);
     }
 
-    /// What one thread may queue before it ends a grace period itself.
-    fn share(&self) -> usize {
-        let threads = self.active.load(Ordering::Relaxed).max(1);
-        (self.budget() / 2 / threads).clamp(SMALLEST_SHARE, LARGEST_SHARE)
-    }
-
-    fn is_over_budget(&self) -> bool {
-        self.weight.load(Ordering::Relaxed) + self.chained.bytes.load(Ordering::Relaxed) >= self.budget()
-    }
-
-    /// Whether the calling thread may wait for a grace period: not in a pass, nor in a section of any kind. Looks at all records.
-    fn may_wait<P: Policy>(&self, engine: &Engine<P>) -> bool {
-        !in_pass(self.domain) && engine.section_of(thread::token()).is_none()
+    /// What `look` sees while the lock of the threads' list and that of each thread are held.
+    #[cfg(all(test, not(stillpoint_loom)))]
+    pub(crate) fn with_locks_held<R>(&self, look: impl FnOnce() -> R) -> R {
+        let locals = lock(&self.locals);
+        let queues: Vec<_> = locals.iter().map(|local| lock(&local.queue)).collect();
+        let seen = look();
+        drop(queues);
+        seen
     }
 
     /// Objects that wait, what they take up, and the pages that remember them, open ones included.
@@ -576,13 +474,21 @@ impl Heap {
                 waiting.pages += 1;
             }
         }
-        let sealed = self.pages.load(Ordering::Acquire);
-        waiting.objects += self.objects.load(Ordering::Acquire) as u64;
-        waiting.bytes += self.weight.load(Ordering::Acquire).saturating_sub(sealed * PAGE_BYTES) as u64;
-        waiting.pages += sealed as u64;
-        waiting.objects += self.chained.objects.load(Ordering::Acquire) as u64;
-        waiting.bytes += self.chained.bytes.load(Ordering::Relaxed) as u64;
+        let sealed = self.waiting_sealed();
+        waiting.objects += sealed.objects;
+        waiting.bytes += sealed.bytes;
+        waiting.pages += sealed.pages;
         waiting
+    }
+
+    /// The same without open pages, and without a lock.
+    pub(crate) fn waiting_sealed(&self) -> Waiting {
+        let pages = self.pages.load(Ordering::Acquire);
+        let mut objects = self.objects.load(Ordering::Acquire);
+        let mut bytes = self.weight.load(Ordering::Acquire).saturating_sub(pages * PAGE_BYTES);
+        objects += self.chained.objects.load(Ordering::Acquire);
+        bytes += self.chained.bytes.load(Ordering::Relaxed);
+        Waiting { objects: objects as u64, bytes: bytes as u64, pages: pages as u64 }
     }
 }
 

@@ -106,7 +106,7 @@ pub(crate) enum Appended {
 
 #[derive(Debug)]
 pub(crate) struct Local {
-    /// [D1], [P3] An append that makes a page this long must attend: SLOTS, or 0 while parked.
+    /// [D1], [P3] An append that makes a page this long must attend: SLOTS, or 1 while the owner attends to each, or 0 while parked.
     limit: AtomicUsize,
     /// The open pages. Replaced by the owner, under the lock; so the owner may read them without, and the holder of the lock too.
     open: [AtomicPtr<Page>; 2],
@@ -120,6 +120,8 @@ pub(crate) struct Local {
     /// Held by the owner while it frees pages that it has taken off the queue, so that a flush can wait for that.
     pub(super) freeing: Turn,
     pub(super) queue: Mutex<Queue>,
+    /// What the owner has added in its present section, as far as it has attended. Owner only.
+    in_section: AtomicUsize,
     /// The heap does not list this share any more. Owner only.
     unlisted: AtomicBool,
     /// Where in the heap's list: under its lock, in which a later one has a greater number.
@@ -155,6 +157,7 @@ impl Local {
             busy: AtomicBool::new(false),
             freeing: Turn::new(),
             queue: Mutex::new(Queue { sealed: PageList::new(), spares: PageList::new() }),
+            in_section: AtomicUsize::new(0),
             unlisted: AtomicBool::new(false),
             number: AtomicU64::new(0),
         }
@@ -256,6 +259,30 @@ impl Local {
         self.limit.swap(SLOTS, Ordering::Relaxed) == 0
     }
 
+    /// Whether the owner attends to each object that it appends.
+    pub(crate) fn attends_to_each(&self) -> bool {
+        self.limit.load(Ordering::Relaxed) == 1
+    }
+
+    /// Has the owner attend to each object that it appends, or to full pages only. Not while it is parked [D1], when it attends anyway.
+    /// Owner only.
+    pub(super) fn attend_to_each(&self, each: bool) {
+        let (from, to) = if each { (SLOTS, 1) } else { (1, SLOTS) };
+        let _ = self.limit.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Takes note of an object that the owner has added in a section, as its part of a page: small ones fill one before their bytes do.
+    /// Owner only.
+    pub(super) fn note_in_section(&self, bytes: usize) {
+        let before = self.in_section.load(Ordering::Relaxed);
+        self.in_section.store(before.saturating_add(bytes.max(SMALL)), Ordering::Relaxed);
+    }
+
+    /// What the present section has added, or the one that has just ended. Owner only.
+    pub(super) fn take_from_section(&self) -> usize {
+        self.in_section.swap(0, Ordering::Relaxed)
+    }
+
     /// In the child of a fork by the owner: forgets what waits, and parks. The heap, which has forgotten its list of shares, lists this
     /// one again at the next append: that finds no open page, and so goes the unusual way.
     ///
@@ -274,6 +301,7 @@ impl Local {
         }
         self.limit.store(0, Ordering::Relaxed);
         self.idle.store(0, Ordering::Relaxed);
+        self.in_section.store(0, Ordering::Relaxed);
         self.unlisted.store(true, Ordering::Relaxed);
         // SAFETY: the caller's promise; foreign code does not run under this lock.
         unsafe { self.queue.renew(Queue { sealed: PageList::new(), spares }) };

@@ -24,12 +24,12 @@ pub(super) const PAGE_BYTES: usize = 4096;
 
 /// How many objects a page holds.
 #[cfg(not(stillpoint_loom))]
-pub(super) const SLOTS: usize = (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>();
+pub(crate) const SLOTS: usize = (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>();
 #[cfg(stillpoint_loom)]
 pub(super) const SLOTS: usize = 2;
 
 #[cfg(not(stillpoint_loom))]
-const HEAD_BYTES: usize = 40;
+const HEAD_BYTES: usize = 48;
 
 /// How many objects ahead of the one that is freed the next ones are fetched.
 const PREFETCH: usize = 8;
@@ -68,6 +68,8 @@ pub(super) struct Page {
     /// Once this grace period has ended, all of the page may be freed. Written under the lock, when the page is sealed.
     cookie: AtomicU64,
     next: UnsafeCell<*mut Page>,
+    /// Only where pages wait in the order of their cookies: see [`Ripening`](super::ripening::Ripening).
+    previous: UnsafeCell<*mut Page>,
     slots: [UnsafeCell<MaybeUninit<Slot>>; SLOTS],
 }
 
@@ -89,6 +91,7 @@ impl Page {
             (&raw mut (*at).handed_on).write(AtomicUsize::new(0));
             (&raw mut (*at).cookie).write(AtomicU64::new(0));
             (&raw mut (*at).next).write(UnsafeCell::new(ptr::null_mut()));
+            (&raw mut (*at).previous).write(UnsafeCell::new(ptr::null_mut()));
             #[cfg(stillpoint_loom)]
             for slot in 0..SLOTS {
                 (&raw mut (*at).slots[slot]).write(UnsafeCell::new(MaybeUninit::uninit()));
@@ -174,6 +177,27 @@ impl Page {
         self.cookie.store(cookie.into_raw(), Ordering::Relaxed);
     }
 
+    /// The page behind this one. Like the three below for who has the list that the page is in to itself.
+    pub(super) fn next(&self) -> *mut Page {
+        // SAFETY: the links of a page are its list's.
+        self.next.with(|next| unsafe { *next })
+    }
+
+    pub(super) fn set_next(&self, next: *mut Page) {
+        // SAFETY: as in `next`.
+        self.next.with_mut(|at| unsafe { *at = next });
+    }
+
+    pub(super) fn previous(&self) -> *mut Page {
+        // SAFETY: as in `next`.
+        self.previous.with(|previous| unsafe { *previous })
+    }
+
+    pub(super) fn set_previous(&self, previous: *mut Page) {
+        // SAFETY: as in `next`.
+        self.previous.with_mut(|at| unsafe { *at = previous });
+    }
+
     /// In the child of a fork: makes the page empty, and leaves its objects where they are. Owner only.
     #[cfg(not(stillpoint_loom))]
     pub(super) fn forget_objects(&self) {
@@ -256,20 +280,15 @@ impl PageList {
         unsafe { self.first.as_ref() }
     }
 
-    fn link(page: &Page, next: *mut Page) {
-        // SAFETY: `next` belongs to the list that the page is in, and `&mut self` of that list is at hand.
-        page.next.with_mut(|at| unsafe { *at = next });
-    }
-
     /// Takes over `page`.
     pub(super) fn push_back(&mut self, page: NonNull<Page>) {
         // SAFETY: whoever hands a page over owns it.
         let at = unsafe { page.as_ref() };
-        Self::link(at, ptr::null_mut());
+        at.set_next(ptr::null_mut());
         // SAFETY: a page in the list is valid and the list's.
         match unsafe { self.last.as_ref() } {
             None => self.first = page.as_ptr(),
-            Some(last) => Self::link(last, page.as_ptr()),
+            Some(last) => last.set_next(page.as_ptr()),
         }
         self.last = page.as_ptr();
         self.pages += 1;
@@ -280,8 +299,7 @@ impl PageList {
         let page = NonNull::new(self.first)?;
         // SAFETY: a page in the list is valid and the list's.
         let at = unsafe { page.as_ref() };
-        // SAFETY: as in `link`.
-        self.first = at.next.with(|next| unsafe { *next });
+        self.first = at.next();
         if self.first.is_null() {
             self.last = ptr::null_mut();
         }
@@ -297,7 +315,7 @@ impl PageList {
         // SAFETY: a page in the list is valid and the list's.
         match unsafe { self.last.as_ref() } {
             None => self.first = other.first,
-            Some(last) => Self::link(last, other.first),
+            Some(last) => last.set_next(other.first),
         }
         self.last = other.last;
         self.pages += other.pages;
@@ -307,7 +325,12 @@ impl PageList {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Page> {
         // SAFETY: pages in the list are valid and the list's.
-        std::iter::successors(self.front(), |page| unsafe { page.next.with(|next| *next).as_ref() })
+        std::iter::successors(self.front(), |page| unsafe { page.next().as_ref() })
+    }
+
+    /// Whether they are in the order of their cookies.
+    pub(super) fn is_sorted(&self) -> bool {
+        self.iter().map(Page::cookie).is_sorted_by(|a, b| b.at_least(*a))
     }
 
     pub(super) fn take(&mut self) -> PageList {

@@ -6,6 +6,7 @@
 
 use super::{
     Domain, Retired, Section,
+    domain::Kept,
     thread::{RCU, global_id},
 };
 use std::{
@@ -43,7 +44,7 @@ use std::{
 pub struct Rcu<T: Send + Sync + 'static> {
     value: AtomicPtr<T>,
     /// `None`: the global one.
-    domain: Option<Domain>,
+    domain: Option<Kept>,
 }
 
 impl<T: Send + Sync + 'static> Rcu<T> {
@@ -60,13 +61,13 @@ impl<T: Send + Sync + 'static> Rcu<T> {
 
     /// A cell of `domain` that holds `value`. Allocates. The cell keeps the domain alive.
     pub fn new_in(domain: &Domain, value: T) -> Self {
-        Self { value: AtomicPtr::new(Box::into_raw(Box::new(value))), domain: Some(domain.clone()) }
+        Self { value: AtomicPtr::new(Box::into_raw(Box::new(value))), domain: Some(domain.into()) }
     }
 
     /// A cell of `domain` that holds nothing.
     #[must_use]
     pub fn empty_in(domain: &Domain) -> Self {
-        Self { value: AtomicPtr::new(ptr::null_mut()), domain: Some(domain.clone()) }
+        Self { value: AtomicPtr::new(ptr::null_mut()), domain: Some(domain.into()) }
     }
 
     /// The present value; `None` if the cell is empty. The kernel's `rcu_dereference()`.
@@ -86,7 +87,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
 
     #[inline(always)]
     fn check(&self, guard: &impl Section) {
-        let own = self.domain.as_ref().map_or(const { global_id(RCU) }, Domain::id);
+        let own = self.domain.as_ref().map_or(const { global_id(RCU) }, |domain| domain.id());
         if guard.domain_id() != own {
             wrong_domain(guard.domain_id(), own);
         }

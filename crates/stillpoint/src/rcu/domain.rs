@@ -3,7 +3,8 @@
 use super::{Guard, QsbrReader, thread};
 use crate::{
     gp::{
-        self, Cookie, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Record, Seq, Sequence, StallReport, Work, policy::Sound,
+        self, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Record, Seq, Sequence, StallReport, Work,
+        policy::Sound,
     },
     kvfree::{DrainPolicy, Heap},
     platform::{
@@ -13,7 +14,7 @@ use crate::{
     },
     statistics::Statistics,
 };
-use std::{fmt, io, sync::Weak, time::Duration};
+use std::{fmt, io, mem::ManuallyDrop, ops::Deref, ptr, sync::Weak, time::Duration};
 
 /// A domain of read-copy update: its sections delay its own grace periods only, and its own deferred frees.
 ///
@@ -24,7 +25,10 @@ use std::{fmt, io, sync::Weak, time::Duration};
 /// from a handle); the callbacks that still wait are then invoked, the objects freed, and the service thread is stopped and
 /// joined (detached, if a callback or a deferred destructor of any domain drops the handle).
 ///
-/// Dropping the last handle may block for as long as callbacks and destructors take.
+/// So dropping the last handle may block for as long as callbacks and destructors take. It never does where that is not a `Domain` but what
+/// has been made in one, and keeps it: a cell, what was swapped out of it, an arena, an area, an owned guard that borrows from nothing. The service thread
+/// then does what is left, and ends by itself; a process that exits before does not wait for that. If the system has no thread for it, the one who
+/// drops does it.
 ///
 /// # Forking
 ///
@@ -122,20 +126,28 @@ impl<P: Policy> Inner<P> {
     }
 
     /// The last handle is gone.
-    fn close(&self) {
+    fn close(&self, end: End) {
         self.closed.store(true, Ordering::Release);
-        // Foreign, like the callbacks: it must not linger until the last thread lets go of the domain.
-        self.engine.set_stall_handler(None);
-        if !self.engine.stop_service() {
+        if end == End::LeftToService && self.is_anything_left() {
+            // Where the thread has never been needed, or could not be had so far.
+            self.engine.ensure_service();
+        }
+        if !self.engine.stop_service(end) {
             self.finish();
         }
     }
 
+    fn is_anything_left(&self) -> bool {
+        self.engine.callbacks_pending() > 0 || self.heap.waiting().objects > 0
+    }
+
     /// Invokes and frees what is left; nobody reads any more.
     fn finish(&self) {
+        // User code, like the callbacks: it must not linger until the last thread lets go of the domain.
+        self.engine.set_stall_handler(None);
         gp::as_pass(self.id, || {
             // A callback or destructor may have left something new behind it.
-            while self.engine.callbacks_pending() > 0 || self.heap.waiting().objects > 0 {
+            while self.is_anything_left() {
                 self.engine.run_all_callbacks();
                 self.heap.free_all(&self.engine);
             }
@@ -344,18 +356,65 @@ impl<P: Policy> Clone for Domain<P> {
     }
 }
 
-impl<P: Policy> Drop for Domain<P> {
-    fn drop(&mut self) {
+impl<P: Policy> Domain<P> {
+    fn let_go(&self, end: End) {
         // Acquire and release: what was done through other handles is done before the end.
         if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.inner.close();
+            self.inner.close(end);
         }
     }
 }
 
-impl<P: Policy> fmt::Debug for Domain<P> {
+impl<P: Policy> Drop for Domain<P> {
+    fn drop(&mut self) {
+        self.let_go(End::Awaited);
+    }
+}
+
+/// A handle that is kept by something which was made in the domain: a cell, an arena, a guard. Who drops such a thing need not know that it is the
+/// last handle, so dropping this never waits.
+pub(crate) struct Kept<P: Policy = Sound>(ManuallyDrop<Domain<P>>);
+
+impl<P: Policy> From<&Domain<P>> for Kept<P> {
+    fn from(domain: &Domain<P>) -> Self {
+        Self(ManuallyDrop::new(domain.clone()))
+    }
+}
+
+impl<P: Policy> Clone for Kept<P> {
+    fn clone(&self) -> Self {
+        Self::from(&**self)
+    }
+}
+
+impl<P: Policy> Deref for Kept<P> {
+    type Target = Domain<P>;
+
+    #[inline]
+    fn deref(&self) -> &Domain<P> {
+        &self.0
+    }
+}
+
+impl<P: Policy> fmt::Debug for Kept<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Domain").field("id", &self.id()).field("statistics", &self.statistics()).finish()
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<P: Policy> Drop for Kept<P> {
+    fn drop(&mut self) {
+        self.let_go(End::LeftToService);
+        // SAFETY: what is left of the handle, which nothing drops a second time, as it is never dropped as a `Domain`.
+        unsafe { ptr::drop_in_place(&raw mut self.0.inner) };
+    }
+}
+
+impl<P: Policy> fmt::Debug for Domain<P> {
+    /// Takes no lock: what threads have retired that is not in a full page yet is not counted.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let glimpse = Statistics::glimpse(self.engine(), &self.inner.heap);
+        f.debug_struct("Domain").field("id", &self.id()).field("statistics", &glimpse).finish()
     }
 }
 
@@ -367,3 +426,24 @@ impl<P: Policy> PartialEq for Domain<P> {
 }
 
 impl<P: Policy> Eq for Domain<P> {}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use std::{ptr::NonNull, sync::mpsc::channel};
+
+    /// A thread may be stopped while it holds its lock, and a debugger's or a log's look at the domain must not hang with it.
+    #[test]
+    fn to_show_a_domain_takes_no_lock_of_a_thread() {
+        let domain = Domain::new();
+        // SAFETY: from a box just now; nobody else has ever known the object.
+        unsafe { domain.retire(NonNull::from(Box::leak(Box::new(1)))) };
+        let shown = domain.inner.heap.with_locks_held(|| {
+            let (tell, told) = channel();
+            let theirs = domain.clone();
+            std::thread::spawn(move || tell.send(format!("{theirs:?}")));
+            told.recv_timeout(Duration::from_secs(120)).expect("it does not wait for a lock")
+        });
+        assert!(shown.contains("objects_waiting"), "{shown}");
+    }
+}

@@ -30,6 +30,7 @@ mod wait;
 
 pub use cell::Rcu;
 pub use domain::Domain;
+pub(crate) use domain::Kept;
 pub use future::{CallbackBarrier, GracePeriod};
 pub use guard::{Guard, Section};
 pub use qsbr::{Offline, QsbrReader};
@@ -80,7 +81,7 @@ fn make_global(global: usize) -> &'static Domain {
 }
 
 /// The domain of a cell: its own, or the global one.
-fn home(domain: &Option<Domain>) -> &Domain {
+fn home(domain: &Option<Kept>) -> &Domain {
     match domain {
         Some(domain) => domain,
         None => global(),
@@ -100,7 +101,8 @@ pub(crate) fn can_wait() -> bool {
 
 /// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.
 ///
-/// As [`Domain::read_lock`], with one thread-local load in place of a look-up.
+/// As [`Domain::read_lock`], with one thread-local load in place of a look-up. A guard of [`tasks_trace`](crate::tasks_trace)'s `read_lock`, or of a domain of one's own,
+/// has the same type and does not do in its place: [`Rcu::load`] panics with a guard of another domain than the cell's.
 ///
 /// ```
 /// let cell = stillpoint::Rcu::new("routes");

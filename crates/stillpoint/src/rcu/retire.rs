@@ -12,7 +12,8 @@ impl<P: Policy> Domain<P> {
     ///
     /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees older ones, ends a grace period,
     /// or, where readers hold up twice the thread's share or the budget, waits outside sections: 10 ms at most for each 64 KiB, or part of
-    /// it, that a page and its objects weigh, a second at most. Objects with a destructor are dropped on the service
+    /// it, that a page and its objects weigh, a second at most. What is retired inside a section is waited for at the section's end, by its part of
+    /// that: 40 us for a small object. Objects with a destructor are dropped on the service
     /// thread, and are in no thread's share; others are freed by the retiring thread. May be called inside sections, callbacks and
     /// thread-local destructors; not in signal handlers.
     ///
@@ -138,8 +139,11 @@ impl<P: Policy> Domain<P> {
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[cold]
     unsafe fn free_by_callback(&self, slot: Slot) {
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.heap.chain(self.engine(), thread::bound_record(self), slot) };
+        thread::with_share(self.id(), |local| {
+            let reader = thread::bound_record(self).zip(local);
+            // SAFETY: the caller's promise.
+            unsafe { self.inner.heap.chain(self.engine(), reader, slot) };
+        });
     }
 
     /// # Safety
@@ -212,4 +216,101 @@ impl<P: Policy> Domain<P> {
 pub unsafe trait EmbedsHead: Send + 'static {
     /// Where the head is, in bytes.
     const HEAD_OFFSET: usize;
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::{kvfree::SLOTS, platform::sync::Ordering};
+    use std::{sync::mpsc::channel, thread, time::Duration};
+
+    fn retire_some(domain: &Domain, objects: usize) {
+        // SAFETY: from a box just now; nobody else has ever known the object.
+        (0..objects).for_each(|number| unsafe { domain.retire(NonNull::from(Box::leak(Box::new(number)))) });
+    }
+
+    /// How often those who retire have waited, and for how long they might have, in nanoseconds.
+    fn waits(domain: &Domain) -> (u64, u64) {
+        (domain.statistics().waits, domain.inner.heap.waits_granted.load(Ordering::Relaxed))
+    }
+
+    fn attends_to_each(domain: &Domain) -> bool {
+        super::thread::with(domain, |_, local| local.attends_to_each()).expect("it has retired")
+    }
+
+    /// While a reader on another thread holds everything up: `work`, in a domain without a budget.
+    fn held_up(work: impl FnOnce(&Domain)) {
+        let domain = Domain::new();
+        domain.set_budget(0);
+        domain.set_stall_timeout(Duration::MAX);
+        let (entered, has_entered) = channel();
+        let (end, may_end) = channel::<()>();
+        thread::scope(|scope| {
+            let domain = &domain;
+            scope.spawn(move || {
+                let _guard = domain.read_lock();
+                entered.send(()).expect("somebody waits");
+                may_end.recv().expect_err("nothing is sent");
+            });
+            has_entered.recv().expect("a reader never waits");
+            let _end = end;
+            work(domain);
+        });
+        // Nothing is held up any more: who retires on attends to full pages only.
+        retire_some(&domain, 4 * SLOTS);
+        domain.synchronize();
+        retire_some(&domain, SLOTS);
+        assert!(!attends_to_each(&domain));
+        domain.kvfree_barrier();
+    }
+
+    /// A page of small objects may be waited for for 10 ms.
+    const FOR_A_PAGE: u64 = 10_000_000;
+
+    #[test]
+    fn a_section_waits_for_what_it_has_added_and_not_for_the_page_that_it_filled() {
+        held_up(|domain| {
+            retire_some(domain, SLOTS - 1);
+            assert_eq!(waits(domain), (0, 0), "no page is full");
+            // The first pays for its own, not for the page; so do those that come after, unless the machine leaves the thread idle for so long that
+            // it is parked.
+            let sections = (1..).take_while(|_| waits(domain).0 < 10).take(100 * SLOTS).map(|_| {
+                let before = waits(domain);
+                let guard = domain.read_lock();
+                retire_some(domain, 1);
+                drop(guard);
+                let after = waits(domain);
+                assert!(after.0 <= before.0 + 1 && after.1 <= before.1 + FOR_A_PAGE / SLOTS as u64, "{before:?}, {after:?}");
+            });
+            sections.for_each(drop);
+            assert_eq!(waits(domain).0, 10);
+            // One that retires nothing waits for nothing.
+            drop(domain.read_lock());
+            assert_eq!(waits(domain).0, 10);
+        });
+    }
+
+    #[test]
+    fn pages_that_sections_fill_are_waited_for_as_long_as_others() {
+        held_up(|domain| {
+            retire_some(domain, SLOTS);
+            assert_eq!(waits(domain), (1, FOR_A_PAGE), "outside sections");
+            // In percent of a page's, of which none was paid for twice; less where the machine leaves the thread idle for so long that it is parked.
+            let paid_for = |section: &dyn Fn()| {
+                let before = waits(domain).1;
+                section();
+                let percent = (waits(domain).1 - before) * 100 / FOR_A_PAGE;
+                assert!(percent <= 200, "{percent} %");
+                percent
+            };
+            let in_a_section = |objects| {
+                let _guard = domain.read_lock();
+                retire_some(domain, objects);
+            };
+            let each = || (0..2 * SLOTS).for_each(|_| in_a_section(1));
+            let together = || in_a_section(2 * SLOTS);
+            assert!((0..20).any(|_| paid_for(&each) > 190), "one object at a time");
+            assert!((0..20).any(|_| paid_for(&together) > 190), "two pages in a section");
+        });
+    }
 }

@@ -1,6 +1,6 @@
 //! What has been taken out of a cell and may still be read.
 
-use super::{Domain, home};
+use super::{Domain, domain::Kept, home};
 use crate::gp::Cookie;
 use std::{fmt, mem, ops::Deref, ptr::NonNull};
 
@@ -20,7 +20,7 @@ use std::{fmt, mem, ops::Deref, ptr::NonNull};
 pub struct Retired<T: Send + Sync + 'static> {
     value: NonNull<T>,
     /// `None`: the global one.
-    domain: Option<Domain>,
+    domain: Option<Kept>,
     cookie: Option<Cookie>,
 }
 
@@ -33,7 +33,7 @@ impl<T: Send + Sync + 'static> Retired<T> {
     /// # Safety
     ///
     /// `value` came out of a box, new readers of `domain` cannot find it, and nobody else frees it.
-    pub(super) unsafe fn new(value: NonNull<T>, domain: Option<Domain>) -> Self {
+    pub(super) unsafe fn new(value: NonNull<T>, domain: Option<Kept>) -> Self {
         Self { value, domain, cookie: None }
     }
 

@@ -48,7 +48,7 @@ impl<P: Policy> Bound for Inner<P> {
     }
 
     fn help(&self, local: &Local, record: &Record) {
-        self.heap.pace(&self.engine, local, Some(record), 0);
+        self.heap.pace_section(&self.engine, local, record);
     }
 }
 

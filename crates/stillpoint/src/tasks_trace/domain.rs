@@ -91,7 +91,7 @@ impl<P: Policy> TraceDomain<P> {
     /// The same, for a guard that need not be dropped before this handle of the domain: it has one of its own.
     ///
     /// Costs two atomic read-modify-writes more, and as many when it is dropped. Where it was the domain's last handle, dropping the guard
-    /// ends the domain, which may block: see [`Domain`].
+    /// ends the domain, without waiting: see [`Domain`].
     ///
     /// ```
     /// use stillpoint::tasks_trace::{OwnedGuard, TraceDomain};
@@ -105,7 +105,7 @@ impl<P: Policy> TraceDomain<P> {
     pub fn read_lock_static(&self) -> OwnedGuard<'static, P> {
         // SAFETY: the guard's handle keeps the domain, and so the record, alive.
         let record = unsafe { &*ptr::from_ref(self.spare()) };
-        OwnedGuard::enter(record, Some(self.0.clone()))
+        OwnedGuard::enter(record, Some((&self.0).into()))
     }
 
     /// A quiescent record that is the calling thread's.

@@ -3,7 +3,7 @@
 use crate::{
     gp::{Policy, Record, policy::Sound},
     platform::clock,
-    rcu::{Domain, guard::sealed, thread},
+    rcu::{Kept, guard::sealed, thread},
 };
 use std::{fmt, marker::PhantomData, panic::Location, ptr::NonNull};
 
@@ -45,7 +45,7 @@ pub struct OwnedGuard<'d, P: Policy = Sound> {
     /// domain while a reference in the guard's place would still have to be good.
     record: NonNull<Record>,
     /// Dropped after the section has ended.
-    _held: Option<Domain<P>>,
+    _held: Option<Kept<P>>,
     borrowed: PhantomData<&'d Record>,
 }
 
@@ -58,7 +58,7 @@ impl<'d, P: Policy> OwnedGuard<'d, P> {
     /// Enters a section through `record`, which is quiescent and the calling thread's, and from now on the guard's.
     #[inline]
     #[track_caller]
-    pub(super) fn enter(record: &'d Record, held: Option<Domain<P>>) -> Self {
+    pub(super) fn enter(record: &'d Record, held: Option<Kept<P>>) -> Self {
         record.lock_owned(Location::caller(), clock::coarse());
         Self { record: record.into(), _held: held, borrowed: PhantomData }
     }

@@ -37,6 +37,9 @@
 //!   [`synchronize`] for a guard that a task of its own would have to drop: use [`synchronize_async`] there. All of these
 //!   are reported as stalls, with the tasks' names, the places where their guards were made, and the threads that wait:
 //!   see [`Domain::on_stall`](crate::Domain::on_stall).
+//! * **A guard of another domain.** The guards of [`read_lock`] and of the crate's own [`read_lock`](crate::read_lock) have one type, and so have owned guards of all
+//!   domains. The compiler does not tell them apart: a cell, an arena or a list that is read with a guard of another domain panics at run time, at
+//!   each load, and reads nothing. [`Rcu::new`](crate::Rcu::new) makes cells of the crate's domain, `Rcu::new_in(tasks_trace::global(), ..)` of this one.
 //! * **A forgotten guard**, leaked or kept in a task that is never polled again, holds the domain's memory for ever. It is reported in the same
 //!   way, with the place where it was made; with the feature `stall-backtrace`, with the whole stack.
 //! * **Memory.** What is retired while a reader sleeps waits for it, in the domain's budget ([`Domain::set_budget`](crate::Domain::set_budget)): past that, threads that
@@ -79,7 +82,8 @@ pub fn global() -> &'static TraceDomain {
 /// Begins a section of the calling thread that may sleep and block. The kernel's `rcu_read_lock_trace()`.
 ///
 /// As the crate's [`read_lock`](crate::read_lock), of another domain: about a nanosecond, nests, async-signal-safe in a thread that has read here before.
-/// The guard belongs to its thread; one that may move is that of [`read_lock_owned`].
+/// The guard belongs to its thread; one that may move is that of [`read_lock_owned`]. It has the type of the crate's, but protects what is in this domain
+/// alone: [`Rcu::load`](crate::Rcu::load) panics if the cell is of another.
 ///
 /// ```
 /// let guard = stillpoint::tasks_trace::read_lock();

@@ -17,6 +17,7 @@ use crate::{
         mmap::{Advice, Mapping, Pages, Refused, Table, advise},
         sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     },
+    rcu::Kept,
 };
 use crossbeam_utils::CachePadded;
 use std::{
@@ -111,7 +112,7 @@ pub(super) struct Inner {
     pub(super) domain_id: u64,
     pub(super) map: Map,
     pub(super) memory: Mapping,
-    pub(super) domain: Domain,
+    pub(super) domain: Kept,
     pub(super) file: Option<OwnedFd>,
     pub(super) settings: Settings,
     pub(super) pages: u32,

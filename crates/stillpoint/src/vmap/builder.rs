@@ -17,6 +17,7 @@ use crate::{
         mmap::{Advice, Backing, Mapping, Table, advise, has_vectored_advice, memory_file, page_size},
         sync::{Arc, AtomicU32, Mutex},
     },
+    rcu::Kept,
 };
 use crossbeam_utils::CachePadded;
 use std::os::fd::AsFd;
@@ -44,7 +45,7 @@ pub struct Builder {
     huge: bool,
     callers: bool,
     file: bool,
-    domain: Option<Domain>,
+    domain: Option<Kept>,
 }
 
 impl Builder {
@@ -117,7 +118,7 @@ impl Builder {
 
     /// The domain whose sections keep areas in place; by default the arena has one of its own.
     pub fn domain(mut self, domain: &Domain) -> Self {
-        self.domain = Some(domain.clone());
+        self.domain = Some(domain.into());
         self
     }
 
@@ -139,7 +140,7 @@ impl Builder {
         let mut space = Space::new(0, pages);
         space.advance(CHUNK);
         let settings = self.settings(&memory)?;
-        let domain = self.domain.unwrap_or_default();
+        let domain = self.domain.unwrap_or_else(|| Kept::from(&Domain::new()));
         let nodes = cpu::count().clamp(1, MOST_NODES);
         let shards = memory::try_several(nodes, || CachePadded::new(Shard::new()))
             .ok_or(Error::System { call: "malloc", errno: libc::ENOMEM })?;

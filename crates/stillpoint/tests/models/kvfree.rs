@@ -1,15 +1,21 @@
-//! Deferred frees: nothing goes while a section is open that was open when it was retired, and everything goes once.
+//! Deferred frees: nothing goes while a section is open that was open when it was retired, everything goes once, and what is due goes while
+//! younger sections stay.
 
 use super::{Sections, Steps};
 use std::{
+    collections::BTreeMap,
     ptr::NonNull,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
-use stillpoint::{Domain, DrainPolicy, Rcu};
+use stillpoint::{
+    DrainPolicy, Rcu,
+    tasks_trace::{OwnedGuard, TraceDomain},
+};
 
 /// What an object holds as long as it is alive.
 const ALIVE: u64 = 0x5EED;
@@ -28,16 +34,73 @@ impl Drop for Counted {
     }
 }
 
+/// As many objects as no page holds: behind so many of its kind, by the same thread, an object is in a page that is sealed.
+const MORE_THAN_A_PAGE: usize = 256;
+
+/// How long what must come may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The domain's open sections: nested ones of this thread, of which all end with the last, and such as each end by themselves.
+struct Open<'d> {
+    domain: &'d TraceDomain,
+    nested: Sections<'d>,
+    apart: BTreeMap<usize, OwnedGuard<'d>>,
+    next: usize,
+}
+
+/// Which sections were open.
+#[derive(Default, Clone)]
+struct Numbers {
+    nested: Vec<usize>,
+    apart: Vec<usize>,
+}
+
+impl<'d> Open<'d> {
+    fn new(domain: &'d TraceDomain) -> Self {
+        Self { domain, nested: Sections::new(domain), apart: BTreeMap::new(), next: 0 }
+    }
+
+    fn enter_apart(&mut self) {
+        if self.apart.len() < 20 {
+            self.apart.insert(self.next, self.domain.read_lock_owned());
+            self.next += 1;
+        }
+    }
+
+    fn leave_apart(&mut self, which: usize) {
+        if let Some(&number) = self.apart.keys().nth(which % self.apart.len().max(1)) {
+            self.apart.remove(&number);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.nested.is_empty() && self.apart.is_empty()
+    }
+
+    fn numbers(&self) -> Numbers {
+        Numbers { nested: self.nested.numbers(), apart: self.apart.keys().copied().collect() }
+    }
+
+    /// Whether one of them still is.
+    fn any(&self, numbers: &Numbers) -> bool {
+        self.nested.any(&numbers.nested) || numbers.apart.iter().any(|number| self.apart.contains_key(number))
+    }
+}
+
 /// A retired object that counts, and the sections that may still read it.
 struct Retired {
     drops: Arc<AtomicUsize>,
-    open: Vec<usize>,
+    open: Numbers,
+    /// Of this thread's objects: with or without destructor, and how many of these it had retired by then.
+    at: Option<(usize, usize)>,
+    /// Those of the sections that may have begun before its page was sealed.
+    sealed_in: Option<Numbers>,
 }
 
 /// An array without a destructor that a section still reads: whether it has been freed shows under a sanitizer, or in its contents.
 struct Read {
     array: NonNull<[u64; 4]>,
-    open: Vec<usize>,
+    open: Numbers,
 }
 
 /// # Panics
@@ -45,18 +108,23 @@ struct Read {
 /// If the domain does not do as the model.
 pub fn run(program: &[u8]) {
     let mut steps = Steps(program);
-    let domain = Domain::new();
-    let mut sections = Sections::new(&domain);
+    let domain = TraceDomain::new();
+    // What those who retire wait for is known before the first has waited for long.
+    domain.set_stall_timeout(Duration::from_millis(1));
+    let mut sections = Open::new(&domain);
+    // What this thread has retired to be freed without and with a destructor, and whether pages are freed one by one.
+    let (mut counts, mut per_page) = ([0; 2], true);
     let cell = Rcu::new_in(&domain, [ALIVE; 8]);
     let (mut retired, mut read): (Vec<Retired>, Vec<Read>) = (Vec::new(), Vec::new());
 
     while let Some(step) = steps.byte() {
         let count = usize::from(step / 16) + 1;
         match step % 16 {
-            0 | 1 => sections.enter(),
-            2 | 3 => {
+            0 => sections.nested.enter(),
+            1 => sections.enter_apart(),
+            leave @ (2 | 3) => {
                 check(&sections, &retired, &mut read);
-                sections.leave(count);
+                if leave == 2 { sections.nested.leave(count) } else { sections.leave_apart(count) }
             }
             4 | 5 => (0..count * count).for_each(|_| {
                 let drops = Arc::new(AtomicUsize::new(0));
@@ -64,17 +132,23 @@ pub fn run(program: &[u8]) {
                 let object = NonNull::from(Box::leak(object));
                 // SAFETY: from a box that nobody else knows. The destructor takes no lock.
                 unsafe { if step % 16 == 4 { domain.retire(object) } else { domain.retire_plain(object) } }
-                retired.push(Retired { drops, open: sections.numbers() });
+                let kind = usize::from(step % 16 == 4);
+                counts[kind] += 1;
+                retired.push(Retired { drops, open: sections.numbers(), at: Some((kind, counts[kind])), sealed_in: None });
             }),
             6..=8 => (0..count * 16).for_each(|_| {
                 let array = NonNull::from(Box::leak(Box::new([ALIVE; 4])));
                 // SAFETY: from a box; only sections that are open now read it from now on.
                 unsafe { domain.retire(array) };
+                counts[0] += 1;
                 if !sections.is_empty() && read.len() < 1000 {
                     read.push(Read { array, open: sections.numbers() });
                 }
             }),
-            9 => cell.store([ALIVE; 8]),
+            9 => {
+                cell.store([ALIVE; 8]);
+                counts[0] += 1;
+            }
             10 => {
                 let old = cell.swap([ALIVE; 8]).expect("it is never empty");
                 if sections.is_empty() {
@@ -82,7 +156,11 @@ pub fn run(program: &[u8]) {
                 }
             }
             11 => domain.set_budget(count << 16),
-            12 => domain.set_drain_policy(if count % 2 == 0 { DrainPolicy::WholeBatch } else { DrainPolicy::PerPage }),
+            12 => {
+                let policy = if count % 2 == 0 { DrainPolicy::WholeBatch } else { DrainPolicy::PerPage };
+                domain.set_drain_policy(policy);
+                per_page &= policy == DrainPolicy::PerPage;
+            }
             13 if sections.is_empty() => {
                 domain.kvfree_barrier();
                 assert!(retired.iter().all(|object| object.drops.load(Ordering::SeqCst) == 1), "a barrier has left something");
@@ -99,20 +177,41 @@ pub fn run(program: &[u8]) {
                         unsafe { domain.retire(object) };
                     });
                 });
-                retired.push(Retired { drops, open: sections.numbers() });
+                retired.push(Retired { drops, open: sections.numbers(), at: None, sealed_in: None });
             }
             _ => check(&sections, &retired, &mut read),
         }
+        let is_sealed = |(kind, at): (usize, usize)| counts[kind] >= at + MORE_THAN_A_PAGE;
+        for object in retired.iter_mut().filter(|object| object.sealed_in.is_none() && object.at.is_some_and(is_sealed)) {
+            object.sealed_in = Some(sections.numbers());
+        }
     }
     check(&sections, &retired, &mut read);
-    sections.leave_all();
+    sections.nested.leave_all();
+    // All of the others end but the youngest.
+    (1..sections.apart.len()).for_each(|_| sections.leave_apart(0));
+    if per_page {
+        what_is_due_goes(&sections, &retired);
+    }
+    check(&sections, &retired, &mut read);
+    sections.apart.clear();
     domain.kvfree_barrier();
     assert!(retired.iter().all(|object| object.drops.load(Ordering::SeqCst) == 1), "an object is lost, or was freed twice");
     assert_eq!(domain.statistics().objects_waiting, 0);
 }
 
+/// What no open section may read is freed, by and by, if its page is sealed, whatever waits beside it.
+fn what_is_due_goes(sections: &Open<'_>, retired: &[Retired]) {
+    let start = Instant::now();
+    let is_due = |object: &Retired| object.sealed_in.as_ref().is_some_and(|numbers| !sections.any(numbers));
+    while retired.iter().any(|object| is_due(object) && object.drops.load(Ordering::SeqCst) == 0) {
+        assert!(start.elapsed() < PATIENCE, "what is due stays because of what is not");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// What open sections may read is there.
-fn check(sections: &Sections<'_>, retired: &[Retired], read: &mut Vec<Read>) {
+fn check(sections: &Open<'_>, retired: &[Retired], read: &mut Vec<Read>) {
     for object in retired {
         let drops = object.drops.load(Ordering::SeqCst);
         assert!(

@@ -1,0 +1,45 @@
+//! Deferred frees: what is due is freed, whatever waits beside it.
+
+mod common;
+
+use common::{Reader, Tally, eventually};
+use std::{ptr::NonNull, sync::mpsc::channel, thread};
+use stillpoint::Domain;
+
+/// Several pages of the library's, and at most so many objects more.
+const SOME: usize = 3_000;
+const A_PAGE: usize = 256;
+
+fn retire<T: Send + 'static>(domain: &Domain, value: T) {
+    // SAFETY: from a box just now; nobody else has ever known the object.
+    unsafe { domain.retire(NonNull::from(Box::leak(Box::new(value)))) };
+}
+
+/// A thread fills pages under a reader, then, under a younger one, pages of objects with destructors, which go to the service thread at once. It
+/// falls idle, so the older pages come to the service thread behind the younger.
+#[test]
+fn what_an_idle_thread_has_left_does_not_stay_behind_younger_pages() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let older = Reader::enter(&domain);
+    let (theirs, counted) = (domain.clone(), tally.clone());
+    let (tell, told) = channel();
+    let (end, may_end) = channel::<()>();
+    let idle = thread::spawn(move || {
+        (0..SOME).for_each(|number| retire(&theirs, number));
+        let younger = Reader::enter(&theirs);
+        (0..SOME).for_each(|number| retire(&theirs, counted.value(number as u64)));
+        tell.send(younger).expect("somebody waits");
+        may_end.recv().expect_err("nothing is sent");
+    });
+    let younger = told.recv().expect("no panic");
+    assert_eq!(domain.statistics().objects_freed, 0, "both readers are there");
+    older.leave();
+    // All pages but the one that was still open when the younger reader came.
+    eventually(|| domain.statistics().objects_freed >= (SOME - A_PAGE) as u64);
+    assert_eq!(tally.dropped(), 0, "these wait for the younger reader");
+    younger.leave();
+    eventually(|| tally.all_dropped() && domain.statistics().objects_waiting == 0);
+    drop(end);
+    idle.join().expect("no panic");
+}
