@@ -17,12 +17,12 @@ use super::{
     slot::Slot,
 };
 use crate::{
-    gp::{Engine, Haste, Policy, Progress, Record, Waited, as_pass, in_pass},
+    gp::{Engine, Haste, Policy, Progress, Record, Waited},
     platform::{
         clock::{self, Nanos},
         fork, memory,
         sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
-        thread,
+        thread, user_code,
     },
 };
 use std::ptr::NonNull;
@@ -273,7 +273,7 @@ impl Heap {
         if waits && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal) == Waited::Ended {
             self.inline_waits.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the grace period has ended, the object is ours, and nobody else will free it.
-            let panicked = as_pass(self.domain, || crate::platform::unwind::panics(|| unsafe { object.slot.free() }));
+            let panicked = user_code::panics(self.domain, || unsafe { object.slot.free() });
             self.panicked.fetch_add(u64::from(panicked), Ordering::Relaxed);
             self.freed.fetch_add(1, Ordering::Relaxed);
             return Ok(());
@@ -341,7 +341,9 @@ impl Heap {
             self.chained.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.leaked.fetch_add(1, Ordering::Relaxed);
             #[cfg(feature = "tracing")]
-            tracing::error!("no memory to remember a retired object by, and no waiting for any here: it is never freed");
+            user_code::tell(self.domain, || {
+                tracing::error!("no memory to remember a retired object by, and no waiting for any here: it is never freed");
+            });
         }
         if let Some(record) = record
             && record.is_reading()
@@ -422,25 +424,20 @@ impl Heap {
     /// time, in bytes. See the module's head.
     pub(crate) fn pace<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>, sealed: usize) {
         // A retire from within a free: the one outside goes on freeing.
-        if local.busy.swap(true, Ordering::Relaxed) {
-            return;
-        }
+        let Some(_busy) = local.begin_freeing() else { return };
         self.hurry(engine, local, record, sealed);
         let _freeing = local.freeing.take();
         let mut due = self.take_due(engine, local);
         let spares = self.share() / FULL_PAGE;
         let process = fork::process();
-        as_pass(self.domain, || {
-            while let Some(page) = due.pop_front() {
-                // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
-                unsafe { self.free(engine, page) };
-                local.recycle(page, spares);
-                if fork::process() != process {
-                    return due.take().forget();
-                }
+        while let Some(page) = due.pop_front() {
+            // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
+            unsafe { self.free(engine, page) };
+            local.recycle(page, spares);
+            if fork::process() != process {
+                return due.take().forget();
             }
-        });
-        local.busy.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Where nothing is due: ends a grace period if the queue has reached its share, and waits a while if that does not help and
@@ -505,7 +502,7 @@ impl Heap {
         let (objects, weight) = (page.objects(), weight_of(page));
         let process = fork::process();
         // SAFETY: the caller's promise.
-        let panicked = unsafe { page.free_objects() };
+        let panicked = unsafe { page.free_objects(self.domain) };
         self.panicked.fetch_add(panicked, Ordering::Relaxed);
         if fork::process() != process {
             // The page is not counted here any more: see `in_child`.
@@ -559,9 +556,9 @@ impl Heap {
         self.weight.load(Ordering::Relaxed) + self.chained.bytes.load(Ordering::Relaxed) >= self.budget()
     }
 
-    /// Whether the calling thread may wait for a grace period: not in a pass, nor in a section of any kind. Looks at all records.
+    /// Whether the calling thread may wait for a grace period: not in a callback or destructor, nor in a section of any kind. Looks at all records.
     fn may_wait<P: Policy>(&self, engine: &Engine<P>) -> bool {
-        !in_pass(self.domain) && engine.section_of(thread::token()).is_none()
+        !user_code::runs_for(self.domain) && engine.section_of(thread::token()).is_none()
     }
 
     /// Objects that wait, what they take up, and the pages that remember them, open ones included.

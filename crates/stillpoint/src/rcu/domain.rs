@@ -3,7 +3,8 @@
 use super::{Guard, QsbrReader, thread};
 use crate::{
     gp::{
-        self, Cookie, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Record, Seq, Sequence, StallReport, Work, policy::Sound,
+        Cookie, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Record, Seq, Sequence, Served, StallReport, Work,
+        policy::Sound,
     },
     kvfree::{DrainPolicy, Heap},
     platform::{
@@ -22,7 +23,7 @@ use std::{fmt, io, sync::Weak, time::Duration};
 ///
 /// This is a handle: cloning it names the same domain. When the last handle is dropped nobody can be reading (a guard borrows
 /// from a handle); the callbacks that still wait are then invoked, the objects freed, and the service thread is stopped and
-/// joined (detached, if a callback or a deferred destructor of any domain drops the handle).
+/// joined (detached, if user code that the library runs drops the handle: a callback, a deferred destructor, a stall handler, a shrinker).
 ///
 /// Dropping the last handle may block for as long as callbacks and destructors take.
 ///
@@ -94,8 +95,9 @@ impl<P: Policy> Inner<P> {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
                 platform_thread::without_signals(|| {
                     platform_thread::spawn(name, move || {
-                        inner.engine.serve(&*inner);
-                        inner.finish();
+                        if inner.engine.serve(&*inner) == Served::Stopped {
+                            inner.finish();
+                        }
                     })
                 })
             });
@@ -124,7 +126,7 @@ impl<P: Policy> Inner<P> {
     /// The last handle is gone.
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // Foreign, like the callbacks: it must not linger until the last thread lets go of the domain.
+        // User code, like the callbacks: it must not linger until the last thread lets go of the domain.
         self.engine.set_stall_handler(None);
         if !self.engine.stop_service() {
             self.finish();
@@ -133,14 +135,14 @@ impl<P: Policy> Inner<P> {
 
     /// Invokes and frees what is left; nobody reads any more.
     fn finish(&self) {
-        gp::as_pass(self.id, || {
-            // A callback or destructor may have left something new behind it.
-            while self.engine.callbacks_pending() > 0 || self.heap.waiting().objects > 0 {
-                self.engine.run_all_callbacks();
-                self.heap.free_all(&self.engine);
+        // A callback or destructor may have left something new behind it. By what is done, not by what is counted as waiting: a fault may have
+        // left a count behind.
+        loop {
+            let called = self.engine.run_all_callbacks();
+            if !self.heap.free_all(&self.engine) && !called {
+                break;
             }
-            self.heap.free_all(&self.engine);
-        });
+        }
     }
 }
 
@@ -313,8 +315,8 @@ impl<P: Policy> Domain<P> {
     /// A grace period is watched while anybody waits for it, in a call or by a deferred free. The handler runs on the thread that
     /// finds the stall: one that waits, one that retires, or the service thread. It may use the library's read side, and log; it must
     /// not wait for callbacks or deferred frees, as if it were a callback, nor take locks that are held around calls of this
-    /// library. If it panics that is counted ([`Statistics::panics`]). A handler that owns a handle of the domain keeps it open until
-    /// it is replaced.
+    /// library. If it panics that is counted ([`Statistics::panics`]), and if its destructor does too. A handler that owns a handle of the
+    /// domain keeps it open until it is replaced. One that is replaced is dropped by this call, or by the report under way.
     ///
     /// ```
     /// # use std::{sync::mpsc::channel, time::Duration};

@@ -14,11 +14,12 @@ use super::{
     space::{Range, merge, merged},
 };
 use crate::{
-    gp::{Cookie, in_pass},
+    gp::Cookie,
     platform::{
         clock, memory,
         mmap::{Advice, Refused},
         sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock},
+        user_code,
     },
 };
 use crossbeam_utils::CachePadded;
@@ -105,7 +106,7 @@ impl Inner {
     #[cold]
     #[inline(never)]
     pub(super) fn drain_alone(&self, range: Range) {
-        if self.domain.is_reading() || in_pass(self.domain_id) {
+        if self.domain.is_reading() || user_code::runs_for(self.domain_id) {
             return;
         }
         self.domain.synchronize();
