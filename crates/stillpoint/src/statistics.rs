@@ -46,8 +46,11 @@ pub struct Statistics {
     pub stalls: u64,
     /// Times that the service thread did not come to its work for longer than that.
     pub service_stalls: u64,
-    /// Callbacks, destructors and stall handlers that panicked.
+    /// Callbacks, destructors and stall handlers that panicked, and subscribers of `tracing` that did at a stall.
     pub panics: u64,
+    /// Times that the service thread panicked in code of the library's own, and began again. After three within a minute it stays down: barriers
+    /// then do its work, and futures that would have to wait panic.
+    pub service_failures: u64,
 }
 
 impl Statistics {
@@ -80,6 +83,7 @@ impl Statistics {
             stalls: engine.stalls(),
             service_stalls: engine.service_stalls(),
             panics: counts.panicked + engine.callbacks_panicked() + engine.stall_handlers_panicked(),
+            service_failures: engine.service_failures(),
         }
     }
 }

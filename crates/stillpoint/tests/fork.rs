@@ -24,7 +24,7 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint::{Domain, Rcu};
+use stillpoint::{Domain, Rcu, torture::Policy};
 
 /// Work of all kinds that waits, of this thread and of another that has ended by now, and of one that goes on.
 fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Arc<AtomicUsize>) {
@@ -949,4 +949,43 @@ fn lru_lists_and_tenants_of_a_forked_child() {
             child.well();
         }
     });
+}
+
+/// A domain whose service thread fails while this says so, by a fault of the library's own.
+static FAILS: AtomicBool = AtomicBool::new(false);
+
+#[derive(Debug)]
+enum Failing {}
+
+// SAFETY: nothing is left out.
+unsafe impl Policy for Failing {
+    fn service_comes() {
+        if FAILS.load(Ordering::SeqCst) {
+            panic::resume_unwind(Box::new("a fault"));
+        }
+    }
+}
+
+#[test]
+fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
+    if !is_apart("a_service_thread_that_stays_down_is_tried_again_in_the_child") {
+        return;
+    }
+    FAILS.store(true, Ordering::SeqCst);
+    let domain = Domain::<Failing>::with_policy();
+    domain.call(|| ());
+    eventually(|| domain.statistics().service_failures == 3);
+    fork(|| {
+        FAILS.store(false, Ordering::SeqCst);
+        // Nobody waits for it but the service thread.
+        let called = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&called);
+        domain.call(move || theirs.store(true, Ordering::SeqCst));
+        eventually(|| called.load(Ordering::SeqCst));
+        domain.barrier();
+        assert_eq!(domain.statistics().service_failures, 3, "what has happened has");
+    })
+    .well();
+    domain.barrier();
+    assert_eq!((domain.statistics().service_failures, domain.statistics().callbacks_waiting), (3, 0));
 }

@@ -10,14 +10,14 @@ use super::{
     engine::Engine,
     policy::Policy,
     seq::{Cookie, Seq},
-    service::{Work, in_pass},
+    service::Work,
 };
 #[cfg(not(stillpoint_loom))]
 use crate::platform::memory;
 use crate::platform::{
     fork,
     sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
-    unwind,
+    user_code,
 };
 #[cfg(not(stillpoint_loom))]
 use std::alloc::Layout;
@@ -237,7 +237,7 @@ impl<P: Policy> Engine<P> {
     /// Waits until all callbacks that were queued before have been invoked. Refused inside a pass, and inside `section`, the
     /// caller's own, if one of them waits for it.
     pub(crate) fn barrier(&self, work: &impl Work, section: Option<Seq>) -> Result<(), WouldDeadlock> {
-        if in_pass(self.domain) {
+        if user_code::runs_for(self.domain) {
             return Err(WouldDeadlock);
         }
         let reached = Arc::new(AtomicBool::new(false));
@@ -259,7 +259,7 @@ impl<P: Policy> Engine<P> {
 
     /// The pass's part: runs what is due and returns what the rest waits for.
     pub(crate) fn run_callbacks(&self) -> Option<Cookie> {
-        self.callbacks.run(|cookie| self.has_ended(cookie))
+        self.callbacks.run(self.domain, |cookie| self.has_ended(cookie))
     }
 
     pub(crate) fn callbacks_pending(&self) -> u64 {
@@ -283,9 +283,11 @@ impl<P: Policy> Engine<P> {
         self.callbacks.panicked.load(Ordering::Relaxed)
     }
 
-    /// For the end of a domain: nobody reads any more, so everything is due.
-    pub(crate) fn run_all_callbacks(&self) {
-        self.callbacks.run(|_| true);
+    /// For the end of a domain: nobody reads any more, so everything is due. Whether there was anything.
+    pub(crate) fn run_all_callbacks(&self) -> bool {
+        let before = self.callbacks_invoked();
+        self.callbacks.run(self.domain, |_| true);
+        self.callbacks_invoked() != before
     }
 }
 
@@ -384,14 +386,14 @@ impl Callbacks {
     /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The callers take turns: the
     /// engine's pass is one thread at a time. Returns the cookie that the rest waits for. If a callback forks, those behind it are
     /// forgotten in the child, like all the others that waited.
-    pub(super) fn run(&self, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
+    pub(super) fn run(&self, domain: u64, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
         let process = fork::process();
         let rest = self.take_ended(has_ended);
         loop {
             let Some(callback) = lock(&self.running).pop_front() else { break };
             // SAFETY: it was queued under `push`'s contract, its grace period has ended, and it is in no queue any more. The
             // head is not touched after this.
-            if unwind::panics(|| unsafe { (callback.run)(callback.head) }) {
+            if user_code::panics(domain, || unsafe { (callback.run)(callback.head) }) {
                 self.panicked.fetch_add(1, Ordering::Relaxed);
             }
             if fork::process() != process {
@@ -411,7 +413,7 @@ impl Callbacks {
     #[cfg(not(stillpoint_loom))]
     pub(super) unsafe fn in_child(&self) {
         self.incoming.store(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        // SAFETY: the caller's promise; user code does not run under this lock.
         unsafe {
             self.waiting.renew(Queue::new());
             self.running.renew(Queue::new());

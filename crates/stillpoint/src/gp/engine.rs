@@ -158,7 +158,7 @@ impl<P: Policy> Engine<P> {
             witness: AtomicPtr::new(ptr::null_mut()),
             promised: AtomicU64::new(shared.seq.completed().bits()),
             shared,
-            stalls: Stalls::new(),
+            stalls: Stalls::new(domain),
             callbacks: Callbacks::new(),
             service: Service::new(),
             counts: Counts::new(),

@@ -47,7 +47,7 @@ pub use seq::Cookie;
 #[cfg(not(stillpoint_loom))]
 pub(crate) use seq::GLOBALS;
 pub(crate) use seq::{Seq, Sequence};
-pub(crate) use service::{End, Outlook, Work, as_pass, in_pass};
+pub(crate) use service::{End, Outlook, Served, Work};
 pub(crate) use spares::Spares;
 pub(crate) use stall::Listed;
 pub use stall::{Flavour, Holdout, StallReport, Stalled, ThreadName};

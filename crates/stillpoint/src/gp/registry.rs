@@ -168,7 +168,7 @@ impl Registry {
                 free.push(record);
             }
         }
-        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        // SAFETY: the caller's promise; user code does not run under this lock.
         unsafe { self.free.renew(free) };
     }
 }

@@ -10,7 +10,7 @@ use super::{
     policy::{Policy, Sound},
     record::Record,
     seq::{STEP, Seq, Sequence},
-    service::{End, Outlook, Work},
+    service::{End, Outlook, Served, Work},
     spares::Spares,
     stall::Flavour,
     wait::{Haste, Waited},
@@ -333,7 +333,7 @@ fn a_whole_life<P: Policy>() {
         }
         assert!(!world.engine.stop_service(End::Awaited), "it is none that the engine has started");
         world.engine.shared.service.signal();
-        service.join().unwrap();
+        assert_eq!(service.join().unwrap(), Served::Stopped);
         assert_eq!(world.engine.callbacks_pending(), 0);
     });
 }

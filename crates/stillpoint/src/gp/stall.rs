@@ -11,13 +11,12 @@ use super::{
     policy::Policy,
     record::Record,
     seq::{Cookie, Seq},
-    service::as_pass,
 };
 use crate::platform::{
     clock::{self, Nanos},
     fork::{self, Process},
     sync::{AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
-    thread, unwind,
+    thread, user_code,
 };
 use std::{fmt, panic::Location, ptr, sync::Arc, time::Duration};
 
@@ -167,6 +166,7 @@ type Handler = Arc<dyn Fn(&StallReport) + Send + Sync>;
 
 /// Times what is being waited for. Each stall is reported once.
 pub(super) struct Stalls {
+    domain: u64,
     timeout: AtomicU64,
     grace_period: Watch,
     service: Watch,
@@ -277,8 +277,9 @@ impl Watch {
 }
 
 impl Stalls {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(domain: u64) -> Self {
         Self {
+            domain,
             timeout: AtomicU64::new(clock::nanos(DEFAULT_STALL_TIMEOUT)),
             grace_period: Watch::new(),
             service: Watch::new(),
@@ -329,11 +330,24 @@ impl Stalls {
         let handling = lock(&self.handling);
         let old = self.handler.swap(new, Ordering::AcqRel);
         drop(handling);
-        // Dropped outside the lock: it may own anything.
         if !old.is_null() {
             // SAFETY: it came out of a box here, and nobody can find it any more.
-            drop(unsafe { Box::from_raw(old) });
+            self.drop_handler(unsafe { *Box::from_raw(old) });
         }
+    }
+
+    /// With nothing locked: it may own anything, and be the last to know the handler.
+    fn drop_handler(&self, handler: Handler) {
+        self.note_panic(user_code::panics(self.domain, || drop(handler)));
+    }
+
+    fn note_panic(&self, panicked: bool) {
+        self.panicked.fetch_add(u64::from(panicked), Ordering::Relaxed);
+    }
+
+    /// Whether any future waits.
+    pub(super) fn has_futures(&self) -> bool {
+        !lock(&self.waiters).futures.is_empty()
     }
 
     /// In the child of a fork: whoever was late or waited has vanished, or is timed afresh.
@@ -347,7 +361,7 @@ impl Stalls {
             watch.since.store(0, Ordering::Relaxed);
             watch.reported.store(false, Ordering::Relaxed);
         }
-        // SAFETY: the caller's promise; foreign code does not run under these locks.
+        // SAFETY: the caller's promise; user code does not run under these locks.
         unsafe {
             self.waiters.renew(Waiters::NONE);
             self.handling.renew(());
@@ -424,23 +438,30 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// With nothing of the engine held: the handler may read. As in a pass, because this may be the service thread.
+    /// With nothing of the engine held: the handler may read, and so may a subscriber.
     fn report(&self, stalled: Stalled, lasted: Duration, holdouts: Vec<Holdout>, more_holdouts: usize) {
         let Waiters { threads, futures } = lock(&self.stalls.waiters).clone();
         let waiters = threads.into_iter().map(ThreadName::of).collect();
         let report = StallReport { stalled, domain: self.domain, lasted, holdouts, more_holdouts, waiters, futures };
         #[cfg(feature = "tracing")]
-        tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
-        if let Some(handler) = self.stalls.handler()
-            && as_pass(self.domain, || unwind::panics(|| handler(&report)))
-        {
-            self.stalls.panicked.fetch_add(1, Ordering::Relaxed);
+        self.stalls.note_panic(user_code::tell(self.domain, || {
+            tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
+        }));
+        if let Some(handler) = self.stalls.handler() {
+            self.stalls.note_panic(user_code::panics(self.domain, || handler(&report)));
+            self.stalls.drop_handler(handler);
         }
     }
 
     /// Lists a future that was made at `made_at` among those who wait, until the returned value is dropped.
+    ///
+    /// # Panics
+    ///
+    /// If the service thread is down, which alone could wake it.
     pub(crate) fn list_future(&self, made_at: &'static Location<'static>) -> Listed<'_> {
-        self.stalls.list(Waiting::Future(made_at))
+        let listed = self.stalls.list(Waiting::Future(made_at));
+        self.expect_service();
+        listed
     }
 
     /// Whether the present grace period has been reported as stalled and has not ended since.

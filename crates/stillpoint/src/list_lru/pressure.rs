@@ -16,7 +16,7 @@ use super::{Hierarchy, Relieved};
 use crate::platform::{
     clock,
     fork::{self, Process},
-    thread, unwind,
+    thread, user_code,
 };
 use base64ct::{Base64, Encoding};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -392,7 +392,7 @@ impl Watcher {
             None => self.hierarchy.relieve(),
         };
         if let Some(after) = &mut self.watch.after {
-            unwind::panics(|| after(&relieved));
+            user_code::panics(user_code::NO_DOMAIN, || after(&relieved));
         }
         self.state.objects.fetch_add(relieved.objects, Ordering::Relaxed);
         self.state.events.fetch_add(1, Ordering::Release);

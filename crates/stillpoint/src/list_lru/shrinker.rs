@@ -7,7 +7,7 @@ use super::{
     reclaim::Pace,
     tenant::{Inner, Tenant},
 };
-use crate::platform::{event::Event, unwind};
+use crate::platform::{event::Event, user_code};
 use std::{
     cell::Cell,
     error::Error,
@@ -172,7 +172,7 @@ impl Registered {
     /// What `work` returns; 0 if it panics.
     fn contained<R: Default>(&self, work: impl FnOnce() -> R) -> R {
         let mut result = R::default();
-        if unwind::panics(|| result = work()) {
+        if user_code::panics(user_code::NO_DOMAIN, || result = work()) {
             self.panics.fetch_add(1, Ordering::Relaxed);
         }
         result

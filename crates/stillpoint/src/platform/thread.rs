@@ -115,7 +115,7 @@ impl Handle {
 /// Threads of the C library's.
 #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
 mod bare {
-    use crate::platform::unwind;
+    use crate::platform::user_code;
     use std::{ffi::CString, io, mem, ptr};
 
     /// Not joined, not detached.
@@ -137,7 +137,8 @@ mod bare {
             // For people alone.
             let _ = rustix::thread::set_name(&name);
         }
-        unwind::panics(work);
+        // What panics here has been printed.
+        let _ = user_code::contained(work);
         ptr::null_mut()
     }
 
@@ -258,7 +259,7 @@ mod tests {
         let (theirs, name) = told.recv().unwrap();
         assert_ne!(theirs, token());
         assert_eq!(name.as_deref(), Some("bare"));
-        bare::spawn("bare".into(), Box::new(|| panic!("expected"))).unwrap().join();
+        bare::spawn("bare".into(), Box::new(|| std::panic::resume_unwind(Box::new("expected")))).unwrap().join();
     }
 
     #[test]

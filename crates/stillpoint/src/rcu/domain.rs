@@ -3,7 +3,7 @@
 use super::{Guard, QsbrReader, thread};
 use crate::{
     gp::{
-        self, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Record, Seq, Sequence, StallReport, Work,
+        Cookie, End, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Record, Seq, Sequence, Served, StallReport, Work,
         policy::Sound,
     },
     kvfree::{DrainPolicy, Heap},
@@ -23,7 +23,7 @@ use std::{fmt, io, mem::ManuallyDrop, ops::Deref, ptr, sync::Weak, time::Duratio
 ///
 /// This is a handle: cloning it names the same domain. When the last handle is dropped nobody can be reading (a guard borrows
 /// from a handle); the callbacks that still wait are then invoked, the objects freed, and the service thread is stopped and
-/// joined (detached, if a callback or a deferred destructor of any domain drops the handle).
+/// joined (detached, if user code that the library runs drops the handle: a callback, a deferred destructor, a stall handler, a shrinker).
 ///
 /// So dropping the last handle may block for as long as callbacks and destructors take. It never does where that is not a `Domain` but what
 /// has been made in one, and keeps it: a cell, what was swapped out of it, an arena, an area, an owned guard that borrows from nothing. The service thread
@@ -98,8 +98,9 @@ impl<P: Policy> Inner<P> {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
                 platform_thread::without_signals(|| {
                     platform_thread::spawn(name, move || {
-                        inner.engine.serve(&*inner);
-                        inner.finish();
+                        if inner.engine.serve(&*inner) == Served::Stopped {
+                            inner.finish();
+                        }
                     })
                 })
             });
@@ -145,14 +146,14 @@ impl<P: Policy> Inner<P> {
     fn finish(&self) {
         // User code, like the callbacks: it must not linger until the last thread lets go of the domain.
         self.engine.set_stall_handler(None);
-        gp::as_pass(self.id, || {
-            // A callback or destructor may have left something new behind it.
-            while self.is_anything_left() {
-                self.engine.run_all_callbacks();
-                self.heap.free_all(&self.engine);
+        // A callback or destructor may have left something new behind it. By what is done, not by what is counted as waiting: a fault may have
+        // left a count behind.
+        loop {
+            let called = self.engine.run_all_callbacks();
+            if !self.heap.free_all(&self.engine) && !called {
+                break;
             }
-            self.heap.free_all(&self.engine);
-        });
+        }
     }
 }
 
@@ -325,8 +326,8 @@ impl<P: Policy> Domain<P> {
     /// A grace period is watched while anybody waits for it, in a call or by a deferred free. The handler runs on the thread that
     /// finds the stall: one that waits, one that retires, or the service thread. It may use the library's read side, and log; it must
     /// not wait for callbacks or deferred frees, as if it were a callback, nor take locks that are held around calls of this
-    /// library. If it panics that is counted ([`Statistics::panics`]). A handler that owns a handle of the domain keeps it open until
-    /// it is replaced.
+    /// library. If it panics that is counted ([`Statistics::panics`]), and if its destructor does too. A handler that owns a handle of the
+    /// domain keeps it open until it is replaced. One that is replaced is dropped by this call, or by the report under way.
     ///
     /// ```
     /// # use std::{sync::mpsc::channel, time::Duration};
