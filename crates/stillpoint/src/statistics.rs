@@ -22,6 +22,8 @@ pub struct Statistics {
     pub pages: u64,
     /// Callbacks that have not been invoked.
     pub callbacks_waiting: u64,
+    /// Tasks that wait: futures that have been polled, and neither woken nor dropped since.
+    pub futures_waiting: u64,
     /// Objects freed.
     pub objects_freed: u64,
     /// Callbacks invoked.
@@ -46,7 +48,7 @@ pub struct Statistics {
     pub stalls: u64,
     /// Times that the service thread did not come to its work for longer than that.
     pub service_stalls: u64,
-    /// Callbacks, destructors and stall handlers that panicked.
+    /// Callbacks, destructors, wakers and stall handlers that panicked.
     pub panics: u64,
 }
 
@@ -59,6 +61,7 @@ impl Statistics {
             bytes_waiting: waiting.bytes,
             pages: waiting.pages,
             callbacks_waiting: engine.callbacks_pending(),
+            futures_waiting: engine.futures_waiting(),
             objects_freed: counts.freed,
             callbacks_invoked: engine.callbacks_invoked(),
             grace_periods: engine.grace_periods(),
@@ -70,7 +73,7 @@ impl Statistics {
             objects_leaked: counts.leaked,
             stalls: engine.stalls(),
             service_stalls: engine.service_stalls(),
-            panics: counts.panicked + engine.callbacks_panicked() + engine.stall_handlers_panicked(),
+            panics: counts.panicked + engine.callbacks_panicked() + engine.wakers_panicked() + engine.stall_handlers_panicked(),
         }
     }
 }

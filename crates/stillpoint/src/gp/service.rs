@@ -20,7 +20,7 @@ use super::{
     engine::{Engine, Progress},
     policy::Policy,
     seq::Cookie,
-    wait::{FIRST_SLEEP, Haste, LONGEST_SLEEP},
+    wait::{FIRST_SLEEP, Haste, LONGEST_SLEEP, Waited},
 };
 use crate::platform::{
     clock::{self, Nanos},
@@ -71,35 +71,61 @@ pub(super) struct Service {
 /// free there and then.
 struct Frame {
     domain: u64,
+    what: What,
     outer: *const Frame,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// A callback or a destructor, in a pass.
+    Pass,
+    /// A task's waker, after one.
+    Waker,
 }
 
 #[cfg(not(stillpoint_shuttle))]
 thread_local! {
     /// The innermost of them; null for none.
     static FRAMES: Cell<*const Frame> = const { Cell::new(ptr::null()) };
+    /// The domain whose service thread this is; 0 for none.
+    static SERVES: Cell<u64> = const { Cell::new(0) };
 }
 
 // shuttle's threads share one system thread.
 #[cfg(stillpoint_shuttle)]
 crate::platform::model::thread_local! {
     static FRAMES: Cell<*const Frame> = Cell::new(ptr::null());
-}
-
-thread_local! {
-    /// The domain whose service thread this is; 0 for none.
-    static SERVES: Cell<u64> = const { Cell::new(0) };
+    static SERVES: Cell<u64> = Cell::new(0);
 }
 
 /// Whether the calling thread runs a callback or a deferred destructor of domain `id` at this moment.
 pub(crate) fn in_pass(id: u64) -> bool {
-    // SAFETY: null, or a frame of an `as_pass` that has not returned, on this thread's stack.
+    is_inside(id, What::Pass)
+}
+
+/// Whether the calling thread runs a waker of domain `id` at this moment.
+pub(super) fn in_waker(id: u64) -> bool {
+    is_inside(id, What::Waker)
+}
+
+fn is_inside(id: u64, what: What) -> bool {
+    // SAFETY: null, or a frame of a `mark` that has not returned, on this thread's stack.
     let frame = |at: *const Frame| unsafe { at.as_ref() };
-    iter::successors(frame(FRAMES.with(Cell::get)), |inner| frame(inner.outer)).any(|frame| frame.domain == id)
+    iter::successors(frame(FRAMES.with(Cell::get)), |inner| frame(inner.outer))
+        .any(|frame| frame.domain == id && frame.what == what)
 }
 
 /// Marks the calling thread as running foreign code for domain `id` while `work` runs.
 pub(crate) fn as_pass<R>(id: u64, work: impl FnOnce() -> R) -> R {
+    mark(id, What::Pass, work)
+}
+
+/// Marks the calling thread as waking tasks for domain `id` while `work` runs. That is no pass: it may wait for one.
+pub(super) fn as_waker<R>(id: u64, work: impl FnOnce() -> R) -> R {
+    mark(id, What::Waker, work)
+}
+
+fn mark<R>(id: u64, what: What, work: impl FnOnce() -> R) -> R {
     struct Restore(*const Frame);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -107,7 +133,7 @@ pub(crate) fn as_pass<R>(id: u64, work: impl FnOnce() -> R) -> R {
         }
     }
     let outer = FRAMES.with(Cell::get);
-    let frame = Frame { domain: id, outer };
+    let frame = Frame { domain: id, what, outer };
     let _restore = Restore(outer);
     FRAMES.with(|frames| frames.set(&raw const frame));
     work()
@@ -138,7 +164,7 @@ impl Service {
     /// As for [`fork::InChild::in_child`]; this is the service of domain `id`.
     #[cfg(not(stillpoint_loom))]
     pub(super) unsafe fn in_child(&self, id: u64) {
-        let serves = SERVES.get() == id;
+        let serves = SERVES.with(Cell::get) == id;
         let state = match serves {
             _ if self.stop.load(Ordering::Relaxed) => State::Stopped,
             true => State::Running(None),
@@ -178,7 +204,8 @@ impl<P: Policy> Engine<P> {
         assert!(self.service.spawn.set(Box::new(spawn)).is_ok(), "an engine has one service");
     }
 
-    fn service_runs(&self) -> bool {
+    /// Whether there is a service thread, and not only work for one.
+    pub(crate) fn service_runs(&self) -> bool {
         self.service.running.load(Ordering::Acquire)
     }
 
@@ -201,7 +228,7 @@ impl<P: Policy> Engine<P> {
         self.service.kicked.swap(true, Ordering::AcqRel);
     }
 
-    /// Asks the service thread to stop and waits until it has, but not in a callback or destructor of whatever domain: that could be
+    /// Asks the service thread to stop and waits until it has, but not in a callback, destructor or waker of whatever domain: that could be
     /// one that the service thread waits for, or this very thread's. It then stops by itself. Whether there is, or was, such a thread.
     pub(crate) fn stop_service(&self) -> bool {
         self.request_stop();
@@ -221,7 +248,7 @@ impl<P: Policy> Engine<P> {
 
     /// The service thread's main loop; returns once it has been asked to stop.
     pub(crate) fn serve(&self, work: &impl Work) {
-        SERVES.set(self.domain);
+        SERVES.with(|serves| serves.set(self.domain));
         let me = thread::token();
         let mut bound = FIRST_SLEEP;
         loop {
@@ -232,7 +259,7 @@ impl<P: Policy> Engine<P> {
             }
             self.stalls.service_came();
             let outlook = self.pass(work);
-            let cookie = self.due(outlook.cookie);
+            let cookie = self.due(Cookie::oldest(outlook.cookie, self.wake_futures()));
             let mut until = outlook.at;
             if let Some(cookie) = cookie {
                 if self.advance(cookie, me) == Progress::Ended {
@@ -262,16 +289,19 @@ impl<P: Policy> Engine<P> {
         as_pass(self.domain, || work.pass())
     }
 
-    /// Waits until `done`, which passes will make true. Where no service thread could be had, the caller runs the passes.
-    /// Refused inside a pass, which would wait for itself. If such a pass forks there is nothing left to wait for in the child.
+    /// Waits until `done`, which passes will make true. Where no service thread could be had, the caller runs the passes, and so does that
+    /// thread itself, in a task that it wakes. Refused inside a pass, which would wait for itself, and as soon as a section of the caller's is what
+    /// its passes wait for (a callback that they ran may have left one open). If such a pass forks there is nothing left to wait for in the
+    /// child.
     pub(crate) fn wait_for_passes(&self, work: &impl Work, done: impl Fn() -> bool) -> Result<(), WouldDeadlock> {
         if in_pass(self.domain) {
             return Err(WouldDeadlock);
         }
         let (me, process) = (thread::token(), fork::process());
+        let serves = SERVES.with(Cell::get) == self.domain;
         let mut listed = None;
         while !done() && fork::process() == process {
-            if self.service_runs() {
+            if self.service_runs() && !serves {
                 let now = clock::now();
                 let due = self.note_service(now);
                 let waiter = self.shared.waiters.prepare();
@@ -283,8 +313,11 @@ impl<P: Policy> Engine<P> {
                     waiter.sleep(Some(due.min(now + LONGEST_SLEEP)))
                 }
                 listed.get_or_insert_with(|| self.stalls.list_waiter());
-            } else if let Some(cookie) = self.pass(work).cookie {
-                let _ = self.wait_for(cookie, me, Some(clock::now() + LONGEST_SLEEP), Haste::Normal);
+            } else if let Some(cookie) = Cookie::oldest(self.pass(work).cookie, self.wake_futures()) {
+                let until = clock::now() + LONGEST_SLEEP;
+                if !done() && self.wait_for(cookie, me, Some(until), Haste::Normal) == Waited::HeldUpBySelf && !done() {
+                    return Err(WouldDeadlock);
+                }
             } else {
                 // No thread, and nothing to wait for: it is memory that was wanting.
                 self.ensure_service();

@@ -67,11 +67,7 @@ impl<P: Policy> Work for Inner<P> {
         let callbacks = self.engine.run_callbacks();
         let drain = self.heap.drain(&self.engine);
         // The older of the two: the service thread sleeps until its readers have left, and must not sleep past the other's end.
-        let cookie = match (callbacks, drain.cookie) {
-            (Some(callbacks), Some(pages)) => Some(callbacks.older(pages)),
-            (callbacks, pages) => callbacks.or(pages),
-        };
-        Outlook { cookie, at: drain.at }
+        Outlook { cookie: Cookie::oldest(callbacks, drain.cookie), at: drain.at }
     }
 }
 
@@ -131,7 +127,7 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// Invokes and frees what is left; nobody reads any more.
+    /// Invokes and frees what is left, and wakes whose future was forgotten; nobody reads any more.
     fn finish(&self) {
         gp::as_pass(self.id, || {
             // A callback or destructor may have left something new behind it.
@@ -140,6 +136,7 @@ impl<P: Policy> Inner<P> {
                 self.heap.free_all(&self.engine);
             }
             self.heap.free_all(&self.engine);
+            self.engine.wake_all_futures();
         });
     }
 }
