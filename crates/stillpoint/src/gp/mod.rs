@@ -37,6 +37,8 @@ mod loom_litmus_tests;
 mod loom_owned_tests;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_wakers_tests;
 #[cfg(all(test, stillpoint_shuttle))]
 mod shuttle_tests;
 
