@@ -22,6 +22,8 @@ pub struct Statistics {
     pub pages: u64,
     /// Callbacks that have not been invoked.
     pub callbacks_waiting: u64,
+    /// Tasks that wait: futures that have been polled, and neither woken nor dropped since.
+    pub futures_waiting: u64,
     /// Objects freed.
     pub objects_freed: u64,
     /// Callbacks invoked.
@@ -46,10 +48,10 @@ pub struct Statistics {
     pub stalls: u64,
     /// Times that the service thread did not come to its work for longer than that.
     pub service_stalls: u64,
-    /// Callbacks, destructors and stall handlers that panicked, and subscribers of `tracing` that did at a stall.
+    /// Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of `tracing` that did at a stall.
     pub panics: u64,
     /// Times that the service thread panicked in code of the library's own, and began again. After three within a minute it stays down: barriers
-    /// then do its work, and futures that would have to wait panic.
+    /// then do its work, and tasks that wait ask again by themselves.
     pub service_failures: u64,
 }
 
@@ -71,6 +73,7 @@ impl Statistics {
             bytes_waiting: waiting.bytes,
             pages: waiting.pages,
             callbacks_waiting: engine.callbacks_pending(),
+            futures_waiting: engine.futures_waiting(),
             objects_freed: counts.freed,
             callbacks_invoked: engine.callbacks_invoked(),
             grace_periods: engine.grace_periods(),
@@ -82,7 +85,7 @@ impl Statistics {
             objects_leaked: counts.leaked,
             stalls: engine.stalls(),
             service_stalls: engine.service_stalls(),
-            panics: counts.panicked + engine.callbacks_panicked() + engine.stall_handlers_panicked(),
+            panics: counts.panicked + engine.callbacks_panicked() + engine.wakers_panicked() + engine.stall_handlers_panicked(),
             service_failures: engine.service_failures(),
         }
     }

@@ -20,7 +20,7 @@ use std::{
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
-    task::{Context, Waker},
+    task::{Context, Wake, Waker},
     thread,
     time::Duration,
 };
@@ -608,6 +608,14 @@ fn a_stall_handler_may_fork() {
     reader.leave();
 }
 
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn futures_of_before_the_fork_are_ready_in_the_child() {
     if !is_apart("futures_of_before_the_fork_are_ready_in_the_child") {
@@ -622,14 +630,18 @@ fn futures_of_before_the_fork_are_ready_in_the_child() {
     assert!(grace_period.as_mut().poll(&mut context).is_pending());
     assert!(barrier.as_mut().poll(&mut context).is_pending());
     assert!(own.as_mut().poll(&mut context).is_pending());
+    assert_eq!(domain.statistics().futures_waiting, 3);
     fork(|| {
+        assert_eq!(domain.statistics().futures_waiting, 0, "they are the parent's");
         assert!(barrier.as_mut().poll(&mut context).is_ready());
         assert!(grace_period.as_mut().poll(&mut context).is_ready());
         // One that a section of the child's holds up, as the reader's did.
         let guard = domain.read_lock();
         let mut later = pin!(domain.synchronize_async());
-        assert!(later.as_mut().poll(&mut context).is_pending());
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        assert!(later.as_mut().poll(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending());
         drop(guard);
+        eventually(|| woken.0.load(Ordering::SeqCst));
         eventually(|| later.as_mut().poll(&mut context).is_ready() && own.as_mut().poll(&mut context).is_ready());
         assert_works(&domain);
     })

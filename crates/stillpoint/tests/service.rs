@@ -140,16 +140,16 @@ fn after_three_failures_the_callers_do_its_work() {
     assert_eq!(called.load(Ordering::SeqCst), 10);
     assert!(tally.all_dropped());
     assert_eq!(domain.statistics().service_failures, 3, "it stays down");
-    // Where there is nothing to wait for a future is as good as ever.
     block_on(domain.synchronize_async());
     let (leave, reader) = reader(&domain);
     let mut future = Box::pin(domain.synchronize_async());
-    let message = quietly(|| panic_message(|| is_ready(future.as_mut())));
+    assert!(!is_ready(future.as_mut()));
+    domain.call(|| ());
+    let message = quietly(|| panic_message(|| is_ready(pin!(domain.barrier_async()))));
     assert!(message.contains("stays down") && message.contains("barrier()"), "{message}");
-    let message = quietly(|| panic_message(|| domain.barrier_async()));
-    assert!(message.contains("stays down"), "{message}");
     drop(leave);
     reader.join().expect("no panic");
+    block_on(future);
 }
 
 #[test]
@@ -231,20 +231,23 @@ fn a_domain_ends_whole_when_its_service_thread_goes_down_meanwhile() {
 }
 
 #[test]
-fn a_future_that_waits_when_the_thread_goes_down_ends_the_process_with_a_message() {
-    if !is_child() {
-        let ended = child("a_future_that_waits_when_the_thread_goes_down_ends_the_process_with_a_message");
-        return ended.by_abort_with("futures wait that nothing else can wake");
-    }
-    let domain = failing::<4>(0);
-    let (_leave, _reader) = reader(&domain);
-    let future = pin!(domain.synchronize_async());
-    assert!(!is_ready(future));
+fn a_task_that_waits_when_the_thread_goes_down_asks_again_by_itself() {
+    let domain: &Domain<_> = Box::leak(Box::new(failing::<4>(0)));
+    let (leave, reader) = reader(domain);
+    let mut future = Box::pin(domain.synchronize_async());
+    assert!(!is_ready(future.as_mut()));
+    domain.call(|| ());
+    let mut barrier = Box::pin(domain.barrier_async());
+    assert!(!is_ready(barrier.as_mut()));
     LEFT[4].store(usize::MAX, Ordering::SeqCst);
     let _ = domain.start_poll();
-    loop {
-        thread::park();
-    }
+    eventually(|| domain.statistics().service_failures == 3);
+    drop(leave);
+    reader.join().expect("no panic");
+    // Polled again only when woken.
+    returns(move || block_on(future));
+    let message = quietly(|| panic_message(|| block_on(barrier)));
+    assert!(message.contains("stays down"), "{message}");
 }
 
 /// What is no panic of Rust's cannot be caught, and takes the process with it: at least that is no hang.

@@ -4,7 +4,8 @@
 //! around and appends it to a queue; from its front it runs what has ended, in order, with nothing of the engine held. Each
 //! callback carries the cookie that was taken when it was queued; running in batches never raises it.
 //!
-//! [C1] the push (release CAS) pairs with [C2] the take (acquire swap): the pass sees the callback complete.
+//! [C1] the push (release CAS) pairs with [C2] the take (acquire swap): the pass sees the callback complete. [C3] the count of those that have
+//! been invoked (release RMW) pairs with [C4] a look at it (acquire): who sees that a callback has been invoked sees what it did.
 
 use super::{
     engine::Engine,
@@ -117,14 +118,17 @@ pub(crate) struct Callback {
 pub(super) struct Queue {
     first: *mut CallbackHead,
     last: *mut CallbackHead,
+    /// How many have ever come.
+    came: u64,
 }
 
 // SAFETY: the queue owns its callbacks, and `call`'s contract lets them run on any thread.
 unsafe impl Send for Queue {}
 
 impl Queue {
-    const fn new() -> Self {
-        Self { first: ptr::null_mut(), last: ptr::null_mut() }
+    /// Empty, after `came` have come and gone.
+    const fn new(came: u64) -> Self {
+        Self { first: ptr::null_mut(), last: ptr::null_mut(), came }
     }
 
     fn links(head: *mut CallbackHead) -> *mut Links {
@@ -143,6 +147,7 @@ impl Queue {
             }
         }
         self.last = head;
+        self.came += 1;
     }
 
     fn front(&self) -> Option<Links> {
@@ -185,15 +190,7 @@ impl<P: Policy> Engine<P> {
     /// As for [`Callbacks::push`].
     pub(crate) unsafe fn call_head(&self, callback: Callback) {
         // SAFETY: the caller's promise.
-        unsafe { self.enqueue(callback, self.start()) };
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Callbacks::push`].
-    unsafe fn enqueue(&self, callback: Callback, cookie: Cookie) {
-        // SAFETY: the caller's promise.
-        if unsafe { self.callbacks.push(callback, cookie) } {
+        if unsafe { self.callbacks.push(callback, self.start()) } {
             self.kick();
         } else {
             self.ensure_service();
@@ -223,15 +220,11 @@ impl<P: Policy> Engine<P> {
         true
     }
 
-    /// The same for the end of a grace period that the caller knows.
-    pub(crate) fn call_after(&self, cookie: Cookie, run: impl FnOnce() + Send + 'static) {
-        // SAFETY: `boxed` gives a head of its own.
-        unsafe { self.enqueue(boxed(run), cookie) };
-    }
-
-    /// Has `run` called when all callbacks that were queued before have been invoked.
-    pub(crate) fn call_behind(&self, run: impl FnOnce() + Send + 'static) {
-        self.call_after(Cookie::new(self.shared.seq.completed()), run);
+    /// How many callbacks have been queued so far: when as many have been invoked, so have these, because they keep their order.
+    pub(crate) fn callbacks_queued(&self) -> u64 {
+        let mut waiting = lock(&self.callbacks.waiting);
+        self.callbacks.absorb(&mut waiting);
+        waiting.came
     }
 
     /// Waits until all callbacks that were queued before have been invoked. Refused inside a pass, and inside `section`, the
@@ -276,7 +269,7 @@ impl<P: Policy> Engine<P> {
     }
 
     pub(crate) fn callbacks_invoked(&self) -> u64 {
-        self.callbacks.invoked.load(Ordering::Relaxed)
+        self.callbacks.invoked.load(Ordering::Acquire) // [C4]
     }
 
     pub(crate) fn callbacks_panicked(&self) -> u64 {
@@ -310,8 +303,8 @@ impl Callbacks {
     pub(super) fn new() -> Self {
         Self {
             incoming: AtomicPtr::new(ptr::null_mut()),
-            waiting: Mutex::new(Queue::new()),
-            running: Mutex::new(Queue::new()),
+            waiting: Mutex::new(Queue::new(0)),
+            running: Mutex::new(Queue::new(0)),
             queued: AtomicU64::new(0),
             invoked: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -400,7 +393,7 @@ impl Callbacks {
                 // This one has been forgotten as well: see `in_child`.
                 return None;
             }
-            self.invoked.fetch_add(1, Ordering::Release);
+            self.invoked.fetch_add(1, Ordering::Release); // [C3]
         }
         rest
     }
@@ -413,12 +406,13 @@ impl Callbacks {
     #[cfg(not(stillpoint_loom))]
     pub(super) unsafe fn in_child(&self) {
         self.incoming.store(ptr::null_mut(), Ordering::Relaxed);
+        let invoked = self.invoked.load(Ordering::Relaxed);
         // SAFETY: the caller's promise; user code does not run under this lock.
         unsafe {
-            self.waiting.renew(Queue::new());
-            self.running.renew(Queue::new());
+            self.waiting.renew(Queue::new(invoked));
+            self.running.renew(Queue::new(0));
         }
-        self.queued.store(self.invoked.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.queued.store(invoked, Ordering::Relaxed);
     }
 
     /// Moves what `has_ended` to `running`, which a pass leaves empty. The cookie that the rest waits for.
@@ -439,7 +433,7 @@ impl Callbacks {
     /// Callbacks that wait or run at this moment.
     fn pending(&self) -> u64 {
         // Invoked first: a callback that is queued and run between the two loads then counts as waiting, never as -1.
-        let invoked = self.invoked.load(Ordering::Acquire);
+        let invoked = self.invoked.load(Ordering::Acquire); // [C4]
         self.queued.load(Ordering::Acquire).saturating_sub(invoked)
     }
 }

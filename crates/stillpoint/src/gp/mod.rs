@@ -9,6 +9,7 @@
 //! | `ride` | one barrier for many who wait |
 //! | `wait` | spinning and sleeping until a grace period has ended |
 //! | `callbacks` | functions that run after one |
+//! | `wakers` | tasks that wait for one, or for callbacks |
 //! | `service` | the thread that does what nobody's call does |
 //! | `stall` | grace periods that do not end |
 //! | `policy` | what tests may leave out to see themselves fail |
@@ -28,6 +29,7 @@ mod service;
 mod spares;
 mod stall;
 mod wait;
+mod wakers;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_litmus_tests;
@@ -35,6 +37,8 @@ mod loom_litmus_tests;
 mod loom_owned_tests;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_wakers_tests;
 #[cfg(all(test, stillpoint_shuttle))]
 mod shuttle_tests;
 
@@ -52,3 +56,4 @@ pub(crate) use spares::Spares;
 pub(crate) use stall::Listed;
 pub use stall::{Flavour, Holdout, StallReport, Stalled, ThreadName};
 pub(crate) use wait::{Haste, Waited};
+pub(crate) use wakers::{Awaited, Place};

@@ -21,7 +21,8 @@
 //! * `barrier` and `kvfree_barrier` run passes on the calling thread, as where the system gives no thread; if the fault is met again it
 //!   is the caller that panics;
 //! * waits for grace periods, cookies, sections and retires have never needed the thread;
-//! * futures have nothing that could wake them: one that would have to wait panics, and if one waits already the process ends with a message;
+//! * tasks that wait are woken, and ask again by themselves: a future of a grace period ends it so, over and over if readers are in the way; one of a
+//!   barrier panics, because to invoke callbacks is no business of a poll's;
 //! * callbacks and deferred destructors wait for the next barrier, and whoever retires past the budget for a bounded time.
 //!
 //! In the child of a fork the thread is gone, and starts again on demand; unless it is the one that forked, in a callback or a
@@ -32,7 +33,7 @@ use super::{
     engine::{Engine, Progress},
     policy::Policy,
     seq::Cookie,
-    wait::{FIRST_SLEEP, Haste, LONGEST_SLEEP},
+    wait::{FIRST_SLEEP, Haste, LONGEST_SLEEP, Waited},
 };
 use crate::platform::{
     clock::{self, Nanos},
@@ -42,7 +43,7 @@ use crate::platform::{
     turn::Turn,
     user_code,
 };
-use std::{cell::Cell, fmt, io, process, sync::OnceLock};
+use std::{cell::Cell, fmt, io, sync::OnceLock};
 
 /// The thread stays down after so many failures within [`LATELY`].
 const MOST_FAILURES: usize = 3;
@@ -108,9 +109,16 @@ pub(super) struct Service {
     failures: AtomicU64,
 }
 
+#[cfg(not(stillpoint_loom))]
 thread_local! {
     /// The domain whose service thread this is; 0 for none.
     static SERVES: Cell<u64> = const { Cell::new(0) };
+}
+
+// The models' threads share one system thread.
+#[cfg(stillpoint_loom)]
+crate::platform::model::thread_local! {
+    static SERVES: Cell<u64> = Cell::new(0);
 }
 
 /// When a service thread has failed lately, the oldest first; 0 for never.
@@ -153,7 +161,7 @@ impl Service {
     /// As for [`fork::InChild::in_child`]; this is the service of domain `id`.
     #[cfg(not(stillpoint_loom))]
     pub(super) unsafe fn in_child(&self, id: u64) {
-        let serves = SERVES.get() == id;
+        let serves = SERVES.with(Cell::get) == id;
         let state = match serves {
             _ if self.stop.load(Ordering::Relaxed) => State::Stopped,
             // If it was down, the child tries for itself.
@@ -194,7 +202,8 @@ impl<P: Policy> Engine<P> {
         assert!(self.service.spawn.set(Box::new(spawn)).is_ok(), "an engine has one service");
     }
 
-    fn service_runs(&self) -> bool {
+    /// Whether there is a service thread, and not only work for one.
+    pub(crate) fn service_runs(&self) -> bool {
         self.service.running.load(Ordering::Acquire)
     }
 
@@ -238,7 +247,7 @@ impl<P: Policy> Engine<P> {
 
     /// What the service thread does until it is asked to stop, or has failed too often.
     pub(crate) fn serve(&self, work: &impl Work) -> Served {
-        SERVES.set(self.domain);
+        SERVES.with(|serves| serves.set(self.domain));
         let mut failures = Failures([0; MOST_FAILURES - 1]);
         let served = loop {
             if self.rounds_end_well(work) {
@@ -249,7 +258,7 @@ impl<P: Policy> Engine<P> {
                 break self.stay_down();
             }
         };
-        SERVES.set(0);
+        SERVES.with(|serves| serves.set(0));
         served
     }
 
@@ -284,11 +293,8 @@ impl<P: Policy> Engine<P> {
                 "the service thread has failed {MOST_FAILURES} times within a minute and stays down"
             );
         });
-        // [G1] After the state: a future that is not seen here sees that in `expect_service`.
-        if self.stalls.has_futures() {
-            eprintln!("stillpoint: {}; futures wait that nothing else can wake; aborting", self.down());
-            process::abort();
-        }
+        // Whose waker is not there yet sees, having put it there under the same lock, that the thread does not run.
+        self.wake_all_futures();
         Served::Down
     }
 
@@ -296,18 +302,17 @@ impl<P: Policy> Engine<P> {
     fn down(&self) -> String {
         format!(
             "the service thread of domain {} has panicked {MOST_FAILURES} times within a minute, by a fault of this library (the messages are \
-             above; please report them), and stays down. synchronize(), barrier() and kvfree_barrier() go without it, futures do not",
+             above; please report them), and stays down. barrier() does its work on the calling thread; barrier_async() cannot",
             self.domain
         )
     }
 
-    /// For one who has listed a future that only the service thread can wake.
+    /// For a future that waits for callbacks, which only the service thread invokes by itself.
     ///
     /// # Panics
     ///
-    /// If it is down.
-    pub(super) fn expect_service(&self) {
-        // [G1] Both sides go through the lock of the list and that of the state, in opposite orders: one sees the other.
+    /// If that is down.
+    pub(crate) fn expect_service(&self) {
         let is_down = matches!(*lock(&self.service.state), State::Down);
         assert!(!is_down, "stillpoint: {}", self.down());
     }
@@ -330,7 +335,7 @@ impl<P: Policy> Engine<P> {
             self.stalls.service_came();
             P::service_comes();
             let outlook = self.pass(work);
-            let cookie = self.due(outlook.cookie);
+            let cookie = self.due(Cookie::oldest(outlook.cookie, self.wake_futures()));
             let mut until = outlook.at;
             if let Some(cookie) = cookie {
                 if self.advance(cookie, me) == Progress::Ended {
@@ -360,16 +365,19 @@ impl<P: Policy> Engine<P> {
         work.pass()
     }
 
-    /// Waits until `done`, which passes will make true. Where no service thread could be had, the caller runs the passes.
-    /// Refused inside user code of the domain, which would wait for itself. If such a pass forks there is nothing left to wait for in the child.
+    /// Waits until `done`, which passes will make true. Where no service thread could be had, or it is down, the caller runs the passes, and so does
+    /// that thread itself, in a task that it wakes. Refused inside user code of the domain, which would wait for itself (but a task that is woken may
+    /// wait), and as soon as a section of the caller's is what its passes wait for (a callback that they ran may have left one open). If such a pass
+    /// forks there is nothing left to wait for in the child.
     pub(crate) fn wait_for_passes(&self, work: &impl Work, done: impl Fn() -> bool) -> Result<(), WouldDeadlock> {
         if user_code::runs_for(self.domain) {
             return Err(WouldDeadlock);
         }
         let (me, process) = (thread::token(), fork::process());
+        let serves = SERVES.with(Cell::get) == self.domain;
         let mut listed = None;
         while !done() && fork::process() == process {
-            if self.service_runs() {
+            if self.service_runs() && !serves {
                 let now = clock::now();
                 let due = self.note_service(now);
                 let waiter = self.shared.waiters.prepare();
@@ -381,8 +389,11 @@ impl<P: Policy> Engine<P> {
                     waiter.sleep(Some(due.min(now + LONGEST_SLEEP)))
                 }
                 listed.get_or_insert_with(|| self.stalls.list_waiter());
-            } else if let Some(cookie) = self.pass(work).cookie {
-                let _ = self.wait_for(cookie, me, Some(clock::now() + LONGEST_SLEEP), Haste::Normal);
+            } else if let Some(cookie) = Cookie::oldest(self.pass(work).cookie, self.wake_futures()) {
+                let until = clock::now() + LONGEST_SLEEP;
+                if !done() && self.wait_for(cookie, me, Some(until), Haste::Normal) == Waited::HeldUpBySelf && !done() {
+                    return Err(WouldDeadlock);
+                }
             } else {
                 // No thread, and nothing to wait for: there was no memory.
                 self.ensure_service();

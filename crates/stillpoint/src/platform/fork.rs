@@ -32,6 +32,7 @@
 //! | owned guards, whoever made them | open, without their names |
 //! | cookies, settings, counters of what has happened | as they were |
 //! | callbacks, retired objects | forgotten: neither run nor freed, and not counted as waiting |
+//! | tasks that wait | not woken; a future that is polled again waits again |
 //! | barriers and flushes (under way in the forking thread), barriers as futures | done: nothing is left that they are for |
 //! | pages, bindings and domain handles of other threads | leaked, and so is a domain that they hold |
 //! | service threads | gone; they start again on demand, without std ([`thread::spawn`](super::thread::spawn)) |

@@ -1,10 +1,10 @@
-//! Calls of user code: callbacks, deferred destructors, stall handlers, shrinkers, subscribers of `tracing`.
+//! Calls of user code: callbacks, deferred destructors, stall handlers, shrinkers, wakers of tasks, subscribers of `tracing`.
 //!
 //! It may panic, block, fork, and use the library. So every call of it that is not the caller's own goes through [`run`], which does all
 //! that such a call needs, in this order:
 //!
 //! 1. The thread is marked as running user code of the domain ([`runs_for`]), so that what would wait for the calling thread itself is
-//!    refused.
+//!    refused. (Nothing waits for the return of a waker, which is called outside of passes: it has a mark of its own, [`wakes`].)
 //! 2. A panic is caught, and one of the payload's destructor too.
 //! 3. It is reported, with the feature `tracing`. The subscriber is user code: its panic is caught, and what it does within an event
 //!    makes no further events on that thread, or one that panics in each would never come back.
@@ -26,7 +26,16 @@ pub(crate) const NO_DOMAIN: u64 = 0;
 /// there and then.
 struct Frame {
     domain: u64,
+    what: What,
     outer: *const Frame,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// What a barrier may wait for: a callback, a destructor, a handler.
+    Called,
+    /// A task's waker.
+    Waker,
 }
 
 #[cfg(not(stillpoint_loom))]
@@ -41,11 +50,21 @@ crate::platform::model::thread_local! {
     static FRAMES: Cell<*const Frame> = Cell::new(ptr::null());
 }
 
-/// Whether the calling thread runs user code of domain `id` at this moment.
+/// Whether the calling thread runs user code of domain `id` at this moment, other than wakers.
 pub(crate) fn runs_for(id: u64) -> bool {
+    is_marked(id, What::Called)
+}
+
+/// Whether it runs a waker for domain `id`.
+pub(crate) fn is_waking(id: u64) -> bool {
+    is_marked(id, What::Waker)
+}
+
+fn is_marked(id: u64, what: What) -> bool {
     // SAFETY: null, or a frame of a `marked` that has not returned, on this thread's stack.
     let frame = |at: *const Frame| unsafe { at.as_ref() };
-    iter::successors(frame(FRAMES.with(Cell::get)), |inner| frame(inner.outer)).any(|frame| frame.domain == id)
+    iter::successors(frame(FRAMES.with(Cell::get)), |inner| frame(inner.outer))
+        .any(|frame| frame.domain == id && frame.what == what)
 }
 
 /// Whether the calling thread runs any user code that the library has called.
@@ -62,11 +81,20 @@ pub(crate) fn panics(id: u64, code: impl FnOnce()) -> bool {
 
 /// The same, for code that returns something: `None` if it panicked.
 pub(crate) fn run<R>(id: u64, code: impl FnOnce() -> R) -> Option<R> {
-    marked(id, || {
+    run_as(What::Called, id, code)
+}
+
+/// Calls a task's waker for domain `id`, and reports whether it panicked. What it runs may wait for callbacks of the domain.
+pub(crate) fn wakes(id: u64, waker: impl FnOnce()) -> bool {
+    run_as(What::Waker, id, waker).is_none()
+}
+
+fn run_as<R>(what: What, id: u64, code: impl FnOnce() -> R) -> Option<R> {
+    marked(what, id, || {
         let result = contained(code);
         #[cfg(feature = "tracing")]
         if result.is_none() {
-            once(|| tracing::error!(domain = id, "a callback, destructor or handler panicked"));
+            once(|| tracing::error!(domain = id, "a callback, destructor, waker or handler panicked"));
         }
         result
     })
@@ -75,7 +103,7 @@ pub(crate) fn run<R>(id: u64, code: impl FnOnce() -> R) -> Option<R> {
 /// Has the subscriber of `tracing` told of something in domain `id`. Whether it panicked.
 #[cfg(feature = "tracing")]
 pub(crate) fn tell(id: u64, event: impl FnOnce()) -> bool {
-    marked(id, || once(event))
+    marked(What::Called, id, || once(event))
 }
 
 /// What `work` returns; `None` if it panics. Nothing unwinds out of it, not even out of the payload's destructor. For the top of a thread
@@ -93,7 +121,7 @@ pub(crate) fn contained<R>(work: impl FnOnce() -> R) -> Option<R> {
 }
 
 /// Does `work` with the calling thread marked as running user code of domain `id`.
-fn marked<R>(id: u64, work: impl FnOnce() -> R) -> R {
+fn marked<R>(what: What, id: u64, work: impl FnOnce() -> R) -> R {
     struct Restore(*const Frame);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -101,7 +129,7 @@ fn marked<R>(id: u64, work: impl FnOnce() -> R) -> R {
         }
     }
     let outer = FRAMES.with(Cell::get);
-    let frame = Frame { domain: id, outer };
+    let frame = Frame { domain: id, what, outer };
     let _restore = Restore(outer);
     FRAMES.with(|frames| frames.set(&raw const frame));
     work()

@@ -71,11 +71,7 @@ impl<P: Policy> Work for Inner<P> {
         let callbacks = self.engine.run_callbacks();
         let drain = self.heap.drain(&self.engine);
         // The older of the two: the service thread sleeps until its readers have left, and must not sleep past the other's end.
-        let cookie = match (callbacks, drain.cookie) {
-            (Some(callbacks), Some(pages)) => Some(callbacks.older(pages)),
-            (callbacks, pages) => callbacks.or(pages),
-        };
-        Outlook { cookie, at: drain.at }
+        Outlook { cookie: Cookie::oldest(callbacks, drain.cookie), at: drain.at }
     }
 }
 
@@ -142,7 +138,7 @@ impl<P: Policy> Inner<P> {
         self.engine.callbacks_pending() > 0 || self.heap.waiting().objects > 0
     }
 
-    /// Invokes and frees what is left; nobody reads any more.
+    /// Invokes and frees what is left, and wakes the tasks whose futures were forgotten; nobody reads any more.
     fn finish(&self) {
         // User code, like the callbacks: it must not linger until the last thread lets go of the domain.
         self.engine.set_stall_handler(None);
@@ -154,6 +150,7 @@ impl<P: Policy> Inner<P> {
                 break;
             }
         }
+        self.engine.wake_all_futures();
     }
 }
 

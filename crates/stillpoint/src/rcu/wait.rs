@@ -112,6 +112,18 @@ impl<P: Policy> Domain<P> {
     /// or another task of a single-threaded executor that would have to run first, it never ends, which nobody can see
     /// beforehand; it is then reported as a stall, and the guard's thread named.
     ///
+    /// The domain's service thread wakes the task, between its passes, in no order that later calls could hold up. An executor that goes on
+    /// with a task inside its waker does so on that thread: there the task may call [`Domain::barrier`], but whatever it waits for, the tasks
+    /// and callbacks behind it wait too.
+    ///
+    /// # Deadlocks
+    ///
+    /// A callback, deferred destructor or waker of this domain that blocks its thread on this future waits for ever, since it
+    /// stands in the way of the thread that would wake it. There, call [`Domain::synchronize`], which needs no other thread, or leave the
+    /// future to an executor.
+    ///
+    /// If the system has no thread to give, the task is woken to ask again, until it has or the grace period has ended.
+    ///
     /// ```
     /// # fn block_on<F: Future>(future: F) -> F::Output {
     /// #     let mut future = std::pin::pin!(future);
@@ -143,7 +155,8 @@ impl<P: Policy> Domain<P> {
     }
 
     /// As [`Domain::barrier`], for tasks: a future that is ready when every callback that was queued before this call has been
-    /// invoked. Allocates; does not block. Never refused: what would wait for itself is reported as a stall.
+    /// invoked. Takes a lock for a moment; does not block. Never refused: what would wait for itself is reported as a stall. Nothing of the
+    /// domain may block its thread on it, as on [`Domain::synchronize_async`].
     #[track_caller]
     pub fn barrier_async(&self) -> CallbackBarrier<'_, P> {
         CallbackBarrier::new(self)
@@ -152,7 +165,8 @@ impl<P: Policy> Domain<P> {
     /// Has `callback` run on the domain's service thread after a grace period. The kernel's `call_rcu()`, for a closure.
     ///
     /// Allocates; does not block; may be called inside sections and callbacks. Callbacks run one after the other, in the order in
-    /// which they were queued. One that panics is counted ([`Statistics::panics`](crate::Statistics::panics)) and the rest go on. Not async-signal-safe.
+    /// which they were queued. One that panics is counted ([`Statistics::panics`](crate::Statistics::panics)) and the rest go on. One may call
+    /// [`Domain::synchronize`], but must not block on a future of this domain, whose tasks that thread wakes. Not async-signal-safe.
     /// The process's exit does not wait for callbacks: see [`Domain::barrier`].
     ///
     /// ```
