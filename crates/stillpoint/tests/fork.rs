@@ -1001,3 +1001,70 @@ fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
     domain.barrier();
     assert_eq!((domain.statistics().service_failures, domain.statistics().callbacks_waiting), (3, 0));
 }
+
+/// A shrinker forks while another thread is in a call of it: the child goes on with its pass, leaves, and has other shrinkers.
+#[test]
+fn a_shrinker_that_forks() {
+    use stillpoint::list_lru::{Hierarchy, Registration, Scope, Shrink};
+    if !is_apart("a_shrinker_that_forks") {
+        return;
+    }
+    struct Forking {
+        others: AtomicUsize,
+        forked: Mutex<Option<Option<Forked>>>,
+        registration: Mutex<Option<Registration>>,
+        leaves: bool,
+    }
+    impl Shrink for Forking {
+        fn count(&self, _scope: &Scope<'_>) -> usize {
+            if thread::current().name() == Some("other") {
+                self.others.fetch_add(1, Ordering::SeqCst);
+                eventually(|| self.forked.lock().unwrap().is_some());
+            }
+            1_000
+        }
+        fn scan(&self, _scope: &Scope<'_>, _objects: usize) -> Option<usize> {
+            eventually(|| self.others.load(Ordering::SeqCst) > 0);
+            let forked = self.forked.lock().unwrap().is_some();
+            if !forked {
+                let child = fork_here();
+                let in_child = child.is_none();
+                *self.forked.lock().unwrap() = Some(child);
+                if in_child && self.leaves {
+                    drop(self.registration.lock().unwrap().take());
+                }
+            }
+            None
+        }
+    }
+    for leaves in [true, false] {
+        let hierarchy = Hierarchy::new();
+        let (others, forked, registration) = (AtomicUsize::new(0), Mutex::new(None), Mutex::new(None));
+        let forking = Arc::new(Forking { others, forked, registration, leaves });
+        *forking.registration.lock().unwrap() = Some(hierarchy.register(Arc::clone(&forking)).unwrap());
+        let within = hierarchy.clone();
+        let other = thread::Builder::new().name("other".into()).spawn(move || within.relieve()).unwrap();
+        hierarchy.relieve();
+        let child = forking.forked.lock().unwrap().take().expect("it has been asked");
+        let leave = || drop(forking.registration.lock().unwrap().take());
+        if let Some(child) = child {
+            child.well();
+            *forking.forked.lock().unwrap() = Some(None);
+            other.join().unwrap();
+            leave();
+        } else {
+            end_after(|| {
+                leave();
+                let fresh = Forking {
+                    others: AtomicUsize::new(1),
+                    forked: Mutex::new(Some(None)),
+                    registration: Mutex::new(None),
+                    leaves,
+                };
+                let registration = hierarchy.register(Arc::new(fresh)).unwrap();
+                hierarchy.relieve();
+                drop(registration);
+            });
+        }
+    }
+}
