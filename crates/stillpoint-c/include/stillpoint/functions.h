@@ -420,7 +420,8 @@ int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
 
 /*
  Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
- -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to remember it by; nothing is freed then.
+ -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to remember it by; nothing is freed then. If
+ there is none when the grace period has ended, it is tried again after another, until there is; barriers do not wait for that.
 
  # Safety
 
