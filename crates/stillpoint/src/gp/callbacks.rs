@@ -7,10 +7,11 @@
 //! [C1] the push (release CAS) pairs with [C2] the take (acquire swap): the pass sees the callback complete.
 
 use super::{
+    delay::Delay,
     engine::Engine,
     policy::Policy,
     seq::{Cookie, Seq},
-    service::{Work, in_pass},
+    service::{Outlook, Work, in_pass},
 };
 #[cfg(not(stillpoint_loom))]
 use crate::platform::memory;
@@ -24,6 +25,7 @@ use std::alloc::Layout;
 use std::{
     cell::UnsafeCell,
     ptr::{self, NonNull},
+    time::Duration,
 };
 
 /// The link of a callback, to be embedded in the object that the callback is about: the kernel's `struct rcu_head`, with the
@@ -231,7 +233,11 @@ impl<P: Policy> Engine<P> {
 
     /// Has `run` called when all callbacks that were queued before have been invoked.
     pub(crate) fn call_behind(&self, run: impl FnOnce() + Send + 'static) {
-        self.call_after(Cookie::new(self.shared.seq.completed()), run);
+        let completed = Cookie::new(self.shared.seq.completed());
+        // SAFETY: `boxed` gives a head of its own.
+        let queued = unsafe { self.callbacks.push_marker(boxed(run), None, completed) };
+        debug_assert!(queued.is_ok(), "it is refused for the sake of a section only");
+        self.kick();
     }
 
     /// Waits until all callbacks that were queued before have been invoked. Refused inside a pass, and inside `section`, the
@@ -258,7 +264,7 @@ impl<P: Policy> Engine<P> {
     }
 
     /// The pass's part: runs what is due and returns what the rest waits for.
-    pub(crate) fn run_callbacks(&self) -> Option<Cookie> {
+    pub(crate) fn run_callbacks(&self) -> Outlook {
         self.callbacks.run(|cookie| self.has_ended(cookie))
     }
 
@@ -275,6 +281,18 @@ impl<P: Policy> Engine<P> {
         waiting.has(head) || lock(&self.callbacks.running).has(head)
     }
 
+    pub(crate) fn set_callback_delay(&self, delay: Duration) {
+        self.callbacks.delay.set(delay);
+        if self.callbacks.pending() > 0 {
+            // Some may be due by it.
+            self.kick();
+        }
+    }
+
+    pub(crate) fn callback_delay(&self) -> Duration {
+        self.callbacks.delay.get()
+    }
+
     pub(crate) fn callbacks_invoked(&self) -> u64 {
         self.callbacks.invoked.load(Ordering::Relaxed)
     }
@@ -285,6 +303,7 @@ impl<P: Policy> Engine<P> {
 
     /// For the end of a domain: nobody reads any more, so everything is due.
     pub(crate) fn run_all_callbacks(&self) {
+        self.callbacks.delay.set(Duration::ZERO);
         self.callbacks.run(|_| true);
     }
 }
@@ -299,6 +318,7 @@ pub(super) struct Callbacks {
     waiting: Mutex<Queue>,
     /// What a pass has taken and not come to yet: still the queue's. Taken after the lock of `waiting`, by who takes both.
     running: Mutex<Queue>,
+    delay: Delay,
     queued: AtomicU64,
     invoked: AtomicU64,
     panicked: AtomicU64,
@@ -310,6 +330,7 @@ impl Callbacks {
             incoming: AtomicPtr::new(ptr::null_mut()),
             waiting: Mutex::new(Queue::new()),
             running: Mutex::new(Queue::new()),
+            delay: Delay::new(),
             queued: AtomicU64::new(0),
             invoked: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -360,6 +381,7 @@ impl Callbacks {
             *Queue::links(callback.head.as_ptr()) = Links { next: ptr::null_mut(), run: Some(callback.run), cookie: completed };
         }
         waiting.push_back(callback.head.as_ptr());
+        self.delay.hurry(waiting.last);
         Ok(())
     }
 
@@ -382,9 +404,9 @@ impl Callbacks {
     }
 
     /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The callers take turns: the
-    /// engine's pass is one thread at a time. Returns the cookie that the rest waits for. If a callback forks, those behind it are
+    /// engine's pass is one thread at a time. Returns what the rest waits for. If a callback forks, those behind it are
     /// forgotten in the child, like all the others that waited.
-    pub(super) fn run(&self, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
+    pub(super) fn run(&self, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
         let process = fork::process();
         let rest = self.take_ended(has_ended);
         loop {
@@ -396,7 +418,7 @@ impl Callbacks {
             }
             if fork::process() != process {
                 // This one has been forgotten as well: see `in_child`.
-                return None;
+                return Outlook::default();
             }
             self.invoked.fetch_add(1, Ordering::Release);
         }
@@ -415,23 +437,29 @@ impl Callbacks {
         unsafe {
             self.waiting.renew(Queue::new());
             self.running.renew(Queue::new());
+            self.delay.in_child();
         }
         self.queued.store(self.invoked.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Moves what `has_ended` to `running`, which a pass leaves empty. The cookie that the rest waits for.
-    fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
+    /// Moves what `has_ended`, and has been kept as long as it has to be, to `running`, which a pass leaves empty. What the rest waits for.
+    fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
         let mut waiting = lock(&self.waiting);
         self.absorb(&mut waiting);
         let mut running = lock(&self.running);
         while let Some(front) = waiting.front() {
+            let at = self.delay.until(waiting.last);
+            if at.is_some() {
+                return Outlook { cookie: None, at };
+            }
             if !has_ended(front.cookie) {
-                return Some(front.cookie);
+                return Outlook { cookie: Some(front.cookie), at: None };
             }
             let callback = waiting.pop_front().expect("the queue has a front");
+            self.delay.let_go(callback.head.as_ptr());
             running.push_back(callback.head.as_ptr());
         }
-        None
+        Outlook::default()
     }
 
     /// Callbacks that wait or run at this moment.

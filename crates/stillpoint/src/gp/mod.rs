@@ -9,6 +9,7 @@
 //! | `ride` | one barrier for many who wait |
 //! | `wait` | spinning and sleeping until a grace period has ended |
 //! | `callbacks` | functions that run after one |
+//! | `delay` | how long they are kept before |
 //! | `service` | the thread that does what nobody's call does |
 //! | `stall` | grace periods that do not end |
 //! | `policy` | what tests may leave out to see themselves fail |
@@ -17,6 +18,7 @@
 //! `engine` pairs them.
 
 mod callbacks;
+mod delay;
 mod engine;
 mod entry;
 pub(crate) mod policy;
