@@ -14,11 +14,13 @@ all: compat
 .PHONY: compat
 compat: $(COMPAT_LIBRARIES) $(COMPAT)/liburcu.so.8
 
+COMPAT_SYMBOLS := $(ROOT)/compat/runtime/pointer.c $(ROOT)/compat/runtime/futex.c
+
 # It finds libstillpoint beside its own directory, or, installed, above.
-$(COMPAT)/liburcu-%.so.8: $(ROOT)/compat/lib/%.c $(ROOT)/compat/lib/compat.h $(ROOT)/compat/runtime/structure.h $(COMPAT_HEADERS) \
+$(COMPAT)/liburcu-%.so.8: $(ROOT)/compat/lib/%.c $(COMPAT_SYMBOLS) $(ROOT)/compat/lib/compat.h $(ROOT)/compat/runtime/structure.h $(COMPAT_HEADERS) \
     $(OUT)/libstillpoint.so
 	@mkdir -p $(COMPAT)
-	$(CC) -std=c11 $(CFLAGS) -fPIC -fvisibility=hidden $(WARNINGS) $(COMPAT_INCLUDE) -shared -o $@ $< -L$(OUT) -lstillpoint \
+	$(CC) -std=c11 $(CFLAGS) -fPIC -fvisibility=hidden $(WARNINGS) $(COMPAT_INCLUDE) -shared -o $@ $< $(COMPAT_SYMBOLS) -L$(OUT) -lstillpoint \
 	    -Wl,-soname,liburcu-$*.so.8 -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../..' -Wl,-z,nodelete,-z,relro,-z,now,-z,defs
 
 # Programs that were linked with -lurcu ask for this name. The same file, so that a process never has two of them.

@@ -770,7 +770,7 @@ impl Random {
 
 /// Does one of all the things that one can do.
 fn do_something(random: &mut Random, domain: &Domain, cell: &Rcu<Tracked>, tally: &Tally) {
-    match random.below(12) {
+    match random.below(13) {
         0 => domain.synchronize(),
         1 => domain.synchronize_expedited(),
         2 => (0..300).for_each(|number| retire(domain, number)),
@@ -789,7 +789,8 @@ fn do_something(random: &mut Random, domain: &Domain, cell: &Rcu<Tracked>, tally
             retire(&own, tally.value(1));
             own.call(move || drop(value));
         }
-        10 => thread::scope(|scope| {
+        10 => domain.set_callback_delay(Duration::from_micros(100 * random.below(2))),
+        11 => thread::scope(|scope| {
             scope.spawn(|| {
                 domain.read(|guard| assert!(cell.load(guard).is_some_and(|value| value.get() < 100)));
                 retire(domain, tally.value(3));

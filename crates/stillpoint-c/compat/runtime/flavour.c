@@ -5,6 +5,7 @@
 #include "runtime.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +15,9 @@
 #include <unistd.h>
 
 static const char *const names[STILLPOINT_URCU_FLAVOURS_] = {"memb", "qsbr", "mb", "bp"};
+
+/* In nanoseconds. */
+#define SECOND 1000000000ul
 
 /* The record of nobody, as in thread.c. */
 static const struct stillpoint_record nobody = {.word = STILLPOINT_NESTING_};
@@ -165,9 +169,20 @@ void sleep_while(const int *word, int value)
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
+void sleep_while_for(const int *word, int value, uint64_t nanoseconds)
+{
+    struct timespec time = {.tv_sec = (time_t)(nanoseconds / SECOND), .tv_nsec = (long)(nanoseconds % SECOND)};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &time, NULL, 0);
+}
+
 void wake(const int *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void wake_all(const int *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 /* ---- The structures of functions, which the hash table of liburcu-cds is given. No state of readers is in them. ---- */

@@ -8,10 +8,11 @@
 //! been invoked (release RMW) pairs with [C4] a look at it (acquire): who sees that a callback has been invoked sees what it did.
 
 use super::{
+    delay::Delay,
     engine::Engine,
     policy::Policy,
     seq::{Cookie, Seq},
-    service::Work,
+    service::{Outlook, Work},
 };
 #[cfg(not(stillpoint_loom))]
 use crate::platform::memory;
@@ -25,6 +26,7 @@ use std::alloc::Layout;
 use std::{
     cell::UnsafeCell,
     ptr::{self, NonNull},
+    time::Duration,
 };
 
 /// The link of a callback, to be embedded in the object that the callback is about: the kernel's `struct rcu_head`, with the
@@ -220,11 +222,19 @@ impl<P: Policy> Engine<P> {
         true
     }
 
-    /// How many callbacks have been queued so far: when as many have been invoked, so have these, because they keep their order.
+    /// How many callbacks have been queued so far: when as many have been invoked, so have these, because they keep their order. For one who will
+    /// wait for that, so they are not kept for the delay.
     pub(crate) fn callbacks_queued(&self) -> u64 {
-        let mut waiting = lock(&self.callbacks.waiting);
-        self.callbacks.absorb(&mut waiting);
-        waiting.came
+        let came = {
+            let mut waiting = lock(&self.callbacks.waiting);
+            self.callbacks.absorb(&mut waiting);
+            self.callbacks.delay.hurry(waiting.last);
+            waiting.came
+        };
+        if !self.callback_delay().is_zero() {
+            self.kick();
+        }
+        came
     }
 
     /// Waits until all callbacks that were queued before have been invoked. Refused inside a pass, and inside `section`, the
@@ -251,7 +261,7 @@ impl<P: Policy> Engine<P> {
     }
 
     /// The pass's part: runs what is due and returns what the rest waits for.
-    pub(crate) fn run_callbacks(&self) -> Option<Cookie> {
+    pub(crate) fn run_callbacks(&self) -> Outlook {
         self.callbacks.run(self.domain, |cookie| self.has_ended(cookie))
     }
 
@@ -268,6 +278,18 @@ impl<P: Policy> Engine<P> {
         waiting.has(head) || lock(&self.callbacks.running).has(head)
     }
 
+    pub(crate) fn set_callback_delay(&self, delay: Duration) {
+        self.callbacks.delay.set(delay);
+        if self.callbacks.pending() > 0 {
+            // Some may be due by it.
+            self.kick();
+        }
+    }
+
+    pub(crate) fn callback_delay(&self) -> Duration {
+        self.callbacks.delay.get()
+    }
+
     pub(crate) fn callbacks_invoked(&self) -> u64 {
         self.callbacks.invoked.load(Ordering::Acquire) // [C4]
     }
@@ -278,6 +300,7 @@ impl<P: Policy> Engine<P> {
 
     /// For the end of a domain: nobody reads any more, so everything is due. Whether there was anything.
     pub(crate) fn run_all_callbacks(&self) -> bool {
+        self.callbacks.delay.set(Duration::ZERO);
         let before = self.callbacks_invoked();
         self.callbacks.run(self.domain, |_| true);
         self.callbacks_invoked() != before
@@ -294,6 +317,7 @@ pub(super) struct Callbacks {
     waiting: Mutex<Queue>,
     /// What a pass has taken and not come to yet: still the queue's. Taken after the lock of `waiting`, by who takes both.
     running: Mutex<Queue>,
+    delay: Delay,
     queued: AtomicU64,
     invoked: AtomicU64,
     panicked: AtomicU64,
@@ -305,6 +329,7 @@ impl Callbacks {
             incoming: AtomicPtr::new(ptr::null_mut()),
             waiting: Mutex::new(Queue::new(0)),
             running: Mutex::new(Queue::new(0)),
+            delay: Delay::new(),
             queued: AtomicU64::new(0),
             invoked: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -355,6 +380,7 @@ impl Callbacks {
             *Queue::links(callback.head.as_ptr()) = Links { next: ptr::null_mut(), run: Some(callback.run), cookie: completed };
         }
         waiting.push_back(callback.head.as_ptr());
+        self.delay.hurry(waiting.last);
         Ok(())
     }
 
@@ -377,9 +403,9 @@ impl Callbacks {
     }
 
     /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The callers take turns: the
-    /// engine's pass is one thread at a time. Returns the cookie that the rest waits for. If a callback forks, those behind it are
+    /// engine's pass is one thread at a time. Returns what the rest waits for. If a callback forks, those behind it are
     /// forgotten in the child, like all the others that waited.
-    pub(super) fn run(&self, domain: u64, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
+    pub(super) fn run(&self, domain: u64, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
         let process = fork::process();
         let rest = self.take_ended(has_ended);
         loop {
@@ -391,7 +417,7 @@ impl Callbacks {
             }
             if fork::process() != process {
                 // This one has been forgotten as well: see `in_child`.
-                return None;
+                return Outlook::default();
             }
             self.invoked.fetch_add(1, Ordering::Release); // [C3]
         }
@@ -411,23 +437,29 @@ impl Callbacks {
         unsafe {
             self.waiting.renew(Queue::new(invoked));
             self.running.renew(Queue::new(0));
+            self.delay.in_child();
         }
         self.queued.store(invoked, Ordering::Relaxed);
     }
 
-    /// Moves what `has_ended` to `running`, which a pass leaves empty. The cookie that the rest waits for.
-    fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
+    /// Moves what `has_ended`, and has been kept as long as it has to be, to `running`, which a pass leaves empty. What the rest waits for.
+    fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
         let mut waiting = lock(&self.waiting);
         self.absorb(&mut waiting);
         let mut running = lock(&self.running);
         while let Some(front) = waiting.front() {
+            let at = self.delay.until(waiting.last);
+            if at.is_some() {
+                return Outlook { cookie: None, at };
+            }
             if !has_ended(front.cookie) {
-                return Some(front.cookie);
+                return Outlook { cookie: Some(front.cookie), at: None };
             }
             let callback = waiting.pop_front().expect("the queue has a front");
+            self.delay.let_go(callback.head.as_ptr());
             running.push_back(callback.head.as_ptr());
         }
-        None
+        Outlook::default()
     }
 
     /// Callbacks that wait or run at this moment.

@@ -9,6 +9,7 @@
 //! | `ride` | one barrier for many who wait |
 //! | `wait` | spinning and sleeping until a grace period has ended |
 //! | `callbacks` | functions that run after one |
+//! | `delay` | how long they are kept before |
 //! | `wakers` | tasks that wait for one, or for callbacks |
 //! | `service` | the thread that does what nobody's call does |
 //! | `stall` | grace periods that do not end |
@@ -18,6 +19,7 @@
 //! `engine` pairs them.
 
 mod callbacks;
+mod delay;
 mod engine;
 mod entry;
 pub(crate) mod policy;

@@ -236,7 +236,7 @@ struct Passes<P>(Arc<World<P>>);
 
 impl<P: Policy> Work for Passes<P> {
     fn pass(&self) -> Outlook {
-        Outlook { cookie: self.0.engine.run_callbacks(), at: None }
+        self.0.engine.run_callbacks()
     }
 }
 

@@ -71,7 +71,7 @@ impl<P: Policy> Work for Inner<P> {
         let callbacks = self.engine.run_callbacks();
         let drain = self.heap.drain(&self.engine);
         // The older of the two: the service thread sleeps until its readers have left, and must not sleep past the other's end.
-        Outlook { cookie: Cookie::oldest(callbacks, drain.cookie), at: drain.at }
+        Outlook { cookie: Cookie::oldest(callbacks.cookie, drain.cookie), at: callbacks.at.into_iter().chain(drain.at).min() }
     }
 }
 
@@ -311,6 +311,35 @@ impl<P: Policy> Domain<P> {
     #[must_use]
     pub fn budget(&self) -> usize {
         self.inner.heap.budget()
+    }
+
+    /// Callbacks that are queued from now on run no earlier than `delay` after that (by whole batches, so up to twice as late), and after a grace
+    /// period in any case. 0 by default, or what `STILLPOINT_CALLBACK_DELAY_MS` says in the environment, in whole milliseconds, for all domains
+    /// (what is no such number is told of on stderr, and ignored).
+    ///
+    /// For programs that use an object for a while after queueing its callback, outside of sections, which is wrong, and goes well where callbacks
+    /// are late. What is retired is freed as before. A barrier cuts the delay short for what it waits for, so that it takes no longer than without;
+    /// so does the end of the domain. Those that are kept already are kept as long as this says from about now on; with 0 they are due. Takes a
+    /// lock for a moment, and may start the service thread. Not async-signal-safe.
+    ///
+    /// ```
+    /// use std::{sync::mpsc::channel, time::Duration};
+    /// let domain = stillpoint::Domain::new();
+    /// domain.set_callback_delay(Duration::from_secs(3600));
+    /// let (tell, told) = channel();
+    /// domain.call(move || tell.send("called").unwrap());
+    /// assert!(told.try_recv().is_err());
+    /// domain.barrier();
+    /// assert_eq!(told.recv(), Ok("called"));
+    /// ```
+    pub fn set_callback_delay(&self, delay: Duration) {
+        self.engine().set_callback_delay(delay);
+    }
+
+    /// How long callbacks are kept before they may run.
+    #[must_use]
+    pub fn callback_delay(&self) -> Duration {
+        self.engine().callback_delay()
     }
 
     /// How long a grace period (or the service thread) may be held up before that counts as a stall. 10 seconds by default.

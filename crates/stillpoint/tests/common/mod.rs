@@ -253,7 +253,13 @@ impl Ended {
 /// Runs the test called `name` of this test program in a process of its own, where [`is_child`].
 #[track_caller]
 pub fn child(name: &str) -> Ended {
-    run(Command::new(env::current_exe().expect("the test program")).env(CHILD, "1").args([
+    in_environment(name, CHILD, "1")
+}
+
+/// The same where `variable` is in the environment in place of that.
+#[track_caller]
+pub fn in_environment(name: &str, variable: &str, value: &str) -> Ended {
+    run(Command::new(env::current_exe().expect("the test program")).env(variable, value).args([
         name,
         "--exact",
         "--nocapture",
