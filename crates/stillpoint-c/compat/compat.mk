@@ -3,6 +3,7 @@
 #   make compat                 target/$(PROFILE)/stillpoint-c/compat: libraries in place of liburcu's, for unmodified programs
 #   make check-compat           the programs of compat/tests, against liburcu (if it is installed) and against both forms of ours
 #   make bench-compat           compat/bench
+#   make bench-waits            waits for grace periods, as rcutorture's uperf has them
 COMPAT := $(OUT)/compat
 COMPAT_INCLUDE := -I$(ROOT)/include/stillpoint/compat -I$(ROOT)/include
 COMPAT_HEADERS := $(shell find $(ROOT)/include/stillpoint -name '*.h')
@@ -57,3 +58,7 @@ check-compat: compat $(OUT)/libstillpoint.a
 .PHONY: bench-compat
 bench-compat: compat
 	CC="$(CC)" OUT=$(OUT) $(ROOT)/compat/bench/run
+
+.PHONY: bench-waits
+bench-waits: compat
+	CC="$(CC)" OUT=$(OUT) $(ROOT)/compat/bench/waits

@@ -28,7 +28,8 @@ pub struct Statistics {
     pub objects_freed: u64,
     /// Callbacks invoked.
     pub callbacks_invoked: u64,
-    /// Grace periods that have ended; several numbers that end at once count as one.
+    /// Grace periods that have ended; several numbers that end at once count as one. Not those waits that were over at once, because no other
+    /// thread was registered as a reader.
     pub grace_periods: u64,
     /// Records of readers: one for each thread that has read or retired here, each QSBR reader and each owned guard, as many as there
     /// have been at a time and some spare ones. About 110 bytes each.

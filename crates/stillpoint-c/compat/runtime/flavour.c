@@ -76,18 +76,13 @@ bool stillpoint_urcu_read_ongoing(int flavour)
     if (flavour == STILLPOINT_URCU_QSBR_) {
         return stillpoint_qsbr_is_online();
     }
-    const struct stillpoint_record *record = flavour == STILLPOINT_URCU_MEMB_
-                                                 ? stillpoint_thread.reader[STILLPOINT_RCU_].record
-                                                 : stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_].record;
-    uint64_t nesting = __atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_;
-    /* Nobody's record says nothing; nor does a thread's that is quiescent: the section may have begun before the thread had it. */
-    return (nesting != STILLPOINT_NESTING_ && nesting != 0) || stillpoint_domain_read_lock_held(stillpoint_urcu_domain(flavour));
+    return stillpoint_domain_read_lock_held(stillpoint_urcu_domain(flavour));
 }
 
 void must_not_read(int flavour, const char *function)
 {
     /* An online QSBR reader goes offline for it. */
-    if (flavour != STILLPOINT_URCU_QSBR_ && stillpoint_urcu_read_ongoing(flavour)) {
+    if (flavour != STILLPOINT_URCU_QSBR_ && stillpoint_urcu_ongoing_(flavour)) {
         die(flavour, "%s inside a read-side critical section would wait for itself: leave the section first", function);
     }
 }

@@ -49,6 +49,7 @@
 
 use super::{
     callbacks::Callbacks,
+    owners::Owners,
     policy::Policy,
     record::Record,
     registry::Registry,
@@ -77,6 +78,7 @@ pub(crate) struct Shared {
     /// Whether the service thread sleeps for the same reasons as `waiters` do.
     pub(super) service_waits: AtomicBool,
     pub(super) ride: Ride,
+    pub(super) owners: Owners,
     /// Records that nobody owns any more: see `registry.rs`.
     pub(super) given_back: AtomicPtr<Record>,
 }
@@ -89,6 +91,7 @@ impl Shared {
             service: Event::new(),
             service_waits: AtomicBool::new(false),
             ride: Ride::new(),
+            owners: Owners::new(),
             given_back: AtomicPtr::new(ptr::null_mut()),
         }
     }

@@ -6,6 +6,7 @@
 //! | `record`, `registry` | a reader's word, and all of them |
 //! | `entry`, `spares` | what reports say of a reader; records for guards that no thread owns |
 //! | `engine` | starting, fencing, scanning, publishing; **the proofs** |
+//! | `owners` | waits where nobody is registered |
 //! | `ride` | one barrier for many who wait |
 //! | `wait` | spinning and sleeping until a grace period has ended |
 //! | `callbacks` | functions that run after one |
@@ -22,6 +23,7 @@ mod callbacks;
 mod delay;
 mod engine;
 mod entry;
+mod owners;
 pub(crate) mod policy;
 mod record;
 mod registry;

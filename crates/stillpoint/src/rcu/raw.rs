@@ -279,7 +279,7 @@ pub fn register_qsbr(domain: &Domain) -> NonNull<Reader> {
 ///
 /// Inside a section of the domain.
 pub fn synchronize(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_wait(domain.engine().start(), Haste::Normal)?)
+    Ok(domain.try_synchronize(Haste::Normal)?)
 }
 
 /// [`Domain::synchronize_expedited`].
@@ -288,7 +288,7 @@ pub fn synchronize(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// Inside a section of the domain.
 pub fn synchronize_expedited(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_wait(domain.engine().start(), Haste::Expedited)?)
+    Ok(domain.try_synchronize(Haste::Expedited)?)
 }
 
 /// [`Domain::cond_synchronize`].
