@@ -82,11 +82,13 @@ pub unsafe extern "C" fn stillpoint_domain_make_once(place: *mut *mut Domain) ->
     guarded_or(ptr::null_mut(), || {
         // SAFETY: the caller's promise; it has the alignment of a pointer.
         let place = unsafe { AtomicPtr::from_ptr(place) };
+        // Acquire, pairs with the exchange below, in `stillpoint_domain_make_once`: the domain that is found is complete.
         let known = place.load(Ordering::Acquire);
         if !known.is_null() {
             return known;
         }
         let made = Box::into_raw(Box::new(Domain(stillpoint::Domain::new())));
+        // Release, pairs with the load above, in `stillpoint_domain_make_once`: complete before it is found. Acquire: so is the faster thread's.
         match place.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             Err(faster) => {

@@ -246,6 +246,7 @@ impl<P: Policy> Engine<P> {
         let reached = Arc::new(AtomicBool::new(false));
         let (marker, shared) = (Arc::clone(&reached), Arc::clone(&self.shared));
         let callback = boxed(move || {
+            // Release, pairs with the load below, in `barrier`: the callbacks before this one happen before its return.
             marker.store(true, Ordering::Release);
             shared.waiters.signal();
         });
@@ -257,6 +258,7 @@ impl<P: Policy> Engine<P> {
             unsafe { (callback.run)(callback.head) };
             return Err(refused);
         }
+        // Acquire, pairs with the store above, in `barrier`: what the callbacks did is seen after our return.
         self.wait_for_passes(work, || !P::BARRIER_WAITS || reached.load(Ordering::Acquire))
     }
 
@@ -466,6 +468,7 @@ impl Callbacks {
     fn pending(&self) -> u64 {
         // Invoked first: a callback that is queued and run between the two loads then counts as waiting, never as -1.
         let invoked = self.invoked.load(Ordering::Acquire); // [C4]
+        // Needs no partner: what was invoked had been counted before C1, or under the lock, and C4 comes first.
         self.queued.load(Ordering::Acquire).saturating_sub(invoked)
     }
 }

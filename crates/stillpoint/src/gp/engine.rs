@@ -209,11 +209,13 @@ impl<P: Policy> Engine<P> {
 
     /// What the service thread has to wait for: the older of what its work waits for and what was promised.
     pub(super) fn due(&self, work: Option<Cookie>) -> Option<Cookie> {
+        // Acquire, pairs with `advance` in `start_promised`: who made the promise kicks after it, and the pass after that kick sees it.
         let promised = Cookie::new(Seq::from_bits(self.promised.load(Ordering::Acquire)));
         if self.has_ended(promised) { work } else { Cookie::oldest(work, Some(promised)) }
     }
 
-    /// [W6] Whether the grace period is known to have ended. One load; decides nothing.
+    /// [W6] Whether the grace period is known to have ended. One load; decides nothing. Acquire: the accesses of the sections that it
+    /// waited for happen before what the caller does then.
     #[inline]
     pub(crate) fn has_ended(&self, cookie: Cookie) -> bool {
         self.shared.seq.completed().at_least(cookie.seq())
@@ -246,13 +248,17 @@ impl<P: Policy> Engine<P> {
         let goal = cookie.seq();
         let fences = !seq.fenced().at_least(goal);
         if fences {
-            let started = seq.ensure_started(goal); // [W2]
-            self.heavy_barrier(P::HEAVY_BARRIER); // [W3]
+            // Acquire [W2]: what was unlinked before the cookies up to this one is so before the barrier.
+            let started = seq.ensure_started(goal);
+            // Heavy [W3]: a section that the scan does not see sees those objects unlinked.
+            self.heavy_barrier(P::HEAVY_BARRIER);
             seq.publish_fenced(started);
         }
-        let scan = self.scan(seq.fenced(), goal, me); // [W4]
+        // Acquire [W4]: the accesses of a section that we find ended happen before what we publish.
+        let scan = self.scan(seq.fenced(), goal, me);
         decided();
-        let ends = seq.publish_completed(scan.oldest); // [W5]
+        // AcqRel [W5]: they happen before the free of who sees it completed.
+        let ends = seq.publish_completed(scan.oldest);
         if ends {
             self.stalls.grace_period_ended();
             self.shared.wake_all();
@@ -295,7 +301,8 @@ impl<P: Policy> Engine<P> {
             scan.oldest = scan.oldest.older(section);
         }
         if !witness.is_null() {
-            self.witness.store(witness.cast_mut(), Ordering::Release); // [X1]
+            // Release [X1]: the record is complete for who loads it, whoever made it.
+            self.witness.store(witness.cast_mut(), Ordering::Release);
         }
         scan
     }
@@ -340,12 +347,12 @@ impl<P: Policy> Engine<P> {
     fn heavy_barrier(&self, present: bool) {
         match self.readers {
             _ if !present => {}
-            Readers::Asymmetric => barrier::heavy(),
-            Readers::Fencing => barrier::full_fence(),
+            Readers::Asymmetric => barrier::heavy(), // Heavy [W3, S2]: pairs with `light_asymmetric`, R3 and R5.
+            Readers::Fencing => barrier::full_fence(), // Fence [W3, S2]: pairs with `full_fence`, R3 and R5.
         }
     }
 
-    /// The partner of `barrier::light`, whatever the domain's readers do, unless the policy leaves it out.
+    /// Pairs with `light`, whatever the domain's readers do, unless the policy leaves it out.
     pub(crate) fn process_barrier(&self, present: bool) {
         if present {
             barrier::heavy();
@@ -355,8 +362,9 @@ impl<P: Policy> Engine<P> {
 
     /// The last scan's witness, if it holds `goal` up.
     fn witness(&self, goal: Seq) -> Option<(&Record, Seq)> {
+        // Acquire [X2]: the record that X1 names is complete.
         // SAFETY: null, or a record of this engine, which lives as long.
-        let witness = unsafe { self.witness.load(Ordering::Acquire).as_ref() }?; // [X2]
+        let witness = unsafe { self.witness.load(Ordering::Acquire).as_ref() }?;
         Some((witness, witness.holds_out(goal)?))
     }
 
@@ -378,8 +386,10 @@ impl<P: Policy> Engine<P> {
         let Some(witness) = self.witness_that_decides(goal).or_else(|| self.oldest_holdout(goal)) else {
             return LookAgain(true);
         };
-        witness.request_wake(); // [S1]
-        self.heavy_barrier(P::FLAG_BARRIER); // [S2]
+        // Release [S1]: the unlock that takes the flag sees our announcement in the event.
+        witness.request_wake();
+        // Heavy [S2]: the unlock sees the flag, or the look below sees the section's end.
+        self.heavy_barrier(P::FLAG_BARRIER);
         self.counts.note_barrier();
         LookAgain(witness.holds_out(goal).is_none())
     }

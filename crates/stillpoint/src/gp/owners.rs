@@ -49,10 +49,12 @@ impl Owners {
     /// [O1, O2] To be called before the first section through any of `count` records that are handed out.
     pub(super) fn come(&self, count: usize) {
         self.owned.fetch_add(count as u64, Ordering::Relaxed); // [O1]
-        full_fence(); // [O2]
+        // Fence [O2]: a waiter sees us (O1), or our sections see what it unlinked.
+        full_fence();
     }
 
-    /// [O5] To be called when a record is given back, after its last section. Async-signal-safe.
+    /// [O5] To be called when a record is given back, after its last section. Release: what its sections did happens before what the waiter
+    /// does who does not count it. Async-signal-safe.
     pub(super) fn leave(&self) {
         self.owned.fetch_sub(1, Ordering::Release);
     }
@@ -70,6 +72,7 @@ impl<P: Policy> Engine<P> {
     #[inline]
     pub(crate) fn has_no_reader(&self, own: impl Fn() -> bool) -> bool {
         let owners = &self.shared.owners;
+        // Acquire [O4]: what sections did before O5 happens before what we do.
         let alone = || match owners.owned.load(Ordering::Acquire) {
             0 => true,
             1 => own(),
@@ -78,7 +81,8 @@ impl<P: Policy> Engine<P> {
         if !alone() || owners.named.load(Ordering::Relaxed) {
             return false;
         }
-        full_fence(); // [O3]
+        // Fence [O3]: we see the reader (O1), or its sections see what we unlinked.
+        full_fence();
         alone() // [O4]
     }
 

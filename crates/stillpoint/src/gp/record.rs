@@ -148,9 +148,11 @@ impl Record {
         if word & NESTING != 0 {
             self.nest(word);
         } else {
-            self.begin(self.shared().seq.enter()); // [R1]
+            // Acquire [R1]: what was unlinked before this number's cookies were taken is so for our loads.
+            self.begin(self.shared().seq.enter());
             if self.fences {
-                barrier::full_fence(); // [R3]
+                // Fence [R3]: the scan sees our word, or our loads see what was done before its W3.
+                barrier::full_fence();
             }
         }
     }
@@ -163,22 +165,24 @@ impl Record {
         debug_assert!(!self.fences);
         let outermost = self.word.load(Ordering::Relaxed) & NESTING == 0;
         if outermost {
-            self.begin(enter_global::<GLOBAL>()); // [R1]
+            // Acquire [R1]: as in `lock`.
+            self.begin(enter_global::<GLOBAL>());
         }
         outermost
     }
 
-    /// [R2] Release: a scan that reads this store instead of the last section's R4 must still see that section's accesses as
-    /// past. [R3], where it is no fence.
+    /// R2, and R3 where it is no fence.
     #[inline(always)]
     fn begin(&self, word: u64) {
         #[cfg(feature = "stall-backtrace")]
         self.entry().note_backtrace();
+        // Release [R2]: a scan that reads this in place of the last section's R4 sees that section's accesses as past.
         self.word.store(word, Ordering::Release);
+        // Light [R3]: the scan sees our word, or our loads see what was done before its W3.
         barrier::light_asymmetric();
     }
 
-    /// Release, for a scan that reads this store in place of R2: the sections before this one are past.
+    /// Release, as [R2]: a scan that reads this store in place of it sees the sections before this one as past.
     #[cold]
     fn nest(&self, word: u64) {
         if word & NESTING == NESTING {
@@ -191,7 +195,8 @@ impl Record {
     /// period has started since. Owner only, inside an outermost section (else it does nothing), and through no handler.
     #[inline]
     pub(crate) fn quiescent_state(&self) {
-        let now = self.shared().seq.enter(); // [R1]
+        // Acquire [R1]: as in `lock`.
+        let now = self.shared().seq.enter();
         let word = self.word.load(Ordering::Relaxed);
         if word != now && word & NESTING == 1 {
             self.renew(now);
@@ -200,11 +205,13 @@ impl Record {
 
     #[inline(never)]
     fn renew(&self, word: u64) {
-        self.begin(word); // [R4] and [R2] in one store
+        // Release [R4, R2], in one store: the last section's accesses happen before the scan that sees the new number.
+        self.begin(word);
         if self.fences {
-            barrier::full_fence(); // [R3] and [R5]
+            // Fence [R3, R5]: for the new section's loads as in `lock`, for the look at the flags as in `end`.
+            barrier::full_fence();
         }
-        // [R6]
+        // Relaxed [R6]: R5 has ordered it after the word.
         if self.flags.load(Ordering::Relaxed) != self.fence_flag() {
             self.take_flags();
         }
@@ -225,15 +232,17 @@ impl Record {
 
     #[inline(always)]
     fn end(&self) {
-        self.word.store(0, Ordering::Release); // [R4]
-        barrier::light_asymmetric(); // [R5], unless the flags say FENCE
-        // [R6]
+        // Release [R4]: our accesses happen before the scan that sees 0.
+        self.word.store(0, Ordering::Release);
+        // Light [R5]: we see the flag of S1, or the waiter's look behind its S2 sees 0. Where the flags say FENCE it is no barrier.
+        barrier::light_asymmetric();
+        // Relaxed [R6]: R5 has ordered it after the word.
         if self.flags.load(Ordering::Relaxed) != 0 {
             self.ended_with_flags();
         }
     }
 
-    /// Release, as in `nest`.
+    /// Release, as [R2]: see `nest`.
     #[inline(never)]
     fn unnest(&self, word: u64) -> Unlocked {
         // A handler of this thread is nested one deeper, so it never takes the note for the owner.
@@ -253,8 +262,9 @@ impl Record {
     pub(crate) fn ended_with_flags(&self) {
         let fence = self.fence_flag();
         if fence != 0 {
-            barrier::full_fence(); // [R5]
-            // [R6]
+            // Fence [R5]: we see the flag of S1, or the waiter's look behind its S2 sees 0.
+            barrier::full_fence();
+            // Relaxed [R6]: R5 has ordered it after the word.
             if self.flags.load(Ordering::Relaxed) == fence {
                 return;
             }
@@ -263,7 +273,7 @@ impl Record {
     }
 
     fn take_flags(&self) {
-        // Acquire, the partner of the release in S1: the waiter's announcement in the event is seen.
+        // Acquire [R6]: with the release of S1, the waiter's announcement in the event is seen.
         let flags = self.flags.swap(self.fence_flag(), Ordering::AcqRel);
         if flags & WAKE != 0 {
             self.shared().wake_all();
@@ -304,7 +314,8 @@ impl Record {
         (word != 0 && !seq.entered_after(goal)).then_some(seq)
     }
 
-    /// [S1] Asks for a signal when the section ends. Release: see `ended_with_flags`.
+    /// [S1] Asks for a signal when the section ends. Release: the caller's announcement in the event is seen by the unlock that takes
+    /// the flag, in `take_flags`.
     pub(super) fn request_wake(&self) {
         self.flags.fetch_or(WAKE, Ordering::AcqRel);
     }
@@ -358,6 +369,7 @@ impl Record {
     /// A guard that was leaked keeps its section, and with it everything that it may have lent out, for ever.
     pub(crate) fn depart(&self) {
         if self.is_reading() {
+            // Release, pairs with `take_flags`: all that the owner did with the record happens before it is given back.
             self.flags.fetch_or(DEPARTED, Ordering::AcqRel);
         } else {
             self.vacate();

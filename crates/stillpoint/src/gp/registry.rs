@@ -143,7 +143,7 @@ impl Registry {
         };
         let next = self.head.load(Ordering::Relaxed);
         let chunk = Box::into_raw(Box::new(Chunk { next, records: std::array::from_fn(record), entries }));
-        // Release, the partner of the acquire in `iter`: the chunk is complete before it can be found.
+        // Release, pairs with the acquire in `iter`: the chunk is complete before it can be found.
         self.head.store(chunk, Ordering::Release);
         // SAFETY: it is freed with the registry.
         unsafe { &(*chunk).records }.iter().for_each(|record| free.push(record));
@@ -152,6 +152,7 @@ impl Registry {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
         // SAFETY: a chunk in the list was made by `grow` and lives as long as the registry, which `self` borrows.
         let chunk = |at: *mut Chunk| unsafe { at.as_ref() };
+        // Acquire, pairs with `grow`: a chunk that is found is complete.
         iter::successors(chunk(self.head.load(Ordering::Acquire)), move |last| chunk(last.next)).flat_map(|chunk| &chunk.records)
     }
 

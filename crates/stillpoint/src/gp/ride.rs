@@ -74,6 +74,7 @@ fn is_driven(turn: u64) -> bool {
 impl<P: Policy> Engine<P> {
     /// One attempt, in turn with others who wait.
     pub(super) fn attempt_in_turn(&self, cookie: Cookie, me: Token) -> Progress {
+        // Acquire [F3]: who sees a turn over (F2) sees what its driver has fenced.
         let turn = self.shared.ride.turn.load(Ordering::Acquire);
         if self.is_fenced(cookie) || !self.barriers_are_dear() {
             self.advance(cookie, me)
@@ -101,6 +102,7 @@ impl<P: Policy> Engine<P> {
             mine.signal()
         }
         // Whoever has taken the next turn meanwhile will wake all of them.
+        // Acquire, pairs with `take_turn`: a hint, by which at worst one more is woken.
         if next.has_sleepers() && !is_driven(ride.turn.load(Ordering::Acquire)) {
             next.signal_one();
         }
@@ -109,9 +111,11 @@ impl<P: Policy> Engine<P> {
 
     fn ride(&self, cookie: Cookie, me: Token) -> Progress {
         let ride = &self.shared.ride;
+        // Acquire [F3]: who sees a turn over (F2) sees what its driver has fenced.
         let came_in = ride.turn.load(Ordering::Acquire);
         let until = clock::now() + LONGEST_RIDE;
         loop {
+            // Acquire [F3]: the same, for the look at `fenced` below.
             let turn = ride.turn.load(Ordering::Acquire);
             if self.is_fenced(cookie) || clock::now() >= until {
                 break;
@@ -127,6 +131,7 @@ impl<P: Policy> Engine<P> {
             let waiter = ride.on(serves).prepare();
             if ride.turn.load(Ordering::Acquire) == turn { waiter.sleep(Some(until)) } else { waiter.leave() } // [F3]
         }
+        // Acquire, pairs with `take_turn`: a hint, by which at worst one more is woken.
         if !is_driven(ride.turn.load(Ordering::Acquire)) {
             ride.riders.iter().for_each(Event::signal_one);
         }

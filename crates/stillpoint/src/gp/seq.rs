@@ -157,7 +157,7 @@ struct GlobalStarted(AtomicU64);
 #[cfg_attr(feature = "c-symbols", unsafe(export_name = "stillpoint_started"))]
 static GLOBAL_STARTED: [GlobalStarted; GLOBALS] = [const { GlobalStarted(AtomicU64::new(NESTED_ONCE)) }; GLOBALS];
 
-/// [R1] for a reader of a global domain: see [`Sequence::enter`].
+/// Acquire [R1], for a reader of a global domain: see [`Sequence::enter`].
 #[cfg(not(stillpoint_loom))]
 #[inline(always)]
 pub(crate) fn enter_global<const GLOBAL: usize>() -> u64 {
@@ -218,7 +218,8 @@ impl Sequence {
         Seq::from_bits(self.started().fetch_add(0, Ordering::Release)).next()
     }
 
-    /// [W1] and [W2] in one: starts a grace period and names it. Past `MAX_LEAD` the counter stays where it is and the
+    /// [W1] and [W2] in one: starts a grace period and names it. Release: what we unlinked stays unseen by sections that carry the
+    /// new number; acquire: so does what others unlinked before they named it. Past `MAX_LEAD` the counter stays where it is and the
     /// grace period is named only, to be started when an older one has ended.
     pub(crate) fn start(&self) -> Seq {
         let room = Seq::from_bits(self.started().load(Ordering::Relaxed)).since(self.completed()) < MAX_LEAD.cast_signed();
@@ -228,20 +229,23 @@ impl Sequence {
 
     /// [W2] The newest grace period that has started, which is `goal` at least, unless starting it had to be refused.
     pub(crate) fn ensure_started(&self, goal: Seq) -> Seq {
+        // Acquire [W2]: what was unlinked before the cookies up to this number is so before our barrier.
         let seen = Seq::from_bits(self.started().load(Ordering::Acquire));
         if seen.at_least(goal) {
             return seen;
         }
         self.start();
+        // Acquire [W2]: the same of what others have started meanwhile.
         Seq::from_bits(self.started().load(Ordering::Acquire))
     }
 
-    /// The newest grace period that a scan may decide about: [W3] came after its start.
+    /// The newest grace period that a scan may decide about: [W3] came after its start. Acquire, pairs with `publish_fenced`: that
+    /// barrier, whoever issued it, happens before our scan.
     pub(crate) fn fenced(&self) -> Seq {
         Seq(self.fenced.load(Ordering::Acquire))
     }
 
-    /// To be called by one who saw `seq` started and has issued a heavy barrier since.
+    /// To be called by one who saw `seq` started and has issued a heavy barrier since. Release, by `advance`: see there.
     pub(crate) fn publish_fenced(&self, seq: Seq) {
         advance(&self.fenced, seq);
     }
@@ -253,7 +257,7 @@ impl Sequence {
     }
 
     /// [W5] To be called by one whose scan of a fenced grace period found nobody older than `seq`. Whether this moved the
-    /// counter; somebody else may have been faster.
+    /// counter; somebody else may have been faster. Release, by `advance`: see there.
     pub(crate) fn publish_completed(&self, seq: Seq) -> bool {
         advance(&self.completed, seq)
     }
@@ -263,6 +267,8 @@ impl Sequence {
 pub(super) fn advance(counter: &AtomicU64, to: Seq) -> bool {
     let mut seen = counter.load(Ordering::Relaxed);
     while !Seq(seen).at_least(to) {
+        // Release [W5]: the ends that our scan saw (of `fenced`: our barrier W3) happen before what is done by who sees this.
+        // Acquire: so do those behind the value that we raise.
         match counter.compare_exchange_weak(seen, to.bits(), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return true,
             Err(now) => seen = now,

@@ -204,6 +204,7 @@ impl<P: Policy> Engine<P> {
 
     /// Whether there is a service thread, and not only work for one.
     pub(crate) fn service_runs(&self) -> bool {
+        // Acquire, pairs with `start_service` and `stay_down`: a hint; what comes of it is decided under the lock of `state`.
         self.service.running.load(Ordering::Acquire)
     }
 
@@ -217,12 +218,15 @@ impl<P: Policy> Engine<P> {
             && let Ok(thread) = spawn(format!("stillpoint/{}", self.domain))
         {
             *state = State::Running(Some(thread));
+            // Release, pairs with `service_runs`: the thread is there before it is said to run.
             self.service.running.store(true, Ordering::Release);
         }
     }
 
     pub(super) fn request_stop(&self) {
+        // Release, pairs with `rounds`: what was done before the end of the domain happens before the thread's last look.
         self.service.stop.store(true, Ordering::Release);
+        // Release [K1]: `stop` is seen by the round whose K2 reads this.
         self.service.kicked.swap(true, Ordering::AcqRel);
     }
 
@@ -282,6 +286,7 @@ impl<P: Policy> Engine<P> {
                 return Served::Stopped;
             }
             *state = State::Down;
+            // Release, pairs with `service_runs`: who sees it down sees what the thread has done.
             self.service.running.store(false, Ordering::Release);
         }
         // They go on by themselves.
@@ -329,6 +334,7 @@ impl<P: Policy> Engine<P> {
         loop {
             self.service.kicked.swap(false, Ordering::AcqRel); // [K2]
             // Asked to stop before the kick that K2 has taken, or there will be another.
+            // Acquire, pairs with `request_stop`.
             if self.service.stop.load(Ordering::Acquire) {
                 return;
             }

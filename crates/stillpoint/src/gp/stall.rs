@@ -341,6 +341,7 @@ impl Stalls {
     fn set_handler(&self, handler: Option<Handler>) {
         let new = handler.map_or(ptr::null_mut(), |handler| Box::into_raw(Box::new(handler)));
         let handling = lock(&self.handling);
+        // Needs no partner: all who look at the handler hold the lock.
         let old = self.handler.swap(new, Ordering::AcqRel);
         drop(handling);
         if !old.is_null() {

@@ -124,6 +124,7 @@ impl Heap {
     pub(crate) fn drain<P: Policy>(&self, engine: &Engine<P>) -> Outlook {
         let mut state = lock(&self.drain.state);
         let now = clock::now();
+        // Acquire, pairs with `flush`: the pass sees all that was retired before the tickets that it serves.
         let wanted = self.drain.flush_wanted.load(Ordering::Acquire);
         let flushing = wanted != self.drain.flush_done.load(Ordering::Relaxed) && state.flush.is_none();
         let mut ticking = true;
@@ -149,6 +150,7 @@ impl Heap {
             && !flush.youngest.is_some_and(has_older)
         {
             state.flush = None;
+            // Release, pairs with `flush`: what the destructors did is seen by who sees the ticket done.
             self.drain.flush_done.store(flush.ticket, Ordering::Release);
             engine.signal_waiters();
         }
@@ -273,7 +275,9 @@ impl Heap {
         if in_section {
             return if self.waiting().objects == 0 { Ok(()) } else { Err(WouldDeadlock) };
         }
+        // Release, pairs with `drain`: what was retired before this is seen by the pass that serves the ticket.
         let ticket = self.drain.flush_wanted.fetch_add(1, Ordering::AcqRel) + 1;
+        // Acquire, pairs with `free_due` and the rest of `drain`: the destructors happen before our return.
         engine.wait_for_passes(work, || self.drain.flush_done.load(Ordering::Acquire) >= ticket)
     }
 

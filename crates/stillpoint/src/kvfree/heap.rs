@@ -417,9 +417,10 @@ impl Heap {
             return;
         }
         self.freed.fetch_add(objects as u64, Ordering::Relaxed);
+        // Release, pairs with `waiting_sealed`: who finds fewer waiting sees what their destructors did.
         self.objects.fetch_sub(objects, Ordering::Release);
-        self.pages.fetch_sub(1, Ordering::Release);
-        let before = self.weight.fetch_sub(weight, Ordering::Release);
+        self.pages.fetch_sub(1, Ordering::Release); // The same: pairs with `waiting_sealed`.
+        let before = self.weight.fetch_sub(weight, Ordering::Release); // The same: pairs with `waiting_sealed`.
         if before >= self.budget() && before - weight < self.budget() {
             engine.signal_waiters();
         }
@@ -485,10 +486,11 @@ impl Heap {
 
     /// The same without open pages, and without a lock.
     pub(crate) fn waiting_sealed(&self) -> Waiting {
+        // Acquire, pairs with `free`: what is not counted any more has been freed, destructors and all.
         let pages = self.pages.load(Ordering::Acquire);
-        let mut objects = self.objects.load(Ordering::Acquire);
-        let mut bytes = self.weight.load(Ordering::Acquire).saturating_sub(pages * PAGE_BYTES);
-        objects += self.chained.objects.load(Ordering::Acquire);
+        let mut objects = self.objects.load(Ordering::Acquire); // The same: pairs with `free`.
+        let mut bytes = self.weight.load(Ordering::Acquire).saturating_sub(pages * PAGE_BYTES); // And: pairs with `free`.
+        objects += self.chained.objects.load(Ordering::Acquire); // Acquire, pairs with `drop` of Done.
         bytes += self.chained.bytes.load(Ordering::Relaxed);
         Waiting { objects: objects as u64, bytes: bytes as u64, pages: pages as u64 }
     }
@@ -508,6 +510,7 @@ impl Drop for Done<'_> {
         if fork::process() == self.process {
             self.chained.freed.fetch_add(1, Ordering::Relaxed);
             self.chained.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+            // Release, pairs with `waiting_sealed`: who finds fewer waiting sees what the destructor did.
             self.chained.objects.fetch_sub(1, Ordering::Release);
         }
     }

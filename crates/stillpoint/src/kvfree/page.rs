@@ -1,7 +1,7 @@
 //! A page of slots, and lists of pages.
 //!
 //! A page has one owner who appends, and readers who come later and on other threads: the slots before `len` are written, and
-//! never again changed, once `len` says so ([P1] release, [D3] acquire). All else in the head belongs to whoever holds the lock
+//! never again changed, once `len` says so (P1 release, D3 acquire: `local.rs`). All else in the head belongs to whoever holds the lock
 //! of the list or queue that the page is in.
 
 use super::slot::Slot;
@@ -239,6 +239,7 @@ impl Page {
         }
         self.first.store(0, Ordering::Relaxed);
         self.handed_on.store(0, Ordering::Relaxed);
+        // Release, pairs with `len`: who finds the page empty finds that its objects are gone.
         self.fill.store(0, Ordering::Release);
         panicked
     }

@@ -58,6 +58,7 @@ impl Background {
     fn tell(self: &Arc<Self>, tenant: &Tenant) {
         tenant.events.high.fetch_add(1, Ordering::Relaxed);
         // It must not reclaim for itself, and its own work brings the usage down.
+        // Release, pairs with `run`: the usage that we have seen is seen by the reclaim that takes the tenant off the queue.
         if reclaim::is_reclaiming() || tenant.queued.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -67,6 +68,7 @@ impl Background {
             lock(&self.queue).push(kept);
             self.wake.signal();
         } else {
+            // Release, pairs with `tell`: the next teller comes after this attempt.
             tenant.queued.store(false, Ordering::Release);
             if crate::rcu::can_wait() {
                 reclaim::reclaim(tenant, tenant.high(), &mut Pace::direct());
@@ -89,6 +91,7 @@ impl Background {
     /// Has the thread end by itself. Nobody waits for it: it is idle, or the hierarchy would still be in use.
     pub(super) fn stop(&self) {
         *lock(&self.state) = State::Stopped;
+        // Release, pairs with `run`: all that was queued is seen by the thread's last look.
         self.stop.store(true, Ordering::Release);
         self.wake.signal();
     }
@@ -101,12 +104,13 @@ impl Background {
                 waiter.leave();
                 // The shrinkers' panics are contained one by one; whatever else fails must not end the thread.
                 let _ = user_code::contained(move || {
-                    // It reads the teller's `true`, and so sees the usage that the teller has seen.
+                    // Acquire, pairs with `tell`: it reads the teller's `true`, and so sees the usage that the teller has seen.
                     tenant.queued.swap(false, Ordering::AcqRel);
                     tenant.shared.stocks().drain(None);
                     reclaim::reclaim(&tenant, tenant.high(), &mut Pace::background());
                 });
             } else if self.stop.load(Ordering::Acquire) {
+                // Acquire, pairs with `stop`: what was queued before it has been seen.
                 waiter.leave();
                 return;
             } else {

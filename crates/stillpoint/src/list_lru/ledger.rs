@@ -59,6 +59,7 @@ impl Ledger {
 
     fn unit(&self, entry: Entry) -> Option<&Unit> {
         // SAFETY: null, or from `unit_or_make`, and freed with this.
+        // Acquire, pairs with `make`: a unit that is found is complete.
         unsafe { self.0[entry.unit].load(Ordering::Acquire).as_ref() }
     }
 
@@ -70,7 +71,7 @@ impl Ledger {
     fn make(&self, entry: Entry) -> &Unit {
         let unit = Box::new(Unit { bits: AtomicU64::new(0), deferred: std::array::from_fn(|_| AtomicU64::new(0)) });
         let unit = Box::into_raw(unit);
-        // Release and acquire: whoever finds a unit finds it complete.
+        // Release, pairs with `unit`: the unit is complete before it is found. Acquire: so is the faster thread's.
         match self.0[entry.unit].compare_exchange(ptr::null_mut(), unit, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: freed with this.
             Ok(_) => unsafe { &*unit },

@@ -74,7 +74,7 @@ impl Link {
     ///
     /// Inside a section that began before the call, it may be followed.
     pub(super) fn owner(&self) -> Option<*const List> {
-        // Nothing is left of what is no list.
+        // Acquire [L1]: the list that L4 names is complete. Nothing is left of what is no list.
         let list = self.owner.load(Ordering::Acquire).map_addr(|addr| addr & !3);
         (!list.is_null()).then_some(list.cast_const())
     }
@@ -333,7 +333,7 @@ impl<'a> Locked<'a> {
         let older = place_ref.prev();
         link_ref.prev.store(older.cast_mut(), Ordering::Relaxed);
         link_ref.next.store(place.cast_mut(), Ordering::Relaxed);
-        // Release, for the child of a fork: whoever comes along `next` finds a link that leads on.
+        // Release, pairs with `in_child` in the child of a fork: whoever comes along `next` finds a link that leads on.
         // SAFETY: as above.
         unsafe { &*older }.next.store(link.cast_mut(), Ordering::Release);
         place_ref.prev.store(link.cast_mut(), Ordering::Relaxed);
@@ -341,14 +341,14 @@ impl<'a> Locked<'a> {
 
     /// Leaves `link`, which is on this list, on none, and its owner `mark`. Returns the pointer that the list had.
     fn take_out(&self, link: &Link, mark: *mut List) -> *const Link {
-        // Release, as L4: who follows the mark finds the list complete.
+        // Release, as [L4]: who follows the mark finds the list complete.
         link.owner.store(mark, Ordering::Release);
         let (older, newer) = (link.prev(), link.next());
         // SAFETY: the neighbours of a link are on its list, whose lock is held.
         let (older_ref, newer_ref) = unsafe { (&*older, &*newer) };
         let stored = older_ref.next();
         debug_assert!(ptr::eq(stored, link));
-        // Release, for the child of a fork: a link that is off the list is marked.
+        // Release, pairs with `in_child` in the child of a fork: a link that is off the list is marked.
         older_ref.next.store(newer.cast_mut(), Ordering::Release);
         newer_ref.prev.store(older.cast_mut(), Ordering::Relaxed);
         stored

@@ -159,6 +159,7 @@ impl PressureWatch {
             return Ok(Pressure { state, thread: None });
         }
         let source = self.open()?;
+        // Release, pairs with `is_watching`: the file is open for who sees it.
         state.watching.store(true, Ordering::Release);
         let (stop, stopped) = UnixStream::pair().map_err(PressureError::Thread)?;
         let process = fork::process();
@@ -221,6 +222,7 @@ impl Pressure {
     /// How many passes have been run because memory was said to be short.
     #[must_use]
     pub fn events(&self) -> u64 {
+        // Acquire, pairs with `relieve`: what the passes that are counted did is seen.
         self.state.events.load(Ordering::Acquire)
     }
 
@@ -249,6 +251,7 @@ impl Pressure {
     #[must_use]
     pub fn is_watching(&self) -> bool {
         let here = self.thread.as_ref().is_some_and(|thread| thread.process == fork::process());
+        // Acquire, pairs with `start`, `run` and `watch`: the file is open, or closed, as they found it.
         here && self.state.watching.load(Ordering::Acquire)
     }
 }
@@ -292,6 +295,7 @@ impl Watcher {
         let state = Arc::clone(&self.state);
         let _ = user_code::contained(|| self.watch(source));
         // In whatever way it has ended.
+        // Release, pairs with `is_watching`: what the watch did is seen by who sees its end.
         state.watching.store(false, Ordering::Release);
         user_code::panics(user_code::NO_DOMAIN, move || drop(self));
     }
@@ -309,6 +313,7 @@ impl Watcher {
                 }
                 Heard::Nothing => {}
                 Heard::Gone => {
+                    // Release, pairs with `is_watching`: who sees it gone sees the passes before.
                     self.state.watching.store(false, Ordering::Release);
                     if clock::now() > opened + LAST_RETRY {
                         retry = 0;
@@ -324,6 +329,7 @@ impl Watcher {
                         }
                     };
                     opened = clock::now();
+                    // Release, pairs with `is_watching`: the file is open again for who sees it.
                     self.state.watching.store(true, Ordering::Release);
                 }
             }
@@ -393,6 +399,7 @@ impl Watcher {
         }
         self.state.panics.fetch_add(panics, Ordering::Relaxed);
         self.state.objects.fetch_add(relieved.objects, Ordering::Relaxed);
+        // Release, pairs with `events`: the pass, its counts included, is over for who sees it counted.
         self.state.events.fetch_add(1, Ordering::Release);
         // User code may have forked, and the child must not read what the parent is told.
         self.process == fork::process()

@@ -206,6 +206,7 @@ impl Registered {
     pub(super) fn shrink(&self, scope: &Scope<'_>, priority: u32, part: Part, pace: &mut Pace, enough: &dyn Fn() -> bool) -> u64 {
         let ledger = scope.tenant.inner().ledger();
         let entry = Entry::of(scope.node.0, self.number);
+        // Acquire, pairs with `covers`: where a clear bit counts, the lists have been told to set it.
         let told = self.told.load(Ordering::Acquire);
         if told && !ledger.is_marked(entry) {
             return 0;
@@ -302,6 +303,7 @@ impl Registration {
             lists.tell_shrinker(self.registered.number),
             "stillpoint: the lists are covered by another registration; drop that first, or let one shrinker serve both purposes"
         );
+        // Release, pairs with `shrink`: the lists set bits before clear ones count.
         self.registered.told.store(true, Ordering::Release);
     }
 

@@ -158,7 +158,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// The caller holds the owner's lock, or is the only thread.
     pub(super) unsafe fn peek(&self, index: usize) -> Option<&T> {
         // SAFETY: nobody takes anything out meanwhile, by the caller's promise.
-        unsafe { self.slots().get(index)?.load(Ordering::Acquire).as_ref() }
+        unsafe { self.slots().get(index)?.load(Ordering::Acquire).as_ref() } // Acquire [A4]: what is found is complete.
     }
 
     /// What is at `index`, for a section of whatever kind.
@@ -235,6 +235,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// Empties a slot. Under the owner's lock. What was in it must be kept until a grace period has ended.
     #[must_use = "sections that have begun may still use it: drop it after a grace period"]
     pub(super) fn take(&self, index: usize) -> Option<Arc<T>> {
+        // Acquire [A4]: what is taken out is complete, whoever put it in.
         let taken = self.slots().get(index)?.swap(ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: null, or from `put`, and taken by nobody else.
         (!taken.is_null()).then(|| unsafe { Arc::from_raw(taken) })

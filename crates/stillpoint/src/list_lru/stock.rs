@@ -77,6 +77,7 @@ struct Taken(*const Shelf);
 impl Shelf {
     #[inline]
     fn try_take(&self) -> Option<Taken> {
+        // Acquire, pairs with `drop` of Taken: the entries are as the last taker left them.
         (!self.taken.swap(true, Ordering::Acquire)).then(|| Taken(self))
     }
 
@@ -138,6 +139,7 @@ impl Drop for Taken {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the shelf stays until the flag is free.
+        // Release, pairs with `try_take`: what we did with the entries happens before the next taker's.
         unsafe { (*self.0).taken.store(false, Ordering::Release) };
     }
 }

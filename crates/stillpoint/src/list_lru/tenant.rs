@@ -121,6 +121,7 @@ impl Inner {
 
     #[inline]
     pub(super) fn is_deleted(&self) -> bool {
+        // Acquire, pairs with `delete` and `end`: who turns to the parent does so after what the deleter had done.
         self.state.load(Ordering::Acquire) & DELETED != 0
     }
 
@@ -194,13 +195,16 @@ impl Inner {
         self.shared.stocks().drain(Some(self));
         let parent = self.parent.as_ref().expect("the root is not deleted");
         self.ledger.bequeath(&parent.live().ledger);
+        // Release, pairs with `end`: all has been handed on for who sees it buried.
         self.state.fetch_or(BURIED, Ordering::AcqRel);
+        // Release, pairs with `delete`: the parent has what we leave before it can be deleted itself.
         parent.state.fetch_sub(CHILD, Ordering::AcqRel);
     }
 
     /// The last handle is gone.
     fn end(self: &Arc<Self>) {
         // In the child of a fork it may have been deleted by a thread that vanished before it was buried.
+        // Acquire, pairs with `bury`: what was buried has been handed on. Release, with `is_deleted`.
         let state = self.state.fetch_or(DELETED, Ordering::AcqRel);
         if self.parent.is_none() {
             // Nothing goes into stock any more.
@@ -217,6 +221,7 @@ impl Inner {
     /// keeps them all.
     fn drop_handle(self: &Arc<Self>) {
         let mut at = Some(self);
+        // Release and acquire, pairs with `drop_handle` of other threads: what was done through other handles is done before the end.
         while let Some(tenant) = at.filter(|tenant| tenant.handles.fetch_sub(1, Ordering::AcqRel) == 1) {
             tenant.end();
             at = tenant.parent.as_ref();
@@ -280,8 +285,10 @@ impl Tenant {
     pub fn create(&self) -> Result<Tenant, CreateError> {
         let parent = &self.inner;
         let count = |state: usize| (state & DELETED == 0).then_some(state + CHILD);
+        // Needs no partner: which of this and `delete` comes first, the word alone decides.
         parent.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).map_err(|_| CreateError::ParentDeleted)?;
         let number = parent.shared.take_number().inspect_err(|_| {
+            // Needs no partner: there is no child, and the word alone tells `delete` so.
             parent.state.fetch_sub(CHILD, Ordering::AcqRel);
         })?;
         // The child's: given back with its last handle.
@@ -304,6 +311,7 @@ impl Tenant {
         if self.inner.parent.is_none() {
             return Err(DeleteError::Root);
         }
+        // Acquire, pairs with `bury`: what deleted children left has come here. Release, with `is_deleted`.
         match self.inner.state.compare_exchange(0, DELETED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => self.inner.bury(),
             Err(state) if state & DELETED != 0 => {}

@@ -28,7 +28,7 @@ pub(crate) use real::{full_fence, heavy, light, readers_fence};
 #[cfg(stillpoint_loom)]
 pub(crate) use model::{full_fence, heavy, light, readers_fence};
 
-/// The light barrier of a thread that knows the mode to be membarrier: it binds the compiler alone.
+/// The light barrier of a thread that knows the mode to be membarrier: it binds the compiler alone. Pairs with `heavy`.
 #[inline(always)]
 pub(crate) fn light_asymmetric() {
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
@@ -61,6 +61,7 @@ mod real {
     fn find() -> u8 {
         let wanted = std::env::var_os("STILLPOINT_MEMBARRIER").is_none_or(|value| value != "off");
         let found = if wanted && kernel::probe() { ASYMMETRIC } else { FENCES };
+        // Needs no partner: the mode is one word, and the kernel knows of the registration by itself. It is loaded Relaxed.
         MODE.compare_exchange(UNKNOWN, found, Ordering::SeqCst, Ordering::SeqCst).err().unwrap_or(found)
     }
 
@@ -73,7 +74,7 @@ mod real {
     #[inline(always)]
     pub(crate) fn light() {
         if MODE.load(Ordering::Relaxed) == ASYMMETRIC {
-            compiler_fence(Ordering::SeqCst);
+            compiler_fence(Ordering::SeqCst); // Pairs with `heavy`.
         } else {
             full_fence();
         }
@@ -91,9 +92,11 @@ mod real {
         #[cfg(stillpoint_tsan)]
         {
             static FENCES: AtomicU32 = AtomicU32::new(0);
+            // Pairs with `full_fence` of all other threads: each reads from the one before.
             FENCES.fetch_add(1, Ordering::SeqCst);
         }
         #[cfg(not(all(target_arch = "x86_64", not(any(miri, stillpoint_tsan)))))]
+        // Pairs with `full_fence` of all other threads.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
@@ -171,6 +174,7 @@ mod model {
 
     pub(crate) fn full_fence() {
         FENCES.fetch_add(0, Ordering::Relaxed);
+        // Pairs with `full_fence` of all other threads.
         fence(Ordering::SeqCst);
     }
 

@@ -38,30 +38,34 @@ impl Event {
 
     /// Announces a waiter. It must look at its condition after this and before [`Waiter::sleep`].
     pub(crate) fn prepare(&self) -> Waiter<'_> {
-        self.sleepers.fetch_add(1, Ordering::Relaxed); // [E1]
-        full_fence(); // [E2]
+        // Relaxed [E1]: E2 has the signaller see it.
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        // Fence [E2]: the signaller sees us (E1), or we see the condition that it has made true.
+        full_fence();
         Waiter { event: self, key: self.signals.load() }
     }
 
     /// Wakes all who wait. To be called after the condition has been made true. Async-signal-safe on Linux.
     pub(crate) fn signal(&self) {
-        full_fence(); // [E4]
+        // Fence [E4]: the waiter sees the condition true, or we see the waiter (E5).
+        full_fence();
         self.wake_sleepers();
     }
 
     /// The same for a caller who has made the condition true by a read-modify-write: on x86-64 that is the full fence.
     pub(crate) fn signal_after_rmw(&self) {
         if cfg!(all(target_arch = "x86_64", not(any(stillpoint_loom, stillpoint_tsan, miri)))) {
-            compiler_fence(Ordering::SeqCst); // [E4]
+            compiler_fence(Ordering::SeqCst); // Fence [E4]: the caller's; the compiler must leave it before E5.
         } else {
-            full_fence(); // [E4]
+            full_fence(); // Fence [E4]: as in `signal`.
         }
         self.wake_sleepers();
     }
 
     /// Wakes one of those who wait, if there is any; which one is up to the system.
     pub(crate) fn signal_one(&self) {
-        full_fence(); // [E4]
+        // Fence [E4]: as in `signal`.
+        full_fence();
         if self.has_sleepers() {
             self.signals.raise(1);
         }
@@ -131,10 +135,12 @@ mod futex {
         }
 
         pub(super) fn load(&self) -> u32 {
+            // Acquire, pairs with `raise`: who takes its key after a signal, which will not wake it, sees the condition of that.
             self.0.load(Ordering::Acquire)
         }
 
         pub(super) fn raise(&self, sleepers: u32) {
+            // Release, pairs with `load`: the condition is true for who takes its key after this.
             self.0.fetch_add(1, Ordering::Release);
             // Waking cannot fail for a valid private word; were it to, the sleepers' bounds would still bring them back.
             let _ = wake(&self.0, Flags::PRIVATE, sleepers);

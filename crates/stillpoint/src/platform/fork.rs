@@ -143,7 +143,7 @@ mod real {
                 next: ENTRIES.load(Ordering::Relaxed),
                 next_free: UnsafeCell::new(ptr::null()),
             }));
-            // Release, the partner of the acquire in `in_child`: the entry is complete before it can be found.
+            // Release, pairs with the acquire in `in_child`: the entry is complete before it can be found.
             ENTRIES.store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
             entry
         }
@@ -190,6 +190,7 @@ mod real {
             }
             // SAFETY: the entry is ours, and nobody reads this before `subject` is set.
             unsafe { *self.0.in_child.get() = in_child::<T> };
+            // Release, pairs with `in_child`: who finds the subject finds the function for it, and the subject complete.
             self.0.subject.store(ptr::from_ref(subject).cast_mut().cast(), Ordering::Release);
         }
     }
@@ -198,6 +199,7 @@ mod real {
         fn drop(&mut self) {
             self.0.subject.store(ptr::null_mut(), Ordering::Relaxed);
             // The subject is told of no fork that copies anything of what its owner does to it after this.
+            // Needs no partner: fork copies memory at one moment, and what follows the fence is not in a copy that lacks the null.
             fence(Ordering::SeqCst);
             lock(&FREE).push(self.0);
         }
@@ -207,7 +209,9 @@ mod real {
     /// to wait for the other one would, had it vanished in a fork. If there is no memory for it the next call tries again.
     fn ensure_handler() {
         static REGISTERED: AtomicBool = AtomicBool::new(false);
+        // Acquire, pairs with the store below, in `ensure_handler`: who finds it registered forks after that.
         if !REGISTERED.load(Ordering::Acquire) && register() {
+            // Release, pairs with the load above, in `ensure_handler`: the handler is there before it is said to be.
             REGISTERED.store(true, Ordering::Release);
         }
     }
@@ -236,9 +240,11 @@ mod real {
     unsafe fn in_child() {
         GENERATION.fetch_add(1, Ordering::Relaxed);
         let mut free = FreeList(ptr::null());
+        // Acquire, pairs with `grow`: an entry that is found is complete.
         let mut at = ENTRIES.load(Ordering::Acquire);
         // SAFETY: entries are never freed.
         while let Some(entry) = unsafe { at.as_ref() } {
+            // Acquire, pairs with `occupy`: a subject that is found is complete, and its function is there.
             let subject = entry.subject.load(Ordering::Acquire);
             if subject.is_null() {
                 // Free, or of a thread that has vanished while it made something or took it down.

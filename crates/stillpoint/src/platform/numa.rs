@@ -36,11 +36,13 @@ impl Topology {
 /// Two threads may both read it; the slower forgets its own. Neither waits for the other, which may vanish in a fork.
 fn topology() -> &'static Topology {
     static KNOWN: AtomicPtr<Topology> = AtomicPtr::new(std::ptr::null_mut());
+    // Acquire, pairs with the exchange below, in `topology`: what is found is complete.
     // SAFETY: null, or leaked below.
     if let Some(known) = unsafe { KNOWN.load(Ordering::Acquire).as_ref() } {
         return known;
     }
     let read = Box::into_raw(Box::new(Topology::read()));
+    // Release, pairs with the load above, in `topology`: it is complete before it is found. Acquire: so is the faster thread's.
     match KNOWN.compare_exchange(std::ptr::null_mut(), read, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: leaked.
         Ok(_) => unsafe { &*read },

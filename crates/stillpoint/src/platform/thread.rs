@@ -1,4 +1,8 @@
 //! Who the calling thread is, and starting another.
+//!
+//! The key of POSIX's by which C programs have a thread's end told: to find it must mean to find what the C library has written for it, its
+//! destructor above all. [T1] its publication (release) pairs with [T2] the loads of it (acquire). What that orders is the C library's, so
+//! there is no model of it.
 
 use std::{io, num::NonZeroU64, thread::JoinHandle};
 
@@ -207,8 +211,7 @@ mod key {
         sync::atomic::{AtomicU64, Ordering},
     };
 
-    /// The key's number and one more; 0 for none yet. Finding the key must mean finding what the C library has written for it, its destructor above
-    /// all: [T1] the publication (release) pairs with [T2] the loads (acquire). What it orders is the C library's, so there is no model of it.
+    /// The key's number and one more; 0 for none yet.
     static KEY: AtomicU64 = AtomicU64::new(0);
 
     unsafe extern "C" fn destructor(end: *mut c_void) {
@@ -219,7 +222,7 @@ mod key {
 
     /// Two threads may both make one; the slower gives its own back. Neither waits for the other, which may vanish in a fork.
     fn key() -> Option<libc::pthread_key_t> {
-        let known = KEY.load(Ordering::Acquire); // [T2]
+        let known = KEY.load(Ordering::Acquire); // Acquire [T2]: the key that is found has its destructor.
         if known > 0 {
             return libc::pthread_key_t::try_from(known - 1).ok();
         }
@@ -228,7 +231,7 @@ mod key {
         if unsafe { libc::pthread_key_create(&raw mut made, Some(destructor)) } != 0 {
             return None;
         }
-        // [T1], or [T2] of the faster thread's.
+        // Release [T1]: the destructor is there before the key is found. Acquire [T2], of the faster thread's.
         match KEY.compare_exchange(0, u64::from(made) + 1, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Some(made),
             Err(faster) => {

@@ -100,7 +100,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// Nobody replaces it for as long as the reference is used.
     pub(crate) unsafe fn peek(&self) -> Option<&T> {
         // SAFETY: alive, because only who replaces it retires it.
-        unsafe { self.value.load(Ordering::Acquire).as_ref() }
+        unsafe { self.value.load(Ordering::Acquire).as_ref() } // Acquire [U2]: the value is complete.
     }
 
     /// Whether the cell holds nothing at this moment.

@@ -119,11 +119,13 @@ impl<P: Policy> Inner<P> {
     }
 
     pub(super) fn is_closed(&self) -> bool {
+        // Acquire, pairs with `close`: what was done through the domain's handles happens before its bindings go.
         self.closed.load(Ordering::Acquire)
     }
 
     /// The last handle is gone.
     fn close(&self, end: End) {
+        // Release, pairs with `is_closed`: all handles are gone for who sees it.
         self.closed.store(true, Ordering::Release);
         if end == End::LeftToService && self.is_anything_left() {
             // Where the thread has never been needed, or could not be had so far.
@@ -385,7 +387,7 @@ impl<P: Policy> Clone for Domain<P> {
 
 impl<P: Policy> Domain<P> {
     fn let_go(&self, end: End) {
-        // Acquire and release: what was done through other handles is done before the end.
+        // Acquire and release, pairs with `let_go` of other threads: what was done through other handles is done before the end.
         if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.inner.close(end);
         }

@@ -61,6 +61,7 @@ static GLOBAL_DOMAINS: [AtomicPtr<Domain>; GLOBALS] = [const { AtomicPtr::new(pt
 /// A global domain, made on first use.
 #[inline]
 pub(crate) fn global_domain<const GLOBAL: usize>() -> &'static Domain {
+    // Acquire, pairs with `make_global`: the domain that is found is complete.
     // SAFETY: null, or what `make_global` has put there for ever.
     unsafe { GLOBAL_DOMAINS[GLOBAL].load(Ordering::Acquire).as_ref() }.unwrap_or_else(|| make_global(GLOBAL))
 }
@@ -69,6 +70,7 @@ pub(crate) fn global_domain<const GLOBAL: usize>() -> &'static Domain {
 #[cold]
 fn make_global(global: usize) -> &'static Domain {
     let made = Box::into_raw(Box::new(Domain::global(global)));
+    // Release, pairs with `global_domain`: the domain is complete before it is found. Acquire: so is the faster thread's.
     match GLOBAL_DOMAINS[global].compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: leaked.
         Ok(_) => unsafe { &*made },

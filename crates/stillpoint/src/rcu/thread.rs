@@ -87,7 +87,7 @@ impl Bindings {
     fn add(&self, binding: Binding) -> &Binding {
         binding.next.set(self.0.get());
         let binding = Box::into_raw(Box::new(binding));
-        // A handler that finds the binding finds it complete.
+        // A handler that finds the binding finds it complete. Needs no partner: handlers run on this thread.
         compiler_fence(Ordering::Release);
         self.0.set(binding);
         // SAFETY: made just now; it stays until `remove` takes it out.
@@ -109,6 +109,7 @@ impl Bindings {
         }
         // A handler may have found one of them until a moment ago.
         LAST.set(ptr::null());
+        // Needs no partner: handlers run on this thread, before this and find it, or after and do not.
         compiler_fence(Ordering::SeqCst);
         while !gone.is_null() {
             // SAFETY: `add` made it of a box, it is out of the list, and no handler that may have seen it there runs any more.
@@ -166,6 +167,7 @@ fn end() {
     // From here on nobody finds the bindings, so that what is forgotten below is not remembered again by a handler.
     LIFE.set(Life::Over);
     LAST.set(ptr::null());
+    // Needs no partner: handlers run on this thread.
     compiler_fence(Ordering::SeqCst);
     GLOBAL_RECORDS.with(|records| records.iter().for_each(|record| record.set(&NOBODY)));
     GLOBAL_LOCAL.set(ptr::null());

@@ -296,6 +296,7 @@ impl Inner {
         let chunk = (frontier / 8).next_multiple_of(CHUNK).clamp(CHUNK, LARGEST_CHUNK);
         let goal = needed.max(frontier.saturating_add(chunk)).next_multiple_of(CHUNK).min(self.pages);
         self.memory.allow((frontier as usize) << PAGE_BITS, ((goal - frontier) as usize) << PAGE_BITS)?;
+        // Release, pairs with `find_or_next`: the addresses below are accessible for who walks that far.
         self.frontier.store(goal, Ordering::Release);
         space.advance(goal);
         Ok(space.take(pages, align).expect("the frontier has gone as far as it takes"))
@@ -352,6 +353,7 @@ impl Inner {
     /// In the child of a fork, before the first area is freed there: finds what is free.
     #[inline]
     pub(super) fn settle(&self) {
+        // Acquire, pairs with `find_lost`: where nothing is lost any more, the free space is as it was found.
         if self.lost.load(Ordering::Acquire) > 0 && !self.is_foreign() {
             self.find_lost();
         }

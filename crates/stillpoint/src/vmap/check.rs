@@ -172,6 +172,7 @@ impl Arena {
         self.assert_section(section);
         let mut offset = addr.saturating_sub(self.inner.base());
         loop {
+            // Acquire, pairs with `cut`: what lies below has been made accessible.
             let end = self.inner.frontier.load(std::sync::atomic::Ordering::Acquire);
             let extent = self.inner.map.find_or_next(offset, end)?; // [V2]
             if extent.end() > offset {

@@ -2,7 +2,7 @@
 //!
 //! A **batch** is what had been freed when somebody gathered it. It gets a cookie, named after all of its areas had left the map (the nodes' locks
 //! order that: V3, the lock, W1), and waits in a queue. Whoever finds the cookie's grace period ended takes the batch out, has the kernel take
-//! the memory of its ranges, merged, and only then gives the ranges to the pools or the free space [V4].
+//! the memory of its ranges, merged, and only then gives the ranges to the pools or the free space (V4 in `map.rs`).
 //!
 //! The queue's lock is held from taking a batch out until its ranges are where they belong, system calls included, so that a drain
 //! which has got the lock knows that no other is half done. Nobody waits for a grace period under it, or for the lock in an ordinary free.
@@ -334,6 +334,7 @@ impl Inner {
             free = range.end();
         }
         self.enqueue(&mut queue, gaps);
+        // Release, pairs with `settle`: who finds nothing lost there finds the free space as we have left it.
         self.lost.store(0, Ordering::Release);
     }
 }

@@ -180,8 +180,10 @@ impl Arena {
         let inner = &*self.inner;
         let sum = |of: fn(&super::arena::Shard) -> u64| inner.shards.iter().map(|shard| of(shard)).sum::<u64>();
         // What has been freed first: an area that is allocated and freed meanwhile must not make the difference negative.
+        // Acquire, for that order of the loads. Needs no partner: the counts are written under the nodes' locks, and are a glimpse.
         let (areas_freed, pages_freed) =
             (sum(|shard| shard.areas_freed.load(Ordering::Acquire)), sum(|shard| shard.pages_freed.load(Ordering::Acquire)));
+        // Acquire needs no partner: as above.
         let (areas, pages) = (sum(|shard| shard.areas.load(Ordering::Acquire)), sum(|shard| shard.pages.load(Ordering::Acquire)));
         let (free, frontier) = {
             let space = lock(&inner.space);

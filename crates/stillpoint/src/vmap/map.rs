@@ -69,6 +69,7 @@ impl Map {
     }
 
     fn slot_extent(&self, slot: usize) -> Option<Extent> {
+        // Acquire [V2]: who finds the area finds its memory as it was before V1.
         let span = Span::from_bits(self.slots[slot].load(Ordering::Acquire))?;
         Some(span.extent(slot << (SLOT_BITS + PAGE_BITS)))
     }
@@ -85,11 +86,13 @@ impl Map {
         while page < end {
             let slot = page >> SLOT_BITS;
             let past = (slot + 1) << SLOT_BITS;
+            // Acquire, pairs with `clear`: a slot that has become empty has none of those words any more.
             if self.used[slot].load(Ordering::Acquire) > 0 {
                 if let Some(large) = self.slot_extent(slot) {
                     return Some(large);
                 }
                 for page in page..past {
+                    // Acquire [V2]: as in `find`.
                     if let Some(span) = Span::from_bits(self.pages[page].load(Ordering::Acquire)) {
                         return Some(span.extent(page << PAGE_BITS));
                     }
@@ -116,6 +119,7 @@ impl Map {
     pub(crate) fn clear(&self, start: u32, pages: u32) {
         self.set(start, pages, |_| Span::NONE, |_, _| ());
         self.each_slot(start, pages, |slot, count| {
+            // Release, pairs with `find_or_next`: the words are cleared [V3] before they are no longer counted.
             self.used[slot].fetch_sub(count, Ordering::Release);
         });
     }
@@ -129,6 +133,7 @@ impl Map {
         let page = &self.pages[start as usize];
         let word = if page.load(Ordering::Relaxed) == Span::NONE { &self.slots[start as usize >> SLOT_BITS] } else { page };
         let expected = Span::new(pages, 0, (((pages as usize) << PAGE_BITS) - extent.len) as u32).bits();
+        // AcqRel [V3]: of several that free the area one wins, and sees it as V1 left it.
         word.compare_exchange(expected, Span::NONE, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         self.clear(start, pages);
         Some(extent)
@@ -140,6 +145,7 @@ impl Map {
         let (whole, end) = (whole_slots(start, pages), start + pages);
         let write = |from: u32, to: u32| {
             for page in from..to {
+                // Release [V1]: the area's memory is ready before it is found. (For V3 the lock that follows would do.)
                 self.pages[page as usize].store(word(page - start), Ordering::Release);
             }
         };
@@ -149,6 +155,7 @@ impl Map {
         }
         write(start, whole.start << SLOT_BITS);
         for slot in whole.clone() {
+            // Release [V1]: the same for a whole slot.
             self.slots[slot as usize].store(word((slot << SLOT_BITS) - start), Ordering::Release);
         }
         write(whole.end << SLOT_BITS, end);
