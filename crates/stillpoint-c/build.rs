@@ -10,7 +10,7 @@ fn main() {
         .warnings(true)
         .extra_warnings(true)
         .compile("stillpoint_thread");
-    let compat = ["flavour", "call", "fork", "defer"].map(|file| format!("compat/runtime/{file}.c"));
+    let compat = ["flavour", "call", "fork", "defer", "pointer", "futex"].map(|file| format!("compat/runtime/{file}.c"));
     for place in ["compat/runtime", "include/stillpoint"] {
         println!("cargo::rerun-if-changed={place}");
     }

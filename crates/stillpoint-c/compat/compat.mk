@@ -3,6 +3,7 @@
 #   make compat                 target/$(PROFILE)/stillpoint-c/compat: libraries in place of liburcu's, for unmodified programs
 #   make check-compat           the programs of compat/tests, against liburcu (if it is installed) and against both forms of ours
 #   make bench-compat           compat/bench
+#   make bench-waits            waits for grace periods, as rcutorture's uperf has them
 COMPAT := $(OUT)/compat
 COMPAT_INCLUDE := -I$(ROOT)/include/stillpoint/compat -I$(ROOT)/include
 COMPAT_HEADERS := $(shell find $(ROOT)/include/stillpoint -name '*.h')
@@ -14,11 +15,13 @@ all: compat
 .PHONY: compat
 compat: $(COMPAT_LIBRARIES) $(COMPAT)/liburcu.so.8
 
+COMPAT_SYMBOLS := $(ROOT)/compat/runtime/pointer.c $(ROOT)/compat/runtime/futex.c
+
 # It finds libstillpoint beside its own directory, or, installed, above.
-$(COMPAT)/liburcu-%.so.8: $(ROOT)/compat/lib/%.c $(ROOT)/compat/lib/compat.h $(ROOT)/compat/runtime/structure.h $(COMPAT_HEADERS) \
+$(COMPAT)/liburcu-%.so.8: $(ROOT)/compat/lib/%.c $(COMPAT_SYMBOLS) $(ROOT)/compat/lib/compat.h $(ROOT)/compat/runtime/structure.h $(COMPAT_HEADERS) \
     $(OUT)/libstillpoint.so
 	@mkdir -p $(COMPAT)
-	$(CC) -std=c11 $(CFLAGS) -fPIC -fvisibility=hidden $(WARNINGS) $(COMPAT_INCLUDE) -shared -o $@ $< -L$(OUT) -lstillpoint \
+	$(CC) -std=c11 $(CFLAGS) -fPIC -fvisibility=hidden $(WARNINGS) $(COMPAT_INCLUDE) -shared -o $@ $< $(COMPAT_SYMBOLS) -L$(OUT) -lstillpoint \
 	    -Wl,-soname,liburcu-$*.so.8 -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../..' -Wl,-z,nodelete,-z,relro,-z,now,-z,defs
 
 # Programs that were linked with -lurcu ask for this name. The same file, so that a process never has two of them.
@@ -55,3 +58,7 @@ check-compat: compat $(OUT)/libstillpoint.a
 .PHONY: bench-compat
 bench-compat: compat
 	CC="$(CC)" OUT=$(OUT) $(ROOT)/compat/bench/run
+
+.PHONY: bench-waits
+bench-waits: compat
+	CC="$(CC)" OUT=$(OUT) $(ROOT)/compat/bench/waits

@@ -5,15 +5,20 @@ use crate::{
     domain::{Domain, may_end, pointer, write_sized},
 };
 use std::{
+    cell::Cell,
     ffi::{c_char, c_int, c_void},
     os::fd::AsRawFd,
     ptr::{self, NonNull},
-    slice,
+    slice, thread,
+    time::{Duration, Instant},
 };
 use stillpoint::{
     CallbackHead,
     vmap::{self, Error},
 };
+
+/// Between two attempts to free what there was no memory to remember.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A stretch of address space: `struct stillpoint_arena`.
 #[derive(Debug)]
@@ -156,7 +161,8 @@ pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mu
 }
 
 /// Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
-/// -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to remember it by; nothing is freed then.
+/// -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to remember it by; nothing is freed then. If
+/// there is none when the grace period has ended, it is tried again after another, until there is; barriers do not wait for that.
 ///
 /// # Safety
 ///
@@ -172,9 +178,9 @@ pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(arena: *mut Arena, area:
             let errno = if found.is_some() { libc::EINVAL } else { libc::EFAULT };
             return Err(misuse(errno, "stillpoint_arena_free_area_rcu() where no area starts"));
         }
-        let waiting = try_boxed(Waiting { link: CallbackHead::new(), arena: arena.clone(), start })?;
-        // SAFETY: a box's address is not null; the box is given up to the callback, and an arena may be used on any thread.
-        unsafe { arena.domain().call_head(NonNull::new_unchecked(waiting).cast(), free_waiting) };
+        let waiting = try_boxed(Waiting { link: CallbackHead::new(), arena: arena.clone(), start, queued: Instant::now() })?;
+        // SAFETY: made by `try_boxed` just now, and given up here.
+        unsafe { queue(waiting) };
         Ok(0)
     })
 }
@@ -185,15 +191,52 @@ struct Waiting {
     link: CallbackHead,
     arena: vmap::Arena,
     start: *const u8,
+    queued: Instant,
+}
+
+thread_local! {
+    /// When the thread's last pause ended.
+    static PAUSED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Sleeps, once for all that have been queued before: other callbacks of the domain wait for it meanwhile.
+fn pause(queued: Instant) {
+    if PAUSED.get().is_none_or(|ended| ended < queued) {
+        thread::sleep(PAUSE);
+        PAUSED.set(Some(Instant::now()));
+    }
+}
+
+/// # Safety
+///
+/// The box is the caller's, who gives it up.
+unsafe fn queue(waiting: *mut Waiting) {
+    // SAFETY: the caller's promise. What is queued has a handle of the arena, too, but may be freed before the call returns.
+    let arena = unsafe { (*waiting).arena.clone() };
+    // SAFETY: a box's address is not null; the head is its first field, and an arena may be used on any thread.
+    unsafe { arena.domain().call_head(NonNull::new_unchecked(waiting).cast(), free_waiting) };
 }
 
 unsafe fn free_waiting(link: NonNull<CallbackHead>) {
-    // SAFETY: `stillpoint_arena_free_area_rcu` queued it as the first field of what `try_boxed` had made.
-    let waiting = unsafe { Box::from_raw(link.cast::<Waiting>().as_ptr()) };
-    // SAFETY: the promise of its caller.
-    if unsafe { waiting.arena.free_raw(waiting.start) }.is_err() {
-        misuse(libc::EFAULT, "stillpoint_arena_free_area_rcu() of what is no area any more when its grace period has ended");
+    let waiting = link.cast::<Waiting>().as_ptr();
+    // SAFETY: `queue` gave it up to this, as the first field of a box, and it has been called for: it is this function's alone.
+    let Waiting { arena, start, queued, .. } = unsafe { &mut *waiting };
+    // SAFETY: the promise of `stillpoint_arena_free_area_rcu`'s caller.
+    match unsafe { arena.free_raw(*start) } {
+        Ok(()) => {}
+        Err(Error::System { .. }) => {
+            // No memory to remember it by, and nothing tells when there is some: again after a pause and another grace period.
+            pause(*queued);
+            *queued = Instant::now();
+            // SAFETY: this function's alone, as above, and not touched after this.
+            return unsafe { queue(waiting) };
+        }
+        Err(_) => {
+            misuse(libc::EFAULT, "stillpoint_arena_free_area_rcu() of what is no area any more when its grace period has ended");
+        }
     }
+    // SAFETY: a box, which is in no queue any more.
+    drop(unsafe { Box::from_raw(waiting) });
 }
 
 /// The domain whose sections keep areas in place. It belongs to the arena: stillpoint_domain_destroy() is not for it. NULL for NULL.

@@ -241,6 +241,31 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier(domain: *mut Domain) -
     guarded(|| waited(raw::kvfree_barrier(unsafe { named(domain) })))
 }
 
+/// Callbacks of the domain that are queued from now on, stillpoint_call() and those of the liburcu flavour that it belongs to, run no earlier
+/// than so many milliseconds after that (by whole batches, so up to twice as late). 0 by default, or what STILLPOINT_CALLBACK_DELAY_MS says in
+/// the environment, for all domains. For programs that use an object for a while after queueing its callback, outside of sections. Deferred
+/// frees are not kept; stillpoint_domain_barrier() cuts the delay short for what it waits for. Not async-signal-safe.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_set_callback_delay(domain: *mut Domain, milliseconds: u64) {
+    // SAFETY: the caller's promise.
+    guarded_or((), || unsafe { named(domain) }.set_callback_delay(Duration::from_millis(milliseconds)));
+}
+
+/// That delay, in milliseconds. Async-signal-safe.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_callback_delay(domain: *mut Domain) -> u64 {
+    // SAFETY: the caller's promise.
+    guarded_or(0, || unsafe { named(domain) }.callback_delay().as_millis().try_into().unwrap_or(u64::MAX))
+}
+
 /// How long a grace period may be held up before that counts as a stall. 10 seconds by default.
 ///
 /// # Safety

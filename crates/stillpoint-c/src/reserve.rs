@@ -14,6 +14,8 @@
 //! Allocations that can be refused, and say so (pages of deferred frees, handles, arrays that grow), are: they never see the reserve.
 //!
 //! Taking and giving back are one atomic read-modify-write on a map of bits: no lock, which a thread that has vanished in a fork might have.
+//! Taking a block comes after what its last owner did with it: [M1] giving back (release) pairs with [M2] taking (acquire). Others may take and give back
+//! in between: a read-modify-write continues the release sequence. The pair is one of the language's own, so there is no model of it.
 
 use crate::border::say;
 use std::{
@@ -69,7 +71,7 @@ impl Class {
 
     fn take(&self) -> Option<NonNull<u8>> {
         let free = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
-        let before = self.taken.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
+        let before = self.taken.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?; // [M2]
         TAKEN.fetch_add(1, Ordering::Relaxed);
         let at = self.start + before.trailing_ones() as usize * self.bytes;
         // SAFETY: in the array: there are 64 blocks from `start` on.
@@ -78,7 +80,7 @@ impl Class {
 
     fn give_back(&self, at: usize) {
         let bit = 1 << ((at - self.start) / self.bytes);
-        self.taken.fetch_and(!bit, Ordering::Release);
+        self.taken.fetch_and(!bit, Ordering::Release); // [M1]
         TAKEN.fetch_sub(1, Ordering::Relaxed);
     }
 

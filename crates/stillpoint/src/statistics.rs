@@ -22,11 +22,14 @@ pub struct Statistics {
     pub pages: u64,
     /// Callbacks that have not been invoked.
     pub callbacks_waiting: u64,
+    /// Tasks that wait: futures that have been polled, and neither woken nor dropped since.
+    pub futures_waiting: u64,
     /// Objects freed.
     pub objects_freed: u64,
     /// Callbacks invoked.
     pub callbacks_invoked: u64,
-    /// Grace periods that have ended; several numbers that end at once count as one.
+    /// Grace periods that have ended; several numbers that end at once count as one. Not those waits that were over at once, because no other
+    /// thread was registered as a reader.
     pub grace_periods: u64,
     /// Records of readers: one for each thread that has read or retired here, each QSBR reader and each owned guard, as many as there
     /// have been at a time and some spare ones. About 110 bytes each.
@@ -46,8 +49,11 @@ pub struct Statistics {
     pub stalls: u64,
     /// Times that the service thread did not come to its work for longer than that.
     pub service_stalls: u64,
-    /// Callbacks, destructors and stall handlers that panicked.
+    /// Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of `tracing` that did at a stall.
     pub panics: u64,
+    /// Times that the service thread panicked in code of the library's own, and began again. After three within a minute it stays down: barriers
+    /// then do its work, and tasks that wait ask again by themselves.
+    pub service_failures: u64,
 }
 
 impl Statistics {
@@ -68,6 +74,7 @@ impl Statistics {
             bytes_waiting: waiting.bytes,
             pages: waiting.pages,
             callbacks_waiting: engine.callbacks_pending(),
+            futures_waiting: engine.futures_waiting(),
             objects_freed: counts.freed,
             callbacks_invoked: engine.callbacks_invoked(),
             grace_periods: engine.grace_periods(),
@@ -79,7 +86,8 @@ impl Statistics {
             objects_leaked: counts.leaked,
             stalls: engine.stalls(),
             service_stalls: engine.service_stalls(),
-            panics: counts.panicked + engine.callbacks_panicked() + engine.stall_handlers_panicked(),
+            panics: counts.panicked + engine.callbacks_panicked() + engine.wakers_panicked() + engine.stall_handlers_panicked(),
+            service_failures: engine.service_failures(),
         }
     }
 }

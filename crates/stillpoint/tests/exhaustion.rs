@@ -4,17 +4,19 @@
 
 mod common;
 
-use common::{Over, Reader, Tally, Tracked, eventually, returns, without_new_threads};
+use common::{Over, Reader, Tally, Tracked, eventually, panic_message, returns, without_new_threads};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
-    mem::offset_of,
+    mem::{self, offset_of},
+    pin::pin,
     ptr::{self, NonNull},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::channel,
     },
+    task::{Context, Wake, Waker},
     thread,
 };
 use stillpoint::{
@@ -523,6 +525,54 @@ fn a_barrier_does_without_a_service_thread() {
         assert_eq!(tally.dropped(), 2);
     });
     assert_works(&domain);
+}
+
+#[test]
+fn a_barrier_whose_passes_leave_a_section_open_is_refused() {
+    if !common::is_child() {
+        return common::child("a_barrier_whose_passes_leave_a_section_open_is_refused").well();
+    }
+    let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
+    let tally = Tally::new();
+    without_new_threads(|| {
+        // It is due, so it runs on the caller in the very pass that then seals the page: whose grace period waits for that section.
+        domain.call(|| mem::forget(domain.read_lock()));
+        domain.synchronize();
+        retire(domain, tally.value(1));
+        let message = panic_message(|| domain.kvfree_barrier());
+        assert!(message.contains("kvfree_barrier() would wait for the calling thread itself"), "{message}");
+        assert_eq!(tally.dropped(), 0);
+    });
+}
+
+#[test]
+fn a_task_asks_by_itself_while_there_is_no_service_thread() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    if !common::is_child() {
+        return common::child("a_task_asks_by_itself_while_there_is_no_service_thread").well();
+    }
+    let domain = Domain::new();
+    let mut reader = Reader::enter(&domain);
+    let woken = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&woken));
+    without_new_threads(|| {
+        let mut future = pin!(domain.synchronize_async());
+        let mut asks = 0;
+        let mut ask = || {
+            asks += 1;
+            let ready = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+            assert!(ready || woken.0.load(Ordering::SeqCst) >= asks, "nothing would have it asked again");
+            ready
+        };
+        assert!(!ask() && !ask());
+        reader.tell_to_leave();
+        eventually(ask);
+    });
 }
 
 #[test]

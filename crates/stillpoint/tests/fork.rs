@@ -20,11 +20,11 @@ use std::{
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
-    task::{Context, Waker},
+    task::{Context, Wake, Waker},
     thread,
     time::Duration,
 };
-use stillpoint::{Domain, Rcu};
+use stillpoint::{Domain, Rcu, torture::Policy};
 
 /// Work of all kinds that waits, of this thread and of another that has ended by now, and of one that goes on.
 fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Arc<AtomicUsize>) {
@@ -608,6 +608,14 @@ fn a_stall_handler_may_fork() {
     reader.leave();
 }
 
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn futures_of_before_the_fork_are_ready_in_the_child() {
     if !is_apart("futures_of_before_the_fork_are_ready_in_the_child") {
@@ -622,14 +630,18 @@ fn futures_of_before_the_fork_are_ready_in_the_child() {
     assert!(grace_period.as_mut().poll(&mut context).is_pending());
     assert!(barrier.as_mut().poll(&mut context).is_pending());
     assert!(own.as_mut().poll(&mut context).is_pending());
+    assert_eq!(domain.statistics().futures_waiting, 3);
     fork(|| {
+        assert_eq!(domain.statistics().futures_waiting, 0, "they are the parent's");
         assert!(barrier.as_mut().poll(&mut context).is_ready());
         assert!(grace_period.as_mut().poll(&mut context).is_ready());
         // One that a section of the child's holds up, as the reader's did.
         let guard = domain.read_lock();
         let mut later = pin!(domain.synchronize_async());
-        assert!(later.as_mut().poll(&mut context).is_pending());
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        assert!(later.as_mut().poll(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending());
         drop(guard);
+        eventually(|| woken.0.load(Ordering::SeqCst));
         eventually(|| later.as_mut().poll(&mut context).is_ready() && own.as_mut().poll(&mut context).is_ready());
         assert_works(&domain);
     })
@@ -758,7 +770,7 @@ impl Random {
 
 /// Does one of all the things that one can do.
 fn do_something(random: &mut Random, domain: &Domain, cell: &Rcu<Tracked>, tally: &Tally) {
-    match random.below(12) {
+    match random.below(13) {
         0 => domain.synchronize(),
         1 => domain.synchronize_expedited(),
         2 => (0..300).for_each(|number| retire(domain, number)),
@@ -777,7 +789,8 @@ fn do_something(random: &mut Random, domain: &Domain, cell: &Rcu<Tracked>, tally
             retire(&own, tally.value(1));
             own.call(move || drop(value));
         }
-        10 => thread::scope(|scope| {
+        10 => domain.set_callback_delay(Duration::from_micros(100 * random.below(2))),
+        11 => thread::scope(|scope| {
             scope.spawn(|| {
                 domain.read(|guard| assert!(cell.load(guard).is_some_and(|value| value.get() < 100)));
                 retire(domain, tally.value(3));
@@ -949,4 +962,110 @@ fn lru_lists_and_tenants_of_a_forked_child() {
             child.well();
         }
     });
+}
+
+/// A domain whose service thread fails while this says so, by a fault of the library's own.
+static FAILS: AtomicBool = AtomicBool::new(false);
+
+#[derive(Debug)]
+enum Failing {}
+
+// SAFETY: nothing is left out.
+unsafe impl Policy for Failing {
+    fn service_comes() {
+        if FAILS.load(Ordering::SeqCst) {
+            panic::resume_unwind(Box::new("a fault"));
+        }
+    }
+}
+
+#[test]
+fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
+    if !is_apart("a_service_thread_that_stays_down_is_tried_again_in_the_child") {
+        return;
+    }
+    FAILS.store(true, Ordering::SeqCst);
+    let domain = Domain::<Failing>::with_policy();
+    domain.call(|| ());
+    eventually(|| domain.statistics().service_failures == 3);
+    fork(|| {
+        FAILS.store(false, Ordering::SeqCst);
+        // Nobody waits for it but the service thread.
+        let called = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&called);
+        domain.call(move || theirs.store(true, Ordering::SeqCst));
+        eventually(|| called.load(Ordering::SeqCst));
+        domain.barrier();
+        assert_eq!(domain.statistics().service_failures, 3, "what has happened has");
+    })
+    .well();
+    domain.barrier();
+    assert_eq!((domain.statistics().service_failures, domain.statistics().callbacks_waiting), (3, 0));
+}
+
+/// A shrinker forks while another thread is in a call of it: the child goes on with its pass, leaves, and has other shrinkers.
+#[test]
+fn a_shrinker_that_forks() {
+    use stillpoint::list_lru::{Hierarchy, Registration, Scope, Shrink};
+    if !is_apart("a_shrinker_that_forks") {
+        return;
+    }
+    struct Forking {
+        others: AtomicUsize,
+        forked: Mutex<Option<Option<Forked>>>,
+        registration: Mutex<Option<Registration>>,
+        leaves: bool,
+    }
+    impl Shrink for Forking {
+        fn count(&self, _scope: &Scope<'_>) -> usize {
+            if thread::current().name() == Some("other") {
+                self.others.fetch_add(1, Ordering::SeqCst);
+                eventually(|| self.forked.lock().unwrap().is_some());
+            }
+            1_000
+        }
+        fn scan(&self, _scope: &Scope<'_>, _objects: usize) -> Option<usize> {
+            eventually(|| self.others.load(Ordering::SeqCst) > 0);
+            let forked = self.forked.lock().unwrap().is_some();
+            if !forked {
+                let child = fork_here();
+                let in_child = child.is_none();
+                *self.forked.lock().unwrap() = Some(child);
+                if in_child && self.leaves {
+                    drop(self.registration.lock().unwrap().take());
+                }
+            }
+            None
+        }
+    }
+    for leaves in [true, false] {
+        let hierarchy = Hierarchy::new();
+        let (others, forked, registration) = (AtomicUsize::new(0), Mutex::new(None), Mutex::new(None));
+        let forking = Arc::new(Forking { others, forked, registration, leaves });
+        *forking.registration.lock().unwrap() = Some(hierarchy.register(Arc::clone(&forking)).unwrap());
+        let within = hierarchy.clone();
+        let other = thread::Builder::new().name("other".into()).spawn(move || within.relieve()).unwrap();
+        hierarchy.relieve();
+        let child = forking.forked.lock().unwrap().take().expect("it has been asked");
+        let leave = || drop(forking.registration.lock().unwrap().take());
+        if let Some(child) = child {
+            child.well();
+            *forking.forked.lock().unwrap() = Some(None);
+            other.join().unwrap();
+            leave();
+        } else {
+            end_after(|| {
+                leave();
+                let fresh = Forking {
+                    others: AtomicUsize::new(1),
+                    forked: Mutex::new(Some(None)),
+                    registration: Mutex::new(None),
+                    leaves,
+                };
+                let registration = hierarchy.register(Arc::new(fresh)).unwrap();
+                hierarchy.relieve();
+                drop(registration);
+            });
+        }
+    }
 }

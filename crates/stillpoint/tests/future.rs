@@ -7,8 +7,9 @@ use std::{
     future::Future,
     pin::{Pin, pin},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
+        mpsc::channel,
     },
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
@@ -42,7 +43,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-fn poll(future: Pin<&mut impl Future<Output = ()>>, waker: &Waker) -> bool {
+fn poll(future: Pin<&mut (impl Future<Output = ()> + ?Sized)>, waker: &Waker) -> bool {
     future.poll(&mut Context::from_waker(waker)).is_ready()
 }
 
@@ -91,6 +92,7 @@ fn a_future_that_is_dropped_wakes_nobody_and_costs_nothing() {
     {
         let mut future = pin!(domain.synchronize_async());
         assert!(!poll(future.as_mut(), &waker));
+        domain.call(|| ());
         let mut barrier = pin!(domain.barrier_async());
         assert!(!poll(barrier.as_mut(), &waker));
     }
@@ -124,6 +126,19 @@ fn a_known_cookie_is_awaited() {
         });
         assert!(domain.poll(cookie));
     }
+}
+
+#[test]
+fn a_barrier_for_no_callbacks_is_ready_at_once() {
+    let domain = Domain::new();
+    assert!(poll(pin!(domain.barrier_async()), Waker::noop()));
+    domain.call(|| ());
+    domain.barrier();
+    let reader = Reader::enter(&domain);
+    let barrier = domain.barrier_async();
+    domain.call(|| ());
+    assert!(poll(pin!(barrier), Waker::noop()), "that one came later");
+    reader.leave();
 }
 
 #[test]
@@ -189,4 +204,211 @@ fn a_cookie_of_another_domain_holds_nothing_up() {
         domain.barrier();
         domain.cond_synchronize(stillpoint::Cookie::from_raw(1 << 60));
     });
+}
+
+#[test]
+fn a_future_is_woken_though_younger_ones_and_callbacks_wait_for_another_reader() {
+    let domain = Domain::new();
+    let called = Arc::new(AtomicUsize::new(0));
+    let call = || {
+        let called = Arc::clone(&called);
+        domain.call(move || _ = called.fetch_add(1, Ordering::SeqCst));
+    };
+    let first = Reader::enter(&domain);
+    call();
+    let mut older = pin!(domain.synchronize_async());
+    let mut barrier = pin!(domain.barrier_async());
+    let second = Reader::enter(&domain);
+    call();
+    let mut younger = pin!(domain.synchronize_async());
+    let ((woken, waker_of_older), (done, waker_of_barrier), (late, waker_of_younger)) = (waker(), waker(), waker());
+    // In the order that puts the older one behind all others.
+    assert!(!poll(younger.as_mut(), &waker_of_younger));
+    assert!(!poll(barrier.as_mut(), &waker_of_barrier));
+    assert!(!poll(older.as_mut(), &waker_of_older));
+    assert_eq!(domain.statistics().futures_waiting, 3);
+    first.leave();
+    eventually(|| woken.1.load(Ordering::SeqCst) == 1 && done.1.load(Ordering::SeqCst) == 1);
+    assert!(poll(older, &waker_of_older) && poll(barrier, &waker_of_barrier));
+    assert_eq!((late.1.load(Ordering::SeqCst), called.load(Ordering::SeqCst)), (0, 1), "the second reader is still there");
+    second.leave();
+    eventually(|| late.1.load(Ordering::SeqCst) == 1);
+    assert!(poll(younger, &waker_of_younger));
+    domain.barrier();
+    let statistics = domain.statistics();
+    assert_eq!((called.load(Ordering::SeqCst), statistics.futures_waiting, statistics.panics), (2, 0, 0));
+}
+
+#[test]
+fn futures_are_woken_in_the_order_of_their_ends_however_they_were_polled_and_dropped() {
+    let domain = Domain::new();
+    let count = if cfg!(miri) { 8 } else { 100 };
+    let mut waiting: Vec<_> = (0..count)
+        .map(|_| {
+            let reader = Reader::enter(&domain);
+            (reader, Box::pin(domain.synchronize_async()), waker())
+        })
+        .collect();
+    // The youngest first, so that each comes before all others; and every third is dropped.
+    waiting.iter_mut().rev().for_each(|(_, future, (_, waker))| assert!(!poll(future.as_mut(), waker)));
+    let mut number = 0;
+    waiting.retain(|_| {
+        number += 1;
+        number % 3 > 0
+    });
+    assert_eq!(domain.statistics().futures_waiting, waiting.len() as u64);
+    while !waiting.is_empty() {
+        let (reader, mut future, (woken, waker)) = waiting.remove(0);
+        assert_eq!(woken.1.load(Ordering::SeqCst), 0, "its reader is there");
+        reader.leave();
+        eventually(|| woken.1.load(Ordering::SeqCst) == 1);
+        assert!(poll(future.as_mut(), &waker));
+    }
+    assert_eq!(domain.statistics().futures_waiting, 0);
+}
+
+/// An executor that goes on with a task inside its waker.
+struct Inline(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Inline {
+    fn waker(next: impl FnOnce() + Send + 'static) -> Waker {
+        Waker::from(Arc::new(Self(Mutex::new(Some(Box::new(next))))))
+    }
+}
+
+impl Wake for Inline {
+    fn wake(self: Arc<Self>) {
+        let next = self.0.lock().expect("not poisoned").take();
+        next.into_iter().for_each(|next| next());
+    }
+}
+
+#[test]
+fn a_task_that_goes_on_inside_its_waker_may_wait_for_callbacks_and_frees() {
+    let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
+    for of_callbacks in [false, true] {
+        let (called, tally) = (Arc::new(AtomicUsize::new(0)), Tally::new());
+        let call = |called: &Arc<AtomicUsize>| {
+            let called = Arc::clone(called);
+            domain.call(move || _ = called.fetch_add(1, Ordering::SeqCst));
+        };
+        let first = Reader::enter(domain);
+        call(&called);
+        let mut future: Pin<Box<dyn Future<Output = ()>>> =
+            if of_callbacks { Box::pin(domain.barrier_async()) } else { Box::pin(domain.synchronize_async()) };
+        let second = Reader::enter(domain);
+        call(&called);
+        drop(stillpoint::Rcu::new_in(domain, tally.value(1)));
+        let (tell, told) = channel();
+        let (theirs, counted) = (Arc::clone(&called), tally.clone());
+        let waker = Inline::waker(move || {
+            tell.send((0, false)).expect("somebody waits");
+            domain.barrier();
+            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped())).expect("somebody waits");
+            domain.kvfree_barrier();
+            // From here the callbacks of others too have to run here.
+            call(&theirs);
+            domain.barrier();
+            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped())).expect("somebody waits");
+        });
+        assert!(!poll(future.as_mut(), &waker));
+        drop(waker);
+        first.leave();
+        let next = || told.recv_timeout(common::PATIENCE).expect("the task goes on");
+        assert_eq!(next(), (0, false));
+        second.leave();
+        assert_eq!(next().0, 2);
+        assert_eq!(next(), (3, true));
+        assert!(poll(future.as_mut(), Waker::noop()));
+    }
+    common::returns(|| domain.barrier());
+    assert_eq!(domain.statistics().panics, 0);
+}
+
+#[test]
+fn a_waker_that_panics_is_counted_and_the_others_are_called() {
+    let domain = Domain::new();
+    let reader = Reader::enter(&domain);
+    let (woken, waker) = waker();
+    let mut futures: Vec<_> = (0..20).map(|_| Box::pin(domain.synchronize_async())).collect();
+    for pair in futures.chunks_mut(2) {
+        assert!(!poll(pair[0].as_mut(), &Inline::waker(|| std::panic::resume_unwind(Box::new("without a message")))));
+        assert!(!poll(pair[1].as_mut(), &waker));
+    }
+    reader.leave();
+    eventually(|| woken.1.load(Ordering::SeqCst) == 10 && domain.statistics().panics == 10);
+    domain.call(|| ());
+    domain.barrier();
+    assert!(futures.iter_mut().all(|future| poll(future.as_mut(), &waker)));
+}
+
+/// Does something when the last of its wakers is dropped.
+struct AtEnd(Inline);
+
+impl Wake for AtEnd {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        self.0.0.get_mut().expect("not poisoned").take().into_iter().for_each(|last| last());
+    }
+}
+
+#[test]
+fn wakers_may_poll_and_drop_other_futures() {
+    let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
+    let (tell, told) = channel();
+    let uses = || {
+        // A future that waits, one that will, and one that is told of.
+        let (mut waiting, mut other) = (Box::pin(domain.synchronize_async()), Box::pin(domain.barrier_async()));
+        assert!(!poll(waiting.as_mut(), Waker::noop()));
+        let tell = tell.clone();
+        move || {
+            let _ = poll(waiting.as_mut(), &waker().1);
+            let _ = poll(other.as_mut(), Waker::noop());
+            drop((waiting, other));
+            tell.send(()).expect("somebody waits");
+        }
+    };
+    let reader = Reader::enter(domain);
+    domain.call(|| ());
+    // One that is called, one that is dropped with its future, and one that another takes the place of.
+    let mut futures: Vec<_> = (0..3).map(|_| Box::pin(domain.synchronize_async())).collect();
+    assert!(!poll(futures[0].as_mut(), &Inline::waker(uses())));
+    for at in [1, 2] {
+        let last = AtEnd(Inline(Mutex::new(Some(Box::new(uses())))));
+        assert!(!poll(futures[at].as_mut(), &Waker::from(Arc::new(last))));
+    }
+    drop(futures.remove(1));
+    told.recv_timeout(common::PATIENCE).expect("the first waker is dropped");
+    assert!(!poll(futures[1].as_mut(), Waker::noop()));
+    told.recv_timeout(common::PATIENCE).expect("the second one is");
+    reader.leave();
+    told.recv_timeout(common::PATIENCE).expect("the third one is called");
+    eventually(|| domain.statistics().futures_waiting == 0);
+    assert_eq!(domain.statistics().panics, 0);
+}
+
+#[test]
+fn a_waker_may_drop_the_last_handle() {
+    for _ in 0..if cfg!(miri) { 3 } else { 50 } {
+        let domain = Domain::new();
+        let (tally, last) = (Tally::new(), domain.clone());
+        let reader = Reader::enter(&domain);
+        drop(stillpoint::Rcu::new_in(&domain, tally.value(1)));
+        let (tell, told) = channel();
+        let waker = Inline::waker(move || {
+            drop(last);
+            tell.send(()).expect("somebody waits");
+        });
+        let mut future = Box::pin(domain.synchronize_async());
+        assert!(!poll(future.as_mut(), &waker));
+        // Forgotten, so that it borrows from no handle any more. (Its box is leaked.)
+        std::mem::forget(future);
+        drop((waker, domain));
+        reader.leave();
+        told.recv_timeout(common::PATIENCE).expect("the task is woken all the same");
+        eventually(|| tally.all_dropped());
+    }
 }

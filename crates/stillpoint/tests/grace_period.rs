@@ -354,3 +354,13 @@ fn synchronize_waits_for_each_of_a_thousand_readers() {
     let cookie = domain.start_poll();
     assert!(domain.poll(cookie), "nobody reads");
 }
+
+/// The wait finds no reader, and yet has to count for the one who asks.
+#[test]
+fn what_was_named_before_a_whole_wait_has_ended_whoever_reads_by_then() {
+    let domain = Domain::new();
+    let cookie = domain.get_state();
+    domain.synchronize();
+    let _reading = domain.read_lock();
+    assert!(domain.poll(cookie));
+}

@@ -7,15 +7,26 @@ use common::{eventually, returns};
 use std::{
     ffi::{CString, OsStr},
     fs::{self, OpenOptions},
-    io::{Read, Write},
-    os::unix::{ffi::OsStrExt, net::UnixListener},
+    io::{ErrorKind, Read, Write},
+    os::{
+        fd::AsRawFd,
+        unix::{
+            ffi::OsStrExt,
+            fs::OpenOptionsExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    thread,
+    time::{Duration, Instant},
 };
-use stillpoint::list_lru::{Charge, Entry, Hierarchy, Isolate, ListLru, Pressure, PressureError, PressureWatch, Scope, Shrink};
+use stillpoint::list_lru::{
+    Charge, Entry, Hierarchy, Isolate, ListLru, Pressure, PressureError, PressureWatch, Registration, Scope, Shrink,
+};
 
 struct Cache(ListLru<Charge>);
 
@@ -208,7 +219,8 @@ fn a_watch_that_is_dropped_after_a_pass_and_one_that_panics() {
     *kept.lock().unwrap() = Some(PressureWatch::new(&path).after_pass(after).start(&world.hierarchy).unwrap());
     let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
     writer.write_all(b"x").unwrap();
-    eventually(|| calls.load(Ordering::SeqCst) == 1);
+    eventually(|| kept.lock().unwrap().as_ref().is_some_and(|watch| watch.events() == 1));
+    assert_eq!(kept.lock().unwrap().as_ref().map(|watch| (watch.panics(), watch.is_watching())), Some((1, true)));
     writer.write_all(b"x").unwrap();
     eventually(|| kept.lock().unwrap().is_none());
 }
@@ -248,15 +260,192 @@ fn a_watch_ends_though_a_child_of_a_fork_lives() {
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        loop {
+        while !watch.is_watching() {
             // SAFETY: as above.
             unsafe { libc::pause() };
         }
+        // SAFETY: ends the process, which would watch where only its parent may.
+        unsafe { libc::_exit(1) };
     }
     returns(move || drop(watch));
+    let mut status = 0;
     // SAFETY: our own child.
     unsafe {
         libc::kill(child, libc::SIGKILL);
-        libc::waitpid(child, std::ptr::null_mut(), 0);
+        libc::waitpid(child, &raw mut status, 0);
     }
+    assert!(libc::WIFSIGNALED(status), "the child was told that it watches");
+}
+
+/// Bytes that lie in a FIFO.
+fn queued(file: &fs::File) -> i32 {
+    let mut bytes = 0;
+    // SAFETY: a place for the number.
+    assert_eq!(unsafe { libc::ioctl(file.as_raw_fd(), libc::FIONREAD, &raw mut bytes) }, 0);
+    bytes
+}
+
+const PAYLOAD: &[u8] = b"some 200000 2000000\0";
+
+/// No process reads it but the watch, which would hear itself.
+#[test]
+fn a_fifo_that_nobody_reads_is_not_written_to() {
+    let world = World::new("echo");
+    let path = world.path("fifo");
+    make_fifo(&path);
+    let pressure = world.start(PressureWatch::new(&path).payload(PAYLOAD)).unwrap();
+    let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
+    eventually(|| queued(&writer) == 0);
+    for passes in 1..=3 {
+        writer.write_all(b"x").unwrap();
+        eventually(|| queued(&writer) == 0 && pressure.events() >= passes);
+    }
+    returns(move || drop(pressure));
+    assert_eq!(world.passes.load(Ordering::SeqCst), 3, "one for each byte");
+}
+
+#[test]
+fn a_fifos_payload_is_the_other_ends() {
+    let world = World::new("other");
+    let path = world.path("fifo");
+    make_fifo(&path);
+    let mut other = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
+    let pressure = world.start(PressureWatch::new(&path).payload(PAYLOAD)).unwrap();
+    let (mut read, mut bytes) = (Vec::new(), [0; 7]);
+    eventually(|| {
+        // In pieces, as a shell does.
+        read.extend_from_slice(other.read(&mut bytes).map_or(&[], |some| &bytes[..some]));
+        read.len() == PAYLOAD.len()
+    });
+    assert_eq!(read, PAYLOAD);
+    other.write_all(b"x").unwrap();
+    world.relieved(&pressure, 1);
+    returns(move || drop(pressure));
+    assert_eq!(world.passes.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn what_is_written_behind_a_payload_is_heard() {
+    let world = World::new("behind");
+    let path = world.path("fifo");
+    make_fifo(&path);
+    let mut other = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let pressure = world.start(PressureWatch::new(&path).payload(PAYLOAD)).unwrap();
+    other.write_all(b"x").unwrap();
+    world.relieved(&pressure, 1);
+    returns(move || drop(pressure));
+    assert_eq!(world.passes.load(Ordering::SeqCst), 1);
+}
+
+/// Fills the listener's backlog with connections, which are returned, by watches that are started until one is refused.
+fn fill_backlog(path: &Path) -> Vec<Pressure> {
+    let path = path.to_owned();
+    returns(move || {
+        let (hierarchy, mut waiting) = (Hierarchy::new(), Vec::new());
+        loop {
+            match PressureWatch::new(&path).start(&hierarchy) {
+                Ok(watch) => waiting.push(watch),
+                Err(PressureError::Refused { source, .. }) if source.kind() == ErrorKind::WouldBlock => return waiting,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    })
+}
+
+#[test]
+fn a_listener_that_takes_no_more_holds_nobody_up() {
+    let world = World::new("backlog");
+    let path = world.path("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    // SAFETY: our own socket.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
+    let watches = [(); 2].map(|()| world.start(PressureWatch::new(&path)).unwrap());
+    let peers = watches.each_ref().map(|_| listener.accept().unwrap().0);
+    let waiting = fill_backlog(&path);
+    let error = world.start(PressureWatch::new(&path)).unwrap_err().to_string();
+    assert!(error.contains("start again"), "{error}");
+    // Their peers go, and they come to the same door.
+    drop(peers);
+    eventually(|| watches.iter().all(|watch| !watch.is_watching()));
+    // For some tries; how many does not matter.
+    thread::sleep(Duration::from_millis(1_500));
+    let [first, second] = watches;
+    returns(move || drop(first));
+    assert!(!second.is_watching());
+    // There is a place again, and it is taken.
+    let mut accepted: Vec<UnixStream> = waiting.iter().map(|_| listener.accept().unwrap().0).collect();
+    drop(waiting);
+    accepted.push(listener.accept().unwrap().0);
+    eventually(|| second.is_watching());
+    accepted.last_mut().unwrap().write_all(b"x").unwrap();
+    world.relieved(&second, 1);
+    returns(move || drop(second));
+}
+
+#[test]
+fn a_flood_is_answered_ten_times_a_second() {
+    let world = World::new("flood");
+    let path = world.path("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let began = Instant::now();
+    let pressure = world.start(PressureWatch::new(&path)).unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = common::Over(&over);
+        scope.spawn(|| {
+            peer.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
+            while !over.load(Ordering::SeqCst) {
+                let _ = peer.write(b"x");
+            }
+        });
+        eventually(|| pressure.events() >= 4);
+        // Those that the first pass has not answered have been put off, each time.
+        assert!(pressure.coalesced() >= 3, "{}", pressure.coalesced());
+    });
+    returns(move || drop(pressure));
+    // The first at once: more time would allow for more of them.
+    let (passes, most) = (world.passes.load(Ordering::SeqCst), began.elapsed().as_millis() / 100 + 1);
+    assert!(passes as u128 <= most, "{passes} of at most {most}");
+}
+
+/// A shrinker that leaves in its first call, and so ends with the pass, in a panic.
+struct Leaving(Mutex<Option<Registration>>);
+
+impl Shrink for Leaving {
+    fn count(&self, _scope: &Scope<'_>) -> usize {
+        self.0.lock().unwrap().take();
+        panic!("expected");
+    }
+
+    fn scan(&self, _scope: &Scope<'_>, _objects: usize) -> Option<usize> {
+        None
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        panic!("expected");
+    }
+}
+
+#[test]
+fn a_watch_survives_its_shrinkers() {
+    let world = World::new("shrinkers");
+    let path = world.path("fifo");
+    make_fifo(&path);
+    let pressure = world.start(PressureWatch::new(&path)).unwrap();
+    for round in 1..4 {
+        let leaving = Arc::new(Leaving(Mutex::new(None)));
+        let registration = world.hierarchy.register(Arc::clone(&leaving)).unwrap();
+        *leaving.0.lock().unwrap() = Some(registration);
+        let weak = Arc::downgrade(&leaving);
+        drop(leaving);
+        OpenOptions::new().write(true).open(&path).unwrap().write_all(b"x").unwrap();
+        world.relieved(&pressure, round);
+        eventually(|| weak.strong_count() == 0);
+        world.fill();
+    }
+    assert_eq!((pressure.panics(), pressure.is_watching()), (0, true));
+    returns(move || drop(pressure));
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Tally, child, is_child, without_membarrier};
-use std::{ptr::NonNull, thread};
+use std::{ptr::NonNull, sync::mpsc, thread};
 use stillpoint::{Domain, Rcu};
 
 /// What a filter forbids.
@@ -95,6 +95,16 @@ fn a_filter_that_comes_too_late_ends_the_process_with_a_report() {
     }
     assert!(stillpoint::membarrier_active());
     assert_works();
+    // Where no other thread is registered there is nobody whom a barrier would be for.
+    let (read, has_read) = mpsc::channel();
+    thread::spawn(move || {
+        drop(stillpoint::read_lock());
+        read.send(()).unwrap();
+        loop {
+            thread::park();
+        }
+    });
+    has_read.recv().unwrap();
     deny_membarrier(Denied::All);
     stillpoint::synchronize();
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Reader, Tally, child, eventually, is_child};
+use common::{Reader, Tally, child, eventually, is_child, returns, service_threads};
 use std::{
     ptr::NonNull,
     sync::{
@@ -267,4 +267,61 @@ fn what_a_handler_owns_is_dropped_with_the_domain() {
         drop(second);
         drop(Domain::new().read_lock());
     }
+}
+
+/// Panics when it is dropped, quietly: without the hook that prints.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new("a destructor"));
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_domain_ends_whole_whatever_its_handlers_destructor_does() {
+    let (domain, told) = watched(Domain::new());
+    let reader = Reader::enter(&domain);
+    let _ = domain.start_poll();
+    let number = next(&told).domain;
+    assert_eq!(service_threads(number), 1);
+    let bomb = Bomb;
+    domain.on_stall(move |_| _ = &bomb);
+    reader.leave();
+    let tally = Tally::new();
+    for _ in 0..10 {
+        let value = tally.value(1);
+        domain.call(move || drop(value));
+        Rcu::new_in(&domain, tally.value(2)).store(tally.value(3));
+    }
+    returns(move || drop(domain));
+    assert!(tally.all_dropped(), "the service thread was joined when it had done all");
+    eventually(|| service_threads(number) == 0);
+}
+
+#[test]
+fn a_handler_that_is_replaced_may_panic_when_it_is_dropped() {
+    let (domain, _) = watched(Domain::new());
+    let bomb = Bomb;
+    domain.on_stall(move |_| _ = &bomb);
+    domain.on_stall(|_| ());
+    assert_eq!(domain.statistics().panics, 1);
+    // And during its report, of which it is the last thing.
+    let bomb = Bomb;
+    let ((tell, told), (go, may_go)) = (channel(), channel::<()>());
+    let may_go = Mutex::new(may_go);
+    domain.on_stall(move |_| {
+        let _whole = &bomb;
+        let _ = tell.send(());
+        let _ = may_go.lock().expect("no panic").recv();
+    });
+    let reader = Reader::enter(&domain);
+    let _ = domain.start_poll();
+    told.recv_timeout(common::PATIENCE).expect("a stall is reported");
+    domain.on_stall(|_| ());
+    drop(go);
+    eventually(|| domain.statistics().panics == 2);
+    reader.leave();
+    returns(move || domain.barrier());
 }

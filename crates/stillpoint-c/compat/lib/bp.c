@@ -3,6 +3,8 @@
 #define STILLPOINT_FLAVOUR_(name) urcu_bp_##name
 #include "compat.h"
 
+#include <urcu/pointer.h>
+
 /* The flavour has its own names of these, and one of registering. */
 PUBLIC void *urcu_bp_dereference_sym(void *p)
 {

@@ -3,7 +3,8 @@
  *
  * A head is two words, so there is no room in it for a cookie, and the library's own callbacks do not fit. Here heads are pushed on a worker's
  * stack, which is lock-free and whole at every moment (a fork that comes between two instructions of a pusher leaves nothing half done). The
- * worker takes all at once, turns them around, waits for one grace period, and calls them in their order.
+ * worker takes all at once, turns them around, keeps them for the domain's delay (0 but where a program relies on late callbacks), waits for one
+ * grace period, and calls them in their order.
  *
  * [P1] the push (release) pairs with [P2] the take (acquire): the grace period that the worker then starts began after every call_rcu() of
  *      the batch, and so after what that had unlinked.
@@ -25,6 +26,8 @@
 #include <unistd.h>
 
 #define REAL_TIME 1ul /* URCU_CALL_RCU_RT */
+/* In milliseconds: how soon a worker that keeps a batch notices another delay. */
+#define LOOK_AGAIN 100u
 
 #define FLAVOUR {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}
 struct flavour flavours[STILLPOINT_URCU_FLAVOURS_] = {FLAVOUR, FLAVOUR, FLAVOUR, FLAVOUR};
@@ -127,6 +130,38 @@ static void run(struct flavour *flavour, struct call_rcu_data *data)
     }
 }
 
+static uint64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/*
+ * Under the lock, with a batch that has just been taken, and the worker not running: keeps it as long as the domain's callbacks are to be. Counted
+ * from here on, since heads have no word for a time; so it is never too short. Barriers end it, and the worker's end.
+ */
+static void keep(struct flavour *flavour, struct call_rcu_data *data)
+{
+    uint64_t began = 0, milliseconds;
+    while (!flavour->barriers && !data->stop &&
+           (milliseconds = stillpoint_domain_callback_delay(stillpoint_urcu_domain(data->flavour))) > 0) {
+        uint64_t present = now();
+        began = began ? began : present;
+        if ((present - began) / 1000000u >= milliseconds) {
+            return;
+        }
+        /* It may be set anew meanwhile. */
+        uint64_t left = milliseconds - (present - began) / 1000000u;
+        left = left < LOOK_AGAIN ? left : LOOK_AGAIN;
+        int hurried = flavour->hurried;
+        unlock(flavour);
+        sleep_while_for(&flavour->hurried, hurried, left * 1000000u);
+        pthread_mutex_lock(&flavour->lock);
+        stand_still(flavour);
+    }
+}
+
 static void settle(struct call_rcu_data *data)
 {
     self = data;
@@ -156,6 +191,9 @@ static void *work(void *of)
         stand_still(flavour);
         if (!data->batch) {
             data->batch = take(data);
+            if (data->batch) {
+                keep(flavour, data);
+            }
         }
         bool waits = data->batch != NULL, last = data->stop;
         if (!waits && last) {
@@ -366,6 +404,7 @@ void stillpoint_urcu_free(int number, struct call_rcu_data *data)
     struct flavour *flavour = locked(number);
     (void)find(flavour, number, data);
     __atomic_store_n(&data->stop, true, __ATOMIC_RELAXED);
+    hurry(flavour);
     unlock(flavour);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* [S1] */
     wake_worker(data);
@@ -480,9 +519,12 @@ void stillpoint_urcu_barrier(int number)
         *marker = (struct marker){.head.func = reached, .wait = wait};
         push(data, &marker->head);
     }
+    flavour->barriers++;
+    hurry(flavour);
     while (wait->left > 0) {
         pthread_cond_wait(&flavour->changed, &flavour->lock);
     }
+    flavour->barriers--;
     unlock(flavour);
     free(wait);
     return_from_a_wait(number, was_online);

@@ -5,6 +5,7 @@
 #include "runtime.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +15,9 @@
 #include <unistd.h>
 
 static const char *const names[STILLPOINT_URCU_FLAVOURS_] = {"memb", "qsbr", "mb", "bp"};
+
+/* In nanoseconds. */
+#define SECOND 1000000000ul
 
 /* The record of nobody, as in thread.c. */
 static const struct stillpoint_record nobody = {.word = STILLPOINT_NESTING_};
@@ -72,18 +76,13 @@ bool stillpoint_urcu_read_ongoing(int flavour)
     if (flavour == STILLPOINT_URCU_QSBR_) {
         return stillpoint_qsbr_is_online();
     }
-    const struct stillpoint_record *record = flavour == STILLPOINT_URCU_MEMB_
-                                                 ? stillpoint_thread.reader[STILLPOINT_RCU_].record
-                                                 : stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_].record;
-    uint64_t nesting = __atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_;
-    /* Nobody's record says nothing; nor does a thread's that is quiescent: the section may have begun before the thread had it. */
-    return (nesting != STILLPOINT_NESTING_ && nesting != 0) || stillpoint_domain_read_lock_held(stillpoint_urcu_domain(flavour));
+    return stillpoint_domain_read_lock_held(stillpoint_urcu_domain(flavour));
 }
 
 void must_not_read(int flavour, const char *function)
 {
     /* An online QSBR reader goes offline for it. */
-    if (flavour != STILLPOINT_URCU_QSBR_ && stillpoint_urcu_read_ongoing(flavour)) {
+    if (flavour != STILLPOINT_URCU_QSBR_ && stillpoint_urcu_ongoing_(flavour)) {
         die(flavour, "%s inside a read-side critical section would wait for itself: leave the section first", function);
     }
 }
@@ -165,9 +164,20 @@ void sleep_while(const int *word, int value)
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
+void sleep_while_for(const int *word, int value, uint64_t nanoseconds)
+{
+    struct timespec time = {.tv_sec = (time_t)(nanoseconds / SECOND), .tv_nsec = (long)(nanoseconds % SECOND)};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &time, NULL, 0);
+}
+
 void wake(const int *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void wake_all(const int *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 /* ---- The structures of functions, which the hash table of liburcu-cds is given. No state of readers is in them. ---- */

@@ -156,6 +156,7 @@ static void renew(int number)
     struct flavour *flavour = &flavours[number];
     pthread_cond_init(&flavour->changed, NULL);
     flavour->paused = false;
+    flavour->barriers = 0;
     if (flavour->standard != self) {
         flavour->standard = NULL;
     }

@@ -17,7 +17,9 @@
 #define return_from_a_wait stillpoint_urcu_return_from_a_wait_
 #define start_thread stillpoint_urcu_start_thread_
 #define sleep_while stillpoint_urcu_sleep_while_
+#define sleep_while_for stillpoint_urcu_sleep_while_for_
 #define wake stillpoint_urcu_wake_
+#define wake_all stillpoint_urcu_wake_all_
 #define defer_in_child stillpoint_urcu_defer_in_child_
 
 /* As in <urcu/call-rcu.h>, where it may have a type of liburcu's in it. */
@@ -45,7 +47,10 @@ HIDDEN void return_from_a_wait(int flavour, bool was_online);
 HIDDEN int start_thread(pthread_t *thread, void *(*run)(void *), void *argument);
 
 HIDDEN void sleep_while(const int *word, int value);
+/* No longer than so many nanoseconds. */
+HIDDEN void sleep_while_for(const int *word, int value, uint64_t nanoseconds);
 HIDDEN void wake(const int *word);
+HIDDEN void wake_all(const int *word);
 
 /* In the child of a fork. */
 HIDDEN void defer_in_child(void);

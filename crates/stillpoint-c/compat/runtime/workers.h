@@ -35,6 +35,10 @@ struct flavour {
     /* How long that is. */
     long processors;
     bool paused;
+    /* How many wait in rcu_barrier(): while there are any, no batch is delayed. */
+    unsigned barriers;
+    /* Changed, under the lock, by what ends a delay: one more of those, or a worker's `stop`. */
+    int hurried;
     /* The second, from before_fork() to its partner: that whose partner is due, whoever registers or unregisters meanwhile. */
     struct urcu_atfork *atfork, *forking;
     unsigned atfork_users;
@@ -68,6 +72,13 @@ HIDDEN void set_running(struct flavour *flavour, struct call_rcu_data *data, boo
 
 /* Under the lock: the worker of those who have chosen none, started if need be. */
 HIDDEN struct call_rcu_data *standard(struct flavour *flavour, int number);
+
+/* Under the lock: workers that delay a batch look again. */
+static inline void hurry(struct flavour *flavour)
+{
+    __atomic_store_n(&flavour->hurried, (int)(1u + (unsigned)flavour->hurried), __ATOMIC_RELAXED);
+    wake_all(&flavour->hurried);
+}
 
 /* The function of a barrier's markers. */
 HIDDEN void reached(struct rcu_head *head);

@@ -437,7 +437,8 @@ int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
 
 /*
  Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
- -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to remember it by; nothing is freed then.
+ -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to remember it by; nothing is freed then. If
+ there is none when the grace period has ended, it is tried again after another, until there is; barriers do not wait for that.
 
  # Safety
 
@@ -726,6 +727,27 @@ int stillpoint_domain_barrier(struct stillpoint_domain *domain);
  The domain is NULL or alive.
  */
 int stillpoint_domain_kvfree_barrier(struct stillpoint_domain *domain);
+
+/*
+ Callbacks of the domain that are queued from now on, stillpoint_call() and those of the liburcu flavour that it belongs to, run no earlier
+ than so many milliseconds after that (by whole batches, so up to twice as late). 0 by default, or what STILLPOINT_CALLBACK_DELAY_MS says in
+ the environment, for all domains. For programs that use an object for a while after queueing its callback, outside of sections. Deferred
+ frees are not kept; stillpoint_domain_barrier() cuts the delay short for what it waits for. Not async-signal-safe.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+void stillpoint_domain_set_callback_delay(struct stillpoint_domain *domain, uint64_t milliseconds);
+
+/*
+ That delay, in milliseconds. Async-signal-safe.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+uint64_t stillpoint_domain_callback_delay(struct stillpoint_domain *domain);
 
 /*
  How long a grace period may be held up before that counts as a stall. 10 seconds by default.

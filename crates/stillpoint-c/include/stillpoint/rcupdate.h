@@ -186,7 +186,7 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) void rcu_read_unlock_trace(voi
 
 STILLPOINT_INLINE_ bool rcu_read_lock_trace_held(void)
 {
-    return stillpoint_domain_read_lock_held(stillpoint_trace_global());
+    return stillpoint_trace_read_lock_held();
 }
 
 STILLPOINT_INLINE_ void synchronize_rcu_tasks_trace(void)

@@ -94,6 +94,15 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) int stillpoint_unlock_(int whi
 }
 
 /*
+ * Whether the record that the calling thread remembers shows a section of it. Where it does not there may be one all the same: the record may
+ * be nobody's (a thread that is not bound, or whose readers fence; nested as deep as can be), or the section one that began without it.
+ */
+STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_shows_section_(const struct stillpoint_record *record)
+{
+    return stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) - 1 < STILLPOINT_NESTING_ - 1);
+}
+
+/*
  * Begins a read-side critical section of the global domain, or one more level of it: rcu_read_lock(). What is found in it is not freed
  * until it ends. Never blocks, never fails. A thread's first registers it, which allocates; after that it is async-signal-safe.
  * 65,535 levels; one more aborts. A thread that ends inside a section leaves it open for ever: a reported stall.
@@ -225,9 +234,16 @@ STILLPOINT_INLINE_ int stillpoint_kvfree_barrier(void)
     return stillpoint_domain_kvfree_barrier(STILLPOINT_NULL_);
 }
 
+/* rcu_read_lock_held(). In a section a few instructions and no call. */
 STILLPOINT_INLINE_ bool stillpoint_read_lock_held(void)
 {
-    return stillpoint_domain_read_lock_held(STILLPOINT_NULL_);
+    return stillpoint_shows_section_(stillpoint_thread.reader[STILLPOINT_RCU_].record) || stillpoint_domain_read_lock_held(STILLPOINT_NULL_);
+}
+
+STILLPOINT_INLINE_ bool stillpoint_trace_read_lock_held(void)
+{
+    return stillpoint_shows_section_(stillpoint_thread.reader[STILLPOINT_TRACE_].record) ||
+           stillpoint_domain_read_lock_held(stillpoint_trace_global());
 }
 
 /* A section of the global trace domain that belongs to whoever has the guard. */

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 struct node {
     long value;
@@ -123,6 +124,19 @@ int main(void)
     CHECK(stillpoint_domain_destroy(domain) == -EDEADLK);
     CHECK(stillpoint_domain_read_unlock(domain) == 0);
     CHECK(stillpoint_domain_synchronize(domain) == 0);
+
+    /* Callbacks are kept, but not from a barrier. */
+    CHECK(stillpoint_domain_callback_delay(domain) == 0);
+    stillpoint_domain_set_callback_delay(domain, 3600 * 1000);
+    CHECK(stillpoint_domain_callback_delay(domain) == 3600 * 1000);
+    struct node *kept = make();
+    CHECK(stillpoint_domain_call(domain, &kept->head, reclaim) == 0);
+    CHECK(stillpoint_domain_synchronize(domain) == 0);
+    nanosleep(&(struct timespec){.tv_nsec = 30 * 1000 * 1000}, NULL);
+    CHECK(__atomic_load_n(&called, __ATOMIC_RELAXED) == calls);
+    CHECK(stillpoint_domain_barrier(domain) == 0);
+    CHECK(__atomic_load_n(&called, __ATOMIC_RELAXED) == calls + 1);
+
     CHECK(stillpoint_domain_destroy(domain) == 0);
     CHECK(stillpoint_domain_destroy(stillpoint_global()) == -EINVAL);
 

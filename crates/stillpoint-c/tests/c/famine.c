@@ -3,6 +3,7 @@
  * a section: who would have to, is refused, or does without. Each case is in a process of its own.
  */
 #include "check.h"
+#include "refusing_malloc.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -13,66 +14,27 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined __has_feature
-#if __has_feature(address_sanitizer)
-#define SANITIZED
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#define SANITIZED
-#endif
-
-#ifdef SANITIZED
-int main(void)
-{
-    puts("not with the sanitizer's malloc()");
-    return 0;
-}
-#else
+#ifndef SANITIZED
 
 /* Blocks up to this size fail; 0 for none. */
 static size_t largest_that_fails;
-static __thread volatile int exempt __attribute__((tls_model("initial-exec")));
+static uint64_t refusals;
 
 static bool fails(size_t size)
 {
-    return !exempt && size <= __atomic_load_n(&largest_that_fails, __ATOMIC_SEQ_CST);
+    bool failing = size <= __atomic_load_n(&largest_that_fails, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&refusals, failing, __ATOMIC_SEQ_CST);
+    return failing;
+}
+
+static uint64_t asked_in_vain(void)
+{
+    return __atomic_load_n(&refusals, __ATOMIC_SEQ_CST);
 }
 
 static void fail(size_t largest)
 {
     __atomic_store_n(&largest_that_fails, largest, __ATOMIC_SEQ_CST);
-}
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *block, size_t size);
-void *__libc_memalign(size_t align, size_t size);
-
-void *malloc(size_t size)
-{
-    return fails(size) ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return fails(count * size) ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *block, size_t size)
-{
-    return fails(size) ? NULL : __libc_realloc(block, size);
-}
-
-void *aligned_alloc(size_t align, size_t size)
-{
-    return fails(size) ? NULL : __libc_memalign(align, size);
-}
-
-int posix_memalign(void **block, size_t align, size_t size)
-{
-    *block = fails(size) ? NULL : __libc_memalign(align, size);
-    return *block ? 0 : ENOMEM;
 }
 
 struct node {
@@ -188,6 +150,38 @@ static void many_areas(void)
     CHECK(stillpoint_arena_free(arena) == 0);
 }
 
+enum { LATE_AREAS = 3 };
+
+/* Areas whose grace period ends while there is no memory to remember them by are freed once there is some. */
+static void areas_freed_later(void)
+{
+    struct stillpoint_arena *arena;
+    struct stillpoint_arena_statistics now;
+    CHECK(stillpoint_arena_new(NULL, &arena) == 0);
+    struct stillpoint_domain *domain = stillpoint_arena_domain(arena);
+    stillpoint_domain_read_lock(domain);
+    void *areas[LATE_AREAS];
+    for (int n = 0; n < LATE_AREAS; n++) {
+        areas[n] = stillpoint_arena_alloc(arena, 4096, 1, NULL);
+        CHECK(areas[n] != NULL && stillpoint_arena_free_area_rcu(arena, areas[n]) == 0);
+    }
+    fail(SIZE_MAX);
+    uint64_t before = asked_in_vain();
+    CHECK(stillpoint_domain_read_unlock(domain) == 0);
+    while (asked_in_vain() < before + 3 * LATE_AREAS) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+    }
+    for (int n = 0; n < LATE_AREAS; n++) {
+        CHECK(stillpoint_arena_find(arena, areas[n], NULL) == areas[n]);
+    }
+    fail(0);
+    do {
+        nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+        CHECK(stillpoint_arena_get_statistics(arena, &now, sizeof now) == 0);
+    } while (now.areas != 0);
+    CHECK(stillpoint_arena_free(arena) == 0);
+}
+
 /* ---- More lists than there are callbacks for, deleted inside a section ---- */
 
 enum { LISTS = 400 };
@@ -279,7 +273,7 @@ static void late_registration(void)
 
 int main(void)
 {
-    void (*const cases[])(void) = {many_threads, many_areas, many_lists, late_registration};
+    void (*const cases[])(void) = {many_threads, many_areas, areas_freed_later, many_lists, late_registration};
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         pid_t pid = fork();
         CHECK(pid >= 0);

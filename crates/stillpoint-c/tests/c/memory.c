@@ -5,6 +5,7 @@
  * `memory FIRST LAST THREADS FIFO` is one case. Each is in a process of its own, where all first uses are still to come: of domains, of threads, of the service threads.
  */
 #include "check.h"
+#include "refusing_malloc.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -14,73 +15,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined __has_feature
-#if __has_feature(address_sanitizer)
-#define SANITIZED
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#define SANITIZED
-#endif
-
-#ifdef SANITIZED
-int main(void)
-{
-    puts("not with the sanitizer's malloc()");
-    return 0;
-}
-#else
+#ifndef SANITIZED
 
 /* ---- The allocator, and the maker of threads, that fail ---- */
 
 static long asked;
 static long first_that_fails, last_that_fails;
 static bool no_threads;
-/* What the test itself asks for does not count. Volatile, because compilers know that malloc() does not look at it. */
-static __thread volatile int exempt __attribute__((tls_model("initial-exec")));
 
-static bool fails(void)
+static bool fails(size_t size)
 {
-    if (exempt || __atomic_load_n(&first_that_fails, __ATOMIC_RELAXED) == 0) {
+    (void)size;
+    if (__atomic_load_n(&first_that_fails, __ATOMIC_RELAXED) == 0) {
         return false;
     }
     long number = __atomic_add_fetch(&asked, 1, __ATOMIC_RELAXED);
-    bool failing = number >= first_that_fails && number <= __atomic_load_n(&last_that_fails, __ATOMIC_RELAXED);
-    if (failing) {
-        errno = ENOMEM;
-    }
-    return failing;
-}
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *block, size_t size);
-void *__libc_memalign(size_t align, size_t size);
-
-void *malloc(size_t size)
-{
-    return fails() ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return fails() ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *block, size_t size)
-{
-    return fails() ? NULL : __libc_realloc(block, size);
-}
-
-void *aligned_alloc(size_t align, size_t size)
-{
-    return fails() ? NULL : __libc_memalign(align, size);
-}
-
-int posix_memalign(void **block, size_t align, size_t size)
-{
-    *block = fails() ? NULL : __libc_memalign(align, size);
-    return *block ? 0 : ENOMEM;
+    return number >= first_that_fails && number <= __atomic_load_n(&last_that_fails, __ATOMIC_RELAXED);
 }
 
 typedef int create_thread(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);

@@ -4,26 +4,29 @@
 //! around and appends it to a queue; from its front it runs what has ended, in order, with nothing of the engine held. Each
 //! callback carries the cookie that was taken when it was queued; running in batches never raises it.
 //!
-//! [C1] the push (release CAS) pairs with [C2] the take (acquire swap): the pass sees the callback complete.
+//! [C1] the push (release CAS) pairs with [C2] the take (acquire swap): the pass sees the callback complete. [C3] the count of those that have
+//! been invoked (release RMW) pairs with [C4] a look at it (acquire): who sees that a callback has been invoked sees what it did.
 
 use super::{
+    delay::Delay,
     engine::Engine,
     policy::Policy,
     seq::{Cookie, Seq},
-    service::{Work, in_pass},
+    service::{Outlook, Work},
 };
 #[cfg(not(stillpoint_loom))]
 use crate::platform::memory;
 use crate::platform::{
     fork,
     sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
-    unwind,
+    user_code,
 };
 #[cfg(not(stillpoint_loom))]
 use std::alloc::Layout;
 use std::{
     cell::UnsafeCell,
     ptr::{self, NonNull},
+    time::Duration,
 };
 
 /// The link of a callback, to be embedded in the object that the callback is about: the kernel's `struct rcu_head`, with the
@@ -117,14 +120,17 @@ pub(crate) struct Callback {
 pub(super) struct Queue {
     first: *mut CallbackHead,
     last: *mut CallbackHead,
+    /// How many have ever come.
+    came: u64,
 }
 
 // SAFETY: the queue owns its callbacks, and `call`'s contract lets them run on any thread.
 unsafe impl Send for Queue {}
 
 impl Queue {
-    const fn new() -> Self {
-        Self { first: ptr::null_mut(), last: ptr::null_mut() }
+    /// Empty, after `came` have come and gone.
+    const fn new(came: u64) -> Self {
+        Self { first: ptr::null_mut(), last: ptr::null_mut(), came }
     }
 
     fn links(head: *mut CallbackHead) -> *mut Links {
@@ -143,6 +149,7 @@ impl Queue {
             }
         }
         self.last = head;
+        self.came += 1;
     }
 
     fn front(&self) -> Option<Links> {
@@ -185,15 +192,7 @@ impl<P: Policy> Engine<P> {
     /// As for [`Callbacks::push`].
     pub(crate) unsafe fn call_head(&self, callback: Callback) {
         // SAFETY: the caller's promise.
-        unsafe { self.enqueue(callback, self.start()) };
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Callbacks::push`].
-    unsafe fn enqueue(&self, callback: Callback, cookie: Cookie) {
-        // SAFETY: the caller's promise.
-        if unsafe { self.callbacks.push(callback, cookie) } {
+        if unsafe { self.callbacks.push(callback, self.start()) } {
             self.kick();
         } else {
             self.ensure_service();
@@ -223,21 +222,25 @@ impl<P: Policy> Engine<P> {
         true
     }
 
-    /// The same for the end of a grace period that the caller knows.
-    pub(crate) fn call_after(&self, cookie: Cookie, run: impl FnOnce() + Send + 'static) {
-        // SAFETY: `boxed` gives a head of its own.
-        unsafe { self.enqueue(boxed(run), cookie) };
-    }
-
-    /// Has `run` called when all callbacks that were queued before have been invoked.
-    pub(crate) fn call_behind(&self, run: impl FnOnce() + Send + 'static) {
-        self.call_after(Cookie::new(self.shared.seq.completed()), run);
+    /// How many callbacks have been queued so far: when as many have been invoked, so have these, because they keep their order. For one who will
+    /// wait for that, so they are not kept for the delay.
+    pub(crate) fn callbacks_queued(&self) -> u64 {
+        let came = {
+            let mut waiting = lock(&self.callbacks.waiting);
+            self.callbacks.absorb(&mut waiting);
+            self.callbacks.delay.hurry(waiting.last);
+            waiting.came
+        };
+        if !self.callback_delay().is_zero() {
+            self.kick();
+        }
+        came
     }
 
     /// Waits until all callbacks that were queued before have been invoked. Refused inside a pass, and inside `section`, the
     /// caller's own, if one of them waits for it.
     pub(crate) fn barrier(&self, work: &impl Work, section: Option<Seq>) -> Result<(), WouldDeadlock> {
-        if in_pass(self.domain) {
+        if user_code::runs_for(self.domain) {
             return Err(WouldDeadlock);
         }
         let reached = Arc::new(AtomicBool::new(false));
@@ -258,8 +261,8 @@ impl<P: Policy> Engine<P> {
     }
 
     /// The pass's part: runs what is due and returns what the rest waits for.
-    pub(crate) fn run_callbacks(&self) -> Option<Cookie> {
-        self.callbacks.run(|cookie| self.has_ended(cookie))
+    pub(crate) fn run_callbacks(&self) -> Outlook {
+        self.callbacks.run(self.domain, |cookie| self.has_ended(cookie))
     }
 
     pub(crate) fn callbacks_pending(&self) -> u64 {
@@ -275,17 +278,32 @@ impl<P: Policy> Engine<P> {
         waiting.has(head) || lock(&self.callbacks.running).has(head)
     }
 
+    pub(crate) fn set_callback_delay(&self, delay: Duration) {
+        self.callbacks.delay.set(delay);
+        if self.callbacks.pending() > 0 {
+            // Some may be due by it.
+            self.kick();
+        }
+    }
+
+    pub(crate) fn callback_delay(&self) -> Duration {
+        self.callbacks.delay.get()
+    }
+
     pub(crate) fn callbacks_invoked(&self) -> u64 {
-        self.callbacks.invoked.load(Ordering::Relaxed)
+        self.callbacks.invoked.load(Ordering::Acquire) // [C4]
     }
 
     pub(crate) fn callbacks_panicked(&self) -> u64 {
         self.callbacks.panicked.load(Ordering::Relaxed)
     }
 
-    /// For the end of a domain: nobody reads any more, so everything is due.
-    pub(crate) fn run_all_callbacks(&self) {
-        self.callbacks.run(|_| true);
+    /// For the end of a domain: nobody reads any more, so everything is due. Whether there was anything.
+    pub(crate) fn run_all_callbacks(&self) -> bool {
+        self.callbacks.delay.set(Duration::ZERO);
+        let before = self.callbacks_invoked();
+        self.callbacks.run(self.domain, |_| true);
+        self.callbacks_invoked() != before
     }
 }
 
@@ -299,6 +317,7 @@ pub(super) struct Callbacks {
     waiting: Mutex<Queue>,
     /// What a pass has taken and not come to yet: still the queue's. Taken after the lock of `waiting`, by who takes both.
     running: Mutex<Queue>,
+    delay: Delay,
     queued: AtomicU64,
     invoked: AtomicU64,
     panicked: AtomicU64,
@@ -308,8 +327,9 @@ impl Callbacks {
     pub(super) fn new() -> Self {
         Self {
             incoming: AtomicPtr::new(ptr::null_mut()),
-            waiting: Mutex::new(Queue::new()),
-            running: Mutex::new(Queue::new()),
+            waiting: Mutex::new(Queue::new(0)),
+            running: Mutex::new(Queue::new(0)),
+            delay: Delay::new(),
             queued: AtomicU64::new(0),
             invoked: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -360,6 +380,7 @@ impl Callbacks {
             *Queue::links(callback.head.as_ptr()) = Links { next: ptr::null_mut(), run: Some(callback.run), cookie: completed };
         }
         waiting.push_back(callback.head.as_ptr());
+        self.delay.hurry(waiting.last);
         Ok(())
     }
 
@@ -382,23 +403,23 @@ impl Callbacks {
     }
 
     /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The callers take turns: the
-    /// engine's pass is one thread at a time. Returns the cookie that the rest waits for. If a callback forks, those behind it are
+    /// engine's pass is one thread at a time. Returns what the rest waits for. If a callback forks, those behind it are
     /// forgotten in the child, like all the others that waited.
-    pub(super) fn run(&self, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
+    pub(super) fn run(&self, domain: u64, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
         let process = fork::process();
         let rest = self.take_ended(has_ended);
         loop {
             let Some(callback) = lock(&self.running).pop_front() else { break };
             // SAFETY: it was queued under `push`'s contract, its grace period has ended, and it is in no queue any more. The
             // head is not touched after this.
-            if unwind::panics(|| unsafe { (callback.run)(callback.head) }) {
+            if user_code::panics(domain, || unsafe { (callback.run)(callback.head) }) {
                 self.panicked.fetch_add(1, Ordering::Relaxed);
             }
             if fork::process() != process {
                 // This one has been forgotten as well: see `in_child`.
-                return None;
+                return Outlook::default();
             }
-            self.invoked.fetch_add(1, Ordering::Release);
+            self.invoked.fetch_add(1, Ordering::Release); // [C3]
         }
         rest
     }
@@ -411,33 +432,40 @@ impl Callbacks {
     #[cfg(not(stillpoint_loom))]
     pub(super) unsafe fn in_child(&self) {
         self.incoming.store(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        let invoked = self.invoked.load(Ordering::Relaxed);
+        // SAFETY: the caller's promise; user code does not run under this lock.
         unsafe {
-            self.waiting.renew(Queue::new());
-            self.running.renew(Queue::new());
+            self.waiting.renew(Queue::new(invoked));
+            self.running.renew(Queue::new(0));
+            self.delay.in_child();
         }
-        self.queued.store(self.invoked.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.queued.store(invoked, Ordering::Relaxed);
     }
 
-    /// Moves what `has_ended` to `running`, which a pass leaves empty. The cookie that the rest waits for.
-    fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> Option<Cookie> {
+    /// Moves what `has_ended`, and has been kept as long as it has to be, to `running`, which a pass leaves empty. What the rest waits for.
+    fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
         let mut waiting = lock(&self.waiting);
         self.absorb(&mut waiting);
         let mut running = lock(&self.running);
         while let Some(front) = waiting.front() {
+            let at = self.delay.until(waiting.last);
+            if at.is_some() {
+                return Outlook { cookie: None, at };
+            }
             if !has_ended(front.cookie) {
-                return Some(front.cookie);
+                return Outlook { cookie: Some(front.cookie), at: None };
             }
             let callback = waiting.pop_front().expect("the queue has a front");
+            self.delay.let_go(callback.head.as_ptr());
             running.push_back(callback.head.as_ptr());
         }
-        None
+        Outlook::default()
     }
 
     /// Callbacks that wait or run at this moment.
     fn pending(&self) -> u64 {
         // Invoked first: a callback that is queued and run between the two loads then counts as waiting, never as -1.
-        let invoked = self.invoked.load(Ordering::Acquire);
+        let invoked = self.invoked.load(Ordering::Acquire); // [C4]
         self.queued.load(Ordering::Acquire).saturating_sub(invoked)
     }
 }

@@ -49,6 +49,7 @@
 
 use super::{
     callbacks::Callbacks,
+    owners::Owners,
     policy::Policy,
     record::Record,
     registry::Registry,
@@ -56,6 +57,7 @@ use super::{
     seq::{self, Cookie, Seq, Sequence},
     service::Service,
     stall::{Flavour, Stalls},
+    wakers::Futures,
 };
 use crate::platform::{
     barrier,
@@ -76,6 +78,7 @@ pub(crate) struct Shared {
     /// Whether the service thread sleeps for the same reasons as `waiters` do.
     pub(super) service_waits: AtomicBool,
     pub(super) ride: Ride,
+    pub(super) owners: Owners,
     /// Records that nobody owns any more: see `registry.rs`.
     pub(super) given_back: AtomicPtr<Record>,
 }
@@ -88,6 +91,7 @@ impl Shared {
             service: Event::new(),
             service_waits: AtomicBool::new(false),
             ride: Ride::new(),
+            owners: Owners::new(),
             given_back: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -137,6 +141,7 @@ pub(crate) struct Engine<P> {
     pub(super) registry: Registry,
     pub(super) stalls: Stalls,
     pub(super) callbacks: Callbacks,
+    pub(super) futures: Futures,
     pub(super) service: Service,
     /// The oldest of the readers that the last scan found in its way; null for none. While it is there, no scan can end what that one
     /// could not.
@@ -158,8 +163,9 @@ impl<P: Policy> Engine<P> {
             witness: AtomicPtr::new(ptr::null_mut()),
             promised: AtomicU64::new(shared.seq.completed().bits()),
             shared,
-            stalls: Stalls::new(),
+            stalls: Stalls::new(domain),
             callbacks: Callbacks::new(),
+            futures: Futures::new(),
             service: Service::new(),
             counts: Counts::new(),
             policy: PhantomData,
@@ -204,11 +210,7 @@ impl<P: Policy> Engine<P> {
     /// What the service thread has to wait for: the older of what its work waits for and what was promised.
     pub(super) fn due(&self, work: Option<Cookie>) -> Option<Cookie> {
         let promised = Cookie::new(Seq::from_bits(self.promised.load(Ordering::Acquire)));
-        match work {
-            _ if self.has_ended(promised) => work,
-            Some(work) => Some(work.older(promised)),
-            None => Some(promised),
-        }
+        if self.has_ended(promised) { work } else { Cookie::oldest(work, Some(promised)) }
     }
 
     /// [W6] Whether the grace period is known to have ended. One load; decides nothing.
@@ -409,6 +411,7 @@ impl<P: Policy> Engine<P> {
             self.stalls.in_child();
             self.registry.in_child(me);
             self.callbacks.in_child();
+            self.futures.in_child();
             self.service.in_child(self.domain);
         }
     }

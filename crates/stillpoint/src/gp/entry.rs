@@ -149,7 +149,7 @@ impl Entry {
     /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
     #[cfg(not(stillpoint_loom))]
     pub(super) unsafe fn in_child(&self) {
-        // SAFETY: the caller's promise; foreign code does not run under these locks.
+        // SAFETY: the caller's promise; user code does not run under these locks.
         unsafe {
             self.name.0.renew(None);
             #[cfg(feature = "stall-backtrace")]

@@ -10,7 +10,7 @@ use super::{
     policy::{Policy, Sound},
     record::Record,
     seq::{Cookie, STEP, Seq, Sequence},
-    service::{Outlook, Work},
+    service::{Outlook, Served, Work},
     stall::Flavour,
     wait::{Haste, Waited},
 };
@@ -385,7 +385,7 @@ fn loom_kick() {
         let service = thread::spawn(move || theirs.engine.serve(&*theirs));
         job.wanted.store(true, Ordering::Relaxed);
         job.engine.kick();
-        service.join().unwrap();
+        assert_eq!(service.join().unwrap(), Served::Stopped);
     });
 }
 
@@ -414,7 +414,7 @@ fn loom_service_waits_for_a_reader() {
         let reader = thread::spawn(move || theirs.read(theirs.register(1)));
         world.unlink();
         let work = Ripening { cookie: world.engine.start(), world: Arc::clone(&world) };
-        world.engine.serve(&work);
+        assert_eq!(world.engine.serve(&work), Served::Stopped);
         reader.join().unwrap();
     });
 }
@@ -429,7 +429,7 @@ fn loom_stop() {
         let service = thread::spawn(move || theirs.engine.serve(&*theirs));
         job.engine.request_stop();
         job.engine.shared.service.signal();
-        service.join().unwrap();
+        assert_eq!(service.join().unwrap(), Served::Stopped);
     });
 }
 
@@ -453,7 +453,7 @@ fn loom_promise_is_kept() {
         let theirs = Arc::clone(&idle);
         let service = thread::spawn(move || theirs.0.serve(&*theirs));
         assert_eq!(idle.0.start_promised(), Cookie::new(FIRST.next()));
-        service.join().unwrap();
+        assert_eq!(service.join().unwrap(), Served::Stopped);
     });
 }
 

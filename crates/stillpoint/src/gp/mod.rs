@@ -6,9 +6,12 @@
 //! | `record`, `registry` | a reader's word, and all of them |
 //! | `entry`, `spares` | what reports say of a reader; records for guards that no thread owns |
 //! | `engine` | starting, fencing, scanning, publishing; **the proofs** |
+//! | `owners` | waits where nobody is registered |
 //! | `ride` | one barrier for many who wait |
 //! | `wait` | spinning and sleeping until a grace period has ended |
 //! | `callbacks` | functions that run after one |
+//! | `delay` | how long they are kept before |
+//! | `wakers` | tasks that wait for one, or for callbacks |
 //! | `service` | the thread that does what nobody's call does |
 //! | `stall` | grace periods that do not end |
 //! | `policy` | what tests may leave out to see themselves fail |
@@ -17,8 +20,10 @@
 //! `engine` pairs them.
 
 mod callbacks;
+mod delay;
 mod engine;
 mod entry;
+mod owners;
 pub(crate) mod policy;
 mod record;
 mod registry;
@@ -28,6 +33,7 @@ mod service;
 mod spares;
 mod stall;
 mod wait;
+mod wakers;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_litmus_tests;
@@ -35,6 +41,8 @@ mod loom_litmus_tests;
 mod loom_owned_tests;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_wakers_tests;
 #[cfg(all(test, stillpoint_shuttle))]
 mod shuttle_tests;
 
@@ -47,8 +55,9 @@ pub use seq::Cookie;
 #[cfg(not(stillpoint_loom))]
 pub(crate) use seq::GLOBALS;
 pub(crate) use seq::{Seq, Sequence};
-pub(crate) use service::{End, Outlook, Work, as_pass, in_pass};
+pub(crate) use service::{End, Outlook, Served, Work};
 pub(crate) use spares::Spares;
 pub(crate) use stall::Listed;
 pub use stall::{Flavour, Holdout, StallReport, Stalled, ThreadName};
 pub(crate) use wait::{Haste, Waited};
+pub(crate) use wakers::{Awaited, Place};

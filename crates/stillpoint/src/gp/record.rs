@@ -367,6 +367,7 @@ impl Record {
     /// Gives the quiescent record back. Async-signal-safe: a section that outlives its thread's end may end in a handler.
     pub(crate) fn vacate(&self) {
         self.owner.store(0, Ordering::Relaxed);
+        self.shared().owners.leave();
         self.shared().give_back(self);
     }
 

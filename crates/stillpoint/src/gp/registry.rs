@@ -112,6 +112,7 @@ impl Registry {
     pub(super) fn claim_some<'r>(
         &'r self, token: Token, tid: u32, flavour: Flavour, count: usize, mut give: impl FnMut(&'r Record),
     ) {
+        self.shared.owners.come(count);
         let mut free = lock(&self.free);
         for _ in 0..count {
             let record = free.pop().unwrap_or_else(|| self.refill(&mut free));
@@ -162,13 +163,17 @@ impl Registry {
         let tid = thread::tid();
         let mut free = FreeList(ptr::null());
         self.shared.given_back.store(ptr::null_mut(), Ordering::Relaxed);
+        let mut owned = 0;
         for record in self.iter() {
             // SAFETY: the caller's promise.
             if unsafe { record.in_child(me, tid) } {
                 free.push(record);
+            } else {
+                owned += 1;
             }
         }
-        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        self.shared.owners.in_child(owned);
+        // SAFETY: the caller's promise; user code does not run under this lock.
         unsafe { self.free.renew(free) };
     }
 }

@@ -53,7 +53,7 @@ impl Ride {
         self.turn.load(Ordering::Relaxed) / 2
     }
 
-    /// In the child of a fork: nobody drives or rides. Nor does the calling thread, because who does runs no foreign code.
+    /// In the child of a fork: nobody drives or rides. Nor does the calling thread, because who does runs no user code.
     #[cfg(not(stillpoint_loom))]
     pub(super) fn in_child(&self) {
         let turn = self.turn.load(Ordering::Relaxed);

@@ -114,6 +114,11 @@ impl Cookie {
         self.0.at_least(other.0)
     }
 
+    /// The older of two, if there are two.
+    pub(crate) fn oldest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        one.into_iter().chain(other).reduce(Self::older)
+    }
+
     /// The cookie as a plain number, for storing it in a word of one's own. Async-signal-safe.
     pub const fn into_raw(self) -> u64 {
         self.0.bits()

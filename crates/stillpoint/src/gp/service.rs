@@ -12,6 +12,19 @@
 //! Work that is made visible before K1 is seen by the pass after the K2 that reads it, and a kick after K2 is seen by K3 or
 //! wakes the sleeper (`platform/event.rs`).
 //!
+//! # When it fails
+//!
+//! User code cannot end the thread (`platform/user_code.rs`); a fault of the library's own that panics could. The thread catches that, counts it, and
+//! begins again with a pass over everything. After [`MOST_FAILURES`] within a minute it stays down: what fails that often would fail again, and a
+//! thread that does nothing but panic helps nobody. Then
+//!
+//! * `barrier` and `kvfree_barrier` run passes on the calling thread, as where the system gives no thread; if the fault is met again it
+//!   is the caller that panics;
+//! * waits for grace periods, cookies, sections and retires have never needed the thread;
+//! * tasks that wait are woken, and ask again by themselves: a future of a grace period ends it so, over and over if readers are in the way; one of a
+//!   barrier panics, because to invoke callbacks is no business of a poll's;
+//! * callbacks and deferred destructors wait for the next barrier, and whoever retires past the budget for a bounded time.
+//!
 //! In the child of a fork the thread is gone, and starts again on demand; unless it is the one that forked, in a callback or a
 //! destructor, and goes on.
 
@@ -20,16 +33,23 @@ use super::{
     engine::{Engine, Progress},
     policy::Policy,
     seq::Cookie,
-    wait::{FIRST_SLEEP, Haste, LONGEST_SLEEP},
+    wait::{FIRST_SLEEP, Haste, LONGEST_SLEEP, Waited},
 };
 use crate::platform::{
     clock::{self, Nanos},
     fork,
-    sync::{AtomicBool, Mutex, Ordering, lock},
+    sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
     thread,
     turn::Turn,
+    user_code,
 };
-use std::{cell::Cell, fmt, io, iter, ptr, sync::OnceLock};
+use std::{cell::Cell, fmt, io, sync::OnceLock};
+
+/// The thread stays down after so many failures within [`LATELY`].
+const MOST_FAILURES: usize = 3;
+
+/// A minute.
+const LATELY: Nanos = 60_000_000_000;
 
 /// What a pass leaves to be waited for. Empty: nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,7 +80,19 @@ enum State {
     NotStarted,
     /// `None` in the child of a fork by that very thread: it ends by itself, and nobody can join it.
     Running(Option<thread::Handle>),
+    /// It has failed too often, and has ended.
+    Down,
     Stopped,
+}
+
+/// How [`Engine::serve`] has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Served {
+    /// It was asked to: what is left is now the caller's to finish.
+    Stopped,
+    /// It has failed too often. The domain goes on without it.
+    Down,
 }
 
 type Spawn = Box<dyn Fn(String) -> io::Result<thread::Handle> + Send + Sync>;
@@ -74,52 +106,33 @@ pub(super) struct Service {
     kicked: AtomicBool,
     /// Held during a pass.
     turn: Turn,
+    failures: AtomicU64,
 }
 
-/// A domain whose foreign code runs on this thread, inside that of others: what a destructor of one domain retires to another may
-/// free there and then.
-struct Frame {
-    domain: u64,
-    outer: *const Frame,
-}
-
-#[cfg(not(stillpoint_shuttle))]
-thread_local! {
-    /// The innermost of them; null for none.
-    static FRAMES: Cell<*const Frame> = const { Cell::new(ptr::null()) };
-}
-
-// shuttle's threads share one system thread.
-#[cfg(stillpoint_shuttle)]
-crate::platform::model::thread_local! {
-    static FRAMES: Cell<*const Frame> = Cell::new(ptr::null());
-}
-
+#[cfg(not(stillpoint_loom))]
 thread_local! {
     /// The domain whose service thread this is; 0 for none.
     static SERVES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Whether the calling thread runs a callback or a deferred destructor of domain `id` at this moment.
-pub(crate) fn in_pass(id: u64) -> bool {
-    // SAFETY: null, or a frame of an `as_pass` that has not returned, on this thread's stack.
-    let frame = |at: *const Frame| unsafe { at.as_ref() };
-    iter::successors(frame(FRAMES.with(Cell::get)), |inner| frame(inner.outer)).any(|frame| frame.domain == id)
+// The models' threads share one system thread.
+#[cfg(stillpoint_loom)]
+crate::platform::model::thread_local! {
+    static SERVES: Cell<u64> = Cell::new(0);
 }
 
-/// Marks the calling thread as running foreign code for domain `id` while `work` runs.
-pub(crate) fn as_pass<R>(id: u64, work: impl FnOnce() -> R) -> R {
-    struct Restore(*const Frame);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            FRAMES.with(|frames| frames.set(self.0));
-        }
+/// When a service thread has failed lately, the oldest first; 0 for never.
+#[derive(Debug)]
+struct Failures([Nanos; MOST_FAILURES - 1]);
+
+impl Failures {
+    /// Whether one at the moment `now` is one too many.
+    fn note(&mut self, now: Nanos) -> bool {
+        let oldest = self.0[0];
+        self.0.rotate_left(1);
+        self.0[MOST_FAILURES - 2] = now;
+        oldest > 0 && now.saturating_sub(oldest) < LATELY
     }
-    let outer = FRAMES.with(Cell::get);
-    let frame = Frame { domain: id, outer };
-    let _restore = Restore(outer);
-    FRAMES.with(|frames| frames.set(&raw const frame));
-    work()
 }
 
 impl fmt::Debug for Service {
@@ -137,6 +150,7 @@ impl Service {
             stop: AtomicBool::new(false),
             kicked: AtomicBool::new(false),
             turn: Turn::new(),
+            failures: AtomicU64::new(0),
         }
     }
 
@@ -147,13 +161,14 @@ impl Service {
     /// As for [`fork::InChild::in_child`]; this is the service of domain `id`.
     #[cfg(not(stillpoint_loom))]
     pub(super) unsafe fn in_child(&self, id: u64) {
-        let serves = SERVES.get() == id;
+        let serves = SERVES.with(Cell::get) == id;
         let state = match serves {
             _ if self.stop.load(Ordering::Relaxed) => State::Stopped,
+            // If it was down, the child tries for itself.
             true => State::Running(None),
             false => State::NotStarted,
         };
-        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        // SAFETY: the caller's promise; user code does not run under this lock.
         unsafe { self.state.renew(state) };
         self.running.store(serves, Ordering::Relaxed);
         // Once more through the loop, whatever it was about to sleep for; a vanished thread's signal may be missing.
@@ -182,12 +197,13 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// How to start the service thread: it must call [`Engine::serve`] and end when that returns.
+    /// How to start the service thread: it must call [`Engine::serve`], finish the domain if that was stopped, and end.
     pub(crate) fn set_service(&self, spawn: impl Fn(String) -> io::Result<thread::Handle> + Send + Sync + 'static) {
         assert!(self.service.spawn.set(Box::new(spawn)).is_ok(), "an engine has one service");
     }
 
-    fn service_runs(&self) -> bool {
+    /// Whether there is a service thread, and not only work for one.
+    pub(crate) fn service_runs(&self) -> bool {
         self.service.running.load(Ordering::Acquire)
     }
 
@@ -210,8 +226,8 @@ impl<P: Policy> Engine<P> {
         self.service.kicked.swap(true, Ordering::AcqRel);
     }
 
-    /// Asks the service thread to stop, and, if its end is awaited, waits for that; but not in a callback or destructor of whatever domain: that could be
-    /// one that the service thread waits for, or this very thread's. It then stops by itself. Whether there is, or was, such a thread.
+    /// Asks the service thread to stop, and, if its end is awaited, waits for that; but not in user code of whatever domain: that could be what the
+    /// service thread waits for, or this very thread's. It then stops by itself. Whether there is a thread that finishes the domain.
     pub(crate) fn stop_service(&self, end: End) -> bool {
         self.request_stop();
         let state = std::mem::replace(&mut *lock(&self.service.state), State::Stopped);
@@ -221,17 +237,93 @@ impl<P: Policy> Engine<P> {
         self.shared.service.signal();
         if let Some(thread) = thread
             && end == End::Awaited
-            && FRAMES.with(Cell::get).is_null()
+            && !user_code::runs()
         {
-            // A pass contains the panics of foreign code; one of our own has been printed by its thread.
+            // A panic of the library's own has been printed by its thread.
             thread.join();
         }
         true
     }
 
+    /// What the service thread does until it is asked to stop, or has failed too often.
+    pub(crate) fn serve(&self, work: &impl Work) -> Served {
+        SERVES.with(|serves| serves.set(self.domain));
+        let mut failures = Failures([0; MOST_FAILURES - 1]);
+        let served = loop {
+            if self.rounds_end_well(work) {
+                break Served::Stopped;
+            }
+            self.service.failures.fetch_add(1, Ordering::Relaxed);
+            if failures.note(clock::now()) {
+                break self.stay_down();
+            }
+        };
+        SERVES.with(|serves| serves.set(0));
+        served
+    }
+
+    /// Whether the rounds have ended because they were asked to. The models end a test by a panic, which must go through.
+    fn rounds_end_well(&self, work: &impl Work) -> bool {
+        if cfg!(stillpoint_loom) {
+            self.rounds(work);
+            true
+        } else {
+            user_code::contained(|| self.rounds(work)).is_some()
+        }
+    }
+
+    /// The end of a service thread that has failed too often; see the module's head.
+    #[cold]
+    fn stay_down(&self) -> Served {
+        {
+            let mut state = lock(&self.service.state);
+            if matches!(*state, State::Stopped) {
+                // Whoever has stopped it relies on it for the rest.
+                return Served::Stopped;
+            }
+            *state = State::Down;
+            self.service.running.store(false, Ordering::Release);
+        }
+        // They go on by themselves.
+        self.shared.waiters.signal();
+        #[cfg(feature = "tracing")]
+        user_code::tell(self.domain, || {
+            tracing::error!(
+                domain = self.domain,
+                "the service thread has failed {MOST_FAILURES} times within a minute and stays down"
+            );
+        });
+        // Whose waker is not there yet sees, having put it there under the same lock, that the thread does not run.
+        self.wake_all_futures();
+        Served::Down
+    }
+
+    /// What to say, and what to do.
+    fn down(&self) -> String {
+        format!(
+            "the service thread of domain {} has panicked {MOST_FAILURES} times within a minute, by a fault of this library (the messages are \
+             above; please report them), and stays down. barrier() does its work on the calling thread; barrier_async() cannot",
+            self.domain
+        )
+    }
+
+    /// For a future that waits for callbacks, which only the service thread invokes by itself.
+    ///
+    /// # Panics
+    ///
+    /// If that is down.
+    pub(crate) fn expect_service(&self) {
+        let is_down = matches!(*lock(&self.service.state), State::Down);
+        assert!(!is_down, "stillpoint: {}", self.down());
+    }
+
+    /// Times that the service thread has panicked.
+    pub(crate) fn service_failures(&self) -> u64 {
+        self.service.failures.load(Ordering::Relaxed)
+    }
+
     /// The service thread's main loop; returns once it has been asked to stop.
-    pub(crate) fn serve(&self, work: &impl Work) {
-        SERVES.set(self.domain);
+    fn rounds(&self, work: &impl Work) {
         let me = thread::token();
         let mut bound = FIRST_SLEEP;
         loop {
@@ -241,8 +333,9 @@ impl<P: Policy> Engine<P> {
                 return;
             }
             self.stalls.service_came();
+            P::service_comes();
             let outlook = self.pass(work);
-            let cookie = self.due(outlook.cookie);
+            let cookie = self.due(Cookie::oldest(outlook.cookie, self.wake_futures()));
             let mut until = outlook.at;
             if let Some(cookie) = cookie {
                 if self.advance(cookie, me) == Progress::Ended {
@@ -269,19 +362,22 @@ impl<P: Policy> Engine<P> {
     /// One pass, after those of others.
     pub(crate) fn pass(&self, work: &impl Work) -> Outlook {
         let _turn = self.service.turn.take();
-        as_pass(self.domain, || work.pass())
+        work.pass()
     }
 
-    /// Waits until `done`, which passes will make true. Where no service thread could be had, the caller runs the passes.
-    /// Refused inside a pass, which would wait for itself. If such a pass forks there is nothing left to wait for in the child.
+    /// Waits until `done`, which passes will make true. Where no service thread could be had, or it is down, the caller runs the passes, and so does
+    /// that thread itself, in a task that it wakes. Refused inside user code of the domain, which would wait for itself (but a task that is woken may
+    /// wait), and as soon as a section of the caller's is what its passes wait for (a callback that they ran may have left one open). If such a pass
+    /// forks there is nothing left to wait for in the child.
     pub(crate) fn wait_for_passes(&self, work: &impl Work, done: impl Fn() -> bool) -> Result<(), WouldDeadlock> {
-        if in_pass(self.domain) {
+        if user_code::runs_for(self.domain) {
             return Err(WouldDeadlock);
         }
         let (me, process) = (thread::token(), fork::process());
+        let serves = SERVES.with(Cell::get) == self.domain;
         let mut listed = None;
         while !done() && fork::process() == process {
-            if self.service_runs() {
+            if self.service_runs() && !serves {
                 let now = clock::now();
                 let due = self.note_service(now);
                 let waiter = self.shared.waiters.prepare();
@@ -293,10 +389,13 @@ impl<P: Policy> Engine<P> {
                     waiter.sleep(Some(due.min(now + LONGEST_SLEEP)))
                 }
                 listed.get_or_insert_with(|| self.stalls.list_waiter());
-            } else if let Some(cookie) = self.pass(work).cookie {
-                let _ = self.wait_for(cookie, me, Some(clock::now() + LONGEST_SLEEP), Haste::Normal);
+            } else if let Some(cookie) = Cookie::oldest(self.pass(work).cookie, self.wake_futures()) {
+                let until = clock::now() + LONGEST_SLEEP;
+                if !done() && self.wait_for(cookie, me, Some(until), Haste::Normal) == Waited::HeldUpBySelf && !done() {
+                    return Err(WouldDeadlock);
+                }
             } else {
-                // No thread, and nothing to wait for: it is memory that was wanting.
+                // No thread, and nothing to wait for: there was no memory.
                 self.ensure_service();
                 self.sleep_until(clock::now() + FIRST_SLEEP, &done);
             }
@@ -307,5 +406,20 @@ impl<P: Policy> Engine<P> {
     /// Wakes those in `wait_for_passes`; for the pass to call when it has finished something that was asked for.
     pub(crate) fn signal_waiters(&self) {
         self.shared.waiters.signal();
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_failures_within_a_minute_are_too_many() {
+        let second = LATELY / 60;
+        let mut failures = Failures([0; MOST_FAILURES - 1]);
+        assert_eq!([1, 2, 3].map(|now| failures.note(now)), [false, false, true]);
+        let mut failures = Failures([0; MOST_FAILURES - 1]);
+        // The third is a minute after the first, and more; the fourth is not, of the second.
+        assert_eq!([1, 40, 61, 90, 150].map(|now| failures.note(now * second)), [false, false, false, true, false]);
     }
 }

@@ -10,7 +10,7 @@ use super::{
     policy::{Policy, Sound},
     record::Record,
     seq::{STEP, Seq, Sequence},
-    service::{End, Outlook, Work},
+    service::{End, Outlook, Served, Work},
     spares::Spares,
     stall::Flavour,
     wait::{Haste, Waited},
@@ -236,7 +236,7 @@ struct Passes<P>(Arc<World<P>>);
 
 impl<P: Policy> Work for Passes<P> {
     fn pass(&self) -> Outlook {
-        Outlook { cookie: self.0.engine.run_callbacks(), at: None }
+        self.0.engine.run_callbacks()
     }
 }
 
@@ -333,7 +333,7 @@ fn a_whole_life<P: Policy>() {
         }
         assert!(!world.engine.stop_service(End::Awaited), "it is none that the engine has started");
         world.engine.shared.service.signal();
-        service.join().unwrap();
+        assert_eq!(service.join().unwrap(), Served::Stopped);
         assert_eq!(world.engine.callbacks_pending(), 0);
     });
 }

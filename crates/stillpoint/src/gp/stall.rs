@@ -11,13 +11,12 @@ use super::{
     policy::Policy,
     record::Record,
     seq::{Cookie, Seq},
-    service::as_pass,
 };
 use crate::platform::{
     clock::{self, Nanos},
     fork::{self, Process},
-    sync::{AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
-    thread, unwind,
+    sync::{AtomicPtr, AtomicU64, Mutex, Ordering, lock},
+    thread, user_code,
 };
 use std::{fmt, panic::Location, ptr, sync::Arc, time::Duration};
 
@@ -59,7 +58,7 @@ pub struct StallReport {
 pub enum Stalled {
     /// A grace period: readers have not left their sections.
     GracePeriod(Cookie),
-    /// The service thread: a callback or destructor does not return, or the system gives the thread no time.
+    /// The service thread: a callback, destructor or waker does not return, or the system gives the thread no time.
     Service,
 }
 
@@ -167,6 +166,7 @@ type Handler = Arc<dyn Fn(&StallReport) + Send + Sync>;
 
 /// Times what is being waited for. Each stall is reported once.
 pub(super) struct Stalls {
+    domain: u64,
     timeout: AtomicU64,
     grace_period: Watch,
     service: Watch,
@@ -229,11 +229,14 @@ enum Waiting {
 /// Times one thing.
 #[derive(Debug)]
 struct Watch {
-    /// Since when it has been held up; 0 while it is not.
+    /// Since when it has been held up, and whether that has been reported ([`REPORTED`]); 0 while it is not. One word, so that nobody
+    /// reports what is over: the mark would stay, and the next stall be taken for a reported one.
     since: AtomicU64,
-    reported: AtomicBool,
     count: AtomicU64,
 }
+
+/// Beside a time, which is smaller.
+const REPORTED: u64 = 1 << 63;
 
 /// What a [`Watch`] says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -247,38 +250,49 @@ enum Verdict {
 
 impl Watch {
     fn new() -> Self {
-        Self { since: AtomicU64::new(0), reported: AtomicBool::new(false), count: AtomicU64::new(0) }
+        Self { since: AtomicU64::new(0), count: AtomicU64::new(0) }
     }
 
-    fn start(&self, now: Nanos) -> Nanos {
+    /// What [`Watch::verdict`] is to be asked about.
+    fn start(&self, now: Nanos) -> u64 {
         self.since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|since| since, |_| now)
     }
 
     fn stop(&self) {
-        if self.since.load(Ordering::Relaxed) != 0 || self.reported.load(Ordering::Relaxed) {
+        if self.since.load(Ordering::Relaxed) != 0 {
             self.since.store(0, Ordering::Relaxed);
-            self.reported.store(false, Ordering::Relaxed);
         }
     }
 
-    fn verdict(&self, since: Nanos, now: Nanos, timeout: Nanos) -> Verdict {
+    fn is_reported(&self) -> bool {
+        self.since.load(Ordering::Relaxed) & REPORTED != 0
+    }
+
+    /// About a wait that was under way `since`, as [`Watch::start`] has it.
+    fn verdict(&self, since: u64, now: Nanos, timeout: Nanos) -> Verdict {
+        if since & REPORTED != 0 {
+            return Verdict::Reported;
+        }
         let due = since.saturating_add(timeout);
-        if self.reported.load(Ordering::Relaxed) {
-            Verdict::Reported
-        } else if now < due {
-            Verdict::Early(due)
-        } else if self.reported.swap(true, Ordering::Relaxed) {
-            Verdict::Reported
-        } else {
-            self.count.fetch_add(1, Ordering::Relaxed);
-            Verdict::Due(Duration::from_nanos(now.saturating_sub(since)))
+        if now < due {
+            return Verdict::Early(due);
+        }
+        match self.since.compare_exchange(since, since | REPORTED, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => {
+                self.count.fetch_add(1, Ordering::Relaxed);
+                Verdict::Due(Duration::from_nanos(now.saturating_sub(since)))
+            }
+            Err(reported) if reported == since | REPORTED => Verdict::Reported,
+            // It is over, and what is waited for now has not been waited for that long.
+            Err(_) => Verdict::Early(now.saturating_add(timeout)),
         }
     }
 }
 
 impl Stalls {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(domain: u64) -> Self {
         Self {
+            domain,
             timeout: AtomicU64::new(clock::nanos(DEFAULT_STALL_TIMEOUT)),
             grace_period: Watch::new(),
             service: Watch::new(),
@@ -329,11 +343,19 @@ impl Stalls {
         let handling = lock(&self.handling);
         let old = self.handler.swap(new, Ordering::AcqRel);
         drop(handling);
-        // Dropped outside the lock: it may own anything.
         if !old.is_null() {
             // SAFETY: it came out of a box here, and nobody can find it any more.
-            drop(unsafe { Box::from_raw(old) });
+            self.drop_handler(unsafe { *Box::from_raw(old) });
         }
+    }
+
+    /// With nothing locked: it may own anything, and be the last to know the handler.
+    fn drop_handler(&self, handler: Handler) {
+        self.note_panic(user_code::panics(self.domain, || drop(handler)));
+    }
+
+    fn note_panic(&self, panicked: bool) {
+        self.panicked.fetch_add(u64::from(panicked), Ordering::Relaxed);
     }
 
     /// In the child of a fork: whoever was late or waited has vanished, or is timed afresh.
@@ -345,9 +367,8 @@ impl Stalls {
     pub(super) unsafe fn in_child(&self) {
         for watch in [&self.grace_period, &self.service] {
             watch.since.store(0, Ordering::Relaxed);
-            watch.reported.store(false, Ordering::Relaxed);
         }
-        // SAFETY: the caller's promise; foreign code does not run under these locks.
+        // SAFETY: the caller's promise; user code does not run under these locks.
         unsafe {
             self.waiters.renew(Waiters::NONE);
             self.handling.renew(());
@@ -424,17 +445,18 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// With nothing of the engine held: the handler may read. As in a pass, because this may be the service thread.
+    /// With nothing of the engine held: the handler may read, and so may a subscriber.
     fn report(&self, stalled: Stalled, lasted: Duration, holdouts: Vec<Holdout>, more_holdouts: usize) {
         let Waiters { threads, futures } = lock(&self.stalls.waiters).clone();
         let waiters = threads.into_iter().map(ThreadName::of).collect();
         let report = StallReport { stalled, domain: self.domain, lasted, holdouts, more_holdouts, waiters, futures };
         #[cfg(feature = "tracing")]
-        tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
-        if let Some(handler) = self.stalls.handler()
-            && as_pass(self.domain, || unwind::panics(|| handler(&report)))
-        {
-            self.stalls.panicked.fetch_add(1, Ordering::Relaxed);
+        self.stalls.note_panic(user_code::tell(self.domain, || {
+            tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
+        }));
+        if let Some(handler) = self.stalls.handler() {
+            self.stalls.note_panic(user_code::panics(self.domain, || handler(&report)));
+            self.stalls.drop_handler(handler);
         }
     }
 
@@ -445,7 +467,7 @@ impl<P: Policy> Engine<P> {
 
     /// Whether the present grace period has been reported as stalled and has not ended since.
     pub(crate) fn is_stalled(&self) -> bool {
-        self.stalls.grace_period.reported.load(Ordering::Relaxed)
+        self.stalls.grace_period.is_reported()
     }
 
     pub(crate) fn stalls(&self) -> u64 {
@@ -496,6 +518,25 @@ mod tests {
         registry::Registry,
         seq::Sequence,
     };
+    use crate::platform::sync::AtomicBool;
+
+    /// The wait's end comes between a look at the clock and the verdict.
+    #[test]
+    fn a_wait_that_is_over_is_not_reported_and_the_next_one_is() {
+        let watch = Watch::new();
+        let since = watch.start(1_000);
+        watch.stop();
+        assert_eq!(watch.verdict(since, 5_000, 1_000), Verdict::Early(6_000), "it is over");
+        assert!(!watch.is_reported());
+        let next = watch.start(6_000);
+        assert_eq!(watch.verdict(since, 6_500, 1_000), Verdict::Early(7_500), "and was another one");
+        assert_eq!(watch.verdict(next, 6_500, 1_000), Verdict::Early(7_000));
+        assert_eq!(watch.verdict(next, 7_000, 1_000), Verdict::Due(Duration::from_nanos(1_000)));
+        assert_eq!(watch.verdict(next, 8_000, 1_000), Verdict::Reported, "once");
+        assert_eq!(watch.verdict(watch.start(8_000), 9_000, 1_000), Verdict::Reported);
+        watch.stop();
+        assert_eq!((watch.is_reported(), watch.count.load(Ordering::Relaxed)), (false, 1));
+    }
 
     #[test]
     fn readers_that_change_while_they_are_sorted_do_no_harm() {

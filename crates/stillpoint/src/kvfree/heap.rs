@@ -7,11 +7,11 @@ use super::{
     slot::Slot,
 };
 use crate::{
-    gp::{Engine, Haste, Policy, Record, Waited, as_pass},
+    gp::{Engine, Haste, Policy, Record, Waited},
     platform::{
         clock, fork, memory,
         sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
-        thread,
+        thread, user_code,
     },
 };
 use std::ptr::NonNull;
@@ -243,7 +243,7 @@ impl Heap {
         if waits && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal) == Waited::Ended {
             self.inline_waits.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the grace period has ended, the object is ours, and nobody else will free it.
-            let panicked = as_pass(self.domain, || crate::platform::unwind::panics(|| unsafe { object.slot.free() }));
+            let panicked = user_code::panics(self.domain, || unsafe { object.slot.free() });
             self.panicked.fetch_add(u64::from(panicked), Ordering::Relaxed);
             self.freed.fetch_add(1, Ordering::Relaxed);
             return Ok(());
@@ -311,7 +311,9 @@ impl Heap {
             self.chained.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.leaked.fetch_add(1, Ordering::Relaxed);
             #[cfg(feature = "tracing")]
-            tracing::error!("no memory to remember a retired object by, and no waiting for any here: it is never freed");
+            user_code::tell(self.domain, || {
+                tracing::error!("no memory to remember a retired object by, and no waiting for any here: it is never freed");
+            });
         }
         if let Some((record, local)) = reader
             && record.is_reading()
@@ -408,7 +410,7 @@ impl Heap {
         let (objects, weight) = (page.objects(), weight_of(page));
         let process = fork::process();
         // SAFETY: the caller's promise.
-        let panicked = unsafe { page.free_objects() };
+        let panicked = unsafe { page.free_objects(self.domain) };
         self.panicked.fetch_add(panicked, Ordering::Relaxed);
         if fork::process() != process {
             // The page is not counted here any more: see `in_child`.

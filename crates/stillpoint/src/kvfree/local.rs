@@ -116,7 +116,7 @@ pub(crate) struct Local {
     seen: AtomicU64,
     idle: AtomicU32,
     /// The owner is freeing pages; a retire from within goes without.
-    pub(super) busy: AtomicBool,
+    busy: AtomicBool,
     /// Held by the owner while it frees pages that it has taken off the queue, so that a flush can wait for that.
     pub(super) freeing: Turn,
     pub(super) queue: Mutex<Queue>,
@@ -133,6 +133,16 @@ pub(super) struct Queue {
     /// Sealed pages of the plain channel, oldest first.
     pub(super) sealed: PageList,
     spares: PageList,
+}
+
+/// The owner is freeing pages, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Busy<'a>(&'a AtomicBool);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Queue {
@@ -240,6 +250,12 @@ impl Local {
         }
     }
 
+    /// Marks the owner as freeing pages until what is returned is dropped; `None` if it is marked. Owner only.
+    pub(super) fn begin_freeing(&self) -> Option<Busy<'_>> {
+        // Made only if it is wanted: dropping one takes the mark back.
+        (!self.busy.swap(true, Ordering::Relaxed)).then(|| Busy(&self.busy))
+    }
+
     /// Whether nothing at all waits here. For the drain, under the lock.
     pub(super) fn is_empty(&self, queue: &Queue) -> bool {
         queue.sealed.is_empty() && CHANNELS.iter().all(|&channel| self.open_page(channel).is_none_or(|page| page.objects() == 0))
@@ -344,5 +360,24 @@ impl Local {
         }
         queue.release_spares();
         (queue.sealed.take(), opened)
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::platform::user_code;
+
+    #[test]
+    fn a_panic_takes_the_owners_mark_back() {
+        let local = Local::new();
+        let fails = || {
+            let _busy = local.begin_freeing();
+            assert!(local.begin_freeing().is_none());
+            assert!(local.begin_freeing().is_none(), "to ask changes nothing");
+            std::panic::resume_unwind(Box::new("a fault"));
+        };
+        assert_eq!(user_code::contained(fails), None);
+        assert!(local.begin_freeing().is_some());
     }
 }

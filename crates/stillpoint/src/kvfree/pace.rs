@@ -20,12 +20,12 @@ use super::{
     page::{Page, PageList},
 };
 use crate::{
-    gp::{Engine, Haste, Policy, Progress, Record, as_pass, in_pass},
+    gp::{Engine, Haste, Policy, Progress, Record},
     platform::{
         clock::{self, Nanos},
         fork,
         sync::{Ordering, lock},
-        thread,
+        thread, user_code,
     },
 };
 
@@ -76,9 +76,7 @@ impl Heap {
     /// Frees what has come due, and ends or awaits a grace period where too much has not, for `patience` at most. See the module's head.
     pub(super) fn pace<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>, patience: Nanos) {
         // A retire from within a free: the one outside goes on freeing.
-        if local.busy.swap(true, Ordering::Relaxed) {
-            return;
-        }
+        let Some(_busy) = local.begin_freeing() else { return };
         let held_back = self.hurry(engine, local, record, patience);
         local.attend_to_each(held_back);
         if !held_back {
@@ -89,17 +87,14 @@ impl Heap {
         let mut due = self.take_due(engine, local);
         let spares = self.share() / FULL_PAGE;
         let process = fork::process();
-        as_pass(self.domain, || {
-            while let Some(page) = due.pop_front() {
-                // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
-                unsafe { self.free(engine, page) };
-                local.recycle(page, spares);
-                if fork::process() != process {
-                    return due.take().forget();
-                }
+        while let Some(page) = due.pop_front() {
+            // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
+            unsafe { self.free(engine, page) };
+            local.recycle(page, spares);
+            if fork::process() != process {
+                return due.take().forget();
             }
-        });
-        local.busy.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Where nothing is due: ends a grace period if the queue has reached its share, and waits a while if that does not help and
@@ -171,8 +166,8 @@ impl Heap {
         self.weight.load(Ordering::Relaxed) + self.chained.bytes.load(Ordering::Relaxed) >= self.budget()
     }
 
-    /// Whether the calling thread may wait for a grace period: not in a pass, nor in a section of any kind. Looks at all records.
+    /// Whether the calling thread may wait for a grace period: not in user code that the library runs, nor in a section of any kind. Looks at all records.
     pub(super) fn may_wait<P: Policy>(&self, engine: &Engine<P>) -> bool {
-        !in_pass(self.domain) && engine.section_of(thread::token()).is_none()
+        !user_code::runs_for(self.domain) && engine.section_of(thread::token()).is_none()
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     platform::{
         fork, memory,
         sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell},
-        unwind,
+        user_code,
     },
 };
 use std::{
@@ -206,13 +206,13 @@ impl Page {
         self.fill.store(0, Ordering::Relaxed);
     }
 
-    /// Frees all that remains and makes the page empty. Returns how many destructors panicked. If one forks, the rest is forgotten
-    /// in the child.
+    /// Frees all that remains, which is of domain `id`, and makes the page empty. Returns how many destructors panicked. If one forks, the
+    /// rest is forgotten in the child.
     ///
     /// # Safety
     ///
     /// The page is the caller's alone, its grace period has ended, and its objects may be freed on this thread.
-    pub(super) unsafe fn free_objects(&self) -> u64 {
+    pub(super) unsafe fn free_objects(&self, id: u64) -> u64 {
         let (mut next, len) = (self.first.load(Ordering::Relaxed), self.len());
         let process = fork::process();
         let mut panicked = 0;
@@ -232,7 +232,7 @@ impl Page {
                     }
                 }
             };
-            panicked += u64::from(unwind::panics(free_rest));
+            panicked += u64::from(user_code::panics(id, free_rest));
             if fork::process() != process {
                 break;
             }

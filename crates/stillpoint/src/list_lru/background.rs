@@ -2,7 +2,8 @@
 //!
 //! It starts when the first tenant passes its limit, and ends with the hierarchy. A tenant waits in its queue at most once; who puts it there
 //! does so after the usage has passed the limit, and the thread takes the mark off before it looks at the usage. So no tenant stays
-//! above its limit unseen. If the system has no thread to give, the one that charges does the work.
+//! above its limit unseen. If the system has no thread to give, the one that charges does the work. What shrinkers do is contained where
+//! they are called, and each pass here once more: no panic ends the thread.
 
 use super::{
     reclaim::{self, Pace},
@@ -11,7 +12,7 @@ use super::{
 use crate::platform::{
     event::Event,
     sync::{AtomicBool, Mutex, Ordering, lock},
-    thread,
+    thread, user_code,
 };
 use std::{fmt, sync::Arc};
 
@@ -98,10 +99,13 @@ impl Background {
             let next = lock(&self.queue).pop();
             if let Some(tenant) = next {
                 waiter.leave();
-                // It reads the teller's `true`, and so sees the usage that the teller has seen.
-                tenant.queued.swap(false, Ordering::AcqRel);
-                tenant.shared.stocks().drain(None);
-                reclaim::reclaim(&tenant, tenant.high(), &mut Pace::background());
+                // The shrinkers' panics are contained one by one; whatever else fails must not end the thread.
+                let _ = user_code::contained(move || {
+                    // It reads the teller's `true`, and so sees the usage that the teller has seen.
+                    tenant.queued.swap(false, Ordering::AcqRel);
+                    tenant.shared.stocks().drain(None);
+                    reclaim::reclaim(&tenant, tenant.high(), &mut Pace::background());
+                });
             } else if self.stop.load(Ordering::Acquire) {
                 waiter.leave();
                 return;
@@ -118,7 +122,7 @@ impl Background {
     /// As for [`InChild::in_child`](crate::platform::fork::InChild::in_child).
     pub(super) unsafe fn in_child(&self) {
         let state = if self.stop.load(Ordering::Relaxed) { State::Stopped } else { State::NotStarted };
-        // SAFETY: the caller's promise; no foreign code runs under these locks. What was queued is leaked.
+        // SAFETY: the caller's promise; no user code runs under these locks. What was queued is leaked.
         unsafe {
             self.state.renew(state);
             self.queue.renew(Vec::new());

@@ -109,6 +109,10 @@ impl Hierarchy {
     /// # Errors
     ///
     /// If there are 1,024 already.
+    ///
+    /// # Panics
+    ///
+    /// If [`Shrink::per_tenant`] does.
     pub fn register(&self, shrinker: Arc<impl Shrink>) -> Result<Registration, TooManyShrinkers> {
         let registered = self.shared().list(shrinker)?;
         Ok(Registration::new(Arc::clone(self.shared()), registered))
@@ -419,11 +423,13 @@ impl Shared {
     }
 
     fn list(&self, shrinker: Arc<dyn Shrink>) -> Result<Arc<Registered>, TooManyShrinkers> {
+        // Once, and before the lock: it is user code.
+        let per_tenant = shrinker.per_tenant();
         let mut numbers = lock(&self.numbers);
         let free = (0..MOST_SHRINKERS).find(|number| numbers.shrinkers[number / 64] & 1 << (number % 64) == 0);
         let number = free.ok_or(TooManyShrinkers)?;
         set(&mut numbers.shrinkers, number);
-        let registered = Arc::new(Registered::new(shrinker, number));
+        let registered = Arc::new(Registered::new(shrinker, per_tenant, number));
         let mut all = self.shrinkers_at_rest(&numbers).to_vec();
         all.push(Arc::clone(&registered));
         let old = self.shrinkers.swap(all);

@@ -1,7 +1,8 @@
-//! Model-checked tests of the protocols in `link.rs`, `ledger.rs`, `levels.rs` and `slots.rs`.
+//! Model-checked tests of the protocols in `link.rs`, `ledger.rs`, `levels.rs`, `slots.rs` and `calls.rs`.
 
 use super::{
     Unwatched,
+    calls::Calls,
     ledger::{Entry, Ledger},
     levels::{self, HasLevel, Level},
     link::{Link, List, Refused},
@@ -370,4 +371,65 @@ fn loom_levels_counted_before_decided() {
         assert!(charge(&level, 1), "one byte of ten is refused for what was never charged");
         greedy.join().unwrap();
     });
+}
+
+/// Calls of two threads, each with a cell that is its own while it is inside.
+struct Callers {
+    calls: Calls,
+    used: [UnsafeCell<u32>; 2],
+}
+
+// SAFETY: loom checks each access to the cells.
+unsafe impl Send for Callers {}
+// SAFETY: as above.
+unsafe impl Sync for Callers {}
+
+impl Callers {
+    fn call(&self, thread: usize) {
+        if self.calls.enter() {
+            // SAFETY: this thread's until it leaves, which is what the test is about.
+            self.used[thread].with_mut(|used| unsafe { *used += 1 });
+            self.calls.leave();
+        }
+    }
+
+    /// What calls have done is seen, and there are none any more.
+    fn is_over(&self) {
+        // SAFETY: nobody is inside, which is what the test is about.
+        self.used.iter().for_each(|used| used.with_mut(|used| unsafe { *used += 1 }));
+    }
+}
+
+/// [N1] to [N4]. Time stands still in the model: an end that is not told of the last call is a deadlock, which loom reports. `inside` is
+/// an end inside a call of the ending thread's own, as of a registration that its shrinker drops.
+fn calls_end(inside: bool) {
+    model(move || {
+        let shared = Arc::new(Callers { calls: Calls::new(), used: [UnsafeCell::new(0), UnsafeCell::new(0)] });
+        if inside {
+            assert!(shared.calls.enter());
+        }
+        let callers: Vec<_> = (0..2)
+            .map(|caller| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.call(caller))
+            })
+            .collect();
+        shared.calls.end(inside);
+        shared.is_over();
+        assert!(!shared.calls.enter());
+        if inside {
+            shared.calls.leave();
+        }
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_calls_end() {
+    calls_end(false);
+}
+
+#[test]
+fn loom_calls_end_inside_one() {
+    calls_end(true);
 }

@@ -25,12 +25,13 @@
 //! are, but one that another thread was adding or taking off at that instant may be on no list, and never freed. Charges of
 //! objects that are never freed there stay charged; bytes that another thread was just taking from or putting into stock stay charged too. A tenant that another thread
 //! was deleting stays half deleted until its last handle goes. Background reclaimers start again when they are needed; pressure watches do not.
-// The files: `link`, `ledger`, `levels` and `slots`, which are model-checked; `lists`, `lru`, `walk`, the lists from below; `counter`, `stock`,
-// `charge`, what is used; `shrinker`, `reclaim`, `background`, `pressure`, how it is got back; `tenant` and `hierarchy`, who know
+// The files: `link`, `ledger`, `levels`, `slots` and `calls`, which are model-checked; `lists`, `lru`, `walk`, the lists from below; `counter`, `stock`,
+// `charge`, what is used; `shrinker`, `reclaim`, `background`, `pressure` and `source`, how it is got back; `tenant` and `hierarchy`, who know
 // all of them.
 
 #[cfg(not(stillpoint_loom))]
 mod background;
+mod calls;
 #[cfg(not(stillpoint_loom))]
 mod charge;
 #[cfg(not(stillpoint_loom))]
@@ -55,6 +56,8 @@ mod reclaim;
 #[cfg(not(stillpoint_loom))]
 mod shrinker;
 mod slots;
+#[cfg(all(target_os = "linux", not(stillpoint_loom)))]
+mod source;
 #[cfg(not(stillpoint_loom))]
 mod stock;
 #[cfg(not(stillpoint_loom))]

@@ -6,17 +6,21 @@
 //! | | what is waited for | then |
 //! |---|---|---|
 //! | `memory.pressure` of a control group, or `/proc/pressure/memory` | `POLLPRI` | nothing is read |
-//! | a FIFO | `POLLIN` | what there is is read and dropped |
+//! | a FIFO | `POLLIN` | what there is is read and dropped; see `source.rs` for the payload |
 //! | a socket (`AF_UNIX`, stream; connected to) | `POLLIN` | the same |
 //! | `/dev/null` | nothing: the program is told not to watch | |
 //!
-//! A file that goes away, or a peer that closes, is looked for again once a second.
+//! A file that goes away, or a peer that closes or takes no connection, is looked for again: at once, after a tenth of a second, and then
+//! more and more rarely, once a second at last. The thread blocks in `poll` alone, which the end of the watch wakes, and in user code.
 
-use super::{Hierarchy, Relieved};
+use super::{
+    Hierarchy, Relieved,
+    source::{Found, LOOK, Source},
+};
 use crate::platform::{
-    clock,
+    clock::{self, Nanos},
     fork::{self, Process},
-    thread, unwind,
+    thread, user_code,
 };
 use base64ct::{Base64, Encoding};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,21 +29,19 @@ use std::{
     error::Error,
     ffi::OsStr,
     fmt,
-    fs::{self, File, OpenOptions},
-    io::{self, ErrorKind, Read, Write},
+    fs::{self, OpenOptions},
+    io::{self, ErrorKind},
     net::Shutdown,
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::{
-            fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
-            net::UnixStream,
-        },
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt},
+        net::UnixStream,
     },
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 /// Tasks have lost 200 ms out of 2 s, which is also the shortest window that the kernel allows everybody. The kernel takes the last byte for
@@ -49,8 +51,13 @@ const DEFAULT: &[u8] = b"some 200000 2000000\0";
 /// The system's own file.
 const SYSTEM: &str = "/proc/pressure/memory";
 
-/// How long until a file that has gone is looked for again.
-const RETRY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// How long until a file that has gone is looked for again: at first, doubled each time, and at most. One that has stayed for [`LAST_RETRY`]
+/// is looked for at once.
+const FIRST_RETRY: Nanos = 100_000_000;
+const LAST_RETRY: Nanos = 1_000_000_000;
+
+/// From the end of a pass to the next one: whoever writes without end must not keep a processor busy. The kernel tells twice a second at most.
+const GAP: Nanos = 100_000_000;
 
 type After = Box<dyn FnMut(&Relieved) + Send>;
 
@@ -131,17 +138,21 @@ impl PressureWatch {
     }
 
     /// Has `after` called on the watching thread after each pass: to give what was freed back to the system (`malloc_trim`), say. If
-    /// it panics that is contained.
+    /// it panics that is contained, and counted by [`Pressure::panics`]; so is a panic of its destructor, which runs there as well.
     pub fn after_pass(self, after: impl FnMut(&Relieved) + Send + 'static) -> Self {
         Self { after: Some(Box::new(after)), ..self }
     }
 
-    /// Opens the file and starts a thread that waits. It watches until what is returned is dropped.
+    /// Opens the file and starts a thread that waits. It watches until what is returned is dropped. Does not block.
+    ///
+    /// A payload for a FIFO that no process has open for reading is not written, as the program would but read it itself.
     ///
     /// # Errors
     ///
     /// If the file is not there, refuses to be opened or written to, or is none of those in the protocol; if there is no thread. If it is
-    /// `/dev/null` the program has been told not to watch: nothing is started, and all is well.
+    /// a socket whose listener has as many connections waiting as it takes ([`PressureError::Refused`] with
+    /// [`ErrorKind::WouldBlock`]): try again later. If it is `/dev/null` the program has been told not to watch: nothing is started, and all is
+    /// well.
     pub fn start(self, hierarchy: &Hierarchy) -> Result<Pressure, PressureError> {
         let state = Arc::new(State::default());
         if is_null(&self.path) {
@@ -150,45 +161,15 @@ impl PressureWatch {
         let source = self.open()?;
         state.watching.store(true, Ordering::Release);
         let (stop, stopped) = UnixStream::pair().map_err(PressureError::Thread)?;
-        let watcher = Watcher { watch: self, hierarchy: hierarchy.clone(), state: Arc::clone(&state), stopped };
+        let process = fork::process();
+        let watcher = Watcher { watch: self, hierarchy: hierarchy.clone(), state: Arc::clone(&state), stopped, process };
         let start = || thread::spawn("stillpoint/psi".to_owned(), move || watcher.run(source));
         let handle = thread::without_signals(start).map_err(PressureError::Thread)?;
-        Ok(Pressure { state, thread: Some(Running { handle, stop, process: fork::process() }) })
+        Ok(Pressure { state, thread: Some(Running { handle, stop, process }) })
     }
 
     fn open(&self) -> Result<Source, PressureError> {
-        let refused = |source| PressureError::Refused { path: self.path.clone(), source };
-        let kind = fs::metadata(&self.path).map_err(refused)?;
-        let open = |write| {
-            let flags = libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
-            OpenOptions::new().read(true).write(write).custom_flags(flags).open(&self.path)
-        };
-        let mut source = if kind.file_type().is_socket() {
-            let socket = UnixStream::connect(&self.path).map_err(refused)?;
-            socket.set_nonblocking(true).map_err(refused)?;
-            Source::Socket(socket)
-        } else if kind.file_type().is_fifo() {
-            // For writing too, so that it does not end when the last writer closes it.
-            let file = open(true).or_else(|error| if self.payload.is_none() { open(false) } else { Err(error) });
-            Source::Fifo(file.map_err(refused)?)
-        } else if kind.is_file() {
-            let file = open(self.payload.is_some()).map_err(refused)?;
-            // Others are always ready, or never.
-            const PROC: i64 = 0x9fa0;
-            const CGROUP2: i64 = 0x6367_7270;
-            let system = rustix::fs::fstatfs(&file).map_err(|error| refused(error.into()))?.f_type;
-            #[allow(clippy::unnecessary_cast, reason = "it has another type on other processors")]
-            if ![PROC, CGROUP2].contains(&(system as i64)) {
-                return Err(PressureError::Kind(self.path.clone()));
-            }
-            Source::Stall(file)
-        } else {
-            return Err(PressureError::Kind(self.path.clone()));
-        };
-        if let Some(payload) = &self.payload {
-            source.write(payload).map_err(refused)?;
-        }
-        Ok(source)
+        Source::open(&self.path, self.payload.as_deref())
     }
 }
 
@@ -226,17 +207,28 @@ struct Running {
 #[derive(Debug, Default)]
 struct State {
     watching: AtomicBool,
+    /// For a thread that cannot poll.
+    stop: AtomicBool,
     events: AtomicU64,
+    coalesced: AtomicU64,
+    panics: AtomicU64,
     objects: AtomicU64,
     /// The token of the thread that watches.
     token: AtomicU64,
 }
 
 impl Pressure {
-    /// How often memory was said to be short. A pass has been run each time.
+    /// How many passes have been run because memory was said to be short.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.state.events.load(Ordering::Acquire)
+    }
+
+    /// How often it was said again less than a tenth of a second after a pass. The next pass was put off until then, and stands for all that had
+    /// been said by then: so there are at most ten in a second, however much a peer writes.
+    #[must_use]
+    pub fn coalesced(&self) -> u64 {
+        self.state.coalesced.load(Ordering::Relaxed)
     }
 
     /// How many objects shrinkers have freed in those passes.
@@ -245,10 +237,19 @@ impl Pressure {
         self.state.objects.load(Ordering::Relaxed)
     }
 
-    /// Whether the file is open: not, if it is `/dev/null`, or has gone away and not come back yet.
+    /// How often a pass, or what is called [after](PressureWatch::after_pass) it, has panicked; the watch goes on. Shrinkers' panics are
+    /// [counted](super::Registration::panics) where they are registered.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.state.panics.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is a thread that watches, and the file is open: not, if it is `/dev/null`, or has gone away and not come back yet; nor in
+    /// the child of a fork.
     #[must_use]
     pub fn is_watching(&self) -> bool {
-        self.state.watching.load(Ordering::Acquire)
+        let here = self.thread.as_ref().is_some_and(|thread| thread.process == fork::process());
+        here && self.state.watching.load(Ordering::Acquire)
     }
 }
 
@@ -260,6 +261,7 @@ impl Drop for Pressure {
             std::mem::forget(handle);
             return;
         }
+        self.state.stop.store(true, Ordering::Relaxed);
         // Not by closing: a child of a fork may have a copy. It has been heard even if this says that nobody is there any more.
         let _ = stop.shutdown(Shutdown::Both);
         let own = self.state.token.load(Ordering::Relaxed) == thread::token().get();
@@ -269,60 +271,12 @@ impl Drop for Pressure {
     }
 }
 
-/// The file, by what is waited for.
-enum Source {
-    Stall(File),
-    Fifo(File),
-    Socket(UnixStream),
-}
-
-impl Source {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Stall(file) | Self::Fifo(file) => file.write_all(bytes),
-            Self::Socket(socket) => socket.write_all(bytes),
-        }
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Stall(file) | Self::Fifo(file) => file.as_fd(),
-            Self::Socket(socket) => socket.as_fd(),
-        }
-    }
-
-    fn interest(&self) -> PollFlags {
-        if let Self::Stall(_) = self { PollFlags::PRI } else { PollFlags::IN }
-    }
-
-    /// What is to be told, of which there may be much, is that there is something. Whether it goes on.
-    fn take_in(&mut self) -> bool {
-        let reader: &mut dyn Read = match self {
-            Self::Stall(_) => return true,
-            Self::Fifo(file) => file,
-            Self::Socket(socket) => socket,
-        };
-        let mut dropped = [0; 4096];
-        let mut told = false;
-        // Not for ever, if somebody writes for ever.
-        for _ in 0..256 {
-            match reader.read(&mut dropped) {
-                // Who writes and goes has told something; that it has gone is found at the next look.
-                Ok(0) => return told,
-                Ok(_) => told = true,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return told || error.kind() == ErrorKind::WouldBlock,
-            }
-        }
-        true
-    }
-}
-
 struct Watcher {
     watch: PressureWatch,
     hierarchy: Hierarchy,
     state: Arc<State>,
     stopped: UnixStream,
+    process: Process,
 }
 
 enum Heard {
@@ -335,67 +289,113 @@ enum Heard {
 impl Watcher {
     fn run(mut self, source: Source) {
         self.state.token.store(thread::token().get(), Ordering::Relaxed);
-        let (mut source, mut opened) = (Some(source), clock::now());
+        let state = Arc::clone(&self.state);
+        let _ = user_code::contained(|| self.watch(source));
+        // In whatever way it has ended.
+        state.watching.store(false, Ordering::Release);
+        user_code::panics(user_code::NO_DOMAIN, move || drop(self));
+    }
+
+    fn watch(&mut self, mut source: Source) {
+        let (mut opened, mut retry, mut last_pass) = (clock::now(), FIRST_RETRY, None);
         loop {
-            match self.listen(source.as_mut()) {
+            match self.listen(&mut source) {
                 Heard::Stop => return,
-                Heard::Pressure => self.relieve(),
-                Heard::Nothing => {}
-                Heard::Gone => source = None,
-            }
-            while source.is_none() {
-                self.state.watching.store(false, Ordering::Release);
-                // One that goes as soon as it has come must not keep a processor busy.
-                let soon = clock::now() < opened + 1_000_000_000 * RETRY.tv_sec.cast_unsigned();
-                if soon && matches!(self.listen(None), Heard::Stop) {
-                    return;
+                Heard::Pressure => {
+                    if !self.relieve(&mut source, last_pass) {
+                        return;
+                    }
+                    last_pass = Some(clock::now());
                 }
-                (source, opened) = (self.watch.open().ok(), clock::now());
-                self.state.watching.store(source.is_some(), Ordering::Release);
+                Heard::Nothing => {}
+                Heard::Gone => {
+                    self.state.watching.store(false, Ordering::Release);
+                    if clock::now() > opened + LAST_RETRY {
+                        retry = 0;
+                    }
+                    source = loop {
+                        // One that goes as soon as it has come must not keep a processor busy.
+                        if self.pauses(retry) {
+                            return;
+                        }
+                        retry = (2 * retry).clamp(FIRST_RETRY, LAST_RETRY);
+                        if let Ok(source) = self.watch.open() {
+                            break source;
+                        }
+                    };
+                    opened = clock::now();
+                    self.state.watching.store(true, Ordering::Release);
+                }
             }
         }
     }
 
-    /// Waits for something: without a file, until it is time to look for it again.
-    fn listen(&self, source: Option<&mut Source>) -> Heard {
-        let Some(source) = source else {
-            let mut fds = [PollFd::new(&self.stopped, PollFlags::IN)];
-            let _ = poll(&mut fds, Some(&RETRY));
-            return if fds[0].revents().is_empty() { Heard::Nothing } else { Heard::Stop };
-        };
+    /// Waits, for so long at most. Whether the watch ends.
+    fn pauses(&self, nanos: Nanos) -> bool {
+        let mut fds = [PollFd::new(&self.stopped, PollFlags::IN)];
+        self.polls(&mut fds, Some(nanos)) && !fds[0].revents().is_empty() || self.state.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the system can poll: else it has been waited for a moment, so that trying again keeps no processor busy.
+    fn polls(&self, fds: &mut [PollFd<'_>], nanos: Option<Nanos>) -> bool {
+        let timeout = nanos.map(|nanos| Timespec {
+            tv_sec: (nanos / 1_000_000_000).cast_signed(),
+            tv_nsec: (nanos % 1_000_000_000).cast_signed(),
+        });
+        let polled = poll(fds, timeout.as_ref()).is_ok();
+        if !polled {
+            // Interrupted, without memory in the kernel, or beyond what the process may have open.
+            std::thread::sleep(Duration::from_nanos(LOOK));
+        }
+        polled
+    }
+
+    fn listen(&self, source: &mut Source) -> Heard {
+        if source.is_others() {
+            return if self.pauses(LOOK) { Heard::Stop } else { Heard::Nothing };
+        }
         let (stop, heard) = {
             let fd = source.fd();
             let mut fds = [PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(&fd, source.interest())];
-            if poll(&mut fds, None).is_err() {
-                // Interrupted, or want of memory in the kernel.
-                return Heard::Nothing;
-            }
-            (fds[0].revents(), fds[1].revents())
+            let polled = self.polls(&mut fds, None);
+            let stop = polled && !fds[0].revents().is_empty() || self.state.stop.load(Ordering::Relaxed);
+            (stop, if polled { fds[1].revents() } else { PollFlags::empty() })
         };
-        let told = heard.intersects(source.interest());
-        let gone = heard.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
-        if !stop.is_empty() {
+        if stop {
             return Heard::Stop;
         }
-        // For a file whose group has gone the kernel sets both.
-        let told = told && !(gone && matches!(source, Source::Stall(_)));
-        match (told, gone) {
-            (true, _) if source.take_in() => Heard::Pressure,
-            (false, false) => Heard::Nothing,
-            _ => Heard::Gone,
+        match source.take_in(heard) {
+            Found::Pressure => Heard::Pressure,
+            Found::Nothing => Heard::Nothing,
+            Found::Gone => Heard::Gone,
         }
     }
 
-    fn relieve(&mut self) {
-        let relieved = match self.watch.target {
+    /// A pass, not too soon after the last. Whether the watch goes on.
+    fn relieve(&mut self, source: &mut Source, last_pass: Option<Nanos>) -> bool {
+        let wait = last_pass.map_or(0, |last| (last + GAP).saturating_sub(clock::now()));
+        if wait > 0 {
+            self.state.coalesced.fetch_add(1, Ordering::Relaxed);
+            if self.pauses(wait) {
+                return false;
+            }
+            // What has come meanwhile is answered as well. If the other end has gone, that is found at the next look.
+            source.drop_input();
+        }
+        let mut relieved = Relieved::default();
+        let pass = || match self.watch.target {
             Some(target) => self.hierarchy.relieve_to(target),
             None => self.hierarchy.relieve(),
         };
+        let mut panics = u64::from(user_code::contained(|| relieved = pass()).is_none());
         if let Some(after) = &mut self.watch.after {
-            unwind::panics(|| after(&relieved));
+            panics += u64::from(user_code::panics(user_code::NO_DOMAIN, || after(&relieved)));
         }
+        self.state.panics.fetch_add(panics, Ordering::Relaxed);
         self.state.objects.fetch_add(relieved.objects, Ordering::Relaxed);
         self.state.events.fetch_add(1, Ordering::Release);
+        // User code may have forked, and the child must not read what the parent is told.
+        self.process == fork::process()
     }
 }
 
@@ -425,6 +425,11 @@ impl fmt::Display for PressureError {
             Self::Kind(path) => write!(
                 f,
                 "{} is no pressure file of the kernel's, FIFO or socket; name one of these, or /dev/null to watch nothing",
+                path.display()
+            ),
+            Self::Refused { path, source } if source.kind() == ErrorKind::WouldBlock => write!(
+                f,
+                "cannot watch {}: the process that listens there takes no more for now; see that it accepts its connections and reads, and start again",
                 path.display()
             ),
             Self::Refused { path, source } => {

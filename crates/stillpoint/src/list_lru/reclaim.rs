@@ -2,7 +2,10 @@
 //!
 //! A pass goes over a subtree again and again, at first asking each shrinker for a 4,096th of what it has (priority 12), then for twice as
 //! much each time, until the target uses no more than the goal. So all give in proportion to what they have. Tenants that use no more than
-//! their min are left alone; those under their low are, unless everybody else has been asked for everything.
+//! their min are left alone; those under their low are, unless all others have been asked for everything. Those above are asked for the part
+//! of their objects that their overage is of their usage, as by the kernel's `get_scan_count()`: so what is taken is in proportion to the
+//! overages, and protection does not begin all at once. At priority 0 they are asked for everything that they have: if the goal can be
+//! reached at all without passing a protection, it is, also where many objects are found in use and few of those looked at are freed.
 //!
 //! It holds nothing while shrinkers run, and takes a break after each [`SLICE`].
 
@@ -140,24 +143,20 @@ impl Pass<'_> {
         let whole = self.target.parent().is_none();
         let mut freed = 0;
         for spare_low in [true, false] {
-            let mut spared = false;
             for priority in (self.hardest..=GENTLEST).rev() {
                 for member in self.in_turn() {
                     let inner = member.tenant.inner();
-                    match member.protection() {
-                        Protection::Low if !spare_low && priority == GENTLEST => {
-                            inner.events.low.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Protection::Low if spare_low => spared = true,
-                        _ => {}
+                    if !spare_low && priority == GENTLEST && matches!(member.protection(), Protection::Low) {
+                        inner.events.low.fetch_add(1, Ordering::Relaxed);
                     }
                     let enough = || (self.enough)() || member.is_spared(spare_low);
                     let is_root = inner.parent().is_none();
                     for node in Node::all() {
                         let scope = Scope { tenant: &member.tenant, node };
-                        for shrinker in shrinkers.iter().filter(|shrinker| shrinker.per_tenant() || is_root && whole) {
+                        for shrinker in shrinkers.iter().filter(|shrinker| shrinker.per_tenant || is_root && whole) {
                             if !enough() {
-                                freed += shrinker.shrink(&scope, priority, pace, &enough);
+                                let part = if priority == 0 { Part::WHOLE } else { member.overage(spare_low) };
+                                freed += shrinker.shrink(&scope, priority, part, pace, &enough);
                             }
                         }
                     }
@@ -167,7 +166,8 @@ impl Pass<'_> {
                     pace.breathe();
                 }
             }
-            if !spared {
+            // Looked at now, because many get down to it in the last round alone.
+            if !self.members.iter().any(|member| matches!(member.protection(), Protection::Low)) {
                 break;
             }
         }
@@ -203,6 +203,15 @@ impl Member {
         }
     }
 
+    /// What part of its usage is not protected.
+    fn overage(&self, spare_low: bool) -> Part {
+        let protected = if spare_low { self.min.max(self.low) } else { self.min };
+        match self.tenant.inner().counter().usage() {
+            0 => Part::WHOLE,
+            usage => Part { protected, usage: usage.max(protected) },
+        }
+    }
+
     fn protection(&self) -> Protection {
         let usage = self.tenant.inner().counter().usage();
         match usage {
@@ -212,6 +221,23 @@ impl Member {
             _ if usage <= self.low => Protection::Low,
             _ => Protection::None,
         }
+    }
+}
+
+/// A part of a tenant's objects: all but what is protected of its usage.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    protected: u64,
+    usage: u64,
+}
+
+impl Part {
+    pub(super) const WHOLE: Self = Self { protected: 0, usage: 0 };
+
+    /// How many of `objects` that is; at least one, so that a small overage is asked for as well.
+    pub(super) fn of(self, objects: u64) -> u64 {
+        // The product fits; the quotient is less than `objects`.
+        objects - (u128::from(objects) * u128::from(self.protected) / (u128::from(self.usage) + 1)) as u64
     }
 }
 
@@ -268,4 +294,17 @@ fn shares(tenants: &[Tenant], target: &Inner, limit: fn(&Inner) -> u64) -> Vec<u
         share
     };
     tenants.iter().map(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_the_overages() {
+        let part = |protected, usage| Part { protected, usage };
+        assert_eq!((Part::WHOLE.of(7), Part::WHOLE.of(0), Part::WHOLE.of(u64::MAX)), (7, 0, u64::MAX));
+        assert_eq!(part(90 << 20, 100 << 20).of(1_000), 101);
+        assert_eq!((part(100, 100).of(5), part(u64::MAX, u64::MAX).of(u64::MAX)), (1, 1), "something, however little is left");
+    }
 }

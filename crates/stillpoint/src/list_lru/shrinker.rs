@@ -1,20 +1,23 @@
 //! Shrinkers: who can free memory, how they are registered, and how much each is asked for.
 
 use super::{
+    calls::Calls,
     hierarchy::Shared,
     ledger::Entry,
     lru::ListLru,
-    reclaim::Pace,
+    reclaim::{Pace, Part},
     tenant::{Inner, Tenant},
 };
-use crate::platform::{event::Event, unwind};
+use crate::platform::user_code;
 use std::{
     cell::Cell,
     error::Error,
-    fmt, ptr,
+    fmt,
+    mem::ManuallyDrop,
+    ptr,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -54,8 +57,11 @@ pub struct Scope<'a> {
 /// Something that can free memory when it is asked to. The kernel's `struct shrinker`.
 ///
 /// Called by any thread that reclaims, several at once, with nothing of this library held. It may add to lists and take from them,
-/// and drop charges; charges that would have to reclaim fail, and to reclaim does nothing. If it panics that ends the call, and is
-/// counted. What it says is not trusted: see [`Shrink::count`] and [`Shrink::scan`].
+/// and drop charges, register shrinkers and end registrations, its own too; charges that would have to reclaim fail, and to reclaim does
+/// nothing. If it panics that ends the call, and is counted. What it says is not trusted: see [`Shrink::count`] and [`Shrink::scan`].
+///
+/// It is dropped once its registration has ended and no pass knows it any more, which may be on a thread that reclaims: a panic of its
+/// destructor is contained.
 pub trait Shrink: Send + Sync + 'static {
     /// About how many objects could be freed; 0 if there is nothing to do. The kernel's `count_objects`.
     ///
@@ -79,14 +85,12 @@ pub trait Shrink: Send + Sync + 'static {
     }
 
     /// Whether the memory belongs to tenants. If not, it is asked in passes over the whole hierarchy alone, with the root as tenant.
+    ///
+    /// Called once, by [`Hierarchy::register`](super::Hierarchy::register), out of which it may panic.
     fn per_tenant(&self) -> bool {
         true
     }
 }
-
-/// In `state`: no new calls. Calls under way are counted twice over.
-const GONE: usize = 1;
-const CALL: usize = 2;
 
 /// Objects that a shrinker is asked about in one go, at most: so that one which lies about its count does not hold up a pass.
 const MOST_SCANNED: u64 = 1 << 20;
@@ -95,10 +99,11 @@ const MOST_SCANNED: u64 = 1 << 20;
 const MOST_OBJECTS: u64 = 1 << 60;
 
 pub(super) struct Registered {
-    shrinker: Arc<dyn Shrink>,
+    /// Dropped by our `drop`, which contains it.
+    shrinker: ManuallyDrop<Arc<dyn Shrink>>,
+    pub(super) per_tenant: bool,
     pub(super) number: usize,
-    state: AtomicUsize,
-    idle: Event,
+    calls: Calls,
     /// Whether the ledgers say where it may find something.
     told: AtomicBool,
     panics: AtomicU64,
@@ -121,66 +126,84 @@ struct Call<'a>(&'a Registered);
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         CALLING.set(ptr::null());
-        if self.0.state.fetch_sub(CALL, Ordering::AcqRel) == CALL | GONE {
-            self.0.idle.signal_after_rmw();
-        }
+        self.0.calls.leave();
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: taken once, and not used after this.
+        let shrinker = unsafe { ManuallyDrop::take(&mut self.shrinker) };
+        // The last to know it may be a pass, whose thread must survive.
+        user_code::panics(user_code::NO_DOMAIN, || drop(shrinker));
     }
 }
 
 impl Registered {
-    pub(super) fn new(shrinker: Arc<dyn Shrink>, number: usize) -> Self {
-        let (state, idle) = (AtomicUsize::new(0), Event::new());
-        Self { shrinker, number, state, idle, told: AtomicBool::new(false), panics: AtomicU64::new(0) }
-    }
-
-    pub(super) fn per_tenant(&self) -> bool {
-        self.shrinker.per_tenant()
+    /// For a shrinker that has been asked whether its memory is `per_tenant`.
+    pub(super) fn new(shrinker: Arc<dyn Shrink>, per_tenant: bool, number: usize) -> Self {
+        let (told, panics) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { shrinker: ManuallyDrop::new(shrinker), per_tenant, number, calls: Calls::new(), told, panics }
     }
 
     /// Begins a call, unless the registration has ended.
     fn enter(&self) -> Option<Call<'_>> {
-        if self.state.fetch_add(CALL, Ordering::AcqRel) & GONE != 0 {
-            self.state.fetch_sub(CALL, Ordering::AcqRel);
-            return None;
-        }
-        CALLING.set(self);
-        Some(Call(self))
+        self.calls.enter().then(|| {
+            CALLING.set(self);
+            Call(self)
+        })
     }
 
-    /// No call begins after this, and none is under way but, perhaps, the one that the calling thread is in.
-    fn end(&self) {
-        self.state.fetch_or(GONE, Ordering::AcqRel);
-        let own = if ptr::eq(CALLING.get(), self) { CALL } else { 0 };
-        loop {
-            let waiter = self.idle.prepare();
-            if self.state.load(Ordering::Acquire) <= GONE | own {
-                waiter.leave();
-                return;
-            }
-            // Calls that found it gone add to the count for a moment, and do not signal: the bound is for those.
-            waiter.sleep(Some(crate::platform::clock::now() + 1_000_000));
-        }
+    /// Whether the calling thread is inside a call.
+    fn is_calling(&self) -> bool {
+        ptr::eq(CALLING.get(), self)
     }
 
     /// In the child of a fork: calls of threads that are no more are over.
     pub(super) fn in_child(&self) {
-        let own = if ptr::eq(CALLING.get(), self) { CALL } else { 0 };
-        self.state.store(self.state.load(Ordering::Relaxed) & GONE | own, Ordering::Relaxed);
-        self.idle.in_child();
+        self.calls.in_child(self.is_calling());
     }
 
-    /// What `work` returns; 0 if it panics.
-    fn contained<R: Default>(&self, work: impl FnOnce() -> R) -> R {
-        let mut result = R::default();
-        if unwind::panics(|| result = work()) {
+    /// What `work` returns; `None` if it panics.
+    fn contained<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        let result = user_code::run(user_code::NO_DOMAIN, work);
+        if result.is_none() {
             self.panics.fetch_add(1, Ordering::Relaxed);
         }
         result
     }
 
-    /// Asks for a share of what can be freed: the smaller `priority`, the larger. Stops early once there is `enough`. How many objects
+    /// As [`Registered::contained`]; `None` as well if the registration has ended meanwhile, by `work` itself, say: nothing more is asked then,
+    /// nor remembered under a number that may be another's.
+    fn asked<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        self.contained(work).filter(|_| !self.calls.is_ending())
+    }
+
+    /// How many objects the shrinker has, and clears its bit if there are none.
+    fn freeable(&self, scope: &Scope<'_>, entry: Entry, told: bool) -> Option<u64> {
+        let ledger = scope.tenant.inner().ledger();
+        let count = || self.asked(|| self.shrinker.count(scope) as u64);
+        let mut freeable = count()?;
+        if freeable == 0 && told {
+            ledger.clear(entry);
+            let again = count(); // [B4]
+            if self.calls.is_ending() {
+                return None;
+            }
+            // It may have said 0, or panicked, for another reason than that there is nothing.
+            let lists = scope.tenant.inner().shared.lists();
+            let has_some = || lists.iter().any(|lists| lists.has_for(self.number, scope.tenant.number(), scope.node.0));
+            if again != Some(0) || has_some() {
+                ledger.mark(entry);
+            }
+            freeable = again?;
+        }
+        Some(freeable.min(MOST_OBJECTS))
+    }
+
+    /// Asks for a share of `part` of what can be freed: the smaller `priority`, the larger. Stops early once there is `enough`. How many objects
     /// were freed. The kernel's `do_shrink_slab()`.
-    pub(super) fn shrink(&self, scope: &Scope<'_>, priority: u32, pace: &mut Pace, enough: &dyn Fn() -> bool) -> u64 {
+    pub(super) fn shrink(&self, scope: &Scope<'_>, priority: u32, part: Part, pace: &mut Pace, enough: &dyn Fn() -> bool) -> u64 {
         let ledger = scope.tenant.inner().ledger();
         let entry = Entry::of(scope.node.0, self.number);
         let told = self.told.load(Ordering::Acquire);
@@ -188,39 +211,29 @@ impl Registered {
             return 0;
         }
         let Some(_call) = self.enter() else { return 0 };
-        let count = || self.contained(|| self.shrinker.count(scope)) as u64;
-        let mut freeable = count();
-        if freeable == 0 && told {
-            ledger.clear(entry);
-            freeable = count(); // [B4]
-            // It may have said 0 for another reason than that there is nothing.
-            let lists = scope.tenant.inner().shared.lists();
-            if freeable > 0 || lists.iter().any(|lists| lists.has_for(self.number, scope.tenant.number(), scope.node.0)) {
-                ledger.mark(entry);
-            }
-        }
-        if freeable == 0 {
-            return 0;
-        }
-        let freeable = freeable.min(MOST_OBJECTS);
-        let deferred = ledger.take_deferred(entry);
-        let batch = self.contained(|| self.shrinker.batch()).max(1) as u64;
-        let plan = Plan::new(freeable, deferred, priority, self.contained(|| self.shrinker.seeks()));
+        let Some(freeable @ 1..) = self.freeable(scope, entry, told) else { return 0 };
+        let Some((batch, seeks)) = self.asked(|| (self.shrinker.batch().max(1) as u64, self.shrinker.seeks())) else { return 0 };
+        let plan = Plan::new(freeable, part.of(freeable), ledger.take_deferred(entry), priority, seeks);
 
         let (mut left, mut scanned, mut freed) = (plan.total, 0, 0);
         while left > 0 && (left >= batch || left >= freeable) && scanned < MOST_SCANNED {
             let objects = left.min(batch);
             // `None` for a panic, too.
-            let Some(some) = self.contained(|| self.shrinker.scan(scope, objects as usize)) else { break };
+            let Some(some) = self.contained(|| self.shrinker.scan(scope, objects as usize)).flatten() else { break };
             freed += (some as u64).min(objects);
             scanned += objects;
             left -= objects;
+            if self.calls.is_ending() {
+                break;
+            }
             pace.breathe();
             if enough() {
                 break;
             }
         }
-        ledger.defer(entry, plan.deferred_after(scanned));
+        if !self.calls.is_ending() {
+            ledger.defer(entry, plan.deferred_after(scanned));
+        }
         freed
     }
 }
@@ -236,12 +249,13 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(freeable: u64, deferred: u64, priority: u32, seeks: u32) -> Self {
+    /// For `freeable` objects, of which so many are `unprotected`. What was put off was counted of those already.
+    fn new(freeable: u64, unprotected: u64, deferred: u64, priority: u32, seeks: u32) -> Self {
         let most = freeable.saturating_mul(2);
         let delta = match seeks {
             // Costs nothing to make again: half of it goes, whatever the pressure.
-            0 => freeable / 2,
-            seeks => (freeable >> priority) * 4 / u64::from(seeks),
+            0 => unprotected / 2,
+            seeks => (unprotected >> priority) * 4 / u64::from(seeks),
         };
         Self { total: (deferred >> priority).saturating_add(delta).min(most), due: deferred.saturating_add(delta), most }
     }
@@ -252,8 +266,11 @@ impl Plan {
     }
 }
 
-/// A registered shrinker. Dropping it ends that: it waits for calls under way, unless it is dropped inside one. The kernel's
-/// `shrinker_free()`.
+/// A registered shrinker. Dropping it ends that: no call begins afterwards, and it waits for those under way but, inside one, the calling
+/// thread's own, which is asked for nothing more. The kernel's `shrinker_free()`.
+///
+/// The wait ends with the calls: drop it where nothing is held that they need. So not in a read-side critical section if they wait for a grace
+/// period, and not on a thread that a call joins; and two shrinkers that end each other's registrations at a time wait for each other.
 ///
 /// Made by [`Hierarchy::register`](super::Hierarchy::register).
 #[derive(Debug)]
@@ -298,7 +315,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.shared.unlist(&self.registered);
-        self.registered.end();
+        self.registered.calls.end(self.registered.is_calling());
         self.shared.all_lists().iter().for_each(|lists| lists.forget_shrinker(self.registered.number));
         // Nobody asks it any more; its number may be used again once nothing is remembered under it.
         self.shared.for_each_tenant(|tenant: &Inner| {
@@ -327,18 +344,21 @@ mod tests {
     #[test]
     fn a_plan_is_the_kernels() {
         // 1,000 objects at the usual cost: at the lowest pressure nothing, at the highest all of them twice.
-        assert_eq!(Plan::new(1000, 0, 12, 2), Plan { total: 0, due: 0, most: 2000 });
-        assert_eq!(Plan::new(1000, 0, 2, 2), Plan { total: 500, due: 500, most: 2000 });
-        assert_eq!(Plan::new(1000, 0, 0, 2), Plan { total: 2000, due: 2000, most: 2000 });
+        assert_eq!(Plan::new(1000, 1000, 0, 12, 2), Plan { total: 0, due: 0, most: 2000 });
+        assert_eq!(Plan::new(1000, 1000, 0, 2, 2), Plan { total: 500, due: 500, most: 2000 });
+        assert_eq!(Plan::new(1000, 1000, 0, 0, 2), Plan { total: 2000, due: 2000, most: 2000 });
         // Twice as dear: half of it. Worthless: half of all.
-        assert_eq!(Plan::new(1000, 0, 2, 4).total, 250);
-        assert_eq!(Plan::new(1000, 0, 12, 0).total, 500);
+        assert_eq!(Plan::new(1000, 1000, 0, 2, 4).total, 250);
+        assert_eq!(Plan::new(1000, 1000, 0, 12, 0).total, 500);
+        // Nine tenths are protected: a tenth of it.
+        assert_eq!(Plan::new(1000, 100, 0, 2, 2), Plan { total: 50, due: 50, most: 2000 });
+        assert_eq!(Plan::new(1000, 100, 0, 12, 0).total, 50);
         // Put-off work is shifted like the rest, and kept until it is done.
-        let plan = Plan::new(1000, 400, 2, 2);
+        let plan = Plan::new(1000, 1000, 400, 2, 2);
         assert_eq!((plan.total, plan.due), (600, 900));
         assert_eq!((plan.deferred_after(600), plan.deferred_after(5000)), (300, 0));
         // A liar.
-        let plan = Plan::new(MOST_OBJECTS, u64::MAX, 0, 1);
+        let plan = Plan::new(MOST_OBJECTS, MOST_OBJECTS, u64::MAX, 0, 1);
         assert_eq!((plan.total, plan.deferred_after(0)), (2 * MOST_OBJECTS, 2 * MOST_OBJECTS));
     }
 }

@@ -81,7 +81,7 @@ impl Event {
     }
 
     /// In the child of a fork: forgets the waiters. The calling thread, which is all there is, is none: between announcing itself
-    /// and sleeping or leaving, nobody runs foreign code, which alone can fork.
+    /// and sleeping or leaving, nobody runs user code, which alone can fork.
     #[cfg(not(stillpoint_loom))]
     pub(crate) fn in_child(&self) {
         self.sleepers.store(0, Ordering::Relaxed);

@@ -8,7 +8,7 @@
 //! # Nothing runs before the fork
 //!
 //! The usual recipe takes every lock before the fork and gives it back on both sides after it. Here the parent does nothing at
-//! all. It could not take the locks that are held while foreign code runs, since a callback may itself be what forks; it would
+//! all. It could not take the locks that are held while user code runs, since a callback may itself be what forks; it would
 //! stand in an order with the locks and fork handlers of others, and deadlock with one who holds a lock of its own around a
 //! retire; and every fork that only means to exec would wait for it. Instead, the child looks at nothing that a lock guards. It
 //! overwrites the lock ([`Mutex::renew`](super::sync::Mutex::renew)), and what is behind it with nothing: all that waits there is
@@ -18,7 +18,7 @@
 //!   has been through, although Linux copies one page after the other while the parent's threads run: a store that is too late
 //!   for its page's copy stands still, and its thread with it, until all pages are copied; so whatever the child sees, it also
 //!   sees what happened before that.
-//! * What belongs to the forking thread alone, and which it is not in the middle of changing: to fork is foreign code, which the
+//! * What belongs to the forking thread alone, and which it is not in the middle of changing: to fork is user code, which the
 //!   library calls with nothing held but a [turn](super::turn), and with no waiter [announced](super::event).
 //!
 //! The handler allocates, frees and waits for nothing, and makes one system call, for the new thread id.
@@ -32,13 +32,14 @@
 //! | owned guards, whoever made them | open, without their names |
 //! | cookies, settings, counters of what has happened | as they were |
 //! | callbacks, retired objects | forgotten: neither run nor freed, and not counted as waiting |
+//! | tasks that wait | not woken; a future that is polled again waits again |
 //! | barriers and flushes (under way in the forking thread), barriers as futures | done: nothing is left that they are for |
 //! | pages, bindings and domain handles of other threads | leaked, and so is a domain that they hold |
 //! | service threads | gone; they start again on demand, without std ([`thread::spawn`](super::thread::spawn)) |
 //!
 //! If it is a callback or a deferred destructor that forks, the child is still inside it, and all that holds of callbacks goes on
 //! holding: no barrier inside, and nobody else's pass before it has returned. When it returns, those that were to follow it are
-//! forgotten like all the rest: the loops over them compare [`process`] after each foreign call. A service thread that forks goes
+//! forgotten like all the rest: the loops over them compare [`process`] after each call of it. A service thread that forks goes
 //! on being one in the child.
 //!
 //! # What this is not
@@ -52,7 +53,7 @@
 #[cfg(not(stillpoint_loom))]
 pub(crate) use real::{InChild, Place};
 
-/// A number that changes in the child of a fork, so that a thread can tell that it has come back from foreign code in another process.
+/// A number that changes in the child of a fork, so that a thread can tell that it has come back from user code in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process(u64);
 
@@ -64,7 +65,7 @@ impl Process {
     }
 }
 
-/// The present process, as seen by a thread that has called, or will call, foreign code.
+/// The present process, as seen by a thread that has called, or will call, user code.
 #[inline]
 pub(crate) fn process() -> Process {
     #[cfg(not(stillpoint_loom))]
@@ -92,7 +93,7 @@ mod real {
         ///
         /// # Safety
         ///
-        /// The calling thread is the only one of the process, and forks: it runs foreign code as far as the library is concerned.
+        /// The calling thread is the only one of the process, and forks: it runs user code as far as the library is concerned.
         unsafe fn in_child(&self);
     }
 
@@ -249,7 +250,7 @@ mod real {
             }
             at = entry.next.cast_mut();
         }
-        // SAFETY: the only thread, which is not in `reserve` or `drop`: those run no foreign code.
+        // SAFETY: the only thread, which is not in `reserve` or `drop`: those run no user code.
         unsafe { FREE.renew(free) };
     }
 

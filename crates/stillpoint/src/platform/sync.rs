@@ -66,7 +66,7 @@ impl<T> fmt::Debug for Mutex<T> {
 
 /// Locks `mutex`, also when a thread panicked while it held it.
 ///
-/// The locks that guard data are not held while foreign code runs (those that mark a turn hold nothing, and contain its panics), so
+/// The locks that guard data are not held while user code runs (those that mark a turn hold nothing, and contain its panics), so
 /// a poisoned lock means a panic of the library's own (an assertion); the data behind it is consistent between statements, and
 /// losing every later free would be worse.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -115,7 +115,7 @@ impl Handle {
 /// Threads of the C library's.
 #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
 mod bare {
-    use crate::platform::unwind;
+    use crate::platform::user_code;
     use std::{ffi::CString, io, mem, ptr};
 
     /// Not joined, not detached.
@@ -137,7 +137,8 @@ mod bare {
             // For people alone.
             let _ = rustix::thread::set_name(&name);
         }
-        unwind::panics(work);
+        // What panics here has been printed.
+        let _ = user_code::contained(work);
         ptr::null_mut()
     }
 
@@ -206,8 +207,8 @@ mod key {
         sync::atomic::{AtomicU64, Ordering},
     };
 
-    /// The key's number and one more; 0 for none yet. Who finds the key must find what the C library has written for it, its destructor above
-    /// all: [K1] the publication (release) pairs with [K2] the loads (acquire).
+    /// The key's number and one more; 0 for none yet. Finding the key must mean finding what the C library has written for it, its destructor above
+    /// all: [T1] the publication (release) pairs with [T2] the loads (acquire). What it orders is the C library's, so there is no model of it.
     static KEY: AtomicU64 = AtomicU64::new(0);
 
     unsafe extern "C" fn destructor(end: *mut c_void) {
@@ -218,7 +219,7 @@ mod key {
 
     /// Two threads may both make one; the slower gives its own back. Neither waits for the other, which may vanish in a fork.
     fn key() -> Option<libc::pthread_key_t> {
-        let known = KEY.load(Ordering::Acquire); // [K2]
+        let known = KEY.load(Ordering::Acquire); // [T2]
         if known > 0 {
             return libc::pthread_key_t::try_from(known - 1).ok();
         }
@@ -227,7 +228,7 @@ mod key {
         if unsafe { libc::pthread_key_create(&raw mut made, Some(destructor)) } != 0 {
             return None;
         }
-        // [K1], or [K2] of the faster thread's.
+        // [T1], or [T2] of the faster thread's.
         match KEY.compare_exchange(0, u64::from(made) + 1, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Some(made),
             Err(faster) => {
@@ -258,7 +259,7 @@ mod tests {
         let (theirs, name) = told.recv().unwrap();
         assert_ne!(theirs, token());
         assert_eq!(name.as_deref(), Some("bare"));
-        bare::spawn("bare".into(), Box::new(|| panic!("expected"))).unwrap().join();
+        bare::spawn("bare".into(), Box::new(|| std::panic::resume_unwind(Box::new("expected")))).unwrap().join();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A lock that is held while foreign code runs.
+//! A lock that is held while user code runs.
 //!
 //! A callback or a destructor may fork. In the child a turn that another thread held is free: that thread is no more. One that the
 //! forking thread holds stays taken, because the thread is still in the middle of it. So a turn knows its holder.

@@ -3,7 +3,7 @@
 use super::{Guard, QsbrReader, thread};
 use crate::{
     gp::{
-        self, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Record, Seq, Sequence, StallReport, Work,
+        Cookie, End, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Record, Seq, Sequence, Served, StallReport, Work,
         policy::Sound,
     },
     kvfree::{DrainPolicy, Heap},
@@ -23,7 +23,7 @@ use std::{fmt, io, mem::ManuallyDrop, ops::Deref, ptr, sync::Weak, time::Duratio
 ///
 /// This is a handle: cloning it names the same domain. When the last handle is dropped nobody can be reading (a guard borrows
 /// from a handle); the callbacks that still wait are then invoked, the objects freed, and the service thread is stopped and
-/// joined (detached, if a callback or a deferred destructor of any domain drops the handle).
+/// joined (detached, if user code that the library runs drops the handle: a callback, a deferred destructor, a stall handler, a shrinker).
 ///
 /// So dropping the last handle may block for as long as callbacks and destructors take. It never does where that is not a `Domain` but what
 /// has been made in one, and keeps it: a cell, what was swapped out of it, an arena, an area, an owned guard that borrows from nothing. The service thread
@@ -71,11 +71,7 @@ impl<P: Policy> Work for Inner<P> {
         let callbacks = self.engine.run_callbacks();
         let drain = self.heap.drain(&self.engine);
         // The older of the two: the service thread sleeps until its readers have left, and must not sleep past the other's end.
-        let cookie = match (callbacks, drain.cookie) {
-            (Some(callbacks), Some(pages)) => Some(callbacks.older(pages)),
-            (callbacks, pages) => callbacks.or(pages),
-        };
-        Outlook { cookie, at: drain.at }
+        Outlook { cookie: Cookie::oldest(callbacks.cookie, drain.cookie), at: callbacks.at.into_iter().chain(drain.at).min() }
     }
 }
 
@@ -98,8 +94,9 @@ impl<P: Policy> Inner<P> {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
                 platform_thread::without_signals(|| {
                     platform_thread::spawn(name, move || {
-                        inner.engine.serve(&*inner);
-                        inner.finish();
+                        if inner.engine.serve(&*inner) == Served::Stopped {
+                            inner.finish();
+                        }
                     })
                 })
             });
@@ -141,18 +138,19 @@ impl<P: Policy> Inner<P> {
         self.engine.callbacks_pending() > 0 || self.heap.waiting().objects > 0
     }
 
-    /// Invokes and frees what is left; nobody reads any more.
+    /// Invokes and frees what is left, and wakes the tasks whose futures were forgotten; nobody reads any more.
     fn finish(&self) {
         // User code, like the callbacks: it must not linger until the last thread lets go of the domain.
         self.engine.set_stall_handler(None);
-        gp::as_pass(self.id, || {
-            // A callback or destructor may have left something new behind it.
-            while self.is_anything_left() {
-                self.engine.run_all_callbacks();
-                self.heap.free_all(&self.engine);
+        // A callback or destructor may have left something new behind it. By what is done, not by what is counted as waiting: a fault may have
+        // left a count behind.
+        loop {
+            let called = self.engine.run_all_callbacks();
+            if !self.heap.free_all(&self.engine) && !called {
+                break;
             }
-            self.heap.free_all(&self.engine);
-        });
+        }
+        self.engine.wake_all_futures();
     }
 }
 
@@ -315,6 +313,35 @@ impl<P: Policy> Domain<P> {
         self.inner.heap.budget()
     }
 
+    /// Callbacks that are queued from now on run no earlier than `delay` after that (by whole batches, so up to twice as late), and after a grace
+    /// period in any case. 0 by default, or what `STILLPOINT_CALLBACK_DELAY_MS` says in the environment, in whole milliseconds, for all domains
+    /// (what is no such number is told of on stderr, and ignored).
+    ///
+    /// For programs that use an object for a while after queueing its callback, outside of sections, which is wrong, and goes well where callbacks
+    /// are late. What is retired is freed as before. A barrier cuts the delay short for what it waits for, so that it takes no longer than without;
+    /// so does the end of the domain. Those that are kept already are kept as long as this says from about now on; with 0 they are due. Takes a
+    /// lock for a moment, and may start the service thread. Not async-signal-safe.
+    ///
+    /// ```
+    /// use std::{sync::mpsc::channel, time::Duration};
+    /// let domain = stillpoint::Domain::new();
+    /// domain.set_callback_delay(Duration::from_secs(3600));
+    /// let (tell, told) = channel();
+    /// domain.call(move || tell.send("called").unwrap());
+    /// assert!(told.try_recv().is_err());
+    /// domain.barrier();
+    /// assert_eq!(told.recv(), Ok("called"));
+    /// ```
+    pub fn set_callback_delay(&self, delay: Duration) {
+        self.engine().set_callback_delay(delay);
+    }
+
+    /// How long callbacks are kept before they may run.
+    #[must_use]
+    pub fn callback_delay(&self) -> Duration {
+        self.engine().callback_delay()
+    }
+
     /// How long a grace period (or the service thread) may be held up before that counts as a stall. 10 seconds by default.
     pub fn set_stall_timeout(&self, timeout: Duration) {
         self.engine().set_stall_timeout(timeout);
@@ -325,8 +352,8 @@ impl<P: Policy> Domain<P> {
     /// A grace period is watched while anybody waits for it, in a call or by a deferred free. The handler runs on the thread that
     /// finds the stall: one that waits, one that retires, or the service thread. It may use the library's read side, and log; it must
     /// not wait for callbacks or deferred frees, as if it were a callback, nor take locks that are held around calls of this
-    /// library. If it panics that is counted ([`Statistics::panics`]). A handler that owns a handle of the domain keeps it open until
-    /// it is replaced.
+    /// library. If it panics that is counted ([`Statistics::panics`]), and if its destructor does too. A handler that owns a handle of the
+    /// domain keeps it open until it is replaced. One that is replaced is dropped by this call, or by the report under way.
     ///
     /// ```
     /// # use std::{sync::mpsc::channel, time::Duration};

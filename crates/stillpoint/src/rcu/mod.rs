@@ -39,8 +39,9 @@ pub use retired::Retired;
 use thread::RCU;
 
 use crate::{
-    gp::{self, GLOBALS},
+    gp::GLOBALS,
     kvfree::{Appended, Retiree},
+    platform::user_code,
 };
 use std::{
     ptr::{self, NonNull},
@@ -96,7 +97,7 @@ pub(crate) fn is_global(section: &impl Section) -> bool {
 
 /// Whether the calling thread may wait for grace periods and callbacks of the global domain: not inside one of either.
 pub(crate) fn can_wait() -> bool {
-    !global().is_reading() && !gp::in_pass(const { thread::global_id(RCU) })
+    !global().is_reading() && !user_code::runs_for(const { thread::global_id(RCU) })
 }
 
 /// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.

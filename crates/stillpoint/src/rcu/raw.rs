@@ -12,9 +12,9 @@ pub use crate::kvfree::WithoutPage;
 pub use crate::platform::memory::Need;
 use crate::{
     CallbackHead, Cookie, Flavour,
-    gp::{GLOBALS, Haste, Record, WouldDeadlock, in_pass},
+    gp::{GLOBALS, Haste, Record, WouldDeadlock},
     kvfree::{Appended, Local, Retiree},
-    platform::{barrier, clock, thread as platform_thread},
+    platform::{barrier, clock, thread as platform_thread, user_code},
 };
 use std::{
     panic::Location,
@@ -257,7 +257,7 @@ pub fn has_open_section(domain: &Domain) -> bool {
 
 /// Whether the calling thread runs a callback or a deferred destructor of `domain`.
 pub fn in_callback(domain: &Domain) -> bool {
-    in_pass(domain.id())
+    user_code::runs_for(domain.id())
 }
 
 /// Whether anybody is inside a section of `domain`.
@@ -279,7 +279,7 @@ pub fn register_qsbr(domain: &Domain) -> NonNull<Reader> {
 ///
 /// Inside a section of the domain.
 pub fn synchronize(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_wait(domain.engine().start(), Haste::Normal)?)
+    Ok(domain.try_synchronize(Haste::Normal)?)
 }
 
 /// [`Domain::synchronize_expedited`].
@@ -288,7 +288,7 @@ pub fn synchronize(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// Inside a section of the domain.
 pub fn synchronize_expedited(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_wait(domain.engine().start(), Haste::Expedited)?)
+    Ok(domain.try_synchronize(Haste::Expedited)?)
 }
 
 /// [`Domain::cond_synchronize`].

@@ -1,6 +1,6 @@
 //! A domain's updaters: waiting for readers, naming grace periods, callbacks, barriers.
 
-use super::{CallbackBarrier, Domain, GracePeriod};
+use super::{CallbackBarrier, Domain, GracePeriod, thread};
 use crate::{
     gp::{Callback, CallbackHead, Cookie, Haste, Policy, Progress, Waited, WouldDeadlock},
     platform::{clock::Nanos, thread as platform_thread},
@@ -11,8 +11,8 @@ impl<P: Policy> Domain<P> {
     /// Waits until every section that had begun before this call has ended. The kernel's `synchronize_rcu()`.
     ///
     /// Everything that the caller unlinked before cannot be reached by any reader afterwards. Idle, it costs one membarrier
-    /// (a fraction of a microsecond to some tens); else it lasts as long as the longest of those sections. The caller does the
-    /// work by itself and depends on no other thread but the readers. Not async-signal-safe.
+    /// (a fraction of a microsecond to some tens), and a fence where no other thread is registered as a reader here; else it lasts as long as the
+    /// longest of those sections. The caller does the work by itself and depends on no other thread but the readers. Not async-signal-safe.
     ///
     /// # Panics
     ///
@@ -22,7 +22,7 @@ impl<P: Policy> Domain<P> {
     ///
     /// If a reader waits, in its section, for something that the caller holds (a lock, say).
     pub fn synchronize(&self) {
-        self.wait(self.engine().start(), Haste::Normal);
+        self.wait_for_readers(Haste::Normal);
     }
 
     /// As [`Domain::synchronize`], in haste: looks for up to 50 microseconds, in place of 2, whether the readers have left before it
@@ -38,7 +38,7 @@ impl<P: Policy> Domain<P> {
     /// stillpoint::global().synchronize_expedited();
     /// ```
     pub fn synchronize_expedited(&self) {
-        self.wait(self.engine().start(), Haste::Expedited);
+        self.wait_for_readers(Haste::Expedited);
     }
 
     /// Names the next grace period without starting it. The kernel's `get_state_synchronize_rcu()`.
@@ -46,7 +46,7 @@ impl<P: Policy> Domain<P> {
     /// One atomic read-modify-write. What was unlinked before is unreachable once [`Domain::poll`] says so.
     #[must_use]
     pub fn get_state(&self) -> Cookie {
-        self.engine().get_state()
+        self.engine().get_state_to_ask()
     }
 
     /// Starts a grace period and names it. The kernel's `start_poll_synchronize_rcu()`.
@@ -86,6 +86,22 @@ impl<P: Policy> Domain<P> {
         self.wait(self.known(cookie), Haste::Normal);
     }
 
+    fn wait_for_readers(&self, haste: Haste) {
+        if self.try_synchronize(haste).is_err() {
+            refuse("waiting for a grace period");
+        }
+    }
+
+    /// Waits for the sections that have begun.
+    #[inline]
+    pub(super) fn try_synchronize(&self, haste: Haste) -> Result<(), WouldDeadlock> {
+        let engine = self.engine();
+        if engine.has_no_reader(|| thread::bound_record(self).is_some_and(|own| !own.is_reading())) {
+            return Ok(());
+        }
+        self.try_wait(engine.start(), haste)
+    }
+
     fn wait(&self, cookie: Cookie, haste: Haste) {
         if self.try_wait(cookie, haste).is_err() {
             refuse("waiting for a grace period");
@@ -111,6 +127,18 @@ impl<P: Policy> Domain<P> {
     /// Sections of the very thread that polls hold it up like all others: where the same task keeps a guard across the `.await`,
     /// or another task of a single-threaded executor that would have to run first, it never ends, which nobody can see
     /// beforehand; it is then reported as a stall, and the guard's thread named.
+    ///
+    /// The domain's service thread wakes the task, between its passes, in no order that later calls could hold up. An executor that goes on
+    /// with a task inside its waker does so on that thread: there the task may call [`Domain::barrier`], but whatever it waits for, the tasks
+    /// and callbacks behind it wait too.
+    ///
+    /// # Deadlocks
+    ///
+    /// A callback, deferred destructor or waker of this domain that blocks its thread on this future waits for ever, since it
+    /// stands in the way of the thread that would wake it. There, call [`Domain::synchronize`], which needs no other thread, or leave the
+    /// future to an executor.
+    ///
+    /// If the system has no thread to give, the task is woken to ask again, until it has or the grace period has ended.
     ///
     /// ```
     /// # fn block_on<F: Future>(future: F) -> F::Output {
@@ -139,11 +167,12 @@ impl<P: Policy> Domain<P> {
 
     /// The cookie, or an older one if this domain has never given it: so that a stray one is not waited for until doomsday.
     pub(super) fn known(&self, cookie: Cookie) -> Cookie {
-        if self.engine().has_ended(cookie) { cookie } else { cookie.older(self.get_state()) }
+        if self.engine().has_ended(cookie) { cookie } else { cookie.older(self.engine().get_state()) }
     }
 
     /// As [`Domain::barrier`], for tasks: a future that is ready when every callback that was queued before this call has been
-    /// invoked. Allocates; does not block. Never refused: what would wait for itself is reported as a stall.
+    /// invoked. Takes a lock for a moment; does not block. Never refused: what would wait for itself is reported as a stall. Nothing of the
+    /// domain may block its thread on it, as on [`Domain::synchronize_async`].
     #[track_caller]
     pub fn barrier_async(&self) -> CallbackBarrier<'_, P> {
         CallbackBarrier::new(self)
@@ -152,7 +181,8 @@ impl<P: Policy> Domain<P> {
     /// Has `callback` run on the domain's service thread after a grace period. The kernel's `call_rcu()`, for a closure.
     ///
     /// Allocates; does not block; may be called inside sections and callbacks. Callbacks run one after the other, in the order in
-    /// which they were queued. One that panics is counted ([`Statistics::panics`](crate::Statistics::panics)) and the rest go on. Not async-signal-safe.
+    /// which they were queued. One that panics is counted ([`Statistics::panics`](crate::Statistics::panics)) and the rest go on. One may call
+    /// [`Domain::synchronize`], but must not block on a future of this domain, whose tasks that thread wakes. Not async-signal-safe.
     /// The process's exit does not wait for callbacks: see [`Domain::barrier`].
     ///
     /// ```

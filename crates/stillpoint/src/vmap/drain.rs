@@ -15,12 +15,13 @@ use super::{
 };
 use crate::{
     Domain,
-    gp::{Cookie, in_pass},
+    gp::Cookie,
     platform::{
         clock::{self, Nanos},
         memory,
         mmap::{Advice, Refused},
         sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock},
+        user_code,
     },
 };
 use crossbeam_utils::CachePadded;
@@ -111,7 +112,7 @@ impl Inner {
     #[cold]
     #[inline(never)]
     pub(super) fn drain_alone(&self, range: Range) {
-        if self.domain.is_reading() || in_pass(self.domain_id) {
+        if self.domain.is_reading() || user_code::runs_for(self.domain_id) {
             return;
         }
         self.domain.synchronize();

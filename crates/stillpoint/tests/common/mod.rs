@@ -3,19 +3,20 @@
 
 use std::{
     any::Any,
+    cell::Cell,
     env,
     io::Read,
     panic::{self, AssertUnwindSafe},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
-        Arc,
+        Arc, Once,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use stillpoint::Domain;
+use stillpoint::{Domain, torture::Policy};
 
 #[cfg(all(target_os = "linux", not(miri)))]
 pub mod forking;
@@ -51,6 +52,24 @@ pub fn returns<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> 
             Ok(()) => unreachable!("it ended without a result"),
         },
     }
+}
+
+/// What `work` returns. Panics on the calling thread are not printed meanwhile: they are expected.
+pub fn quietly<R>(work: impl FnOnce() -> R) -> R {
+    thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                usual(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    QUIET.set(false);
+    result.unwrap_or_else(|payload| panic::resume_unwind(payload))
 }
 
 /// The message with which `work` panics; fails the test if it does not.
@@ -184,6 +203,21 @@ impl Reader {
     }
 }
 
+/// The number of a domain.
+pub fn number<P: Policy>(domain: &Domain<P>) -> u64 {
+    let text = format!("{domain:?}");
+    let number = text.split_once("id: ").and_then(|(_, rest)| rest.split_once(',')).expect("its number").0;
+    number.parse().expect("a number")
+}
+
+/// How many service threads the domain of that number has: one or none.
+#[cfg(target_os = "linux")]
+pub fn service_threads(domain: u64) -> usize {
+    let name = format!("stillpoint/{domain}");
+    let threads = std::fs::read_dir("/proc/self/task").expect("Linux").flatten().map(|thread| thread.path().join("comm"));
+    threads.filter(|comm| std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim_end() == name)).count()
+}
+
 /// The child process's name for itself; see [`child`].
 const CHILD: &str = "STILLPOINT_TEST_CHILD";
 
@@ -219,7 +253,13 @@ impl Ended {
 /// Runs the test called `name` of this test program in a process of its own, where [`is_child`].
 #[track_caller]
 pub fn child(name: &str) -> Ended {
-    run(Command::new(env::current_exe().expect("the test program")).env(CHILD, "1").args([
+    in_environment(name, CHILD, "1")
+}
+
+/// The same where `variable` is in the environment in place of that.
+#[track_caller]
+pub fn in_environment(name: &str, variable: &str, value: &str) -> Ended {
+    run(Command::new(env::current_exe().expect("the test program")).env(variable, value).args([
         name,
         "--exact",
         "--nocapture",

@@ -13,6 +13,9 @@
 
 #include <urcu/arch.h>
 #include <urcu/uatomic.h>
+#if defined(_LGPL_SOURCE) || defined(URCU_INLINE_SMALL_FUNCTIONS)
+#include <urcu/system.h>
+#endif
 #endif
 #endif
 
@@ -45,5 +48,37 @@
         (void)__atomic_compare_exchange_n((p), &stillpoint_old_, stillpoint_v_, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);         \
         stillpoint_old_;                                                                                                        \
     })
+
+/* The names that liburcu has for what it inlines. */
+#define _rcu_dereference rcu_dereference
+#define _rcu_set_pointer rcu_set_pointer
+#define _rcu_assign_pointer rcu_assign_pointer
+#define _rcu_xchg_pointer rcu_xchg_pointer
+#define _rcu_cmpxchg_pointer rcu_cmpxchg_pointer
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Whether two pointers are equal, which the compiler is not to know afterwards: it could go on with the older one, whose object has been written
+ * anew since. liburcu has it since 0.15.
+ */
+static inline int cmm_ptr_eq(const void *a, const void *b)
+{
+    __asm__("" : "+r"(a));
+    __asm__("" : "+r"(b));
+    return a == b;
+}
+
+/* The operations as functions of the library, for those who cannot use macros, as the bindings of another language. That which sets gives back the value. */
+void *rcu_dereference_sym(void *p);
+void *rcu_set_pointer_sym(void **p, void *v);
+void *rcu_xchg_pointer_sym(void **p, void *v);
+void *rcu_cmpxchg_pointer_sym(void **p, void *old, void *_new);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -9,6 +9,9 @@
 #define _URCU_BP_H
 
 #include <urcu/stillpoint/runtime.h>
+#ifdef _LGPL_SOURCE
+#include <urcu/stillpoint/static.h>
+#endif
 
 #include <urcu/pointer.h>
 
@@ -25,20 +28,25 @@
 #undef STILLPOINT_FLAVOUR_
 #undef STILLPOINT_FLAVOUR_NUMBER_
 
+/* liburcu's names of what it inlines. */
+#define _urcu_bp_read_lock urcu_bp_read_lock
+#define _urcu_bp_read_unlock urcu_bp_read_unlock
+#define _urcu_bp_read_ongoing urcu_bp_read_ongoing
+
 /* The flavour's own names of the operations on pointers. */
 #define urcu_bp_dereference rcu_dereference
 #define urcu_bp_set_pointer rcu_set_pointer
 #define urcu_bp_xchg_pointer rcu_xchg_pointer
 #define urcu_bp_cmpxchg_pointer rcu_cmpxchg_pointer
-
-#ifndef URCU_NO_COMPAT_IDENTIFIERS
-#include <urcu/stillpoint/suffixed-bp.h>
-#endif
+#define urcu_bp_dereference_sym rcu_dereference_sym
+#define urcu_bp_set_pointer_sym rcu_set_pointer_sym
+#define urcu_bp_xchg_pointer_sym rcu_xchg_pointer_sym
+#define urcu_bp_cmpxchg_pointer_sym rcu_cmpxchg_pointer_sym
 
 #ifdef URCU_API_MAP
-#undef STILLPOINT_MAPPED_
-#define STILLPOINT_MAPPED_(name) urcu_bp_##name
-#include <urcu/stillpoint/names.h>
+#include <urcu/map/urcu-bp.h>
+#elif !defined(URCU_NO_COMPAT_IDENTIFIERS)
+#include <urcu/stillpoint/suffixed-bp.h>
 #endif
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * The mb flavour. liburcu's readers fence; these do not, and are the memb flavour's in a domain of their own.
+ * The mb flavour. liburcu's readers fence; these do not, and are the memb flavour's in a domain of their own. So a wait is a membarrier where
+ * another thread is registered as a reader, and interrupts those that run; where none is, it is a fence.
  * liburcu's header of this name, for Stillpoint. SPDX: MIT OR Apache-2.0
  *
  * With URCU_API_MAP defined the short names (rcu_read_lock() ...) mean this flavour; of several, as with liburcu, the last.
@@ -8,6 +9,9 @@
 #define _URCU_MB_H
 
 #include <urcu/stillpoint/runtime.h>
+#ifdef _LGPL_SOURCE
+#include <urcu/stillpoint/static.h>
+#endif
 
 #include <urcu/pointer.h>
 
@@ -24,14 +28,15 @@
 #undef STILLPOINT_FLAVOUR_
 #undef STILLPOINT_FLAVOUR_NUMBER_
 
-#ifndef URCU_NO_COMPAT_IDENTIFIERS
-#include <urcu/stillpoint/suffixed-mb.h>
-#endif
+/* liburcu's names of what it inlines. */
+#define _urcu_mb_read_lock urcu_mb_read_lock
+#define _urcu_mb_read_unlock urcu_mb_read_unlock
+#define _urcu_mb_read_ongoing urcu_mb_read_ongoing
 
 #ifdef URCU_API_MAP
-#undef STILLPOINT_MAPPED_
-#define STILLPOINT_MAPPED_(name) urcu_mb_##name
-#include <urcu/stillpoint/names.h>
+#include <urcu/map/urcu-mb.h>
+#elif !defined(URCU_NO_COMPAT_IDENTIFIERS)
+#include <urcu/stillpoint/suffixed-mb.h>
 #endif
 
 #endif

@@ -8,6 +8,9 @@
 #define _URCU_MEMB_H
 
 #include <urcu/stillpoint/runtime.h>
+#ifdef _LGPL_SOURCE
+#include <urcu/stillpoint/static.h>
+#endif
 
 #include <urcu/pointer.h>
 
@@ -24,14 +27,15 @@
 #undef STILLPOINT_FLAVOUR_
 #undef STILLPOINT_FLAVOUR_NUMBER_
 
-#ifndef URCU_NO_COMPAT_IDENTIFIERS
-#include <urcu/stillpoint/suffixed-memb.h>
-#endif
+/* liburcu's names of what it inlines. */
+#define _urcu_memb_read_lock urcu_memb_read_lock
+#define _urcu_memb_read_unlock urcu_memb_read_unlock
+#define _urcu_memb_read_ongoing urcu_memb_read_ongoing
 
 #ifdef URCU_API_MAP
-#undef STILLPOINT_MAPPED_
-#define STILLPOINT_MAPPED_(name) urcu_memb_##name
-#include <urcu/stillpoint/names.h>
+#include <urcu/map/urcu-memb.h>
+#elif !defined(URCU_NO_COMPAT_IDENTIFIERS)
+#include <urcu/stillpoint/suffixed-memb.h>
 #endif
 
 #endif

@@ -8,6 +8,9 @@
 #define _URCU_QSBR_H
 
 #include <urcu/stillpoint/runtime.h>
+#ifdef _LGPL_SOURCE
+#include <urcu/stillpoint/static.h>
+#endif
 
 #include <urcu/pointer.h>
 
@@ -24,14 +27,18 @@
 #undef STILLPOINT_FLAVOUR_
 #undef STILLPOINT_FLAVOUR_NUMBER_
 
-#ifndef URCU_NO_COMPAT_IDENTIFIERS
-#include <urcu/stillpoint/suffixed-qsbr.h>
-#endif
+/* liburcu's names of what it inlines. */
+#define _urcu_qsbr_read_lock urcu_qsbr_read_lock
+#define _urcu_qsbr_read_unlock urcu_qsbr_read_unlock
+#define _urcu_qsbr_read_ongoing urcu_qsbr_read_ongoing
+#define _urcu_qsbr_quiescent_state urcu_qsbr_quiescent_state
+#define _urcu_qsbr_thread_offline urcu_qsbr_thread_offline
+#define _urcu_qsbr_thread_online urcu_qsbr_thread_online
 
 #ifdef URCU_API_MAP
-#undef STILLPOINT_MAPPED_
-#define STILLPOINT_MAPPED_(name) urcu_qsbr_##name
-#include <urcu/stillpoint/names.h>
+#include <urcu/map/urcu-qsbr.h>
+#elif !defined(URCU_NO_COMPAT_IDENTIFIERS)
+#include <urcu/stillpoint/suffixed-qsbr.h>
 #endif
 
 #endif

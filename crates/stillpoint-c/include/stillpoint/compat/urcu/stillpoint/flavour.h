@@ -28,10 +28,10 @@ STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(read_unlock)(void)
     stillpoint_urcu_unlock_(STILLPOINT_FLAVOUR_NUMBER_);
 }
 
-/* Not 0 inside a section; of QSBR, where the thread is online. */
+/* Not 0 inside a section; of QSBR, where the thread is online. Without a call where it is not 0; of QSBR always. */
 STILLPOINT_FLAVOUR_API_ int STILLPOINT_FLAVOUR_(read_ongoing)(void)
 {
-    return stillpoint_urcu_read_ongoing(STILLPOINT_FLAVOUR_NUMBER_);
+    return stillpoint_urcu_ongoing_(STILLPOINT_FLAVOUR_NUMBER_);
 }
 
 /* QSBR: the thread uses nothing that it has found. Elsewhere nothing, as all three. */

@@ -52,7 +52,7 @@ struct stillpoint_domain *stillpoint_urcu_domain(int flavour);
 void stillpoint_urcu_lock_slow(int flavour);
 int stillpoint_urcu_unlock_slow(int flavour);
 
-/* Inside a section (of the flavour), or an online QSBR reader. */
+/* Inside a section (of the flavour), or an online QSBR reader, also where the remembered record does not show it. */
 bool stillpoint_urcu_read_ongoing(int flavour);
 void stillpoint_urcu_register_thread(int flavour);
 void stillpoint_urcu_unregister_thread(int flavour);
@@ -121,6 +121,17 @@ static inline __attribute__((always_inline)) void stillpoint_urcu_unlock_(int fl
             (void)stillpoint_urcu_unlock_slow(flavour);
         }
     }
+}
+
+/* QSBR readers have no other section than the one that their record shows, and remember it whatever the domain's readers do. */
+static inline __attribute__((always_inline)) bool stillpoint_urcu_ongoing_(int flavour)
+{
+    if (flavour == STILLPOINT_URCU_QSBR_) {
+        return stillpoint_shows_section_(stillpoint_thread.reader[STILLPOINT_QSBR_].record);
+    }
+    return stillpoint_shows_section_(flavour == STILLPOINT_URCU_MEMB_ ? stillpoint_thread.reader[STILLPOINT_RCU_].record
+                                                                      : stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_].record) ||
+           stillpoint_urcu_read_ongoing(flavour);
 }
 
 #ifdef __cplusplus

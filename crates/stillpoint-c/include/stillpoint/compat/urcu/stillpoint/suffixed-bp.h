@@ -17,6 +17,9 @@
 #define rcu_read_lock_bp urcu_bp_read_lock
 #define rcu_read_unlock_bp urcu_bp_read_unlock
 #define rcu_read_ongoing_bp urcu_bp_read_ongoing
+#define _rcu_read_lock_bp urcu_bp_read_lock
+#define _rcu_read_unlock_bp urcu_bp_read_unlock
+#define _rcu_read_ongoing_bp urcu_bp_read_ongoing
 #define rcu_quiescent_state_bp urcu_bp_quiescent_state
 #define rcu_thread_offline_bp urcu_bp_thread_offline
 #define rcu_thread_online_bp urcu_bp_thread_online

@@ -17,6 +17,9 @@
 #define rcu_read_lock_mb urcu_mb_read_lock
 #define rcu_read_unlock_mb urcu_mb_read_unlock
 #define rcu_read_ongoing_mb urcu_mb_read_ongoing
+#define _rcu_read_lock_mb urcu_mb_read_lock
+#define _rcu_read_unlock_mb urcu_mb_read_unlock
+#define _rcu_read_ongoing_mb urcu_mb_read_ongoing
 #define rcu_quiescent_state_mb urcu_mb_quiescent_state
 #define rcu_thread_offline_mb urcu_mb_thread_offline
 #define rcu_thread_online_mb urcu_mb_thread_online

@@ -17,6 +17,9 @@
 #define rcu_read_lock_memb urcu_memb_read_lock
 #define rcu_read_unlock_memb urcu_memb_read_unlock
 #define rcu_read_ongoing_memb urcu_memb_read_ongoing
+#define _rcu_read_lock_memb urcu_memb_read_lock
+#define _rcu_read_unlock_memb urcu_memb_read_unlock
+#define _rcu_read_ongoing_memb urcu_memb_read_ongoing
 #define rcu_quiescent_state_memb urcu_memb_quiescent_state
 #define rcu_thread_offline_memb urcu_memb_thread_offline
 #define rcu_thread_online_memb urcu_memb_thread_online

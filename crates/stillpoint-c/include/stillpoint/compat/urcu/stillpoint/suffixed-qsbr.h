@@ -17,6 +17,9 @@
 #define rcu_read_lock_qsbr urcu_qsbr_read_lock
 #define rcu_read_unlock_qsbr urcu_qsbr_read_unlock
 #define rcu_read_ongoing_qsbr urcu_qsbr_read_ongoing
+#define _rcu_read_lock_qsbr urcu_qsbr_read_lock
+#define _rcu_read_unlock_qsbr urcu_qsbr_read_unlock
+#define _rcu_read_ongoing_qsbr urcu_qsbr_read_ongoing
 #define rcu_quiescent_state_qsbr urcu_qsbr_quiescent_state
 #define rcu_thread_offline_qsbr urcu_qsbr_thread_offline
 #define rcu_thread_online_qsbr urcu_qsbr_thread_online

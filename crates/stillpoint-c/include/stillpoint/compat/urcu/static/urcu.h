@@ -1,0 +1,4 @@
+/* The default flavour, as <urcu/urcu.h>, for those who have its readers inlined: here all have. SPDX: MIT OR Apache-2.0 */
+#include <urcu/stillpoint/static.h>
+
+#include <urcu/urcu.h>

@@ -1,0 +1,167 @@
+//! How long callbacks are kept before they may run: 0 but for programs that rely on late ones.
+//!
+//! A head has no word for a time, so time is counted for batches. What waits when the first callback of the queue is looked at is a batch, and
+//! kept that long from then on; what comes meanwhile is the next one. So a callback is never early, and late by the delay once more at most. A
+//! barrier makes a batch of all before it, which is due at once.
+
+use super::callbacks::CallbackHead;
+use crate::platform::{
+    clock::{self, Nanos},
+    sync::{AtomicU64, Mutex, Ordering, lock},
+};
+use std::{ptr, time::Duration};
+
+#[derive(Debug)]
+pub(super) struct Delay {
+    nanos: AtomicU64,
+    /// Taken after the lock of the queue, by those who take both.
+    batch: Mutex<Batch>,
+}
+
+#[derive(Debug)]
+struct Batch {
+    /// Of those that wait; null while there is no batch. Compared, never followed.
+    last: *const CallbackHead,
+    /// `None`: it is due.
+    since: Option<Nanos>,
+}
+
+// SAFETY: the pointer is compared, never followed.
+unsafe impl Send for Batch {}
+
+impl Batch {
+    const NONE: Self = Self { last: ptr::null(), since: None };
+}
+
+impl Delay {
+    /// As the environment says.
+    pub(super) fn new() -> Self {
+        Self { nanos: AtomicU64::new(of_environment()), batch: Mutex::new(Batch::NONE) }
+    }
+
+    /// The present batch, if any, is forgotten: the next one is counted from when it is looked at.
+    pub(super) fn set(&self, delay: Duration) {
+        let mut batch = lock(&self.batch);
+        self.nanos.store(clock::nanos(delay), Ordering::Relaxed);
+        *batch = Batch::NONE;
+    }
+
+    pub(super) fn get(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+
+    /// Until when the first of the queue has to wait, whose last is `last`; `None` if it may go. Under the queue's lock.
+    #[inline]
+    pub(super) fn until(&self, last: *const CallbackHead) -> Option<Nanos> {
+        let delay = self.nanos.load(Ordering::Relaxed);
+        if delay == 0 { None } else { self.until_slow(last, delay) }
+    }
+
+    #[cold]
+    fn until_slow(&self, last: *const CallbackHead, delay: Nanos) -> Option<Nanos> {
+        let (mut batch, now) = (lock(&self.batch), clock::now());
+        if batch.last.is_null() {
+            *batch = Batch { last, since: Some(now) };
+        }
+        let due = batch.since?.saturating_add(delay);
+        (now < due).then_some(due)
+    }
+
+    /// The first of the queue has been let go. Under the queue's lock.
+    #[inline]
+    pub(super) fn let_go(&self, head: *const CallbackHead) {
+        if self.nanos.load(Ordering::Relaxed) != 0 {
+            let mut batch = lock(&self.batch);
+            if ptr::eq(batch.last, head) {
+                *batch = Batch::NONE;
+            }
+        }
+    }
+
+    /// All of the queue is due, up to its present last. Under the queue's lock.
+    pub(super) fn hurry(&self, last: *const CallbackHead) {
+        if self.nanos.load(Ordering::Relaxed) != 0 {
+            *lock(&self.batch) = Batch { last, since: None };
+        }
+    }
+
+    /// In the child of a fork, where nothing waits.
+    ///
+    /// # Safety
+    ///
+    /// As for [`crate::platform::fork::InChild::in_child`].
+    #[cfg(not(stillpoint_loom))]
+    pub(super) unsafe fn in_child(&self) {
+        // SAFETY: the caller's promise; user code does not run under this lock.
+        unsafe { self.batch.renew(Batch::NONE) };
+    }
+}
+
+/// `STILLPOINT_CALLBACK_DELAY_MS`, in nanoseconds: looked at once.
+#[cfg(not(stillpoint_loom))]
+fn of_environment() -> Nanos {
+    use std::{io::Write, sync::OnceLock};
+    static FOUND: OnceLock<Nanos> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let Some(value) = std::env::var_os("STILLPOINT_CALLBACK_DELAY_MS") else { return 0 };
+        if let Some(milliseconds) = value.to_str().and_then(|text| text.parse().ok()) {
+            return clock::nanos(Duration::from_millis(milliseconds));
+        }
+        // Nobody to tell otherwise; and if stderr is closed, nobody at all.
+        let _ = writeln!(
+            std::io::stderr(),
+            "stillpoint: STILLPOINT_CALLBACK_DELAY_MS={}: not a whole number of milliseconds, so callbacks are not delayed",
+            value.to_string_lossy()
+        );
+        0
+    })
+}
+
+#[cfg(stillpoint_loom)]
+fn of_environment() -> Nanos {
+    0
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::{CallbackHead, Delay, Duration, lock};
+    use std::{mem, thread};
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_batch_is_what_waits_when_it_is_looked_at() {
+        let (delay, heads) = (Delay::new(), [const { CallbackHead::new() }; 3]);
+        assert!(delay.until(&heads[0]).is_none());
+        delay.set(LONG);
+        let until = delay.until(&heads[0]);
+        assert!(until.is_some());
+        assert_eq!(delay.until(&heads[1]), until, "those behind are another batch");
+        delay.hurry(&heads[1]);
+        assert!(delay.until(&heads[2]).is_none());
+        delay.let_go(&heads[0]);
+        assert!(delay.until(&heads[2]).is_none());
+        delay.let_go(&heads[1]);
+        assert!(delay.until(&heads[2]).is_some(), "it came behind the barrier");
+        delay.set(Duration::ZERO);
+        assert!(delay.until(&heads[2]).is_none());
+        delay.set(LONG);
+        delay.let_go(&heads[2]);
+        assert!(delay.until(&heads[2]).is_some(), "of the batch of before nothing is left");
+    }
+
+    #[test]
+    fn the_lock_of_a_vanished_thread_is_replaced() {
+        let delay = Delay::new();
+        delay.set(LONG);
+        thread::scope(|scope| {
+            scope.spawn(|| mem::forget(lock(&delay.batch)));
+        });
+        assert!(delay.batch.try_lock().is_err());
+        // SAFETY: nobody else knows this one, and this thread holds no guard.
+        unsafe { delay.in_child() };
+        assert!(delay.batch.try_lock().is_ok());
+        let head = CallbackHead::new();
+        assert!(delay.until(&head).is_some());
+    }
+}

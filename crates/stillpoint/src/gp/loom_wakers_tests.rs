@@ -1,0 +1,168 @@
+//! Models of `wakers.rs`: a task that waits is woken, whoever else registers and drops meanwhile; and C3 with C4.
+//!
+//! Time stands still, so a task that nobody wakes is a deadlock, which loom reports.
+
+use super::{
+    callbacks::boxed,
+    engine::{Engine, Readers},
+    loom_tests::FIRST,
+    policy::Sound,
+    seq::Sequence,
+    service::{Outlook, Work},
+    stall::Flavour,
+    wakers::{Awaited, Place},
+};
+use crate::platform::{
+    event::Event,
+    sync::{Arc, AtomicBool, Ordering, UnsafeCell},
+    thread::Token,
+};
+use loom::thread;
+use std::task::{Wake, Waker};
+
+fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+struct Serving(Engine<Sound>);
+
+impl Serving {
+    /// With its service thread, which ends at [`Serving::stop`].
+    fn start() -> (Arc<Self>, thread::JoinHandle<()>) {
+        let serving = Arc::new(Self(Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST))));
+        let theirs = Arc::clone(&serving);
+        (serving, thread::spawn(move || theirs.0.serve(&*theirs)))
+    }
+
+    fn stop(&self, service: thread::JoinHandle<()>) {
+        self.0.request_stop();
+        self.0.shared.service.signal();
+        service.join().unwrap();
+    }
+}
+
+impl Work for Serving {
+    fn pass(&self) -> Outlook {
+        Outlook { cookie: self.0.run_callbacks(), at: None }
+    }
+}
+
+/// A task, which sleeps until it is woken. It then sees what came before that, as executors have it.
+struct Task {
+    woken: AtomicBool,
+    event: Event,
+}
+
+impl Task {
+    fn new() -> std::sync::Arc<Self> {
+        std::sync::Arc::new(Self { woken: AtomicBool::new(false), event: Event::new() })
+    }
+
+    fn sleep(&self) {
+        while !self.woken.load(Ordering::Acquire) {
+            let waiter = self.event.prepare();
+            if self.woken.load(Ordering::Acquire) { waiter.leave() } else { waiter.sleep(None) }
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.event.signal();
+    }
+}
+
+/// Registers as a future does, sleeps until it is woken, and finds that what it waited for has come.
+fn wait(engine: &Engine<Sound>, awaited: Awaited) {
+    let (task, place) = (Task::new(), Place::default());
+    let waker = Waker::from(std::sync::Arc::clone(&task));
+    engine.wake_after(awaited, &waker, &place);
+    task.sleep();
+    assert!(engine.has_come(awaited), "woken for nothing");
+}
+
+/// Nobody is in its way: what has to happen is that the service thread learns of it. (Without the kick it deadlocks.)
+#[test]
+fn loom_futures_are_woken() {
+    model(3, || {
+        let (serving, service) = Serving::start();
+        let cookie = serving.0.start();
+        wait(&serving.0, Awaited::GracePeriod(cookie));
+        serving.stop(service);
+    });
+}
+
+#[test]
+fn loom_futures_are_woken_when_a_reader_leaves() {
+    model(2, || {
+        let (serving, service) = Serving::start();
+        let record = serving.0.register(Token::for_model(1), Flavour::Thread);
+        record.lock();
+        let cookie = serving.0.start();
+        let theirs = Arc::clone(&serving);
+        let task = thread::spawn(move || wait(&theirs.0, Awaited::GracePeriod(cookie)));
+        record.unlock();
+        task.join().unwrap();
+        serving.stop(service);
+    });
+}
+
+/// A younger one beside an older one that is dropped: whether it comes behind that, and does not kick, or finds itself alone.
+#[test]
+fn loom_futures_are_woken_when_an_older_one_is_dropped() {
+    model(2, || {
+        let (serving, service) = Serving::start();
+        let (older, younger) = (serving.0.start(), serving.0.start());
+        let theirs = Arc::clone(&serving);
+        let other = thread::spawn(move || {
+            let (awaited, place) = (Awaited::GracePeriod(older), Place::default());
+            theirs.0.wake_after(awaited, Waker::noop(), &place);
+            drop(theirs.0.forget_waker(awaited, &place));
+        });
+        wait(&serving.0, Awaited::GracePeriod(younger));
+        other.join().unwrap();
+        serving.stop(service);
+    });
+}
+
+/// A task that waits for callbacks registers while they run.
+#[test]
+fn loom_futures_are_woken_after_callbacks() {
+    model(2, || {
+        let (serving, service) = Serving::start();
+        serving.0.call(|| ());
+        wait(&serving.0, Awaited::Callbacks(serving.0.callbacks_queued()));
+        serving.stop(service);
+    });
+}
+
+/// C3 with C4: who sees that a callback has been invoked sees what it did.
+#[test]
+fn loom_invoked_callbacks_are_seen_whole() {
+    struct Done(UnsafeCell<u32>);
+    // SAFETY: loom checks each access.
+    unsafe impl Sync for Done {}
+    // SAFETY: as above.
+    unsafe impl Send for Done {}
+    model(3, || {
+        let engine = Arc::new(Engine::<Sound>::new(1, Readers::Asymmetric, Sequence::new(FIRST)));
+        let done = Arc::new(Done(UnsafeCell::new(0)));
+        let theirs = Arc::clone(&done);
+        // SAFETY: that nobody else looks at it yet is what the test is about.
+        let callback = boxed(move || theirs.0.with_mut(|done| unsafe { *done = 1 }));
+        // SAFETY: `boxed` gives a head of its own.
+        unsafe { engine.callbacks.push(callback, engine.get_state()) };
+        let all = Awaited::Callbacks(engine.callbacks_queued());
+        let passing = Arc::clone(&engine);
+        let passer = thread::spawn(move || passing.run_all_callbacks());
+        if engine.has_come(all) {
+            // SAFETY: as above.
+            assert_eq!(done.0.with(|done| unsafe { *done }), 1);
+        }
+        passer.join().unwrap();
+        assert!(engine.has_come(all));
+    });
+}

@@ -1,0 +1,343 @@
+//! The wakers of futures: whom to wake when a grace period has ended, or when callbacks have been invoked.
+//!
+//! A future is no callback. Callbacks run in the order in which they were queued, so a future whose grace period has ended would wait
+//! behind a callback whose has not; and a callback cannot be taken back, so a future that is dropped would leave one behind. Wake-ups need no
+//! order. Each waits for a number to be reached: of a grace period, or of a callback in its queue.
+//!
+//! Those who wait are in a heap, the least number first, whose entries know their places. To see whether any is due is one comparison;
+//! to register, to take off and to wake take O(log n), in whatever order a million futures are polled and dropped. The heap owns the
+//! wakers, and a future has a counted reference to its place, not the other way round: so futures stay `Unpin`, and one that is forgotten
+//! ([`std::mem::forget`]) leaves nothing that points to it.
+//!
+//! # Who wakes
+//!
+//! The service thread, after each pass and outside of it: code that a waker runs there and then (an executor that polls inside its
+//! wakers) may call `barrier`, which a callback must not. Who registers kicks the thread only if its entry becomes the first. That is enough:
+//! of the first entry and what the thread has last seen as the first (under the same lock), the latter is never the younger, unless
+//! a kick is on its way. An entry that comes behind another changes neither; one that comes before all others kicks; to take one off makes the
+//! first younger, or none. So what the thread waits for ends no later than what the first entry waits for, and then it looks again.
+//! Kick and look are K1 to K3 (`service.rs`). `loom_futures_*` are the tests.
+//!
+//! No lock is held while a waker is cloned, called or dropped: that is user code, which may poll and drop other futures. Panics of a wake-up are
+//! contained and counted.
+
+use super::{engine::Engine, policy::Policy, seq::Cookie};
+use crate::platform::{
+    sync::{AtomicU64, Mutex, Ordering, lock},
+    user_code,
+};
+use std::{
+    // std's also in the model: it is used under a lock of the model's.
+    sync::{Arc, atomic::AtomicUsize},
+    task::Waker,
+};
+
+/// Below this a heap keeps its memory.
+const SMALL: usize = 64;
+
+/// What a future waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    GracePeriod(Cookie),
+    /// The invocation of so many callbacks in all: [`Engine::callbacks_queued`].
+    Callbacks(u64),
+}
+
+impl Awaited {
+    fn number(self) -> u64 {
+        match self {
+            Self::GracePeriod(cookie) => cookie.seq().bits(),
+            Self::Callbacks(position) => position,
+        }
+    }
+}
+
+/// Where in a heap a future's entry is. If it is not there, or not any more, it says nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+#[derive(Debug)]
+struct Entry {
+    due: u64,
+    waker: Waker,
+    /// Written, and believed, under the heap's lock only.
+    place: Arc<AtomicUsize>,
+}
+
+/// No entry is before its parent, which is at half its index.
+#[derive(Debug)]
+struct Heap(Vec<Entry>);
+
+impl Heap {
+    const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    fn find(&self, place: &Place) -> Option<usize> {
+        let at = place.0.load(Ordering::Relaxed);
+        self.0.get(at).filter(|entry| Arc::ptr_eq(&entry.place, &place.0)).map(|_| at)
+    }
+
+    /// Adds an entry, or gives the one that is there another waker. Whether it is a new one and the first of all; the waker that it had.
+    fn put(&mut self, due: u64, waker: Waker, place: &Place) -> (bool, Option<Waker>) {
+        if let Some(at) = self.find(place) {
+            return (false, Some(std::mem::replace(&mut self.0[at].waker, waker)));
+        }
+        self.0.push(Entry { due, waker, place: Arc::clone(&place.0) });
+        (self.settle(self.0.len() - 1) == 0, None)
+    }
+
+    fn remove(&mut self, at: usize) -> Waker {
+        let entry = self.0.swap_remove(at);
+        if at < self.0.len() {
+            self.settle(at);
+        }
+        if self.0.capacity() > SMALL && self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to(self.0.capacity() / 2);
+        }
+        entry.waker
+    }
+
+    /// Moves an entry to where it belongs among those that are where they belong. Where that is.
+    fn settle(&mut self, mut at: usize) -> usize {
+        while at > 0 && self.is_before(at, (at - 1) / 2) {
+            at = self.swap(at, (at - 1) / 2);
+        }
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            let child = if right < self.0.len() && self.is_before(right, left) { right } else { left };
+            if child >= self.0.len() || !self.is_before(child, at) {
+                self.0[at].place.store(at, Ordering::Relaxed);
+                return at;
+            }
+            at = self.swap(at, child);
+        }
+    }
+
+    fn is_before(&self, a: usize, b: usize) -> bool {
+        is_before(self.0[a].due, self.0[b].due)
+    }
+
+    /// Moves the entry at `from` to `to`, and notes the new place of the one that was there.
+    fn swap(&mut self, from: usize, to: usize) -> usize {
+        self.0.swap(from, to);
+        self.0[from].place.store(from, Ordering::Relaxed);
+        to
+    }
+}
+
+/// Numbers wrap; those that wait at a time are closer together than half of all (`seq.rs`).
+fn is_before(a: u64, b: u64) -> bool {
+    a.wrapping_sub(b).cast_signed() < 0
+}
+
+/// Those who wait for one kind of number.
+#[derive(Debug)]
+struct Wakers(Mutex<Heap>);
+
+impl Wakers {
+    fn new() -> Self {
+        Self(Mutex::new(Heap::new()))
+    }
+
+    fn knows(&self, place: &Place, waker: &Waker) -> bool {
+        let heap = lock(&self.0);
+        heap.find(place).is_some_and(|at| heap.0[at].waker.will_wake(waker))
+    }
+
+    /// Whether it is the first now, and was not there.
+    fn put(&self, due: u64, waker: &Waker, place: &Place) -> bool {
+        let waker = waker.clone();
+        let (is_first, old) = lock(&self.0).put(due, waker, place);
+        drop(old);
+        is_first
+    }
+
+    fn take(&self, place: &Place) -> Option<Waker> {
+        let mut heap = lock(&self.0);
+        heap.find(place).map(|at| heap.remove(at))
+    }
+
+    fn take_due(&self, reached: u64) -> Option<Waker> {
+        let mut heap = lock(&self.0);
+        heap.0.first().is_some_and(|first| !is_before(reached, first.due)).then(|| heap.remove(0))
+    }
+
+    fn take_any(&self) -> Option<Waker> {
+        let mut heap = lock(&self.0);
+        (!heap.0.is_empty()).then(|| heap.remove(0))
+    }
+
+    fn least(&self) -> Option<u64> {
+        lock(&self.0).0.first().map(|first| first.due)
+    }
+
+    fn len(&self) -> u64 {
+        lock(&self.0).0.len() as u64
+    }
+}
+
+/// An engine's futures.
+#[derive(Debug)]
+pub(super) struct Futures {
+    grace_periods: Wakers,
+    callbacks: Wakers,
+    panicked: AtomicU64,
+}
+
+impl Futures {
+    pub(super) fn new() -> Self {
+        Self { grace_periods: Wakers::new(), callbacks: Wakers::new(), panicked: AtomicU64::new(0) }
+    }
+
+    fn of(&self, awaited: Awaited) -> &Wakers {
+        match awaited {
+            Awaited::GracePeriod(_) => &self.grace_periods,
+            Awaited::Callbacks(_) => &self.callbacks,
+        }
+    }
+
+    /// Has `waker` woken once `awaited` has come. Whether the service thread has to be told.
+    #[must_use]
+    pub(super) fn put(&self, awaited: Awaited, waker: &Waker, place: &Place) -> bool {
+        self.of(awaited).put(awaited.number(), waker, place)
+    }
+
+    /// Wakes all that `next` gives, for domain `id`, with nothing held.
+    fn wake(&self, id: u64, next: impl Fn() -> Option<Waker>) {
+        while let Some(waker) = next() {
+            if user_code::wakes(id, || waker.wake()) {
+                self.panicked.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// In the child of a fork: forgets those who wait, where they are.
+    ///
+    /// # Safety
+    ///
+    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
+    #[cfg(not(stillpoint_loom))]
+    pub(super) unsafe fn in_child(&self) {
+        for wakers in [&self.grace_periods, &self.callbacks] {
+            // SAFETY: the caller's promise; user code does not run under this lock.
+            unsafe { wakers.0.renew(Heap::new()) };
+        }
+    }
+}
+
+impl<P: Policy> Engine<P> {
+    /// Whether it is known to have come. One load.
+    pub(crate) fn has_come(&self, awaited: Awaited) -> bool {
+        match awaited {
+            Awaited::GracePeriod(cookie) => self.has_ended(cookie),
+            Awaited::Callbacks(position) => self.callbacks_invoked() >= position,
+        }
+    }
+
+    /// Whether `waker` waits at `place` already.
+    pub(crate) fn will_wake(&self, awaited: Awaited, waker: &Waker, place: &Place) -> bool {
+        self.futures.of(awaited).knows(place, waker)
+    }
+
+    /// Has `waker`, in place of the one that waits at `place`, woken once `awaited` has come: at once, if it has.
+    pub(crate) fn wake_after(&self, awaited: Awaited, waker: &Waker, place: &Place) {
+        if self.futures.put(awaited, waker, place) {
+            self.kick();
+        } else {
+            self.ensure_service();
+        }
+    }
+
+    /// Takes back what [`Engine::wake_after`] was told. The waker, if it has not been called.
+    pub(crate) fn forget_waker(&self, awaited: Awaited, place: &Place) -> Option<Waker> {
+        self.futures.of(awaited).take(place)
+    }
+
+    /// Wakes the tasks for which that has come which they wait for. Returns the grace period that the others wait for: none inside a waker that this
+    /// calls, since it goes on afterwards. Tasks that are woken meanwhile and wait again are left for the next time.
+    pub(super) fn wake_futures(&self) -> Option<Cookie> {
+        if user_code::is_waking(self.domain) {
+            return None;
+        }
+        let (completed, invoked) = (self.shared.seq.completed().bits(), self.callbacks_invoked());
+        self.futures.wake(self.domain, || self.futures.grace_periods.take_due(completed));
+        self.futures.wake(self.domain, || self.futures.callbacks.take_due(invoked));
+        self.futures.grace_periods.least().map(Cookie::from_raw)
+    }
+
+    /// For the end of a domain, where futures that were forgotten may be left, and of a service thread that stays down.
+    pub(crate) fn wake_all_futures(&self) {
+        self.futures.wake(self.domain, || self.futures.grace_periods.take_any().or_else(|| self.futures.callbacks.take_any()));
+    }
+
+    pub(crate) fn futures_waiting(&self) -> u64 {
+        self.futures.grace_periods.len() + self.futures.callbacks.len()
+    }
+
+    pub(crate) fn wakers_panicked(&self) -> u64 {
+        self.futures.panicked.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn is_there(wakers: &Wakers, place: &Place) -> bool {
+        lock(&wakers.0).find(place).is_some()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+        /// A heap beside a list of what is in it: the least comes first, also across the wrap, and who leaves is no longer there.
+        #[test]
+        fn a_heap_gives_the_least_first(
+            base in prop_oneof![Just(0_u64.wrapping_sub(20)), any::<u64>()],
+            steps in prop::collection::vec((0..3, 0..40_u64), 0..200),
+        ) {
+            let (wakers, mut model) = (Wakers::new(), Vec::<(u64, Place)>::new());
+            for (what, number) in steps {
+                match what {
+                    0 => {
+                        let place = Place::default();
+                        let least = model.iter().map(|&(due, _)| due).min();
+                        let is_first = wakers.put(base.wrapping_add(number), Waker::noop(), &place);
+                        prop_assert_eq!(is_first, least.is_none_or(|least| number < least));
+                        prop_assert!(is_there(&wakers, &place));
+                        prop_assert!(!wakers.put(base.wrapping_add(number), Waker::noop(), &place), "it is there");
+                        model.push((number, place));
+                    }
+                    1 if !model.is_empty() => {
+                        let (_, place) = model.swap_remove(number as usize % model.len());
+                        prop_assert!(wakers.take(&place).is_some() && wakers.take(&place).is_none());
+                    }
+                    _ => {
+                        let due = model.iter().filter(|&&(due, _)| due <= number).count();
+                        let woken = (0..).take_while(|_| wakers.take_due(base.wrapping_add(number)).is_some()).count();
+                        prop_assert_eq!(woken, due);
+                        model.retain(|&(due, ref place)| (due > number) == is_there(&wakers, place) && due > number);
+                        prop_assert_eq!(model.len() as u64, wakers.len());
+                    }
+                }
+                let least = model.iter().map(|&(due, _)| base.wrapping_add(due));
+                let least = least.reduce(|a, b| if is_before(a, b) { a } else { b });
+                prop_assert_eq!(wakers.least(), least);
+            }
+        }
+    }
+
+    #[test]
+    fn a_heap_gives_its_memory_back() {
+        let wakers = Wakers::new();
+        let mut places: Vec<_> = (0..10_000).map(|_| Place::default()).collect();
+        for (number, place) in (0..10_000).rev().zip(&places) {
+            assert!(wakers.put(number, Waker::noop(), place), "each is before all others");
+        }
+        places.drain(10..).for_each(|place| assert!(wakers.take(&place).is_some()));
+        assert!(lock(&wakers.0).0.capacity() <= 2 * SMALL);
+        assert_eq!(wakers.len(), 10);
+    }
+}

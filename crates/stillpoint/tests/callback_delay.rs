@@ -1,0 +1,163 @@
+//! Callbacks that are kept for a while: never early, and kept from nobody who asks for them.
+
+mod common;
+
+use common::{Tally, eventually, in_environment, returns};
+use std::{
+    env,
+    pin::pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::channel,
+    },
+    task::{Context, Waker},
+    time::Duration,
+};
+use stillpoint::{Domain, Rcu};
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+const CALLS: usize = 100;
+
+fn queue(domain: &Domain, calls: &Arc<AtomicUsize>) {
+    let calls = Arc::clone(calls);
+    domain.call(move || {
+        calls.fetch_add(1, Ordering::Relaxed);
+    });
+}
+
+/// Waits until the service thread has made a pass since the call.
+fn pass(domain: &Domain) {
+    let tally = Tally::new();
+    let cell = Rcu::new_in(domain, tally.value(0));
+    cell.store(tally.value(1));
+    eventually(|| tally.dropped() == 1);
+}
+
+fn barrier(domain: &Domain) {
+    let domain = domain.clone();
+    returns(move || domain.barrier());
+}
+
+#[test]
+fn they_are_kept_and_are_due_with_no_delay() {
+    let (domain, calls) = (Domain::new(), Arc::default());
+    assert_eq!(domain.callback_delay(), Duration::ZERO);
+    domain.set_callback_delay(LONG);
+    assert_eq!(domain.callback_delay(), LONG);
+    for round in 1..=3 {
+        (0..CALLS).for_each(|_| queue(&domain, &calls));
+        pass(&domain);
+        assert_eq!(domain.statistics().callbacks_waiting, (round * CALLS) as u64);
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    domain.set_callback_delay(Duration::ZERO);
+    eventually(|| calls.load(Ordering::Relaxed) == 3 * CALLS);
+    // Of what there was with the other delay nothing is left.
+    domain.set_callback_delay(LONG);
+    queue(&domain, &calls);
+    pass(&domain);
+    assert_eq!(domain.statistics().callbacks_waiting, 1);
+}
+
+#[test]
+fn they_run_when_the_delay_is_over_in_their_order() {
+    let (domain, order) = (Domain::new(), Arc::new(Mutex::new(Vec::new())));
+    domain.set_callback_delay(Duration::from_millis(1));
+    for number in 0..3 * CALLS {
+        if number % CALLS == 0 {
+            // More than one batch.
+            pass(&domain);
+        }
+        let order = Arc::clone(&order);
+        domain.call(move || order.lock().expect("not poisoned").push(number));
+    }
+    eventually(|| order.lock().expect("not poisoned").len() == 3 * CALLS);
+    assert!(order.lock().expect("not poisoned").is_sorted());
+}
+
+#[test]
+fn barriers_cut_the_delay_short_for_what_they_wait_for() {
+    let (domain, calls) = (Domain::new(), Arc::default());
+    domain.set_callback_delay(LONG);
+    barrier(&domain);
+    for round in 1..=3 {
+        queue(&domain, &calls);
+        pass(&domain);
+        queue(&domain, &calls);
+        barrier(&domain);
+        assert_eq!(calls.load(Ordering::Relaxed), 2 * round);
+    }
+    queue(&domain, &calls);
+    let mut barrier = pin!(domain.barrier_async());
+    let mut context = Context::from_waker(Waker::noop());
+    eventually(|| barrier.as_mut().poll(&mut context).is_ready());
+    assert_eq!(calls.load(Ordering::Relaxed), 7);
+    queue(&domain, &calls);
+    let theirs = domain.clone();
+    returns(move || theirs.kvfree_barrier());
+    // And not for what comes behind it.
+    queue(&domain, &calls);
+    pass(&domain);
+    assert_eq!(calls.load(Ordering::Relaxed), 8);
+}
+
+#[test]
+fn a_domain_that_ends_runs_them() {
+    let (domain, calls) = (Domain::new(), Arc::default());
+    domain.set_callback_delay(LONG);
+    queue(&domain, &calls);
+    pass(&domain);
+    queue(&domain, &calls);
+    returns(move || drop(domain));
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn one_may_set_the_delay() {
+    let domain = Domain::new();
+    domain.set_callback_delay(Duration::from_millis(1));
+    let (tell, told) = channel();
+    let theirs = domain.clone();
+    domain.call(move || {
+        theirs.set_callback_delay(LONG);
+        tell.send(theirs.callback_delay()).expect("somebody waits");
+    });
+    assert_eq!(told.recv(), Ok(LONG));
+}
+
+const VARIABLE: &str = "STILLPOINT_CALLBACK_DELAY_MS";
+
+/// In a process of its own: what the variable there says.
+#[cfg(not(miri))]
+#[test]
+fn the_environment_says_it_for_all_domains() {
+    let name = "the_environment_says_it_for_all_domains";
+    if let Some(value) = env::var_os(VARIABLE) {
+        let expected = value.to_str().and_then(|text| text.parse().ok()).map_or(Duration::ZERO, Duration::from_millis);
+        let expected = expected.min(Duration::from_nanos(u64::MAX));
+        for domain in [Domain::new(), Domain::with_fences(), stillpoint::global().clone()] {
+            assert_eq!(domain.callback_delay(), expected);
+            let calls = Arc::default();
+            queue(&domain, &calls);
+            if !expected.is_zero() {
+                pass(&domain);
+                assert_eq!(calls.load(Ordering::Relaxed), 0);
+            }
+            barrier(&domain);
+            assert_eq!(calls.load(Ordering::Relaxed), 1);
+        }
+        return;
+    }
+    for good in ["0", "86400000", "18446744073709551615"] {
+        let ended = in_environment(name, VARIABLE, good);
+        assert!(!ended.stderr.contains(VARIABLE), "{}", ended.stderr);
+        ended.well();
+    }
+    for bad in ["", "soon", "-1", "1.5", "10 ms", "18446744073709551616"] {
+        let ended = in_environment(name, VARIABLE, bad);
+        assert_eq!(ended.stderr.matches(VARIABLE).count(), 1, "{}", ended.stderr);
+        ended.well();
+    }
+}

@@ -1,0 +1,264 @@
+//! The service thread fails, by a fault of the library's own: it begins again, and after three failures it stays down; nothing hangs.
+#![cfg(all(target_os = "linux", not(miri)))]
+
+mod common;
+
+use common::{Tally, child, eventually, is_child, number, panic_message, quietly, returns, service_threads};
+use std::{
+    future::Future,
+    panic,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{Sender, channel},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, JoinHandle, Thread},
+    time::Duration,
+};
+use stillpoint::{Domain, torture::Policy};
+
+/// How often the service threads of `Failing<N>`'s domains fail from now on; each test has an N of its own.
+static LEFT: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+
+/// The service thread panics before it looks at anything. Quietly: without the hook that prints.
+#[derive(Debug)]
+struct Failing<const N: usize>;
+
+// SAFETY: nothing is left out.
+unsafe impl<const N: usize> Policy for Failing<N> {
+    fn service_comes() {
+        if let Ok(left) = LEFT[N].fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
+            if N == HELD && left == 1 {
+                eventually(|| GO.load(Ordering::SeqCst));
+            }
+            panic::resume_unwind(Box::new("a fault"));
+        }
+    }
+}
+
+/// That one's last failure comes when the test says so.
+const HELD: usize = 6;
+static GO: AtomicBool = AtomicBool::new(false);
+
+/// A domain whose service thread fails so many times from now on.
+fn failing<const N: usize>(times: usize) -> Domain<Failing<N>> {
+    LEFT[N].store(times, Ordering::SeqCst);
+    Domain::with_policy()
+}
+
+/// The same, and it is down.
+fn down<const N: usize>() -> Domain<Failing<N>> {
+    let domain = failing(usize::MAX);
+    domain.call(|| ());
+    eventually(|| domain.statistics().service_failures == 3);
+    domain
+}
+
+/// A thread inside a section until it is told to leave.
+fn reader<const N: usize>(domain: &Domain<Failing<N>>) -> (Sender<()>, JoinHandle<()>) {
+    let ((entered, has_entered), (leave, may_leave)) = (channel(), channel());
+    let theirs = domain.clone();
+    let thread = thread::spawn(move || {
+        let _guard = theirs.read_lock();
+        entered.send(()).expect("somebody waits");
+        let _ = may_leave.recv();
+    });
+    has_entered.recv().expect("it enters");
+    (leave, thread)
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn is_ready(future: Pin<&mut impl Future<Output = ()>>) -> bool {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    future.poll(&mut Context::from_waker(&waker)) == Poll::Ready(())
+}
+
+/// Polls only when woken.
+fn block_on(future: impl Future<Output = ()>) {
+    let mut future = pin!(future);
+    while !is_ready(future.as_mut()) {
+        thread::park();
+    }
+}
+
+/// An object with a destructor, which the service thread runs.
+fn retire<const N: usize>(domain: &Domain<Failing<N>>, tally: &Tally) {
+    // SAFETY: nobody else has ever known the object.
+    unsafe { domain.retire(std::ptr::NonNull::from(Box::leak(Box::new(tally.value(1))))) };
+}
+
+#[test]
+fn a_service_thread_that_has_failed_begins_again() {
+    let (domain, tally) = (failing::<0>(2), Tally::new());
+    let called = Arc::new(AtomicUsize::new(0));
+    let (leave, reader) = reader(&domain);
+    let mut future = Box::pin(domain.synchronize_async());
+    assert!(!is_ready(future.as_mut()));
+    let theirs = Arc::clone(&called);
+    domain.call(move || _ = theirs.fetch_add(1, Ordering::SeqCst));
+    retire(&domain, &tally);
+    drop(leave);
+    reader.join().expect("no panic");
+    // Nobody asks again.
+    eventually(|| called.load(Ordering::SeqCst) == 1 && tally.all_dropped());
+    block_on(future);
+    let theirs = domain.clone();
+    returns(move || {
+        theirs.barrier();
+        theirs.kvfree_barrier();
+        block_on(theirs.barrier_async());
+    });
+    assert_eq!(domain.statistics().service_failures, 2);
+    assert_eq!(domain.statistics().panics, 0, "which are those of user code");
+}
+
+#[test]
+fn after_three_failures_the_callers_do_its_work() {
+    let (domain, tally) = (down::<1>(), Tally::new());
+    let called = Arc::new(AtomicUsize::new(0));
+    for _ in 0..10 {
+        let theirs = Arc::clone(&called);
+        domain.call(move || _ = theirs.fetch_add(1, Ordering::SeqCst));
+        retire(&domain, &tally);
+    }
+    let theirs = domain.clone();
+    returns(move || {
+        theirs.barrier();
+        theirs.kvfree_barrier();
+        theirs.synchronize();
+        theirs.cond_synchronize(theirs.start_poll());
+    });
+    assert_eq!(called.load(Ordering::SeqCst), 10);
+    assert!(tally.all_dropped());
+    assert_eq!(domain.statistics().service_failures, 3, "it stays down");
+    block_on(domain.synchronize_async());
+    let (leave, reader) = reader(&domain);
+    let mut future = Box::pin(domain.synchronize_async());
+    assert!(!is_ready(future.as_mut()));
+    domain.call(|| ());
+    let message = quietly(|| panic_message(|| is_ready(pin!(domain.barrier_async()))));
+    assert!(message.contains("stays down") && message.contains("barrier()"), "{message}");
+    drop(leave);
+    reader.join().expect("no panic");
+    block_on(future);
+}
+
+#[test]
+fn what_waits_for_a_reader_goes_on_waiting_when_the_thread_goes_down() {
+    let (domain, tally) = (failing::<5>(0), Tally::new());
+    let (leave, reader) = reader(&domain);
+    let value = tally.value(1);
+    domain.call(move || drop(value));
+    retire(&domain, &tally);
+    LEFT[5].store(usize::MAX, Ordering::SeqCst);
+    let cookie = domain.start_poll();
+    eventually(|| domain.statistics().service_failures == 3 && service_threads(number(&domain)) == 0);
+    assert!(!domain.poll(cookie) && tally.dropped() == 0);
+    let theirs = domain.clone();
+    let barrier = thread::spawn(move || {
+        theirs.barrier();
+        theirs.kvfree_barrier();
+    });
+    drop(leave);
+    reader.join().expect("no panic");
+    returns(move || barrier.join().expect("no panic"));
+    assert!(tally.all_dropped());
+}
+
+#[test]
+fn several_who_wait_do_the_work_of_one_that_is_down() {
+    let domain = down::<2>();
+    let called = Arc::new(AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for number in 1..=50 {
+                    let (theirs, tally) = (Arc::clone(&called), Tally::new());
+                    domain.call(move || _ = theirs.fetch_add(1, Ordering::SeqCst));
+                    retire(&domain, &tally);
+                    domain.barrier();
+                    assert!(called.load(Ordering::SeqCst) >= number);
+                    domain.kvfree_barrier();
+                    assert!(tally.all_dropped());
+                }
+            });
+        }
+    });
+    assert_eq!(called.load(Ordering::SeqCst), 200);
+}
+
+#[test]
+fn a_domain_ends_whole_whenever_its_service_thread_fails() {
+    for times in 0..200 {
+        let (domain, tally) = (failing::<3>(if times % 4 == 3 { usize::MAX } else { times % 4 }), Tally::new());
+        for _ in 0..3 {
+            let value = tally.value(times as u64);
+            domain.call(move || drop(value));
+            retire(&domain, &tally);
+        }
+        if times % 8 > 4 {
+            eventually(|| domain.statistics().service_failures > 0);
+        }
+        drop(domain);
+        // It has been joined, or does what is left on this thread.
+        assert!(tally.all_dropped());
+    }
+}
+
+/// The thread fails for the third time when it has been asked to stop: whoever asked leaves the rest to it.
+#[test]
+fn a_domain_ends_whole_when_its_service_thread_goes_down_meanwhile() {
+    let (domain, tally) = (failing::<HELD>(3), Tally::new());
+    let value = tally.value(1);
+    domain.call(move || drop(value));
+    retire(&domain, &tally);
+    eventually(|| LEFT[HELD].load(Ordering::SeqCst) == 0);
+    let ends = thread::spawn(move || drop(domain));
+    // Long enough, mostly, for it to be asked; if not, this shows nothing.
+    thread::sleep(Duration::from_millis(100));
+    GO.store(true, Ordering::SeqCst);
+    returns(move || ends.join().expect("no panic"));
+    assert!(tally.all_dropped());
+}
+
+#[test]
+fn a_task_that_waits_when_the_thread_goes_down_asks_again_by_itself() {
+    let domain: &Domain<_> = Box::leak(Box::new(failing::<4>(0)));
+    let (leave, reader) = reader(domain);
+    let mut future = Box::pin(domain.synchronize_async());
+    assert!(!is_ready(future.as_mut()));
+    domain.call(|| ());
+    let mut barrier = Box::pin(domain.barrier_async());
+    assert!(!is_ready(barrier.as_mut()));
+    LEFT[4].store(usize::MAX, Ordering::SeqCst);
+    let _ = domain.start_poll();
+    eventually(|| domain.statistics().service_failures == 3);
+    drop(leave);
+    reader.join().expect("no panic");
+    // Polled again only when woken.
+    returns(move || block_on(future));
+    let message = quietly(|| panic_message(|| block_on(barrier)));
+    assert!(message.contains("stays down"), "{message}");
+}
+
+/// What is no panic of Rust's cannot be caught, and takes the process with it: at least that is no hang.
+#[test]
+#[cfg(target_env = "gnu")]
+fn a_callback_that_ends_its_thread_ends_the_process() {
+    if !is_child() {
+        return child("a_callback_that_ends_its_thread_ends_the_process").by_abort_with("");
+    }
+    let domain = Domain::new();
+    // SAFETY: it is what this test is about.
+    domain.call(|| unsafe { libc::pthread_exit(std::ptr::null_mut()) });
+    domain.barrier();
+}
