@@ -101,7 +101,8 @@ pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, aren
 /// Lets the handle go. The arena ends when its last area has been freed, too, and with it a domain of its own, which is not to be used
 /// afterwards. NULL does nothing.
 ///
-/// Where the domain is the arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section;
+/// Where the domain ends here, what waits in it is called and freed first, as by stillpoint_domain_destroy(), which may block for as long as
+/// callbacks take. Where it is the arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section;
 /// the handle is then still good.
 ///
 /// # Safety
@@ -115,8 +116,11 @@ pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
         if used.has_own_domain {
             may_end(used.arena.domain())?;
         }
+        // What an arena keeps of its domain never waits for the end of that; a handle does. The program may unload what callbacks are in.
+        let domain = used.arena.domain().clone();
         // SAFETY: the caller's promise.
         unsafe { take_back(arena) };
+        drop(domain);
         Ok(0)
     })
 }

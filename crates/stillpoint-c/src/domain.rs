@@ -100,7 +100,8 @@ pub unsafe extern "C" fn stillpoint_domain_make_once(place: *mut *mut Domain) ->
     })
 }
 
-/// Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take.
+/// Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take. One that arenas are over ends
+/// with the last of these instead.
 ///
 /// -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section, -EINVAL for a global domain; it is
 /// then still there.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Reader, Tally, eventually};
-use std::{ptr::NonNull, sync::mpsc::channel, thread};
+use std::{ptr::NonNull, sync::mpsc::channel, thread, time::Duration};
 use stillpoint::Domain;
 
 /// Several pages of the library's, and at most so many objects more.
@@ -42,4 +42,23 @@ fn what_an_idle_thread_has_left_does_not_stay_behind_younger_pages() {
     eventually(|| tally.all_dropped() && domain.statistics().objects_waiting == 0);
     drop(end);
     idle.join().expect("no panic");
+}
+
+/// A thread that retires now and then frees two pages at each that it fills, which may take it a while: what it has from busier times is due
+/// before.
+#[test]
+fn what_a_slow_thread_has_sealed_does_not_wait_for_its_next_pages() {
+    let domain = Domain::new();
+    let reader = Reader::enter(&domain);
+    (0..30 * A_PAGE).for_each(|number| retire(&domain, number));
+    assert_eq!(domain.statistics().objects_freed, 0, "the reader is there");
+    reader.leave();
+    let is_left = |number: &usize| {
+        retire(&domain, *number);
+        thread::sleep(Duration::from_millis(2));
+        domain.statistics().objects_freed < 29 * A_PAGE as u64
+    };
+    // In that time it may fill ten pages, and so free twenty.
+    assert!((0..10 * A_PAGE).take_while(is_left).count() < 10 * A_PAGE);
+    domain.kvfree_barrier();
 }

@@ -136,6 +136,30 @@ fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
     std::process::exit(0);
 }
 
+/// What such a section waits for, at its end, is so short that it hardly looks at who is in the way. The thread never falls idle for long, and has
+/// no object with a destructor, so the service thread need not know of its pages.
+#[test]
+fn a_reader_that_holds_up_sections_which_retire_one_object_each_is_reported() {
+    let (domain, told) = watched(Domain::new());
+    domain.set_budget(0);
+    let reader = Reader::enter(&domain);
+    let is_reported = |_: &u64| {
+        let guard = domain.read_lock();
+        // SAFETY: from a box just now; nobody else has ever known the object.
+        unsafe { domain.retire(NonNull::from(Box::leak(Box::new(1)))) };
+        drop(guard);
+        domain.statistics().stalls > 0
+    };
+    // Many more waits than fit into the time-out.
+    (0..200_000).find(is_reported).expect("a stall is reported");
+    assert!(matches!(next(&told).stalled, Stalled::GracePeriod(_)));
+    // Nobody waits for it any more.
+    let before = domain.statistics().waits;
+    (0..1_000).for_each(|number| _ = is_reported(&number));
+    assert_eq!(domain.statistics().waits, before);
+    reader.leave();
+}
+
 #[test]
 fn a_callback_that_blocks_the_service_thread_is_reported() {
     let (domain, told) = watched(Domain::new());

@@ -404,7 +404,8 @@ int stillpoint_arena_new(const struct stillpoint_arena_options *options, struct 
  Lets the handle go. The arena ends when its last area has been freed, too, and with it a domain of its own, which is not to be used
  afterwards. NULL does nothing.
 
- Where the domain is the arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section;
+ Where the domain ends here, what waits in it is called and freed first, as by stillpoint_domain_destroy(), which may block for as long as
+ callbacks take. Where it is the arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section;
  the handle is then still good.
 
  # Safety
@@ -634,7 +635,8 @@ struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 struct stillpoint_domain *stillpoint_domain_make_once(struct stillpoint_domain **place);
 
 /*
- Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take.
+ Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take. One that arenas are over ends
+ with the last of these instead.
 
  -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section, -EINVAL for a global domain; it is
  then still there.

@@ -52,6 +52,26 @@ static void test_end(struct stillpoint_arena *arena)
     CHECK(stillpoint_arena_free(NULL) == 0);
 }
 
+static int late_calls;
+
+static void is_late(struct stillpoint_head *head)
+{
+    (void)head;
+    usleep(100 * 1000);
+    late_calls++;
+}
+
+/* What waits in an arena's own domain is called when the arena has been freed: the program may unload it then. */
+static void test_late_calls(void)
+{
+    struct stillpoint_arena *arena = NULL;
+    struct stillpoint_head head;
+    CHECK(stillpoint_arena_new(&(struct stillpoint_arena_options){.capacity = 1 << 30}, &arena) == 0);
+    CHECK(stillpoint_domain_call(stillpoint_arena_domain(arena), &head, is_late) == 0);
+    CHECK(stillpoint_arena_free(arena) == 0);
+    CHECK(late_calls == 1);
+}
+
 #define QUESTION "written by the arena's process"
 #define ANSWER "written by another process"
 
@@ -174,6 +194,7 @@ int main(int count, char **arguments)
     CHECK(statistics.areas == 0 && statistics.allocated == 2 && statistics.capacity_bytes == 1 << 30 && statistics.guards == 1);
     CHECK(stillpoint_arena_file(arena) == -ENOENT);
     (void)stillpoint_arena_shrink(arena);
+    test_late_calls();
     test_end(arena);
 
     /* In a domain of the caller's, over a file. */

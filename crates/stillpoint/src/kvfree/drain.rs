@@ -2,8 +2,8 @@
 //!
 //! It frees what no retiring thread will come back for: pages with destructors, pages of threads that have gone or fallen idle,
 //! everything at a flush. Every [`TICK`] it looks at the threads that are not parked; what an idle one has left is taken over
-//! (sealed pages as they are, an open page's objects by copying them), and a thread that has nothing left is parked
-//! (`local.rs`). When all are parked and nothing waits, it asks for no further tick.
+//! (sealed pages as they are, an open page's objects by copying them), of one that is slow the sealed pages alone, and a thread that
+//! has nothing left is parked (`local.rs`). When all are parked and nothing waits, it asks for no further tick.
 
 use super::{
     heap::{DrainPolicy, Heap},
@@ -28,7 +28,11 @@ const TICK: Nanos = 10_000_000;
 /// waits for its turn on an oversubscribed machine so keeps its pages, whose memory is warm in its own allocator's cache.
 const IDLE_LOOKS: u32 = 2;
 
-/// So many before it is parked, which has it counted among those who share the budget no more.
+/// So many in a row must find that a thread has not sealed a page, and so has freed none, before its sealed pages are taken over, though it
+/// retires now and then: at its pace what is due would wait for minutes.
+const SLOW_LOOKS: u32 = 8;
+
+/// So many that find it idle before it is parked, which has it counted among those who share the budget no more.
 const PARKING_LOOKS: u32 = 8;
 
 #[derive(Debug)]
@@ -182,7 +186,12 @@ impl Heap {
         let mut complete = true;
         let (mut taken, mut parking) = (PageList::new(), Vec::new());
         for local in locals.iter().filter(|local| flushing || !local.is_parked()) {
-            let idle_looks = local.idle_looks(&lock(&local.queue));
+            let mut queue = lock(&local.queue);
+            let (idle_looks, slow_looks) = local.looks(&queue);
+            if slow_looks >= SLOW_LOOKS {
+                taken.append(queue.sealed.take());
+            }
+            drop(queue);
             if idle_looks >= IDLE_LOOKS || flushing {
                 complete &= self.take_over(engine, state, local, &mut taken);
             }

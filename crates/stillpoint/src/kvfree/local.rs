@@ -110,11 +110,12 @@ pub(crate) struct Local {
     limit: AtomicUsize,
     /// The open pages. Replaced by the owner, under the lock; so the owner may read them without, and the holder of the lock too.
     open: [AtomicPtr<Page>; 2],
-    /// Pages that the owner has replaced, for telling whether it is active.
+    /// Pages that the owner has replaced, for telling whether it is active, and whether it frees.
     replaced: AtomicU64,
-    /// The drain's note of `progress` at its last look, and of how many looks have found it unchanged.
-    seen: AtomicU64,
-    idle: AtomicU32,
+    /// Of `progress`.
+    idle: Looks,
+    /// Of `replaced`.
+    not_sealing: Looks,
     /// The owner is freeing pages; a retire from within goes without.
     busy: AtomicBool,
     /// Held by the owner while it frees pages that it has taken off the queue, so that a flush can wait for that.
@@ -126,6 +127,33 @@ pub(crate) struct Local {
     unlisted: AtomicBool,
     /// Where in the heap's list: under its lock, in which a later one has a greater number.
     number: AtomicU64,
+}
+
+/// What the drain's looks at a number have found.
+#[derive(Debug)]
+struct Looks {
+    seen: AtomicU64,
+    unchanged: AtomicU32,
+}
+
+impl Looks {
+    fn new() -> Self {
+        Self { seen: AtomicU64::new(0), unchanged: AtomicU32::new(0) }
+    }
+
+    /// How many looks in a row, this one included, have found it unchanged.
+    fn note(&self, now: u64) -> u32 {
+        if self.seen.swap(now, Ordering::Relaxed) == now {
+            self.unchanged.fetch_add(1, Ordering::Relaxed) + 1
+        } else {
+            self.forget();
+            0
+        }
+    }
+
+    fn forget(&self) {
+        self.unchanged.store(0, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -162,8 +190,8 @@ impl Local {
             limit: AtomicUsize::new(0),
             open: CHANNELS.map(|_| AtomicPtr::new(ptr::null_mut())),
             replaced: AtomicU64::new(0),
-            seen: AtomicU64::new(0),
-            idle: AtomicU32::new(0),
+            idle: Looks::new(),
+            not_sealing: Looks::new(),
             busy: AtomicBool::new(false),
             freeing: Turn::new(),
             queue: Mutex::new(Queue { sealed: PageList::new(), spares: PageList::new() }),
@@ -238,16 +266,10 @@ impl Local {
         self.replaced.load(Ordering::Relaxed) << 32 | open(Channel::Plain) << 16 | open(Channel::Drop)
     }
 
-    /// How many looks in a row, this one included, have found that the owner retired nothing since the one before. For the
-    /// drain, under the lock.
-    pub(super) fn idle_looks(&self, _queue: &Queue) -> u32 {
-        let progress = self.progress();
-        if self.seen.swap(progress, Ordering::Relaxed) == progress {
-            self.idle.fetch_add(1, Ordering::Relaxed) + 1
-        } else {
-            self.idle.store(0, Ordering::Relaxed);
-            0
-        }
+    /// How many looks in a row, this one included, have found that the owner retired nothing since the one before, and how many that it
+    /// sealed nothing, and so freed nothing. For the drain, under the lock.
+    pub(super) fn looks(&self, _queue: &Queue) -> (u32, u32) {
+        (self.idle.note(self.progress()), self.not_sealing.note(self.replaced.load(Ordering::Relaxed)))
     }
 
     /// Marks the owner as freeing pages until what is returned is dropped; `None` if it is marked. Owner only.
@@ -316,7 +338,8 @@ impl Local {
             }
         }
         self.limit.store(0, Ordering::Relaxed);
-        self.idle.store(0, Ordering::Relaxed);
+        self.idle.forget();
+        self.not_sealing.forget();
         self.in_section.store(0, Ordering::Relaxed);
         self.unlisted.store(true, Ordering::Relaxed);
         // SAFETY: the caller's promise; foreign code does not run under this lock.

@@ -127,10 +127,15 @@ impl Heap {
             self.waits.fetch_add(1, Ordering::Relaxed);
             #[cfg(test)]
             self.waits_granted.fetch_add(patience, Ordering::Relaxed);
-            let until = clock::now() + patience;
+            let now = clock::now();
+            let until = now + patience;
             // However this ends, the pages' own cookies decide what is freed.
             match oldest {
-                Some(cookie) if patience < SHORT_WAIT => engine.sleep_until(until, || is_due(cookie)),
+                Some(cookie) if patience < SHORT_WAIT => {
+                    // As `wait_for` does: a reader that never leaves is reported, and then no more waited for.
+                    let _ = engine.note_held_up(cookie, now);
+                    engine.sleep_until(until, || is_due(cookie));
+                }
                 Some(cookie) => drop(engine.wait_for(cookie, thread::token(), Some(until), Haste::Normal)),
                 None => engine.sleep_until(until, || !self.is_over_budget()),
             }

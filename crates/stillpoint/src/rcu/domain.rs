@@ -27,8 +27,9 @@ use std::{fmt, io, mem::ManuallyDrop, ops::Deref, ptr, sync::Weak, time::Duratio
 ///
 /// So dropping the last handle may block for as long as callbacks and destructors take. It never does where that is not a `Domain` but what
 /// has been made in one, and keeps it: a cell, what was swapped out of it, an arena, an area, an owned guard that borrows from nothing. The service thread
-/// then does what is left, and ends by itself; a process that exits before does not wait for that. If the system has no thread for it, the one who
-/// drops does it.
+/// then does what is left, and ends by itself; a process that exits before does not wait for that, and there is no way to wait for it. If the system has
+/// no thread for it, the one who drops does it. Each domain that ends so keeps a thread of its own, and its memory, until that is done: a callback that
+/// never returns keeps them for good. A program that makes many, or unloads the code of its callbacks, drops the `Domain` last, which waits.
 ///
 /// # Forking
 ///
