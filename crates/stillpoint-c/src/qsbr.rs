@@ -27,12 +27,17 @@ pub(crate) fn global() -> &'static stillpoint::Domain {
     once(&GLOBAL, stillpoint::Domain::with_fences)
 }
 
+/// The domain at `place`, if one has been made.
+pub(crate) fn made(place: &'static AtomicPtr<stillpoint::Domain>) -> Option<&'static stillpoint::Domain> {
+    // SAFETY: null, or leaked by `once`.
+    unsafe { place.load(Ordering::Acquire).as_ref() }
+}
+
 /// The domain at `place`, made if there is none, for ever. No lock: another thread that makes it may have vanished in a fork.
 pub(crate) fn once(
     place: &'static AtomicPtr<stillpoint::Domain>, make: fn() -> stillpoint::Domain,
 ) -> &'static stillpoint::Domain {
-    // SAFETY: null, or leaked below.
-    if let Some(domain) = unsafe { place.load(Ordering::Acquire).as_ref() } {
+    if let Some(domain) = made(place) {
         return domain;
     }
     let made = Box::into_raw(Box::new(make()));

@@ -71,14 +71,6 @@ void complain(int flavour, const char *format, ...)
     }
 }
 
-bool stillpoint_urcu_read_ongoing(int flavour)
-{
-    if (flavour == STILLPOINT_URCU_QSBR_) {
-        return stillpoint_qsbr_is_online();
-    }
-    return stillpoint_domain_read_lock_held(stillpoint_urcu_domain(flavour));
-}
-
 void must_not_read(int flavour, const char *function)
 {
     /* An online QSBR reader goes offline for it. */

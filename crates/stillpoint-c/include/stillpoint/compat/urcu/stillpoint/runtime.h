@@ -52,7 +52,7 @@ struct stillpoint_domain *stillpoint_urcu_domain(int flavour);
 void stillpoint_urcu_lock_slow(int flavour);
 int stillpoint_urcu_unlock_slow(int flavour);
 
-/* Inside a section (of the flavour), or an online QSBR reader, also where the remembered record does not show it. */
+/* Inside a section (of the flavour), or an online QSBR reader, also where the remembered record does not show it. Async-signal-safe. */
 bool stillpoint_urcu_read_ongoing(int flavour);
 void stillpoint_urcu_register_thread(int flavour);
 void stillpoint_urcu_unregister_thread(int flavour);
