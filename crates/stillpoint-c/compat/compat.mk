@@ -32,24 +32,24 @@ install: install-compat
 
 .PHONY: install-compat
 install-compat: compat
-	install -d $(DESTDIR)$(LIBDIR)/stillpoint/compat $(DESTDIR)$(LIBDIR)/pkgconfig
-	$(foreach library,$(COMPAT_LIBRARIES),$(call INSTALL_STRIPPED,$(library),$(DESTDIR)$(LIBDIR)/stillpoint/compat))
-	ln -sf liburcu-memb.so.8 $(DESTDIR)$(LIBDIR)/stillpoint/compat/liburcu.so.8
-	$(FILL) $(ROOT)/packaging/stillpoint-urcu.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/stillpoint-urcu.pc
+	install -d "$(TO_LIB)/stillpoint/compat" "$(TO_LIB)/pkgconfig"
+	$(foreach library,$(COMPAT_LIBRARIES),$(call INSTALL_STRIPPED,$(library),$(TO_LIB)/stillpoint/compat))
+	ln -sf liburcu-memb.so.8 "$(TO_LIB)/stillpoint/compat/liburcu.so.8"
+	$(FILL) $(ROOT)/packaging/stillpoint-urcu.pc.in > "$(TO_LIB)/pkgconfig/stillpoint-urcu.pc"
 
 install-symbols: install-symbols-compat
 uninstall: uninstall-compat
 
 .PHONY: install-symbols-compat
 install-symbols-compat: install-compat
-	install -d $(DESTDIR)$(LIBDIR)/stillpoint/compat/.debug
-	install -m 644 $(COMPAT_LIBRARIES:%=%.debug) $(DESTDIR)$(LIBDIR)/stillpoint/compat/.debug/
+	install -d "$(TO_LIB)/stillpoint/compat/.debug"
+	install -m 644 $(COMPAT_LIBRARIES:%=%.debug) "$(TO_LIB)/stillpoint/compat/.debug/"
 
 .PHONY: uninstall-compat
 uninstall-compat:
-	cd $(DESTDIR)$(LIBDIR) && rm -f $(patsubst $(COMPAT)/%,stillpoint/compat/%,$(COMPAT_LIBRARIES) $(COMPAT)/liburcu.so.8) \
-	    $(COMPAT_LIBRARIES:$(COMPAT)/%=stillpoint/compat/.debug/%.debug) pkgconfig/stillpoint-urcu.pc
-	for place in /compat/.debug /compat ''; do rmdir --ignore-fail-on-non-empty $(DESTDIR)$(LIBDIR)/stillpoint$$place 2> /dev/null || true; done
+	$(call REMOVE,$(TO_LIB),$(patsubst $(COMPAT)/%,stillpoint/compat/%,$(COMPAT_LIBRARIES) $(COMPAT)/liburcu.so.8) \
+	    $(COMPAT_LIBRARIES:$(COMPAT)/%=stillpoint/compat/.debug/%.debug) pkgconfig/stillpoint-urcu.pc)
+	$(call REMOVE_EMPTY,$(TO_LIB),stillpoint/compat/.debug stillpoint/compat stillpoint)
 
 .PHONY: check-compat
 check-compat: compat $(OUT)/libstillpoint.a

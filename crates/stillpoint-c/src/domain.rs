@@ -381,8 +381,13 @@ pub struct Statistics {
     /// Objects that are never freed, as there was no memory to remember them by. C's own functions leave such an object to the caller (-ENOMEM): these
     /// are objects that Rust code in the process retired.
     pub objects_leaked: u64,
-    /// Destructors, callbacks and stall handlers of Rust code in the process that panicked.
+    /// Destructors, callbacks, wakers and stall handlers of Rust code in the process that panicked.
     pub panics: u64,
+    /// Tasks of Rust code in the process that wait for a grace period or for callbacks.
+    pub futures_waiting: u64,
+    /// Times that the service thread panicked, by a fault of the library's, and began again. After three within a minute it stays down: barriers
+    /// then do its work.
+    pub service_failures: u64,
 }
 
 /// Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that this library does not know are 0. Takes a
@@ -416,6 +421,8 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(domain: *mut Domain, stati
             service_stalls: now.service_stalls,
             objects_leaked: now.objects_leaked,
             panics: now.panics,
+            futures_waiting: now.futures_waiting,
+            service_failures: now.service_failures,
         };
         // SAFETY: the caller's promise.
         unsafe { write_sized(&now, statistics, size) };

@@ -120,7 +120,7 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
     })
 }
 
-/// How often memory was said to be short; a pass has been run each time.
+/// How many passes have been run because memory was said to be short. 0 for NULL. Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -128,10 +128,54 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    guarded_or(0, || unsafe { pressure.as_ref() }.map_or(0, |pressure| pressure.0.events()))
+    unsafe { counted(pressure, list_lru::Pressure::events) }
 }
 
-/// Whether the file is open.
+/// How often it was said again less than a tenth of a second after a pass. The next pass was put off until then, and stands for all that had been
+/// said by then: there are at most ten in a second. 0 for NULL. Async-signal-safe.
+///
+/// # Safety
+///
+/// The handle is good or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_pressure_coalesced(pressure: *const Pressure) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { counted(pressure, list_lru::Pressure::coalesced) }
+}
+
+/// How many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
+///
+/// # Safety
+///
+/// The handle is good or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { counted(pressure, list_lru::Pressure::objects) }
+}
+
+/// How often a pass has panicked; the watch goes on. Only Rust code that takes part in passes panics, and shrinkers' panics are not counted here. 0
+/// for NULL. Async-signal-safe.
+///
+/// # Safety
+///
+/// The handle is good or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_pressure_panics(pressure: *const Pressure) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { counted(pressure, list_lru::Pressure::panics) }
+}
+
+/// # Safety
+///
+/// The handle is good or NULL.
+unsafe fn counted(pressure: *const Pressure, count: fn(&list_lru::Pressure) -> u64) -> u64 {
+    // SAFETY: the caller's promise.
+    guarded_or(0, || unsafe { pressure.as_ref() }.map_or(0, |pressure| count(&pressure.0)))
+}
+
+/// Whether there is a thread that watches, and the file is open: not, if it is /dev/null, or has gone away and not come back yet; nor in the child
+/// of a fork. Async-signal-safe.
 ///
 /// # Safety
 ///

@@ -19,26 +19,29 @@ static GLOBAL: AtomicPtr<stillpoint::Domain> = AtomicPtr::new(ptr::null_mut());
 
 /// The domain, if it has been made.
 pub(crate) fn known() -> Option<&'static stillpoint::Domain> {
-    // Acquire, pairs with `once`: the domain that is found is complete.
-    // SAFETY: null, or leaked by `once`.
-    unsafe { GLOBAL.load(Ordering::Acquire).as_ref() }
+    made(&GLOBAL)
 }
 
 pub(crate) fn global() -> &'static stillpoint::Domain {
     once(&GLOBAL, stillpoint::Domain::with_fences)
 }
 
+/// The domain at `place`, if one has been made.
+pub(crate) fn made(place: &'static AtomicPtr<stillpoint::Domain>) -> Option<&'static stillpoint::Domain> {
+    // Acquire, pairs with `once`: the domain that is found is complete.
+    // SAFETY: null, or leaked by `once`.
+    unsafe { place.load(Ordering::Acquire).as_ref() }
+}
+
 /// The domain at `place`, made if there is none, for ever. No lock: another thread that makes it may have vanished in a fork.
 pub(crate) fn once(
     place: &'static AtomicPtr<stillpoint::Domain>, make: fn() -> stillpoint::Domain,
 ) -> &'static stillpoint::Domain {
-    // Acquire, pairs with the exchange below, in `once`: the domain that is found is complete.
-    // SAFETY: null, or leaked below.
-    if let Some(domain) = unsafe { place.load(Ordering::Acquire).as_ref() } {
+    if let Some(domain) = made(place) {
         return domain;
     }
     let made = Box::into_raw(Box::new(make()));
-    // Release, pairs with `known`: the domain is complete before it is found. Acquire: so is the faster thread's.
+    // Release, pairs with `made`: the domain is complete before it is found. Acquire: so is the faster thread's.
     match place.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: leaked.
         Ok(_) => unsafe { &*made },

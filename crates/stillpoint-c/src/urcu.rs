@@ -51,6 +51,18 @@ pub extern "C" fn stillpoint_urcu_domain(flavour: c_int) -> *mut Domain {
     guarded_or(ptr::null_mut(), || pointer(domain(flavour)))
 }
 
+/// Whether the calling thread is in a section of the flavour; of QSBR, whether it is online. Makes no domain, so that a signal handler may ask: one
+/// that is not there has no sections.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_urcu_read_ongoing(flavour: c_int) -> bool {
+    guarded_or(false, || match flavour {
+        QSBR => qsbr::stillpoint_qsbr_is_online(),
+        MB => qsbr::made(&MB_DOMAIN).is_some_and(raw::is_reading),
+        BP => qsbr::made(&BP_DOMAIN).is_some_and(raw::is_reading),
+        _ => raw::is_reading(stillpoint::global()),
+    })
+}
+
 /// The unusual ways of a read lock of mb or bp.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_lock_slow(flavour: c_int) {

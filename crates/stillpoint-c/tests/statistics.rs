@@ -1,6 +1,13 @@
 //! C's statistics are copies of Rust's: none is missing, and they arrive.
 
-use std::{fmt::Debug, panic, ptr};
+use std::{
+    fmt::Debug,
+    future::Future,
+    panic,
+    pin::pin,
+    ptr,
+    task::{Context, Waker},
+};
 use stillpoint::{list_lru, vmap};
 use stillpoint_c::{arena, domain, tenant};
 
@@ -31,4 +38,16 @@ fn panics_of_the_process_are_counted() {
     // SAFETY: null is the global domain; the statistics can be written to.
     let outcome = unsafe { domain::stillpoint_domain_statistics(ptr::null_mut(), &raw mut statistics, size_of_val(&statistics)) };
     assert_eq!((outcome, statistics.panics, statistics.objects_leaked), (0, 1, 0));
+}
+
+#[test]
+fn tasks_of_the_process_are_counted() {
+    let section = stillpoint::global().read_lock();
+    let mut task = pin!(stillpoint::global().synchronize_async());
+    assert!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let mut statistics = domain::Statistics::default();
+    // SAFETY: null is the global domain; the statistics can be written to.
+    let outcome = unsafe { domain::stillpoint_domain_statistics(ptr::null_mut(), &raw mut statistics, size_of_val(&statistics)) };
+    assert_eq!((outcome, statistics.futures_waiting, statistics.service_failures), (0, 1, 0));
+    drop(section);
 }

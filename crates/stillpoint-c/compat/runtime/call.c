@@ -400,7 +400,7 @@ void stillpoint_urcu_free(int number, struct call_rcu_data *data)
     if (data == self) {
         die(number, "call_rcu_data_free() by a callback of that worker would wait for itself");
     }
-    bool was_online = leave_for_a_wait(number);
+    struct left left = leave_for_a_wait(number);
     struct flavour *flavour = locked(number);
     (void)find(flavour, number, data);
     __atomic_store_n(&data->stop, true, __ATOMIC_RELAXED);
@@ -422,7 +422,7 @@ void stillpoint_urcu_free(int number, struct call_rcu_data *data)
     }
     unlock(flavour);
     free(data);
-    return_from_a_wait(number, was_online);
+    return_from_a_wait(left);
 }
 
 void stillpoint_urcu_free_all(int number)
@@ -498,10 +498,11 @@ void stillpoint_urcu_barrier(int number)
     if (self && self->flavour == number) {
         die(number, "rcu_barrier() inside a callback would wait for itself");
     }
-    bool was_online = leave_for_a_wait(number);
+    struct left left = leave_for_a_wait(number);
     if (stillpoint_urcu_read_ongoing(number)) {
         static const char text[] = "stillpoint: rcu_barrier() inside a read-side critical section waits for nothing: leave the section first\n";
         (void)!write(STDERR_FILENO, text, sizeof text - 1);
+        return_from_a_wait(left);
         return;
     }
     struct flavour *flavour = locked(number);
@@ -527,5 +528,5 @@ void stillpoint_urcu_barrier(int number)
     flavour->barriers--;
     unlock(flavour);
     free(wait);
-    return_from_a_wait(number, was_online);
+    return_from_a_wait(left);
 }

@@ -105,7 +105,7 @@ static void barrier(int flavour, struct ring *only)
     bool due = false;
     /* First: who has the lock may be waiting for this section. */
     must_not_read(flavour, "a wait for what defer_rcu() has been given");
-    bool was_online = leave_for_a_wait(flavour);
+    struct left left = leave_for_a_wait(flavour);
     lock(flavour);
     for (struct ring *ring = deferrer->rings; ring; ring = ring->next) {
         due |= (!only || ring == only) && note(ring);
@@ -120,7 +120,7 @@ static void barrier(int flavour, struct ring *only)
     }
     remove_orphans(deferrer);
     unlock(flavour);
-    return_from_a_wait(flavour, was_online);
+    return_from_a_wait(left);
 }
 
 static bool any(struct deferrer *deferrer)
@@ -185,7 +185,7 @@ int stillpoint_urcu_defer_register(int flavour)
     struct ring *ring = memset(memory, 0, offsetof(struct ring, entries));
     /* As in barrier(): who has the lock may be waiting for this thread. */
     must_not_read(flavour, "rcu_defer_register_thread()");
-    bool was_online = leave_for_a_wait(flavour);
+    struct left left = leave_for_a_wait(flavour);
     lock(flavour);
     failed = ensure_thread(deferrer);
     if (!failed) {
@@ -194,7 +194,7 @@ int stillpoint_urcu_defer_register(int flavour)
         mine[flavour] = ring;
     }
     unlock(flavour);
-    return_from_a_wait(flavour, was_online);
+    return_from_a_wait(left);
     if (failed) {
         free(ring);
     }
@@ -232,13 +232,13 @@ void stillpoint_urcu_defer_unregister(int flavour)
     struct ring *ring = registered(flavour, "rcu_defer_unregister_thread()");
     barrier(flavour, ring);
     /* One of its functions may have deferred another. The next barrier frees it. */
-    bool was_online = leave_for_a_wait(flavour);
+    struct left left = leave_for_a_wait(flavour);
     lock(flavour);
     mine[flavour] = NULL;
     ring->orphan = true;
     remove_orphans(&deferrers[flavour]);
     unlock(flavour);
-    return_from_a_wait(flavour, was_online);
+    return_from_a_wait(left);
 }
 
 void stillpoint_urcu_defer_barrier(int flavour)

@@ -71,14 +71,6 @@ void complain(int flavour, const char *format, ...)
     }
 }
 
-bool stillpoint_urcu_read_ongoing(int flavour)
-{
-    if (flavour == STILLPOINT_URCU_QSBR_) {
-        return stillpoint_qsbr_is_online();
-    }
-    return stillpoint_domain_read_lock_held(stillpoint_urcu_domain(flavour));
-}
-
 void must_not_read(int flavour, const char *function)
 {
     /* An online QSBR reader goes offline for it. */
@@ -87,21 +79,22 @@ void must_not_read(int flavour, const char *function)
     }
 }
 
-bool leave_for_a_wait(int flavour)
+struct left leave_for_a_wait(int flavour)
 {
-    if (flavour == STILLPOINT_URCU_QSBR_ && stillpoint_qsbr_is_online()) {
+    struct left left = {.was_online = flavour == STILLPOINT_URCU_QSBR_ && stillpoint_qsbr_is_online()};
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &left.cancel_state);
+    if (left.was_online) {
         stillpoint_qsbr_offline();
-        return true;
     }
-    return false;
+    return left;
 }
 
-void return_from_a_wait(int flavour, bool was_online)
+void return_from_a_wait(struct left left)
 {
-    if (was_online) {
-        (void)flavour;
+    if (left.was_online) {
         stillpoint_qsbr_online();
     }
+    pthread_setcancelstate(left.cancel_state, NULL);
 }
 
 void register_qsbr(void)

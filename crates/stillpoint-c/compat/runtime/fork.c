@@ -73,7 +73,7 @@ void stillpoint_urcu_before_fork(int number)
         return;
     }
     /* The callback that is waited for below may itself wait for readers. */
-    bool was_online = leave_for_a_wait(number);
+    struct left left = leave_for_a_wait(number);
     take_turn();
     struct flavour *flavour = locked(number);
     struct urcu_atfork *atfork = flavour->forking = flavour->atfork;
@@ -88,7 +88,7 @@ void stillpoint_urcu_before_fork(int number)
         pthread_cond_wait(&flavour->changed, &flavour->lock);
     }
     forks[number] = true;
-    return_from_a_wait(number, was_online);
+    return_from_a_wait(left);
 }
 
 /* The partners' way in. NULL where there is nothing to be undone: programs call them in every child, and what they want is so already. */

@@ -37,11 +37,20 @@ HIDDEN void complain(int flavour, const char *format, ...);
 /* Dies if the calling thread would wait for itself by waiting for readers. */
 HIDDEN void must_not_read(int flavour, const char *function);
 
-/* Has an online QSBR reader offline while it waits for something that waits for readers: whether it was online, and so to be put back. */
-HIDDEN bool leave_for_a_wait(int flavour);
+/* How a thread was before a wait. */
+struct left {
+    bool was_online;
+    int cancel_state;
+};
+
+/*
+ * For a wait for what waits for readers: an online QSBR reader is offline meanwhile, and the thread is not cancelled, as liburcu's waits are no
+ * cancellation points either, and a lock of ours would be held for ever.
+ */
+HIDDEN struct left leave_for_a_wait(int flavour);
 /* Registers the calling thread as a reader by quiescent states, however long that takes. */
 HIDDEN void register_qsbr(void);
-HIDDEN void return_from_a_wait(int flavour, bool was_online);
+HIDDEN void return_from_a_wait(struct left left);
 
 /* A thread of the library: all signals blocked. 0 or an errno. */
 HIDDEN int start_thread(pthread_t *thread, void *(*run)(void *), void *argument);

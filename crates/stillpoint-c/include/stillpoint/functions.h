@@ -213,9 +213,18 @@ struct stillpoint_statistics {
    */
   uint64_t objects_leaked;
   /*
-   Destructors, callbacks and stall handlers of Rust code in the process that panicked.
+   Destructors, callbacks, wakers and stall handlers of Rust code in the process that panicked.
    */
   uint64_t panics;
+  /*
+   Tasks of Rust code in the process that wait for a grace period or for callbacks.
+   */
+  uint64_t futures_waiting;
+  /*
+   Times that the service thread panicked, by a fault of the library's, and began again. After three within a minute it stays down: barriers
+   then do its work.
+   */
+  uint64_t service_failures;
 };
 
 /*
@@ -995,7 +1004,7 @@ int stillpoint_pressure_watch(struct stillpoint_hierarchy *hierarchy,
                               struct stillpoint_pressure **pressure);
 
 /*
- How often memory was said to be short; a pass has been run each time.
+ How many passes have been run because memory was said to be short. 0 for NULL. Async-signal-safe.
 
  # Safety
 
@@ -1004,7 +1013,37 @@ int stillpoint_pressure_watch(struct stillpoint_hierarchy *hierarchy,
 uint64_t stillpoint_pressure_events(const struct stillpoint_pressure *pressure);
 
 /*
- Whether the file is open.
+ How often it was said again less than a tenth of a second after a pass. The next pass was put off until then, and stands for all that had been
+ said by then: there are at most ten in a second. 0 for NULL. Async-signal-safe.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+uint64_t stillpoint_pressure_coalesced(const struct stillpoint_pressure *pressure);
+
+/*
+ How many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+uint64_t stillpoint_pressure_objects(const struct stillpoint_pressure *pressure);
+
+/*
+ How often a pass has panicked; the watch goes on. Only Rust code that takes part in passes panics, and shrinkers' panics are not counted here. 0
+ for NULL. Async-signal-safe.
+
+ # Safety
+
+ The handle is good or NULL.
+ */
+uint64_t stillpoint_pressure_panics(const struct stillpoint_pressure *pressure);
+
+/*
+ Whether there is a thread that watches, and the file is open: not, if it is /dev/null, or has gone away and not come back yet; nor in the child
+ of a fork. Async-signal-safe.
 
  # Safety
 

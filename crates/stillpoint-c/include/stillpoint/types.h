@@ -15,11 +15,12 @@
 
 /*
  * How the headers' functions are inlined. In C++ they are not static, as inlined functions and templates of C++ that call them are to call the same
- * one in every file; but hidden, and (by extern "C++" around them) under C++'s names, so that they are taken for no other's: neither for C
- * functions of a program that have these names, nor for those of a library built with another version of these headers.
+ * one in every file; but hidden, and (by extern "C++" around them, and the tag) under names of their own, so that they are taken for no other's:
+ * neither for functions of a program that have these names in another file, be they C's or C++'s, nor for those of a library built with another
+ * version of these headers.
  */
 #ifdef __cplusplus
-#define STILLPOINT_INLINE_ inline __attribute__((visibility("hidden")))
+#define STILLPOINT_INLINE_ inline __attribute__((visibility("hidden"), abi_tag("stillpoint")))
 #else
 #define STILLPOINT_INLINE_ static inline
 #endif

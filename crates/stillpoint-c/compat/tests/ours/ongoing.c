@@ -3,6 +3,7 @@
  * counted by standing in its place; once more with fences, where all goes by calls.
  */
 #include <dlfcn.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
@@ -254,11 +255,22 @@ static void native(void)
     only(NULL);
 }
 
+/* Asked by a signal handler before there is anything of the flavour: nothing is allocated for the answer. */
+static void asked_first(void)
+{
+    CHECK(!ongoing_memb()); /* looks the library's function up, and has a domain from the beginning */
+    size_t before = mallinfo2().uordblks;
+    only(NULL);
+    CHECK(!ongoing_qsbr());
+    CHECK(mallinfo2().uordblks == before);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
     const char *mode = getenv("STILLPOINT_MEMBARRIER");
     fences = mode && !strcmp(mode, "off");
+    asked_first();
     CHECK(pthread_key_create(&key, at_the_end) == 0);
     for (int n = 0; n < 3; n++) {
         nested(all[n]);

@@ -6,6 +6,8 @@
 #ifndef _URCU_POINTER_H
 #define _URCU_POINTER_H
 
+#include <stillpoint/types.h>
+
 /* Programs use liburcu's atomics without including them by themselves. They come with liburcu, if it is there. */
 #if defined(__has_include)
 #if __has_include(<urcu/uatomic.h>)
@@ -57,19 +59,25 @@
 #define _rcu_cmpxchg_pointer rcu_cmpxchg_pointer
 
 #ifdef __cplusplus
-extern "C" {
+extern "C++" {
 #endif
 
 /*
  * Whether two pointers are equal, which the compiler is not to know afterwards: it could go on with the older one, whose object has been written
  * anew since. liburcu has it since 0.15.
  */
-static inline int cmm_ptr_eq(const void *a, const void *b)
+STILLPOINT_INLINE_ int cmm_ptr_eq(const void *a, const void *b)
 {
     __asm__("" : "+r"(a));
     __asm__("" : "+r"(b));
     return a == b;
 }
+
+#ifdef __cplusplus
+}
+
+extern "C" {
+#endif
 
 /* The operations as functions of the library, for those who cannot use macros, as the bindings of another language. That which sets gives back the value. */
 void *rcu_dereference_sym(void *p);

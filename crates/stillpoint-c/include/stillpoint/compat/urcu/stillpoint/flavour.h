@@ -6,11 +6,11 @@
  * They do what liburcu's do. Where they do more, or something else in a case that liburcu leaves undefined, the comment says it.
  */
 #ifndef STILLPOINT_FLAVOUR_API_
-#define STILLPOINT_FLAVOUR_API_ static inline
+#define STILLPOINT_FLAVOUR_API_ STILLPOINT_INLINE_
 #endif
 
 #ifdef __cplusplus
-extern "C" {
+extern "C++" {
 #endif
 
 /*

@@ -52,7 +52,7 @@ struct stillpoint_domain *stillpoint_urcu_domain(int flavour);
 void stillpoint_urcu_lock_slow(int flavour);
 int stillpoint_urcu_unlock_slow(int flavour);
 
-/* Inside a section (of the flavour), or an online QSBR reader, also where the remembered record does not show it. */
+/* Inside a section (of the flavour), or an online QSBR reader, also where the remembered record does not show it. Async-signal-safe. */
 bool stillpoint_urcu_read_ongoing(int flavour);
 void stillpoint_urcu_register_thread(int flavour);
 void stillpoint_urcu_unregister_thread(int flavour);
@@ -83,8 +83,14 @@ void stillpoint_urcu_defer_unregister(int flavour);
 void stillpoint_urcu_defer_barrier(int flavour);
 void stillpoint_urcu_defer_barrier_thread(int flavour);
 
+#ifdef __cplusplus
+}
+
+extern "C++" {
+#endif
+
 /* As stillpoint_lock_(), for a domain whose counter has no name that the linker knows: it is found through the thread's second word. */
-static inline __attribute__((always_inline)) void stillpoint_urcu_lock_(int flavour)
+STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_urcu_lock_(int flavour)
 {
     if (flavour == STILLPOINT_URCU_MEMB_) {
         stillpoint_read_lock();
@@ -103,7 +109,7 @@ static inline __attribute__((always_inline)) void stillpoint_urcu_lock_(int flav
     }
 }
 
-static inline __attribute__((always_inline)) void stillpoint_urcu_unlock_(int flavour)
+STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_urcu_unlock_(int flavour)
 {
     if (flavour == STILLPOINT_URCU_MEMB_) {
         (void)stillpoint_read_unlock();
@@ -124,7 +130,7 @@ static inline __attribute__((always_inline)) void stillpoint_urcu_unlock_(int fl
 }
 
 /* QSBR readers have no other section than the one that their record shows, and remember it whatever the domain's readers do. */
-static inline __attribute__((always_inline)) bool stillpoint_urcu_ongoing_(int flavour)
+STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_urcu_ongoing_(int flavour)
 {
     if (flavour == STILLPOINT_URCU_QSBR_) {
         return stillpoint_shows_section_(stillpoint_thread.reader[STILLPOINT_QSBR_].record);
