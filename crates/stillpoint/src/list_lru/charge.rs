@@ -2,6 +2,7 @@
 
 use super::{
     counter::MOST_BYTES,
+    error::ChargeError,
     levels::Refused,
     reclaim::{self, Pace},
     stock::Stocks,
@@ -12,7 +13,6 @@ use crate::{
     rcu::{can_wait, global},
 };
 use std::{
-    error::Error,
     fmt, mem, ptr,
     sync::{Arc, atomic::Ordering},
     thread,
@@ -179,47 +179,3 @@ fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
 fn over(refused: &Refused<'_, Tenant>, bytes: u64) -> ChargeError {
     ChargeError::OverLimit { requested: bytes, usage: refused.usage, max: refused.max }
 }
-
-/// Why nothing was charged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ChargeError {
-    /// It would pass a max, and not enough could be reclaimed: free something, or raise the limit.
-    OverLimit {
-        /// The bytes that were asked for.
-        requested: u64,
-        /// What the tenant whose limit it is used when the charge was refused, all below it included: with the bytes it is more than `max`.
-        usage: u64,
-        /// That limit.
-        max: u64,
-    },
-    /// It would pass a max, and the calling thread is inside a read-side critical section of the global domain, or a callback: there
-    /// nothing can be reclaimed. Charge before the section begins.
-    InSection,
-    /// It would pass a max, and the calling thread is inside a shrinker, which must not make it worse.
-    InShrinker,
-    /// More bytes than any memory has.
-    TooLarge,
-    /// A charge of 0 bytes cannot grow: nobody remembers whose it was. Make a new one.
-    NoTenant,
-}
-
-impl fmt::Display for ChargeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OverLimit { requested, usage, max } => write!(
-                f,
-                "{requested} bytes beside the {usage} in use would pass the limit of {max}, and not enough could be reclaimed; free \
-                 something or raise the limit"
-            ),
-            Self::InSection => f.write_str(
-                "the limit is reached, and nothing can be reclaimed inside a read-side critical section or a callback; charge outside of it",
-            ),
-            Self::InShrinker => f.write_str("the limit is reached, and a shrinker cannot reclaim for itself; charge outside of it"),
-            Self::TooLarge => write!(f, "a charge may be of at most {MOST_BYTES} bytes"),
-            Self::NoTenant => f.write_str("a charge of 0 bytes cannot grow; make a new one"),
-        }
-    }
-}
-
-impl Error for ChargeError {}

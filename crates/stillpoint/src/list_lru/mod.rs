@@ -36,6 +36,8 @@ mod charge;
 #[cfg(not(stillpoint_loom))]
 mod counter;
 #[cfg(not(stillpoint_loom))]
+mod error;
+#[cfg(not(stillpoint_loom))]
 mod growing;
 #[cfg(not(stillpoint_loom))]
 mod hierarchy;
@@ -66,12 +68,13 @@ mod walk;
 pub use pressure::{Pressure, PressureError, PressureWatch};
 #[cfg(not(stillpoint_loom))]
 pub use {
-    charge::{Charge, ChargeError},
+    charge::Charge,
+    error::{ChargeError, CreateError, DeleteError},
     growing::GrowingArray,
     hierarchy::{Hierarchy, Relieved},
     lru::{Entry, ListLru},
     shrinker::{Node, Registration, Scope, Shrink, TooManyShrinkers},
-    tenant::{CreateError, DeleteError, Tenant, TenantStatistics},
+    tenant::{Tenant, TenantStatistics},
     walk::Isolate,
 };
 
