@@ -115,21 +115,25 @@ fn charge(tenant: &Tenant, bytes: u64) -> Result<(), ChargeError> {
     if bytes > MOST_BYTES {
         return Err(ChargeError::TooLarge);
     }
-    if let Err(refused) = tenant.shared.stocks().charge(tenant, bytes) {
+    let is_high = tenant.shared.stocks().charge(tenant, bytes).or_else(|refused| {
         let level = refused.at;
         level.events.max.fetch_add(1, Ordering::Relaxed);
         make_room(tenant, bytes, &refused).inspect_err(|error| {
             if let ChargeError::OverLimit { .. } = error {
                 level.events.failed.fetch_add(1, Ordering::Relaxed);
             }
-        })?;
+        })
+    })?;
+    if is_high {
+        tenant.and_ancestors().for_each(|level| level.shared.background().tell_if_high(level));
     }
-    tenant.and_ancestors().for_each(|level| level.shared.background().tell_if_high(level));
     Ok(())
 }
 
-/// Charges after it has made room for that.
-fn make_room(tenant: &Tenant, bytes: u64, first: &Refused<'_, Tenant>) -> Result<(), ChargeError> {
+/// Charges after it has made room for that. Whether a tenant is past its high limit now.
+#[cold]
+#[inline(never)]
+fn make_room(tenant: &Tenant, bytes: u64, first: &Refused<'_, Tenant>) -> Result<bool, ChargeError> {
     // There is none, and who asks for it takes nothing from others' stock.
     if bytes > first.max {
         return Err(over(first, bytes));
@@ -137,7 +141,10 @@ fn make_room(tenant: &Tenant, bytes: u64, first: &Refused<'_, Tenant>) -> Result
     let stocks = tenant.shared.stocks();
     let deadline = clock::now() + clock::nanos(PATIENCE);
     for _ in 0..ATTEMPTS {
-        let Err(refused) = stocks.charge_alone(tenant, bytes) else { return Ok(()) };
+        let refused = match stocks.charge_alone(tenant, bytes) {
+            Ok(is_high) => return Ok(is_high),
+            Err(refused) => refused,
+        };
         let level = refused.at;
         let Some(goal) = refused.max.checked_sub(bytes) else { return Err(over(&refused, bytes)) };
         if reclaim::is_reclaiming() {
