@@ -359,6 +359,7 @@ impl Shrink for Odd {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_shrinker_that_lies_panics_or_stops_ends_the_pass() {
     let hierarchy = Hierarchy::new();
     let odd = Arc::new(Odd::default());
