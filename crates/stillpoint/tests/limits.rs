@@ -15,7 +15,7 @@ const GIB: usize = 1 << 30;
 const TIB: usize = 1 << 40;
 
 /// Small charges in the scene below.
-const CHARGES: u32 = if cfg!(miri) { 100 } else { 200_000 };
+const CHARGES: u32 = if cfg!(miri) { 1_000 } else { 200_000 };
 
 /// Runs `work` while another thread keeps asking `tenant` for `bytes`, which is refused each time.
 fn beside_greed<R>(tenant: &Tenant, bytes: usize, work: impl FnOnce() -> R) -> R {

@@ -2,6 +2,7 @@
 
 use super::{
     counter::MOST_BYTES,
+    error::ChargeError,
     levels::Refused,
     reclaim::{self, Pace},
     stock::Stocks,
@@ -12,7 +13,6 @@ use crate::{
     rcu::{can_wait, global},
 };
 use std::{
-    error::Error,
     fmt, mem, ptr,
     sync::{Arc, atomic::Ordering},
     thread,
@@ -115,21 +115,25 @@ fn charge(tenant: &Tenant, bytes: u64) -> Result<(), ChargeError> {
     if bytes > MOST_BYTES {
         return Err(ChargeError::TooLarge);
     }
-    if let Err(refused) = tenant.shared.stocks().charge(tenant, bytes) {
+    let is_high = tenant.shared.stocks().charge(tenant, bytes).or_else(|refused| {
         let level = refused.at;
         level.events.max.fetch_add(1, Ordering::Relaxed);
         make_room(tenant, bytes, &refused).inspect_err(|error| {
             if let ChargeError::OverLimit { .. } = error {
                 level.events.failed.fetch_add(1, Ordering::Relaxed);
             }
-        })?;
+        })
+    })?;
+    if is_high {
+        tenant.and_ancestors().for_each(|level| level.shared.background().tell_if_high(level));
     }
-    tenant.and_ancestors().for_each(|level| level.shared.background().tell_if_high(level));
     Ok(())
 }
 
-/// Charges after it has made room for that.
-fn make_room(tenant: &Tenant, bytes: u64, first: &Refused<'_, Tenant>) -> Result<(), ChargeError> {
+/// Charges after it has made room for that. Whether a tenant is past its high limit now.
+#[cold]
+#[inline(never)]
+fn make_room(tenant: &Tenant, bytes: u64, first: &Refused<'_, Tenant>) -> Result<bool, ChargeError> {
     // There is none, and who asks for it takes nothing from others' stock.
     if bytes > first.max {
         return Err(over(first, bytes));
@@ -137,7 +141,10 @@ fn make_room(tenant: &Tenant, bytes: u64, first: &Refused<'_, Tenant>) -> Result
     let stocks = tenant.shared.stocks();
     let deadline = clock::now() + clock::nanos(PATIENCE);
     for _ in 0..ATTEMPTS {
-        let Err(refused) = stocks.charge_alone(tenant, bytes) else { return Ok(()) };
+        let refused = match stocks.charge_alone(tenant, bytes) {
+            Ok(is_high) => return Ok(is_high),
+            Err(refused) => refused,
+        };
         let level = refused.at;
         let Some(goal) = refused.max.checked_sub(bytes) else { return Err(over(&refused, bytes)) };
         if reclaim::is_reclaiming() {
@@ -179,47 +186,3 @@ fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
 fn over(refused: &Refused<'_, Tenant>, bytes: u64) -> ChargeError {
     ChargeError::OverLimit { requested: bytes, usage: refused.usage, max: refused.max }
 }
-
-/// Why nothing was charged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ChargeError {
-    /// It would pass a max, and not enough could be reclaimed: free something, or raise the limit.
-    OverLimit {
-        /// The bytes that were asked for.
-        requested: u64,
-        /// What the tenant whose limit it is used when the charge was refused, all below it included: with the bytes it is more than `max`.
-        usage: u64,
-        /// That limit.
-        max: u64,
-    },
-    /// It would pass a max, and the calling thread is inside a read-side critical section of the global domain, or a callback: there
-    /// nothing can be reclaimed. Charge before the section begins.
-    InSection,
-    /// It would pass a max, and the calling thread is inside a shrinker, which must not make it worse.
-    InShrinker,
-    /// More bytes than any memory has.
-    TooLarge,
-    /// A charge of 0 bytes cannot grow: nobody remembers whose it was. Make a new one.
-    NoTenant,
-}
-
-impl fmt::Display for ChargeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OverLimit { requested, usage, max } => write!(
-                f,
-                "{requested} bytes beside the {usage} in use would pass the limit of {max}, and not enough could be reclaimed; free \
-                 something or raise the limit"
-            ),
-            Self::InSection => f.write_str(
-                "the limit is reached, and nothing can be reclaimed inside a read-side critical section or a callback; charge outside of it",
-            ),
-            Self::InShrinker => f.write_str("the limit is reached, and a shrinker cannot reclaim for itself; charge outside of it"),
-            Self::TooLarge => write!(f, "a charge may be of at most {MOST_BYTES} bytes"),
-            Self::NoTenant => f.write_str("a charge of 0 bytes cannot grow; make a new one"),
-        }
-    }
-}
-
-impl Error for ChargeError {}

@@ -67,18 +67,23 @@ impl HasLevel for Tenant {
     fn level(&self) -> &Level {
         self.counter().level()
     }
+
+    #[inline]
+    fn high(&self) -> u64 {
+        Self::high(self)
+    }
 }
 
-/// Charges `tenant` and its ancestors, all or none: [`levels::charge`].
+/// Charges `tenant` and its ancestors, all or none: [`levels::charge`]. Whether one of them is past its high limit now.
 ///
 /// # Errors
 ///
 /// The tenant whose limit is in the way.
 #[inline]
-pub(super) fn charge<'a>(tenant: &'a Tenant, bytes: u64, at_shelf: bool, exact: &Mutex<()>) -> Result<(), Refused<'a, Tenant>> {
-    levels::charge(tenant.and_ancestors(), bytes, at_shelf, exact)?;
+pub(super) fn charge<'a>(tenant: &'a Tenant, bytes: u64, at_shelf: bool, exact: &Mutex<()>) -> Result<bool, Refused<'a, Tenant>> {
+    let is_high = levels::charge(tenant.and_ancestors(), bytes, at_shelf, exact)?;
     tenant.counter().0.own.fetch_add(2 * bytes, Ordering::Relaxed);
-    Ok(())
+    Ok(is_high)
 }
 
 /// Gives back what was charged.

@@ -13,13 +13,14 @@
 
 use super::{
     background::Background,
+    error::CreateError,
     ledger::MOST_SHRINKERS,
     lists::Lists,
     reclaim::{self, Pace},
     shrinker::{Registered, Registration, Shrink, TooManyShrinkers},
     slots::{OutOfMemory, Replaced, Slots},
     stock::Stocks,
-    tenant::{CreateError, Inner, Tenant},
+    tenant::{Inner, Tenant},
 };
 use crate::{
     platform::{

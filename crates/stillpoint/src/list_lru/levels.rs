@@ -35,6 +35,9 @@ pub(super) struct Level {
 /// What has a level: a tenant.
 pub(super) trait HasLevel {
     fn level(&self) -> &Level;
+
+    /// Who charges is told of a usage that is more: see [`charge`].
+    fn high(&self) -> u64;
 }
 
 /// Why nothing was charged: `usage` at this level, at one instant, and the bytes are more than `max`.
@@ -43,6 +46,14 @@ pub(super) struct Refused<'a, T> {
     pub(super) at: &'a T,
     pub(super) usage: u64,
     pub(super) max: u64,
+}
+
+impl<'a, T: HasLevel> Refused<'a, T> {
+    /// While limits do not change.
+    #[cold]
+    fn at(at: &'a T, usage: u64) -> Self {
+        Self { at, usage, max: at.level().most() }
+    }
 }
 
 impl Level {
@@ -84,8 +95,9 @@ impl Level {
         if sum <= self.most() { Ok(sum) } else { Err(usage) }
     }
 
-    /// Adds `bytes` if they fit.
-    fn decide(&self, bytes: u64) -> Result<(), u64> {
+    /// Adds `bytes` if they fit, and says what the usage is then; else, as [`Level::fits`].
+    #[inline(always)]
+    fn decide(&self, bytes: u64) -> Result<u64, u64> {
         let mut usage = self.usage();
         loop {
             let sum = self.fits(usage, bytes)?;
@@ -93,20 +105,34 @@ impl Level {
             match self.usage.compare_exchange_weak(usage, sum, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     self.raise_peak(sum);
-                    return Ok(());
+                    return Ok(sum);
                 }
                 Err(now) => usage = now,
             }
         }
     }
 
-    /// Adds `bytes` that have been decided.
-    pub(super) fn add(&self, bytes: u64) -> u64 {
-        let sum = self.usage.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.raise_peak(sum);
-        sum
+    /// Adds `bytes` that have been decided, and says what the usage is then.
+    ///
+    /// # Errors
+    ///
+    /// It is more than [`MOST_USAGE`], which no machine has; without `bytes` it is this. The caller subtracts them, and here alone what is
+    /// refused has been counted. No peak shows it.
+    #[inline(always)]
+    pub(super) fn add(&self, bytes: u64) -> Result<u64, u64> {
+        let usage = self.usage.fetch_add(bytes, Ordering::Relaxed);
+        let sum = usage + bytes;
+        // So the peak is never above it, and one look tells both.
+        if sum > self.peak() {
+            if sum > MOST_USAGE {
+                return Err(usage);
+            }
+            self.peak.fetch_max(sum, Ordering::Relaxed);
+        }
+        Ok(sum)
     }
 
+    #[inline(always)]
     fn raise_peak(&self, usage: u64) {
         if usage > self.peak() {
             self.peak.fetch_max(usage, Ordering::Relaxed);
@@ -120,49 +146,135 @@ impl Level {
 }
 
 /// Charges all of `levels`, of which the root is the last one, or none. `at_shelf`: whether the caller keeps limits from changing;
-/// else the lock does.
+/// else the lock does. Returns whether a level is past its high limit now.
 ///
 /// # Errors
 ///
 /// A level whose limit is in the way.
+#[inline]
 pub(super) fn charge<'a, T: HasLevel>(
     levels: impl Iterator<Item = &'a T> + Clone, bytes: u64, at_shelf: bool, exact: &Mutex<()>,
-) -> Result<(), Refused<'a, T>> {
-    let mut guard = (!at_shelf).then(|| lock(exact));
+) -> Result<bool, Refused<'a, T>> {
+    let known = at_shelf.then(|| topmost(levels.clone()));
+    match known {
+        Some((decisive, 0 | 1)) => decide_and_count(levels, decisive, bytes),
+        _ => charge_locked(levels, known.map(|(decisive, _)| decisive), bytes, exact),
+    }
+}
+
+/// The level that decides at last (`decisive`), and how many have limits.
+#[inline(always)]
+fn topmost<'a, T: HasLevel>(levels: impl Iterator<Item = &'a T>) -> (&'a T, usize) {
     let mut decisive = None;
-    let mut limited = false;
-    for at in levels.clone() {
+    let mut limits = 0;
+    for at in levels {
+        let is_limited = at.level().is_limited();
+        limits += usize::from(is_limited);
+        if is_limited || limits == 0 {
+            decisive = Some(at);
+        }
+    }
+    (decisive.expect("there is a root"), limits)
+}
+
+/// [`charge`] under the lock, with the level that decides at last, if it is known. That one need not be compared with before.
+#[inline(never)]
+fn charge_locked<'a, T: HasLevel>(
+    levels: impl Iterator<Item = &'a T> + Clone, decisive: Option<&'a T>, bytes: u64, exact: &Mutex<()>,
+) -> Result<bool, Refused<'a, T>> {
+    let _exact = lock(exact);
+    let decisive = decisive.unwrap_or_else(|| topmost(levels.clone()).0);
+    for at in levels.clone().take_while(|at| !ptr::eq(*at, decisive)) {
         if at.level().is_limited() {
-            if limited && guard.is_none() {
-                guard = Some(lock(exact));
-            }
-            limited = true;
-            decisive = Some(at);
-        } else if !limited {
-            decisive = Some(at);
+            at.level().fits(at.level().usage(), bytes).map_err(|usage| Refused::at(at, usage))?;
         }
     }
-    let decisive = decisive.expect("there is a root");
-    let refused = |at: &'a T, usage| Refused { at, usage, max: at.level().most() };
-    if guard.is_some() {
-        for at in levels.clone().filter(|at| at.level().is_limited()) {
-            at.level().fits(at.level().usage(), bytes).map_err(|usage| refused(at, usage))?;
-        }
-    }
-    decisive.level().decide(bytes).map_err(|usage| refused(decisive, usage))?;
+    decide_and_count(levels, decisive, bytes)
+}
+
+/// The others have no limits, or have been compared with.
+#[inline(always)]
+fn decide_and_count<'a, T: HasLevel>(
+    levels: impl Iterator<Item = &'a T> + Clone, decisive: &'a T, bytes: u64,
+) -> Result<bool, Refused<'a, T>> {
+    let sum = decisive.level().decide(bytes).map_err(|usage| Refused::at(decisive, usage))?;
+    let mut is_high = sum > decisive.high();
     for at in levels.clone().filter(|at| !ptr::eq(*at, decisive)) {
-        let sum = at.level().add(bytes);
-        if sum > MOST_USAGE {
-            // No machine has so much. Here alone a charge that is refused has been counted.
-            decisive.level().subtract(bytes);
-            for charged in levels.filter(|at| !ptr::eq(*at, decisive)) {
-                charged.level().subtract(bytes);
-                if ptr::eq(charged, at) {
-                    break;
+        match at.level().add(bytes) {
+            Ok(sum) => is_high |= sum > at.high(),
+            Err(usage) => {
+                decisive.level().subtract(bytes);
+                for charged in levels.filter(|at| !ptr::eq(*at, decisive)) {
+                    charged.level().subtract(bytes);
+                    if ptr::eq(charged, at) {
+                        break;
+                    }
                 }
+                return Err(Refused::at(at, usage));
             }
-            return Err(refused(at, sum - bytes));
         }
     }
-    Ok(())
+    Ok(is_high)
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    impl HasLevel for Level {
+        fn level(&self) -> &Level {
+            self
+        }
+
+        /// So that it shows in what `charge` returns.
+        fn high(&self) -> u64 {
+            100
+        }
+    }
+
+    fn limited(max: u64) -> Level {
+        let level = Level::new();
+        level.set_max(max);
+        level
+    }
+
+    #[test]
+    fn what_passes_all_numbers_is_taken_back_everywhere() {
+        const PART: u64 = MOST_USAGE / 2;
+        let root = Level::new();
+        let middle = Level::new();
+        let leaves = [limited(PART), limited(PART), limited(PART)];
+        let exact = Mutex::new(());
+        for at_shelf in [true, false] {
+            let charge = |leaf: usize, bytes| charge([&leaves[leaf], &middle, &root].into_iter(), bytes, at_shelf, &exact);
+            assert!(charge(0, PART).is_ok() && charge(1, PART).is_ok());
+            let refused = charge(2, 1).expect_err("the middle level has 2^62 already");
+            assert!(ptr::eq(refused.at, &middle));
+            assert_eq!((refused.usage, refused.max), (MOST_USAGE, MOST_USAGE));
+            for (level, usage) in [(&leaves[2], 0), (&middle, MOST_USAGE), (&root, MOST_USAGE)] {
+                assert_eq!(level.usage(), usage);
+            }
+            assert_eq!((middle.peak(), root.peak()), (MOST_USAGE, MOST_USAGE), "what was refused shows");
+            for level in [&leaves[0], &leaves[1], &middle, &middle, &root, &root] {
+                level.subtract(PART);
+            }
+        }
+    }
+
+    /// Whatever level decides: the one with the topmost limit, or the root.
+    #[test]
+    fn each_level_past_its_high_limit_is_told_of() {
+        let exact = Mutex::new(());
+        for limits in [[u64::MAX; 3], [500, u64::MAX, u64::MAX], [u64::MAX, 500, u64::MAX], [500, 500, 500]] {
+            for high in 0..3 {
+                let levels = limits.map(limited);
+                levels[high].add(100).unwrap();
+                let charge = |bytes| charge(levels.iter(), bytes, true, &exact).unwrap();
+                assert!(charge(1), "level {high} of {limits:?}");
+                levels[high].subtract(100);
+                assert!(!charge(99));
+                assert!(charge(1));
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Without it every charge would write a counter of every ancestor, which all processors share. A processor's shelf has room for a few
 //! tenants, behind a flag: a thread may be moved to another processor at any instruction, so the shelf is merely likely to be its
-//! own. Nobody waits for the flag on the way to a charge that fits; who finds it taken does without the stock.
+//! own. Nobody waits for the flag on the way to a charge that fits; who finds it taken, or waited for, does without the stock.
 //!
 //! Bytes in stock count as charged to their tenant (`counter.rs`), so they hold it in memory; a tenant that has none there is not
 //! looked at, only compared with.
@@ -31,7 +31,7 @@ use std::{
     cell::UnsafeCell,
     mem::{self, ManuallyDrop},
     ptr,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
@@ -61,6 +61,8 @@ const EMPTY: Entry = Entry { tenant: ptr::null(), bytes: 0 };
 #[derive(Debug)]
 struct Shelf {
     taken: AtomicBool,
+    /// How many wait for the flag: meanwhile nobody takes it who can do without.
+    waiting: AtomicUsize,
     /// While the flag is taken: the taker's.
     entries: UnsafeCell<[Entry; ENTRIES]>,
 }
@@ -75,27 +77,43 @@ unsafe impl Sync for Shelf {}
 struct Taken(*const Shelf);
 
 impl Shelf {
+    /// For who can do without: who waits comes first.
     #[inline]
     fn try_take(&self) -> Option<Taken> {
+        if self.waiting.load(Ordering::Relaxed) > 0 { None } else { self.try_take_now() }
+    }
+
+    #[inline]
+    fn try_take_now(&self) -> Option<Taken> {
         // Acquire, pairs with `drop` of Taken: the entries are as the last taker left them.
         (!self.taken.swap(true, Ordering::Acquire)).then(|| Taken(self))
     }
 
-    /// Held for some tens of instructions, unless its thread has lost its processor. That may be one that has to make way for this one: where
-    /// priorities are strict (SCHED_FIFO), it runs when this one sleeps and not when it yields.
+    /// For who cannot.
     fn take(&self) -> Taken {
-        for _ in 0..YIELDS {
-            if let Some(taken) = self.try_take() {
-                return taken;
+        self.try_take_now().unwrap_or_else(|| self.wait())
+    }
+
+    /// Waits for who has the flag, and not for the charges that come after. It is held for some tens of instructions, or until the lock of
+    /// `levels.rs` is to be had, unless its thread has lost its processor. That may be one that has to make way for this one: where
+    /// priorities are strict (SCHED_FIFO), it runs when this one sleeps and not when it yields.
+    #[cold]
+    fn wait(&self) -> Taken {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut yields = 0;
+        let taken = loop {
+            if let Some(taken) = self.try_take_now() {
+                break taken;
             }
-            thread::yield_now();
-        }
-        loop {
-            if let Some(taken) = self.try_take() {
-                return taken;
+            if yields < YIELDS {
+                yields += 1;
+                thread::yield_now();
+            } else {
+                thread::sleep(PAUSE);
             }
-            thread::sleep(PAUSE);
-        }
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        taken
     }
 }
 
@@ -182,7 +200,13 @@ pub(super) struct Stocks {
 impl Stocks {
     /// `None` if there is no memory.
     pub(super) fn new() -> Option<Self> {
-        let shelf = || CachePadded::new(Shelf { taken: AtomicBool::new(false), entries: UnsafeCell::new([EMPTY; ENTRIES]) });
+        let shelf = || {
+            CachePadded::new(Shelf {
+                taken: AtomicBool::new(false),
+                waiting: AtomicUsize::new(0),
+                entries: UnsafeCell::new([EMPTY; ENTRIES]),
+            })
+        };
         let shelves = memory::try_several(cpu::count(), shelf)?;
         Some(Self { shelves, all: Mutex::new(()), exact: Mutex::new(()) })
     }
@@ -208,30 +232,33 @@ impl Stocks {
         }
     }
 
-    /// Charges the counters, with a batch for the stock where limits allow.
+    /// Charges the counters, with a batch for the stock where limits allow. Whether a tenant is past its high limit now.
     ///
     /// # Errors
     ///
     /// The tenant whose limit is in the way. Perhaps because of what is in stock: then [`Stocks::charge_alone`] does it.
-    pub(super) fn charge<'a>(&self, tenant: &'a Tenant, bytes: u64) -> Result<(), Refused<'a, Tenant>> {
+    pub(super) fn charge<'a>(&self, tenant: &'a Tenant, bytes: u64) -> Result<bool, Refused<'a, Tenant>> {
         let Some(mut shelf) = self.shelf() else { return counter::charge(tenant, bytes, false, &self.exact) };
         // At the shelf: who has emptied it is not to find, in the counters, what is about to lie there.
-        if bytes < BATCH && !tenant.is_deleted() && counter::charge(tenant, BATCH, true, &self.exact).is_ok() {
+        if bytes < BATCH
+            && !tenant.is_deleted()
+            && let Ok(is_high) = counter::charge(tenant, BATCH, true, &self.exact)
+        {
             // SAFETY: charged just now; the caller's handle keeps the tenant, and so this.
             let surplus = unsafe { shelf.put(tenant, BATCH - bytes) };
             drop(shelf);
             surplus.release();
-            return Ok(());
+            return Ok(is_high);
         }
         counter::charge(tenant, bytes, true, &self.exact)
     }
 
-    /// Charges the counters, with nothing in stock.
+    /// Charges the counters, with nothing in stock. Whether a tenant is past its high limit now.
     ///
     /// # Errors
     ///
     /// The tenant whose limit is in the way, with what it used, stock not included, at that instant.
-    pub(super) fn charge_alone<'a>(&self, tenant: &'a Tenant, bytes: u64) -> Result<(), Refused<'a, Tenant>> {
+    pub(super) fn charge_alone<'a>(&self, tenant: &'a Tenant, bytes: u64) -> Result<bool, Refused<'a, Tenant>> {
         self.set_aside(|| counter::charge(tenant, bytes, true, &self.exact))
     }
 
@@ -325,6 +352,7 @@ impl Stocks {
             self.exact.renew(());
         }
         for shelf in &self.shelves {
+            shelf.waiting.store(0, Ordering::Relaxed);
             if shelf.taken.load(Ordering::Relaxed) {
                 // SAFETY: the caller's promise.
                 unsafe { *shelf.entries.get() = [EMPTY; ENTRIES] };
@@ -346,6 +374,7 @@ mod tests {
         for _ in 0..8 {
             let tenant = hierarchy.root().create().unwrap();
             let mut charge = tenant.charge(100).unwrap();
+            assert_eq!(tenant.usage(), 100, "it looks at what is in stock, and whose that is");
             // What is left of the batch.
             charge.resize(BATCH as usize).unwrap();
             drop(tenant);
@@ -353,6 +382,42 @@ mod tests {
             crate::barrier();
         }
         assert_eq!(hierarchy.root().usage(), 0);
+    }
+
+    /// Else, where threads charge all the time, it would get the flag by luck alone.
+    #[test]
+    fn who_waits_for_a_shelf_is_next() {
+        let hierarchy = Hierarchy::new();
+        let shelf = &*hierarchy.root().inner().shared.stocks().shelves[0];
+        let taken = shelf.try_take().expect("there is nobody else");
+        let enough = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _taken = shelf.take();
+                while !enough.load(Ordering::Relaxed) {
+                    thread::yield_now();
+                }
+            });
+            while shelf.waiting.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            drop(taken);
+            let overtaken = (0..100).any(|_| shelf.try_take().is_some());
+            enough.store(true, Ordering::Relaxed);
+            assert!(!overtaken, "others came first");
+        });
+        assert!(shelf.try_take().is_some(), "nobody waits any more");
+    }
+
+    #[test]
+    fn in_the_child_of_a_fork_no_shelf_is_taken_or_waited_for() {
+        let hierarchy = Hierarchy::new();
+        let stocks = hierarchy.root().inner().shared.stocks();
+        mem::forget(stocks.shelves[0].try_take().expect("there is nobody else"));
+        stocks.shelves[0].waiting.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: no other thread has the hierarchy, and this one is not in there.
+        unsafe { stocks.in_child() };
+        assert!(stocks.shelves[0].try_take().is_some());
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Tenants: the tree, its limits, and how one comes and goes. Charging is in `charge.rs`.
 
 use super::{
-    charge::{Charge, ChargeError},
+    charge::Charge,
     counter::{self, Counter},
+    error::{ChargeError, CreateError, DeleteError},
     hierarchy::Shared,
     ledger::Ledger,
     lists::keep_for_readers,
@@ -10,7 +11,6 @@ use super::{
 };
 use crate::platform::numa;
 use std::{
-    error::Error,
     fmt, iter,
     sync::{
         Arc,
@@ -477,48 +477,6 @@ pub struct TenantStatistics {
     /// Objects that shrinkers have freed for it.
     pub objects_reclaimed: u64,
 }
-
-/// Why there is no new tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CreateError {
-    /// The parent has been deleted: create it below one that has not.
-    ParentDeleted,
-    /// There was no memory for larger arrays: free some, or delete other tenants, and try again.
-    OutOfMemory,
-}
-
-impl fmt::Display for CreateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ParentDeleted => "the parent has been deleted; create the tenant below one that has not",
-            Self::OutOfMemory => "no memory for arrays with room for one more tenant; free some, or delete other tenants first",
-        })
-    }
-}
-
-impl Error for CreateError {}
-
-/// Why a tenant was not deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DeleteError {
-    /// The root goes with its hierarchy.
-    Root,
-    /// There are children: delete them first.
-    HasChildren,
-}
-
-impl fmt::Display for DeleteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Root => "the root cannot be deleted; it goes with the last handle of its hierarchy",
-            Self::HasChildren => "the tenant has children that have not been deleted; delete them first",
-        })
-    }
-}
-
-impl Error for DeleteError {}
 
 #[cfg(test)]
 mod tests {
