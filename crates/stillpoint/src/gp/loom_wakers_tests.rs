@@ -8,7 +8,7 @@ use super::{
     loom_tests::FIRST,
     policy::Sound,
     seq::Sequence,
-    service::{Outlook, Work},
+    service::{Outlook, Served, Work},
     stall::Flavour,
     wakers::{Awaited, Place},
 };
@@ -33,7 +33,7 @@ impl Serving {
     fn start() -> (Arc<Self>, thread::JoinHandle<()>) {
         let serving = Arc::new(Self(Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST))));
         let theirs = Arc::clone(&serving);
-        (serving, thread::spawn(move || theirs.0.serve(&*theirs)))
+        (serving, thread::spawn(move || assert_eq!(theirs.0.serve(&*theirs), Served::Stopped)))
     }
 
     fn stop(&self, service: thread::JoinHandle<()>) {
@@ -45,7 +45,7 @@ impl Serving {
 
 impl Work for Serving {
     fn pass(&self) -> Outlook {
-        Outlook { cookie: self.0.run_callbacks(), at: None }
+        self.0.run_callbacks()
     }
 }
 
