@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Tally, eventually, in_environment, returns};
+use common::{Reader, Tally, eventually, in_environment, returns};
 use std::{
     env,
     pin::pin,
@@ -12,6 +12,7 @@ use std::{
         mpsc::channel,
     },
     task::{Context, Waker},
+    thread,
     time::Duration,
 };
 use stillpoint::{Domain, Rcu};
@@ -101,6 +102,31 @@ fn barriers_cut_the_delay_short_for_what_they_wait_for() {
     queue(&domain, &calls);
     pass(&domain);
     assert_eq!(calls.load(Ordering::Relaxed), 8);
+}
+
+/// A barrier was there before the delay: it waits for readers alone.
+#[test]
+fn a_delay_that_is_set_meanwhile_keeps_no_barrier() {
+    for before in [Duration::ZERO, LONG] {
+        let (domain, calls) = (Domain::new(), Arc::default());
+        domain.set_callback_delay(before);
+        let reader = Reader::enter(&domain);
+        queue(&domain, &calls);
+        let mut task = pin!(domain.barrier_async());
+        let theirs = domain.clone();
+        let barrier = thread::spawn(move || theirs.barrier());
+        eventually(|| domain.statistics().callbacks_waiting == 2);
+        domain.set_callback_delay(2 * LONG);
+        reader.leave();
+        returns(move || barrier.join().expect("no panic"));
+        let mut context = Context::from_waker(Waker::noop());
+        eventually(|| task.as_mut().poll(&mut context).is_ready());
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        // The next ones are kept.
+        queue(&domain, &calls);
+        pass(&domain);
+        assert_eq!(domain.statistics().callbacks_waiting, 1);
+    }
 }
 
 #[test]

@@ -3,13 +3,14 @@
 
 mod common;
 
+use common::forking::{fork, is_apart};
 use common::{Tally, child, eventually, is_child, number, panic_message, quietly, returns, service_threads};
 use std::{
     future::Future,
     panic,
     pin::{Pin, pin},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
@@ -20,7 +21,7 @@ use std::{
 use stillpoint::{Domain, torture::Policy};
 
 /// How often the service threads of `Failing<N>`'s domains fail from now on; each test has an N of its own.
-static LEFT: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+static LEFT: [AtomicUsize; 9] = [const { AtomicUsize::new(0) }; 9];
 
 /// The service thread panics before it looks at anything. Quietly: without the hook that prints.
 #[derive(Debug)]
@@ -246,8 +247,92 @@ fn a_task_that_waits_when_the_thread_goes_down_asks_again_by_itself() {
     reader.join().expect("no panic");
     // Polled again only when woken.
     returns(move || block_on(future));
-    let message = quietly(|| panic_message(|| block_on(barrier)));
-    assert!(message.contains("stays down"), "{message}");
+    for _ in 0..2 {
+        let message = quietly(|| panic_message(|| is_ready(barrier.as_mut())));
+        assert!(message.contains("stays down"), "{message}");
+        assert_eq!(domain.statistics().futures_waiting, 0, "nothing is left behind");
+    }
+    // What it waits for can be had otherwise; then it is ready.
+    domain.barrier();
+    assert!(is_ready(barrier.as_mut()));
+}
+
+/// An executor of one task that goes on inside its wakers. At the first wake-up it calls `first` before.
+struct Inline<const N: usize> {
+    task: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    wakes: AtomicUsize,
+    first: Box<dyn Fn() + Send + Sync>,
+}
+
+impl<const N: usize> Inline<N> {
+    fn start(domain: &'static Domain<Failing<N>>, first: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        let task = Mutex::new(Box::pin(domain.synchronize_async()) as Pin<Box<_>>);
+        let inline = Arc::new(Self { task, wakes: AtomicUsize::new(0), first: Box::new(first) });
+        Self::go_on(&inline);
+        inline
+    }
+
+    fn go_on(self: &Arc<Self>) {
+        // Not while it is polled: woken there, it leaves it at that.
+        if let Ok(mut task) = self.task.try_lock() {
+            let _ = task.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))));
+        }
+    }
+}
+
+impl<const N: usize> Wake for Inline<N> {
+    fn wake(self: Arc<Self>) {
+        if self.wakes.fetch_add(1, Ordering::SeqCst) == 0 {
+            (self.first)();
+        }
+        self.go_on();
+    }
+}
+
+/// It waits again inside its waker, for a reader that stays: the thread that goes down does not wake it over and over.
+#[test]
+fn a_thread_that_goes_down_wakes_each_task_once() {
+    let domain: &Domain<_> = Box::leak(Box::new(failing::<7>(0)));
+    let (leave, reader) = reader(domain);
+    let task = Inline::start(domain, || ());
+    LEFT[7].store(usize::MAX, Ordering::SeqCst);
+    let _ = domain.start_poll();
+    eventually(|| task.wakes.load(Ordering::SeqCst) > 0 && service_threads(number(domain)) == 0);
+    // By the thread, and by the poll that found none.
+    assert_eq!(task.wakes.load(Ordering::SeqCst), 2);
+    drop(leave);
+    reader.join().expect("no panic");
+}
+
+/// The thread that goes down has woken a task that forks: in the child it is no service thread, and another one starts.
+#[test]
+fn a_task_may_fork_when_it_is_woken_by_a_thread_that_goes_down() {
+    if !is_apart("a_task_may_fork_when_it_is_woken_by_a_thread_that_goes_down") {
+        return;
+    }
+    let domain: &Domain<_> = Box::leak(Box::new(failing::<8>(0)));
+    let (leave, reader) = reader(domain);
+    let (tell, told) = channel();
+    let first = move || {
+        let child = fork(|| {
+            LEFT[8].store(0, Ordering::SeqCst);
+            let called = Arc::new(AtomicBool::new(false));
+            let theirs = Arc::clone(&called);
+            domain.call(move || theirs.store(true, Ordering::SeqCst));
+            eventually(|| called.load(Ordering::SeqCst));
+        });
+        tell.send(child).expect("somebody waits");
+    };
+    let task = Inline::start(domain, first);
+    let mut other = Box::pin(domain.synchronize_async());
+    assert!(!is_ready(other.as_mut()));
+    LEFT[8].store(usize::MAX, Ordering::SeqCst);
+    let _ = domain.start_poll();
+    told.recv().expect("it is woken").well();
+    drop(leave);
+    reader.join().expect("no panic");
+    drop(task);
+    block_on(other);
 }
 
 /// What is no panic of Rust's cannot be caught, and takes the process with it: at least that is no hang.

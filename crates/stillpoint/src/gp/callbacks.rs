@@ -448,9 +448,9 @@ impl Callbacks {
     fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
         let mut waiting = lock(&self.waiting);
         self.absorb(&mut waiting);
-        let mut running = lock(&self.running);
+        let (mut running, mut batch) = (lock(&self.running), self.delay.batch());
         while let Some(front) = waiting.front() {
-            let at = self.delay.until(waiting.last);
+            let at = self.delay.until(&mut batch, waiting.last);
             if at.is_some() {
                 return Outlook { cookie: None, at };
             }
@@ -458,7 +458,7 @@ impl Callbacks {
                 return Outlook { cookie: Some(front.cookie), at: None };
             }
             let callback = waiting.pop_front().expect("the queue has a front");
-            self.delay.let_go(callback.head.as_ptr());
+            batch.let_go(callback.head.as_ptr());
             running.push_back(callback.head.as_ptr());
         }
         Outlook::default()

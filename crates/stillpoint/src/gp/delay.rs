@@ -2,12 +2,12 @@
 //!
 //! A head has no word for a time, so time is counted for batches. What waits when the first callback of the queue is looked at is a batch, and
 //! kept that long from then on; what comes meanwhile is the next one. So a callback is never early, and late by the delay once more at most. A
-//! barrier makes a batch of all before it, which is due at once.
+//! barrier makes a batch of all before it, which is due at once, and stays so whatever the delay is set to meanwhile.
 
 use super::callbacks::CallbackHead;
 use crate::platform::{
     clock::{self, Nanos},
-    sync::{AtomicU64, Mutex, Ordering, lock},
+    sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
 };
 use std::{ptr, time::Duration};
 
@@ -19,7 +19,7 @@ pub(super) struct Delay {
 }
 
 #[derive(Debug)]
-struct Batch {
+pub(super) struct Batch {
     /// Of those that wait; null while there is no batch. Compared, never followed.
     last: *const CallbackHead,
     /// `None`: it is due.
@@ -31,6 +31,14 @@ unsafe impl Send for Batch {}
 
 impl Batch {
     const NONE: Self = Self { last: ptr::null(), since: None };
+
+    /// The first of the queue has been let go. Under the queue's lock.
+    #[inline]
+    pub(super) fn let_go(&mut self, head: *const CallbackHead) {
+        if ptr::eq(self.last, head) {
+            *self = Self::NONE;
+        }
+    }
 }
 
 impl Delay {
@@ -39,27 +47,34 @@ impl Delay {
         Self { nanos: AtomicU64::new(of_environment()), batch: Mutex::new(Batch::NONE) }
     }
 
-    /// The present batch, if any, is forgotten: the next one is counted from when it is looked at.
+    /// The present batch is forgotten, unless it is due: the next one is counted from when it is looked at.
     pub(super) fn set(&self, delay: Duration) {
         let mut batch = lock(&self.batch);
         self.nanos.store(clock::nanos(delay), Ordering::Relaxed);
-        *batch = Batch::NONE;
+        if batch.since.is_some() {
+            *batch = Batch::NONE;
+        }
     }
 
     pub(super) fn get(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 
+    /// The present batch, for one who takes callbacks off the queue. Under the queue's lock.
+    pub(super) fn batch(&self) -> MutexGuard<'_, Batch> {
+        lock(&self.batch)
+    }
+
     /// Until when the first of the queue has to wait, whose last is `last`; `None` if it may go. Under the queue's lock.
     #[inline]
-    pub(super) fn until(&self, last: *const CallbackHead) -> Option<Nanos> {
+    pub(super) fn until(&self, batch: &mut Batch, last: *const CallbackHead) -> Option<Nanos> {
         let delay = self.nanos.load(Ordering::Relaxed);
-        if delay == 0 { None } else { self.until_slow(last, delay) }
+        if delay == 0 { None } else { Self::until_slow(batch, last, delay) }
     }
 
     #[cold]
-    fn until_slow(&self, last: *const CallbackHead, delay: Nanos) -> Option<Nanos> {
-        let (mut batch, now) = (lock(&self.batch), clock::now());
+    fn until_slow(batch: &mut Batch, last: *const CallbackHead, delay: Nanos) -> Option<Nanos> {
+        let now = clock::now();
         if batch.last.is_null() {
             *batch = Batch { last, since: Some(now) };
         }
@@ -67,22 +82,9 @@ impl Delay {
         (now < due).then_some(due)
     }
 
-    /// The first of the queue has been let go. Under the queue's lock.
-    #[inline]
-    pub(super) fn let_go(&self, head: *const CallbackHead) {
-        if self.nanos.load(Ordering::Relaxed) != 0 {
-            let mut batch = lock(&self.batch);
-            if ptr::eq(batch.last, head) {
-                *batch = Batch::NONE;
-            }
-        }
-    }
-
-    /// All of the queue is due, up to its present last. Under the queue's lock.
+    /// All of the queue is due, up to its present last, also where there is no delay yet. Under the queue's lock.
     pub(super) fn hurry(&self, last: *const CallbackHead) {
-        if self.nanos.load(Ordering::Relaxed) != 0 {
-            *lock(&self.batch) = Batch { last, since: None };
-        }
+        *lock(&self.batch) = Batch { last, since: None };
     }
 
     /// In the child of a fork, where nothing waits.
@@ -124,30 +126,47 @@ fn of_environment() -> Nanos {
 
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
-    use super::{CallbackHead, Delay, Duration, lock};
+    use super::{CallbackHead, Delay, Duration, Nanos, lock};
     use std::{mem, thread};
 
     const LONG: Duration = Duration::from_secs(3600);
 
+    fn until(delay: &Delay, last: &CallbackHead) -> Option<Nanos> {
+        delay.until(&mut delay.batch(), last)
+    }
+
     #[test]
     fn a_batch_is_what_waits_when_it_is_looked_at() {
         let (delay, heads) = (Delay::new(), [const { CallbackHead::new() }; 3]);
-        assert!(delay.until(&heads[0]).is_none());
+        let let_go = |head| delay.batch().let_go(head);
+        assert!(until(&delay, &heads[0]).is_none());
         delay.set(LONG);
-        let until = delay.until(&heads[0]);
-        assert!(until.is_some());
-        assert_eq!(delay.until(&heads[1]), until, "those behind are another batch");
+        let first = until(&delay, &heads[0]);
+        assert!(first.is_some());
+        assert_eq!(until(&delay, &heads[1]), first, "those behind are another batch");
         delay.hurry(&heads[1]);
-        assert!(delay.until(&heads[2]).is_none());
-        delay.let_go(&heads[0]);
-        assert!(delay.until(&heads[2]).is_none());
-        delay.let_go(&heads[1]);
-        assert!(delay.until(&heads[2]).is_some(), "it came behind the barrier");
+        assert!(until(&delay, &heads[2]).is_none());
+        let_go(&heads[0]);
+        assert!(until(&delay, &heads[2]).is_none());
+        let_go(&heads[1]);
+        assert!(until(&delay, &heads[2]).is_some(), "it came behind the barrier");
         delay.set(Duration::ZERO);
-        assert!(delay.until(&heads[2]).is_none());
+        assert!(until(&delay, &heads[2]).is_none());
         delay.set(LONG);
-        delay.let_go(&heads[2]);
-        assert!(delay.until(&heads[2]).is_some(), "of the batch of before nothing is left");
+        let_go(&heads[2]);
+        assert!(until(&delay, &heads[2]).is_some(), "of the batch of before nothing is left");
+    }
+
+    #[test]
+    fn what_a_barrier_waits_for_is_due_also_with_a_delay_of_later() {
+        let (delay, heads) = (Delay::new(), [const { CallbackHead::new() }; 2]);
+        delay.hurry(&heads[0]);
+        delay.set(LONG);
+        assert!(until(&delay, &heads[1]).is_none());
+        delay.set(2 * LONG);
+        assert!(until(&delay, &heads[1]).is_none());
+        delay.batch().let_go(&heads[0]);
+        assert!(until(&delay, &heads[1]).is_some());
     }
 
     #[test]
@@ -162,6 +181,6 @@ mod tests {
         unsafe { delay.in_child() };
         assert!(delay.batch.try_lock().is_ok());
         let head = CallbackHead::new();
-        assert!(delay.until(&head).is_some());
+        assert!(until(&delay, &head).is_some());
     }
 }

@@ -289,6 +289,8 @@ impl<P: Policy> Engine<P> {
             // Release, pairs with `service_runs`: who sees it down sees what the thread has done.
             self.service.running.store(false, Ordering::Release);
         }
+        // What follows may fork, and is no service thread in the child.
+        SERVES.with(|serves| serves.set(0));
         // They go on by themselves.
         self.shared.waiters.signal();
         #[cfg(feature = "tracing")]
@@ -312,14 +314,10 @@ impl<P: Policy> Engine<P> {
         )
     }
 
-    /// For a future that waits for callbacks, which only the service thread invokes by itself.
-    ///
-    /// # Panics
-    ///
-    /// If that is down.
-    pub(crate) fn expect_service(&self) {
+    /// What to say to a future that waits for callbacks, which only the service thread invokes by itself, if that is down.
+    pub(crate) fn says_down(&self) -> Option<String> {
         let is_down = matches!(*lock(&self.service.state), State::Down);
-        assert!(!is_down, "stillpoint: {}", self.down());
+        is_down.then(|| self.down())
     }
 
     /// Times that the service thread has panicked.
@@ -388,8 +386,8 @@ impl<P: Policy> Engine<P> {
                 let due = self.note_service(now);
                 let waiter = self.shared.waiters.prepare();
                 self.kick();
-                // The pass that makes it true signals; the bound is a safety net.
-                if done() {
+                // The pass that makes it true signals, and so does the thread when it goes down; the bound is a safety net.
+                if done() || !self.service_runs() {
                     waiter.leave()
                 } else {
                     waiter.sleep(Some(due.min(now + LONGEST_SLEEP)))
@@ -427,5 +425,41 @@ mod tests {
         let mut failures = Failures([0; MOST_FAILURES - 1]);
         // The third is a minute after the first, and more; the fourth is not, of the second.
         assert_eq!([1, 40, 61, 90, 150].map(|now| failures.note(now * second)), [false, false, false, true, false]);
+    }
+}
+
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests {
+    use super::super::{
+        engine::Readers,
+        loom_tests::{FIRST, model},
+        policy::Sound,
+        seq::Sequence,
+    };
+    use super::*;
+    use crate::platform::sync::Arc;
+
+    struct Passes(AtomicBool);
+
+    impl Work for Passes {
+        fn pass(&self) -> Outlook {
+            self.0.store(true, Ordering::Relaxed);
+            Outlook::default()
+        }
+    }
+
+    /// Who waits for passes while the thread goes down makes them; time stands still, so one who sleeps then is a deadlock.
+    #[test]
+    fn loom_service_that_goes_down_is_not_waited_for() {
+        model(|| {
+            let engine = Arc::new(Engine::<Sound>::new(1, Readers::Asymmetric, Sequence::new(FIRST)));
+            *lock(&engine.service.state) = State::Running(None);
+            engine.service.running.store(true, Ordering::Release);
+            let theirs = Arc::clone(&engine);
+            let goes = loom::thread::spawn(move || assert_eq!(theirs.stay_down(), Served::Down));
+            let passes = Passes(AtomicBool::new(false));
+            assert_eq!(engine.wait_for_passes(&passes, || passes.0.load(Ordering::Relaxed)), Ok(()));
+            goes.join().unwrap();
+        });
     }
 }

@@ -23,10 +23,12 @@
 
 use super::{engine::Engine, policy::Policy, seq::Cookie};
 use crate::platform::{
+    fork,
     sync::{AtomicU64, Mutex, Ordering, lock},
     user_code,
 };
 use std::{
+    mem,
     // std's also in the model: it is used under a lock of the model's.
     sync::{Arc, atomic::AtomicUsize},
     task::Waker,
@@ -81,7 +83,7 @@ impl Heap {
     /// Adds an entry, or gives the one that is there another waker. Whether it is a new one and the first of all; the waker that it had.
     fn put(&mut self, due: u64, waker: Waker, place: &Place) -> (bool, Option<Waker>) {
         if let Some(at) = self.find(place) {
-            return (false, Some(std::mem::replace(&mut self.0[at].waker, waker)));
+            return (false, Some(mem::replace(&mut self.0[at].waker, waker)));
         }
         self.0.push(Entry { due, waker, place: Arc::clone(&place.0) });
         (self.settle(self.0.len() - 1) == 0, None)
@@ -163,9 +165,8 @@ impl Wakers {
         heap.0.first().is_some_and(|first| !is_before(reached, first.due)).then(|| heap.remove(0))
     }
 
-    fn take_any(&self) -> Option<Waker> {
-        let mut heap = lock(&self.0);
-        (!heap.0.is_empty()).then(|| heap.remove(0))
+    fn take_all(&self) -> Vec<Entry> {
+        mem::take(&mut lock(&self.0).0)
     }
 
     fn least(&self) -> Option<u64> {
@@ -204,7 +205,7 @@ impl Futures {
     }
 
     /// Wakes all that `next` gives, for domain `id`, with nothing held.
-    fn wake(&self, id: u64, next: impl Fn() -> Option<Waker>) {
+    fn wake(&self, id: u64, mut next: impl FnMut() -> Option<Waker>) {
         while let Some(waker) = next() {
             if user_code::wakes(id, || waker.wake()) {
                 self.panicked.fetch_add(1, Ordering::Relaxed);
@@ -266,9 +267,19 @@ impl<P: Policy> Engine<P> {
         self.futures.grace_periods.least().map(Cookie::from_raw)
     }
 
-    /// For the end of a domain, where futures that were forgotten may be left, and of a service thread that stays down.
+    /// For the end of a domain, where futures that were forgotten may be left, and of a service thread that stays down. Once each: tasks that wait
+    /// again have to see by themselves that nobody will wake them. If one of them forks, the rest is forgotten in the child, as in `in_child`.
     pub(crate) fn wake_all_futures(&self) {
-        self.futures.wake(self.domain, || self.futures.grace_periods.take_any().or_else(|| self.futures.callbacks.take_any()));
+        let process = fork::process();
+        for wakers in [&self.futures.grace_periods, &self.futures.callbacks] {
+            let mut left = wakers.take_all().into_iter();
+            self.futures.wake(self.domain, || {
+                if fork::process() != process {
+                    mem::forget(mem::take(&mut left));
+                }
+                left.next().map(|entry| entry.waker)
+            });
+        }
     }
 
     pub(crate) fn futures_waiting(&self) -> u64 {

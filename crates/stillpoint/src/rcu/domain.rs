@@ -321,8 +321,9 @@ impl<P: Policy> Domain<P> {
     /// (what is no such number is told of on stderr, and ignored).
     ///
     /// For programs that use an object for a while after queueing its callback, outside of sections, which is wrong, and goes well where callbacks
-    /// are late. What is retired is freed as before. A barrier cuts the delay short for what it waits for, so that it takes no longer than without;
-    /// so does the end of the domain. Those that are kept already are kept as long as this says from about now on; with 0 they are due. Takes a
+    /// are late. What is retired is freed as before, but for what there was no memory to remember by, which goes by callbacks. A barrier cuts the
+    /// delay short for what it waits for, so that it takes no longer than without; so does the end of the domain; neither minds a delay that is set
+    /// meanwhile. All others that are kept already are kept as long as this says from about now on; with 0 they are due. Takes a
     /// lock for a moment, and may start the service thread. Not async-signal-safe.
     ///
     /// ```

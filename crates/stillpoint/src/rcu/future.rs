@@ -52,8 +52,11 @@ impl<'d, P: Policy> Sleeper<'d, P> {
             // Also in place of that of before a fork.
             self.listed = Some(engine.list_future(self.made_at));
             if !engine.service_runs() {
-                if let Awaited::Callbacks(_) = awaited {
-                    engine.expect_service();
+                if let Awaited::Callbacks(_) = awaited
+                    && let Some(why) = engine.says_down()
+                {
+                    self.leave();
+                    panic!("stillpoint: {why}");
                 }
                 // The system has no thread to give, or it is down: the task has to ask again by itself.
                 waker.wake_by_ref();

@@ -173,6 +173,11 @@ impl<P: Policy> Domain<P> {
     /// As [`Domain::barrier`], for tasks: a future that is ready when every callback that was queued before this call has been
     /// invoked. Takes a lock for a moment; does not block. Never refused: what would wait for itself is reported as a stall. Nothing of the
     /// domain may block its thread on it, as on [`Domain::synchronize_async`].
+    ///
+    /// # Panics
+    ///
+    /// The future does, when it is polled and would have to wait, if the service thread stays down after faults of this library
+    /// ([`Statistics::service_failures`](crate::Statistics::service_failures)). [`Domain::barrier`] goes on working.
     #[track_caller]
     pub fn barrier_async(&self) -> CallbackBarrier<'_, P> {
         CallbackBarrier::new(self)
