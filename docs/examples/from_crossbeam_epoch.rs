@@ -142,7 +142,7 @@ fn main() {
 
     stillpoint::kvfree_barrier(); // crossbeam-epoch has nothing to wait by
     let statistics = stillpoint::global().statistics();
-    assert_eq!((statistics.objects_freed, statistics.objects_waiting), (40_000, 0));
+    assert_eq!((statistics.objects_freed, statistics.objects_pending), (40_000, 0));
     println!(
         "both stacks: {}; Stillpoint freed {} nodes in {} grace periods",
         sums.1, statistics.objects_freed, statistics.grace_periods

@@ -52,7 +52,7 @@ int main(void)
     struct stillpoint_statistics statistics;
     error |= stillpoint_domain_statistics(domain, &statistics, sizeof statistics);
     printf("the request saw page %d, ended early: %d; %lu pages freed, %lu wait\n", number, early,
-           (unsigned long)statistics.objects_freed, (unsigned long)statistics.objects_waiting);
+           (unsigned long)statistics.objects_freed, (unsigned long)statistics.objects_pending);
 
     /* Errors are negative errnos: a wait in one's own section is refused. */
     stillpoint_domain_read_lock(domain);

@@ -351,13 +351,13 @@ pub unsafe extern "C" fn stillpoint_domain_on_stall(domain: *mut Domain, functio
 #[repr(C)]
 pub struct Statistics {
     /// Objects given to kvfree that have not been freed.
-    pub objects_waiting: u64,
+    pub objects_pending: u64,
     /// What they take up, in bytes.
-    pub bytes_waiting: u64,
+    pub bytes_pending: u64,
     /// Pages of 4 KiB that remember them.
     pub pages: u64,
     /// Callbacks that have not been called.
-    pub callbacks_waiting: u64,
+    pub callbacks_pending: u64,
     /// Objects freed.
     pub objects_freed: u64,
     /// Callbacks called.
@@ -384,7 +384,7 @@ pub struct Statistics {
     /// Destructors, callbacks, wakers and stall handlers of Rust code in the process that panicked.
     pub panics: u64,
     /// Tasks of Rust code in the process that wait for a grace period or for callbacks.
-    pub futures_waiting: u64,
+    pub futures_pending: u64,
     /// Times that the service thread panicked, by a fault of the library's, and began again. After three within a minute it stays down: barriers
     /// then do its work.
     pub service_failures: u64,
@@ -405,10 +405,10 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(domain: *mut Domain, stati
         // SAFETY: the caller's promise.
         let now = unsafe { named(domain) }.statistics();
         let now = Statistics {
-            objects_waiting: now.objects_waiting,
-            bytes_waiting: now.bytes_waiting,
+            objects_pending: now.objects_pending,
+            bytes_pending: now.bytes_pending,
             pages: now.pages,
-            callbacks_waiting: now.callbacks_waiting,
+            callbacks_pending: now.callbacks_pending,
             objects_freed: now.objects_freed,
             callbacks_invoked: now.callbacks_invoked,
             grace_periods: now.grace_periods,
@@ -421,7 +421,7 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(domain: *mut Domain, stati
             service_stalls: now.service_stalls,
             objects_leaked: now.objects_leaked,
             panics: now.panics,
-            futures_waiting: now.futures_waiting,
+            futures_pending: now.futures_pending,
             service_failures: now.service_failures,
         };
         // SAFETY: the caller's promise.

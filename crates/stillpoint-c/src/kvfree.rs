@@ -10,21 +10,21 @@ use std::{
     ffi::{c_int, c_void},
     ptr::{self, NonNull},
 };
-use stillpoint::raw::{self, WithoutPage};
+use stillpoint::raw::{self, OnNoPage};
 
 /// # Safety
 ///
 /// As for [`stillpoint_domain_kvfree`].
-unsafe fn retire(domain: *mut Domain, block: NonNull<c_void>, without_page: WithoutPage) -> Result<(), raw::NoMemory> {
+unsafe fn retire(domain: *mut Domain, block: NonNull<c_void>, on_no_page: OnNoPage) -> Result<(), raw::NoMemory> {
     // SAFETY: a block of `malloc()`, by the caller's promise.
     let bytes = unsafe { libc::malloc_usable_size(block.as_ptr()) };
     // SAFETY: the caller's promise.
     let used = unsafe { named(domain) };
     if !may_register(used) {
-        return free_at_once(used, block, without_page);
+        return free_at_once(used, block, on_no_page);
     }
     // SAFETY: the caller's promise.
-    let retired = unsafe { raw::retire_malloced(used, block.cast(), bytes, without_page) };
+    let retired = unsafe { raw::retire_malloced(used, block.cast(), bytes, on_no_page) };
     if domain.is_null() {
         remember_share();
     }
@@ -33,8 +33,8 @@ unsafe fn retire(domain: *mut Domain, block: NonNull<c_void>, without_page: With
 
 /// For a thread that has no share and cannot be given one: as where there is no page. It may wait as long as readers read.
 #[cold]
-fn free_at_once(domain: &stillpoint::Domain, block: NonNull<c_void>, without_page: WithoutPage) -> Result<(), raw::NoMemory> {
-    if without_page == WithoutPage::GiveBack || raw::in_callback(domain) || raw::synchronize(domain).is_err() {
+fn free_at_once(domain: &stillpoint::Domain, block: NonNull<c_void>, on_no_page: OnNoPage) -> Result<(), raw::NoMemory> {
+    if on_no_page == OnNoPage::Fail || raw::in_callback(domain) || raw::synchronize(domain).is_err() {
         return Err(raw::NoMemory);
     }
     // SAFETY: a block of `malloc()` that is ours to free, and a grace period has ended.
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn stillpoint_kvfree_in(share: *const Share, block: *mut c
     // SAFETY: the caller's promise.
     unsafe {
         match (share.as_ref(), NonNull::new(block)) {
-            (Some(share), Some(place)) => match retire_in(share, place, WithoutPage::Wait) {
+            (Some(share), Some(place)) => match retire_in(share, place, OnNoPage::Block) {
                 Ok(()) => 0,
                 Err(_) => -libc::ENOMEM,
             },
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn stillpoint_kvfree_head_in(share: *const Share, block: *
                 if cfg!(debug_assertions) && callback::is_queued(head) {
                     return -queued();
                 }
-                if retire_in(share, place, WithoutPage::GiveBack).is_err() {
+                if retire_in(share, place, OnNoPage::Fail).is_err() {
                     return guarded(|| {
                         callback::free_later(named(ptr::null()), head, head.addr() - block.addr());
                         Ok(0)
@@ -101,9 +101,9 @@ pub unsafe extern "C" fn stillpoint_kvfree_head_in(share: *const Share, block: *
 ///
 /// As for [`stillpoint_domain_kvfree`]; the share is the calling thread's.
 #[inline(always)]
-unsafe fn retire_in(share: &Share, block: NonNull<c_void>, without_page: WithoutPage) -> Result<(), raw::NoMemory> {
+unsafe fn retire_in(share: &Share, block: NonNull<c_void>, on_no_page: OnNoPage) -> Result<(), raw::NoMemory> {
     // SAFETY: the caller's promise.
-    unsafe { raw::retire_malloced_in(&share.0, block.cast(), libc::malloc_usable_size(block.as_ptr()), without_page) }
+    unsafe { raw::retire_malloced_in(&share.0, block.cast(), libc::malloc_usable_size(block.as_ptr()), on_no_page) }
 }
 
 /// A block is not freed under a head that waits for a function.
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree(domain: *mut Domain, block: *m
     guarded(|| {
         let Some(block) = NonNull::new(block) else { return Ok(0) };
         // SAFETY: the caller's promise.
-        unsafe { retire(domain, block, WithoutPage::Wait) }.map(|()| 0).map_err(|_| libc::ENOMEM)
+        unsafe { retire(domain, block, OnNoPage::Block) }.map(|()| 0).map_err(|_| libc::ENOMEM)
     })
 }
 
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_head(domain: *mut Domain, bloc
             if callback::is_queued(head) {
                 return Err(queued());
             }
-            if retire(domain, block, WithoutPage::GiveBack).is_err() {
+            if retire(domain, block, OnNoPage::Fail).is_err() {
                 callback::free_later(named(domain), head, offset);
             }
         }

@@ -9,21 +9,21 @@ use crate::{
 ///
 /// ```
 /// let statistics = stillpoint::Domain::new().statistics();
-/// assert_eq!(statistics.objects_waiting, 0);
+/// assert_eq!(statistics.objects_pending, 0);
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
     /// Retired objects that have not been freed.
-    pub objects_waiting: u64,
+    pub objects_pending: u64,
     /// What they take up, in bytes, by the allocator's size classes.
-    pub bytes_waiting: u64,
+    pub bytes_pending: u64,
     /// Pages of 4 KiB that remember them.
     pub pages: u64,
     /// Callbacks that have not been invoked.
-    pub callbacks_waiting: u64,
+    pub callbacks_pending: u64,
     /// Tasks that wait: futures that have been polled, and neither woken nor dropped since.
-    pub futures_waiting: u64,
+    pub futures_pending: u64,
     /// Objects freed.
     pub objects_freed: u64,
     /// Callbacks invoked.
@@ -70,11 +70,11 @@ impl Statistics {
     fn with<P: Policy>(waiting: Waiting, engine: &Engine<P>, heap: &Heap) -> Self {
         let counts = heap.counts();
         Self {
-            objects_waiting: waiting.objects,
-            bytes_waiting: waiting.bytes,
+            objects_pending: waiting.objects,
+            bytes_pending: waiting.bytes,
             pages: waiting.pages,
-            callbacks_waiting: engine.callbacks_pending(),
-            futures_waiting: engine.futures_waiting(),
+            callbacks_pending: engine.callbacks_pending(),
+            futures_pending: engine.futures_pending(),
             objects_freed: counts.freed,
             callbacks_invoked: engine.callbacks_invoked(),
             grace_periods: engine.grace_periods(),

@@ -50,7 +50,7 @@ fn they_are_kept_and_are_due_with_no_delay() {
     for round in 1..=3 {
         (0..CALLS).for_each(|_| queue(&domain, &calls));
         pass(&domain);
-        assert_eq!(domain.statistics().callbacks_waiting, (round * CALLS) as u64);
+        assert_eq!(domain.statistics().callbacks_pending, (round * CALLS) as u64);
     }
     assert_eq!(calls.load(Ordering::Relaxed), 0);
     domain.set_callback_delay(Duration::ZERO);
@@ -59,7 +59,7 @@ fn they_are_kept_and_are_due_with_no_delay() {
     domain.set_callback_delay(LONG);
     queue(&domain, &calls);
     pass(&domain);
-    assert_eq!(domain.statistics().callbacks_waiting, 1);
+    assert_eq!(domain.statistics().callbacks_pending, 1);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_delay_that_is_set_meanwhile_keeps_no_barrier() {
         let mut task = pin!(domain.barrier_async());
         let theirs = domain.clone();
         let barrier = thread::spawn(move || theirs.barrier());
-        eventually(|| domain.statistics().callbacks_waiting == 2);
+        eventually(|| domain.statistics().callbacks_pending == 2);
         domain.set_callback_delay(2 * LONG);
         reader.leave();
         returns(move || barrier.join().expect("no panic"));
@@ -125,7 +125,7 @@ fn a_delay_that_is_set_meanwhile_keeps_no_barrier() {
         // The next ones are kept.
         queue(&domain, &calls);
         pass(&domain);
-        assert_eq!(domain.statistics().callbacks_waiting, 1);
+        assert_eq!(domain.statistics().callbacks_pending, 1);
     }
 }
 

@@ -170,7 +170,7 @@ fn a_callback_may_queue_another() {
     // A barrier waits for what was queued before it, and that is one after the other.
     eventually(|| count.get() == 100);
     domain.barrier();
-    eventually(|| domain.statistics().callbacks_waiting == 0);
+    eventually(|| domain.statistics().callbacks_pending == 0);
 }
 
 #[derive(Debug)]
@@ -204,7 +204,7 @@ fn a_callback_without_allocation_gets_its_head_back() {
         unsafe { domain.call_head(head, reclaim) };
     }
     assert_eq!(tally.dropped(), 0);
-    assert_eq!(domain.statistics().callbacks_waiting, CALLS as u64 / 10);
+    assert_eq!(domain.statistics().callbacks_pending, CALLS as u64 / 10);
     reader.leave();
     domain.barrier();
     assert!(tally.all_dropped());
@@ -304,7 +304,7 @@ fn a_barrier_waits_for_all_callbacks_of_before() {
             });
         }
     });
-    eventually(|| domain.statistics().callbacks_waiting == 0);
+    eventually(|| domain.statistics().callbacks_pending == 0);
 }
 
 #[test]

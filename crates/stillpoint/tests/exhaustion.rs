@@ -153,7 +153,7 @@ fn assert_works(domain: &Domain) {
         domain.kvfree_barrier();
         assert!(tally.all_dropped());
         let statistics = domain.statistics();
-        assert_eq!((statistics.objects_waiting, statistics.inline_waits, statistics.panics), (0, waits, 0));
+        assert_eq!((statistics.objects_pending, statistics.inline_waits, statistics.panics), (0, waits, 0));
     });
 }
 
@@ -168,7 +168,7 @@ fn outside_a_section_retiring_waits_and_frees_by_itself() {
         retire(&domain, tally.value(number));
         assert!(try_retire(&domain, tally.value(number)));
         // SAFETY: nobody else has ever known the object.
-        unsafe { domain.retire_plain(leak(tally.value(number))) };
+        unsafe { domain.retire_inline(leak(tally.value(number))) };
         assert!(tally.all_dropped(), "each is freed when the call returns");
     }
     let statistics = domain.statistics();
@@ -259,7 +259,7 @@ fn inside_a_section_objects_with_a_head_are_chained() {
     let no_pages = NoPages::begin();
     let guard = domain.read_lock();
     (0..SOME as u64).for_each(|number| retire_node(&domain, tally.value(number)));
-    assert_eq!((tally.dropped(), domain.statistics().callbacks_waiting), (0, SOME as u64));
+    assert_eq!((tally.dropped(), domain.statistics().callbacks_pending), (0, SOME as u64));
     drop(guard);
     let theirs = domain.clone();
     returns(move || theirs.kvfree_barrier());
@@ -279,7 +279,7 @@ fn objects_with_a_head_are_chained_outside_sections_too_and_nobody_waits_for_rea
     let (theirs, counted) = (domain.clone(), tally.clone());
     returns(move || (0..SOME as u64).for_each(|number| retire_node(&theirs, counted.value(number))));
     let statistics = domain.statistics();
-    assert_eq!((tally.dropped(), statistics.callbacks_waiting, statistics.inline_waits), (0, SOME as u64, 0));
+    assert_eq!((tally.dropped(), statistics.callbacks_pending, statistics.inline_waits), (0, SOME as u64, 0));
     reader.leave();
     let theirs = domain.clone();
     returns(move || theirs.kvfree_barrier());
@@ -296,7 +296,7 @@ fn what_is_retired_inside_a_section_is_left_to_a_callback() {
     let guard = domain.read_lock();
     let no_pages = NoPages::begin();
     retire(&domain, tally.value(1));
-    assert_eq!(domain.statistics().callbacks_waiting, 1);
+    assert_eq!(domain.statistics().callbacks_pending, 1);
     assert!(!tally.all_dropped(), "the section is open");
     drop(guard);
     domain.barrier();
@@ -315,7 +315,7 @@ fn what_nothing_can_remember_is_leaked_and_counted() {
     // SAFETY: nobody else has ever known the objects.
     without_memory(|| objects.iter().for_each(|&object| unsafe { domain.retire(object) }));
     let statistics = domain.statistics();
-    assert_eq!((statistics.objects_leaked, statistics.objects_waiting, statistics.callbacks_waiting), (3, 0, 0));
+    assert_eq!((statistics.objects_leaked, statistics.objects_pending, statistics.callbacks_pending), (3, 0, 0));
     drop(guard);
     domain.kvfree_barrier();
     domain.barrier();
@@ -390,7 +390,7 @@ fn a_barrier_returns_while_no_page_can_be_had() {
         let theirs = domain.clone();
         returns(move || theirs.kvfree_barrier());
         assert!(tally.all_dropped());
-        assert_eq!(domain.statistics().objects_waiting, 0);
+        assert_eq!(domain.statistics().objects_pending, 0);
         drop(no_pages);
         assert_works(&domain);
     }
@@ -441,7 +441,7 @@ fn what_could_not_be_taken_over_is_freed_once_there_is_memory() {
     // Fails, or finds a page in reserve: one or the other has happened once somebody has been refused or served.
     eventually(|| REFUSED.load(Ordering::SeqCst) > 0 || tally.all_dropped());
     drop(no_pages);
-    eventually(|| tally.all_dropped() && domain.statistics().objects_waiting == 0);
+    eventually(|| tally.all_dropped() && domain.statistics().objects_pending == 0);
     assert_works(&domain);
 }
 
@@ -502,7 +502,7 @@ fn nothing_is_lost_while_memory_comes_and_goes() {
         });
         retirers.into_iter().for_each(|retirer| retirer.join().expect("no panic"));
     });
-    eventually(|| domain.statistics().objects_waiting == 0);
+    eventually(|| domain.statistics().objects_pending == 0);
     domain.kvfree_barrier();
     assert!(tally.all_dropped());
     assert_eq!(domain.statistics().panics, 0);

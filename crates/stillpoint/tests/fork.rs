@@ -7,7 +7,7 @@ mod common;
 
 use common::forking::{
     Bare, Forked, SOME, assert_works, assert_works_here, elsewhere, end_after, fork, fork_here, in_both, is_apart, retire,
-    retire_plain, waiting,
+    retire_inline, waiting,
 };
 use common::{Reader, Tally, Tracked, eventually, panic_message};
 use std::{
@@ -31,7 +31,7 @@ fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Arc<AtomicUsize>) {
     let some = || {
         for number in 0..SOME {
             retire(domain, tally.value(number));
-            retire_plain(domain, tally.value(number));
+            retire_inline(domain, tally.value(number));
             let (value, calls) = (tally.value(number), Arc::clone(calls));
             domain.call(move || {
                 drop(value);
@@ -91,7 +91,7 @@ fn what_waited_before_the_fork_is_neither_run_nor_freed_in_the_child() {
     let reader = Reader::enter(&domain);
     let_much_wait(&domain, &tally, &calls);
     let before = domain.statistics();
-    assert_eq!((before.objects_waiting, before.callbacks_waiting), (4 * SOME, 2 * SOME));
+    assert_eq!((before.objects_pending, before.callbacks_pending), (4 * SOME, 2 * SOME));
     fork(|| {
         let statistics = domain.statistics();
         assert_eq!(waiting(statistics), [0; 4]);
@@ -126,7 +126,7 @@ fn a_domain_that_ends_in_the_child_frees_what_is_the_childs() {
             domain.barrier();
         }
         let tally = Tally::new();
-        (0..SOME / 3).for_each(|number| retire_plain(&domain, tally.value(number)));
+        (0..SOME / 3).for_each(|number| retire_inline(&domain, tally.value(number)));
         let mut domain = Some(domain);
         fork(|| {
             let domain = domain.take().expect("taken once a process");
@@ -135,7 +135,7 @@ fn a_domain_that_ends_in_the_child_frees_what_is_the_childs() {
             let guard = domain.read_lock();
             for number in 0..SOME {
                 retire(&domain, theirs.value(number));
-                retire_plain(&domain, theirs.value(number));
+                retire_inline(&domain, theirs.value(number));
                 let value = theirs.value(number);
                 domain.call(move || drop(value));
             }
@@ -383,7 +383,7 @@ fn a_domain_whose_service_thread_forked_ends_in_the_child() {
                 let domain = take(&theirs);
                 for number in 0..SOME {
                     retire(&domain, counted.value(number));
-                    retire_plain(&domain, counted.value(number));
+                    retire_inline(&domain, counted.value(number));
                     let value = counted.value(number);
                     domain.call(move || drop(value));
                 }
@@ -401,12 +401,12 @@ fn a_domain_whose_service_thread_forked_ends_in_the_child() {
 /// An object whose destructor forks once, in the parent, and hands the child over. In the child it goes on.
 struct Forking {
     tell: Option<Sender<Forked>>,
-    in_child: Option<Box<dyn FnOnce() + Send>>,
+    reset_in_child: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Forking {
-    fn new(tell: &Sender<Forked>, in_child: impl FnOnce() + Send + 'static) -> Self {
-        Self { tell: Some(tell.clone()), in_child: Some(Box::new(in_child)) }
+    fn new(tell: &Sender<Forked>, reset_in_child: impl FnOnce() + Send + 'static) -> Self {
+        Self { tell: Some(tell.clone()), reset_in_child: Some(Box::new(reset_in_child)) }
     }
 }
 
@@ -414,7 +414,7 @@ impl Drop for Forking {
     fn drop(&mut self) {
         match fork_here() {
             Some(child) => self.tell.take().expect("dropped once").send(child).expect("somebody waits"),
-            None => (self.in_child.take().expect("dropped once"))(),
+            None => (self.reset_in_child.take().expect("dropped once"))(),
         }
     }
 }
@@ -488,9 +488,9 @@ fn a_plain_destructor_may_fork_on_the_thread_that_retires() {
         }
         at_fork.store(counted.dropped(), Ordering::SeqCst);
     });
-    retire_plain(&domain, forking);
+    retire_inline(&domain, forking);
     let child = loop {
-        retire_plain(&domain, tally.value(0));
+        retire_inline(&domain, tally.value(0));
         if let Ok(child) = told.try_recv() {
             break child;
         }
@@ -501,7 +501,7 @@ fn a_plain_destructor_may_fork_on_the_thread_that_retires() {
                 assert_eq!(waiting(domain.statistics()), [0; 4]);
                 assert_works(&domain);
                 assert_eq!(tally.dropped(), at_fork, "what was retired in the parent stays");
-                retire_plain(&domain, tally.value(0));
+                retire_inline(&domain, tally.value(0));
                 domain.kvfree_barrier();
                 assert_eq!(tally.dropped(), at_fork + 1);
             });
@@ -630,9 +630,9 @@ fn futures_of_before_the_fork_are_ready_in_the_child() {
     assert!(grace_period.as_mut().poll(&mut context).is_pending());
     assert!(barrier.as_mut().poll(&mut context).is_pending());
     assert!(own.as_mut().poll(&mut context).is_pending());
-    assert_eq!(domain.statistics().futures_waiting, 3);
+    assert_eq!(domain.statistics().futures_pending, 3);
     fork(|| {
-        assert_eq!(domain.statistics().futures_waiting, 0, "they are the parent's");
+        assert_eq!(domain.statistics().futures_pending, 0, "they are the parent's");
         assert!(barrier.as_mut().poll(&mut context).is_ready());
         assert!(grace_period.as_mut().poll(&mut context).is_ready());
         // One that a section of the child's holds up, as the reader's did.
@@ -775,7 +775,7 @@ fn do_something(random: &mut Random, domain: &Domain, cell: &Rcu<Tracked>, tally
         1 => domain.synchronize_expedited(),
         2 => (0..300).for_each(|number| retire(domain, number)),
         3 => (0..50).for_each(|number| retire(domain, tally.value(number))),
-        4 => (0..50).for_each(|number| retire_plain(domain, tally.value(number))),
+        4 => (0..50).for_each(|number| retire_inline(domain, tally.value(number))),
         5 => {
             let value = tally.value(1);
             domain.call(move || drop(value));
@@ -1000,7 +1000,7 @@ fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
     })
     .well();
     domain.barrier();
-    assert_eq!((domain.statistics().service_failures, domain.statistics().callbacks_waiting), (3, 0));
+    assert_eq!((domain.statistics().service_failures, domain.statistics().callbacks_pending), (3, 0));
 }
 
 /// A shrinker forks while another thread is in a call of it: the child goes on with its pass, leaves, and has other shrinkers.
@@ -1029,9 +1029,9 @@ fn a_shrinker_that_forks() {
             let forked = self.forked.lock().unwrap().is_some();
             if !forked {
                 let child = fork_here();
-                let in_child = child.is_none();
+                let reset_in_child = child.is_none();
                 *self.forked.lock().unwrap() = Some(child);
-                if in_child && self.leaves {
+                if reset_in_child && self.leaves {
                     drop(self.registration.lock().unwrap().take());
                 }
             }

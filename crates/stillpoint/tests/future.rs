@@ -226,7 +226,7 @@ fn a_future_is_woken_though_younger_ones_and_callbacks_wait_for_another_reader()
     assert!(!poll(younger.as_mut(), &waker_of_younger));
     assert!(!poll(barrier.as_mut(), &waker_of_barrier));
     assert!(!poll(older.as_mut(), &waker_of_older));
-    assert_eq!(domain.statistics().futures_waiting, 3);
+    assert_eq!(domain.statistics().futures_pending, 3);
     first.leave();
     eventually(|| woken.1.load(Ordering::SeqCst) == 1 && done.1.load(Ordering::SeqCst) == 1);
     assert!(poll(older, &waker_of_older) && poll(barrier, &waker_of_barrier));
@@ -236,7 +236,7 @@ fn a_future_is_woken_though_younger_ones_and_callbacks_wait_for_another_reader()
     assert!(poll(younger, &waker_of_younger));
     domain.barrier();
     let statistics = domain.statistics();
-    assert_eq!((called.load(Ordering::SeqCst), statistics.futures_waiting, statistics.panics), (2, 0, 0));
+    assert_eq!((called.load(Ordering::SeqCst), statistics.futures_pending, statistics.panics), (2, 0, 0));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn futures_are_woken_in_the_order_of_their_ends_however_they_were_polled_and_dro
         number += 1;
         number % 3 > 0
     });
-    assert_eq!(domain.statistics().futures_waiting, waiting.len() as u64);
+    assert_eq!(domain.statistics().futures_pending, waiting.len() as u64);
     while !waiting.is_empty() {
         let (reader, mut future, (woken, waker)) = waiting.remove(0);
         assert_eq!(woken.1.load(Ordering::SeqCst), 0, "its reader is there");
@@ -264,7 +264,7 @@ fn futures_are_woken_in_the_order_of_their_ends_however_they_were_polled_and_dro
         eventually(|| woken.1.load(Ordering::SeqCst) == 1);
         assert!(poll(future.as_mut(), &waker));
     }
-    assert_eq!(domain.statistics().futures_waiting, 0);
+    assert_eq!(domain.statistics().futures_pending, 0);
 }
 
 /// An executor that goes on with a task inside its waker.
@@ -386,7 +386,7 @@ fn wakers_may_poll_and_drop_other_futures() {
     told.recv_timeout(common::PATIENCE).expect("the second one is");
     reader.leave();
     told.recv_timeout(common::PATIENCE).expect("the third one is called");
-    eventually(|| domain.statistics().futures_waiting == 0);
+    eventually(|| domain.statistics().futures_pending == 0);
     assert_eq!(domain.statistics().panics, 0);
 }
 

@@ -66,11 +66,11 @@ fn futures_that_are_dropped_leave_nothing_while_their_reader_stays() {
             future
         })
         .collect();
-    assert_eq!(domain.statistics().futures_waiting, 10_000);
+    assert_eq!(domain.statistics().futures_pending, 10_000);
     drop(futures);
     let left = LIVE.load(Ordering::SeqCst) - before;
     assert!(left < SLACK, "{left} bytes are left");
     let statistics = domain.statistics();
-    assert_eq!((statistics.futures_waiting, statistics.callbacks_waiting), (0, 1));
+    assert_eq!((statistics.futures_pending, statistics.callbacks_pending), (0, 1));
     reader.leave();
 }

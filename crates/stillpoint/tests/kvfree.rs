@@ -88,11 +88,11 @@ mod flood {
     fn ten_million_plain_objects_are_all_freed() {
         let domain = Domain::new();
         by_short_lived_threads(|_| (0..EACH).for_each(|number| retire(&domain, number)));
-        eventually(|| domain.statistics().objects_waiting == 0);
+        eventually(|| domain.statistics().objects_pending == 0);
         domain.kvfree_barrier();
         let statistics = domain.statistics();
         assert_eq!(statistics.objects_freed, (EACH * THREADS) as u64);
-        assert_eq!((statistics.objects_waiting, statistics.bytes_waiting, statistics.panics), (0, 0, 0));
+        assert_eq!((statistics.objects_pending, statistics.bytes_pending, statistics.panics), (0, 0, 0));
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod flood {
         }
         let domain = Domain::new();
         by_short_lived_threads(|thread| (0..EACH).for_each(|_| retire(&domain, Counted(thread))));
-        eventually(|| domain.statistics().objects_waiting == 0);
+        eventually(|| domain.statistics().objects_pending == 0);
         domain.kvfree_barrier();
         assert!(DROPS.iter().all(|shard| shard.0.load(Ordering::Relaxed) == EACH));
         assert_eq!((domain.statistics().objects_freed, domain.statistics().panics), ((EACH * THREADS) as u64, 0));
@@ -130,7 +130,7 @@ fn what_idle_threads_have_left_is_freed_without_another_call() {
             }
         });
         eventually(|| tally.all_dropped());
-        eventually(|| domain.statistics().objects_waiting == 0);
+        eventually(|| domain.statistics().objects_pending == 0);
         assert_eq!(domain.statistics().objects_freed, 8 * some as u64);
         idle.end();
     }
@@ -172,7 +172,7 @@ fn after_a_barrier_nothing_waits() {
         domain.kvfree_barrier();
         assert!(tally.all_dropped());
         let statistics = domain.statistics();
-        assert_eq!((statistics.objects_waiting, statistics.bytes_waiting), (0, 0));
+        assert_eq!((statistics.objects_pending, statistics.bytes_pending), (0, 0));
     }
     assert_eq!(domain.statistics().objects_freed, 2 * rounds * SOME as u64);
 }
@@ -318,7 +318,7 @@ fn a_plain_destructor_that_panics_is_contained_too() {
     let tally = Tally::new();
     for _ in 0..SOME {
         // SAFETY: nobody else has ever known the object.
-        unsafe { domain.retire_plain(leak(Sudden(tally.value(1)))) };
+        unsafe { domain.retire_inline(leak(Sudden(tally.value(1)))) };
     }
     domain.kvfree_barrier();
     assert!(tally.all_dropped());
@@ -374,7 +374,7 @@ fn a_plain_destructor_may_retire_on_the_retiring_thread() {
     let tally = Tally::new();
     for _ in 0..SOME {
         // SAFETY: nobody else has ever known the object.
-        unsafe { domain.retire_plain(leak(Chain::new(2, &domain, &tally))) };
+        unsafe { domain.retire_inline(leak(Chain::new(2, &domain, &tally))) };
     }
     eventually(|| tally.dropped() == 3 * SOME);
 }
@@ -408,7 +408,7 @@ fn a_plain_destructor_may_retire_while_somebody_waits_for_everything() {
             let retirer = thread::spawn(move || {
                 for _ in 0..SOME {
                     // SAFETY: nobody else has ever known the object.
-                    unsafe { domain.retire_plain(leak(Handover(domain.clone(), tally.clone()))) };
+                    unsafe { domain.retire_inline(leak(Handover(domain.clone(), tally.clone()))) };
                 }
             });
             retirer.join().expect("no panic");
@@ -433,11 +433,11 @@ fn what_is_retired_inside_a_section_is_freed_after_it_without_another_retire() {
         retire_some(&theirs, &counted);
         assert_eq!(counted.dropped(), 0, "the section is open");
         let statistics = theirs.statistics();
-        assert!(statistics.objects_waiting >= 11 * SOME as u64 && statistics.objects_freed == 0, "{statistics:?}");
+        assert!(statistics.objects_pending >= 11 * SOME as u64 && statistics.objects_freed == 0, "{statistics:?}");
         assert_eq!((statistics.waits, statistics.assists), (0, 0), "inside a section nobody waits");
         drop(guard);
     });
-    eventually(|| tally.all_dropped() && domain.statistics().objects_waiting == 0);
+    eventually(|| tally.all_dropped() && domain.statistics().objects_pending == 0);
     idle.end();
 }
 
@@ -486,11 +486,11 @@ fn past_the_budget_a_reader_that_stays_is_one_stall_and_producers_go_on() {
     over.store(true, Ordering::Relaxed);
     producers.into_iter().for_each(|producer| producer.join().expect("no panic"));
     let statistics = domain.statistics();
-    assert!(statistics.bytes_waiting > 256 << 10, "{statistics:?}");
+    assert!(statistics.bytes_pending > 256 << 10, "{statistics:?}");
     assert_eq!((statistics.objects_freed, tally.dropped(), statistics.stalls), (0, 0, 1), "one stall is reported once");
     reader.leave();
-    eventually(|| domain.statistics().objects_waiting == 0);
-    assert_eq!((domain.statistics().bytes_waiting, domain.statistics().stalls), (0, 1));
+    eventually(|| domain.statistics().objects_pending == 0);
+    assert_eq!((domain.statistics().bytes_pending, domain.statistics().stalls), (0, 1));
     assert!(tally.all_dropped());
 }
 
@@ -520,7 +520,7 @@ fn a_flood_stays_near_the_budget() {
         let _over = Over(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                most.fetch_max(domain.statistics().bytes_waiting as usize, Ordering::Relaxed);
+                most.fetch_max(domain.statistics().bytes_pending as usize, Ordering::Relaxed);
                 thread::yield_now();
             }
         });
@@ -592,7 +592,7 @@ fn whole_batches_free_everything_too() {
             retire_some(&theirs, &counted);
             (0..SOME).for_each(|number| retire(&theirs, number));
         });
-        eventually(|| tally.all_dropped() && domain.statistics().objects_waiting == 0);
+        eventually(|| tally.all_dropped() && domain.statistics().objects_pending == 0);
         idle.end();
     }
     retire_some(&domain, &tally);
@@ -650,7 +650,7 @@ fn the_policy_may_change_at_any_time() {
             }
         });
     });
-    eventually(|| domain.statistics().objects_waiting == 0);
+    eventually(|| domain.statistics().objects_pending == 0);
     domain.kvfree_barrier();
     assert!(tally.all_dropped());
     assert_eq!(domain.statistics().objects_freed, 60 * SOME as u64);
@@ -673,7 +673,7 @@ fn blocks_of_any_layout_are_freed() {
         }
     }
     domain.kvfree_barrier();
-    assert_eq!((domain.statistics().objects_freed, domain.statistics().bytes_waiting), (blocks, 0));
+    assert_eq!((domain.statistics().objects_freed, domain.statistics().bytes_pending), (blocks, 0));
 }
 
 #[test]
@@ -683,9 +683,9 @@ fn plain_destructors_free_what_their_objects_hold() {
     for number in 0..SOME {
         let object = leak(vec![tally.value(number as u64), tally.value(0)]);
         // SAFETY: nobody else has ever known the object.
-        unsafe { domain.retire_plain(object) };
+        unsafe { domain.retire_inline(object) };
         // SAFETY: the same.
-        unsafe { domain.retire_plain(leak(number.to_string())) };
+        unsafe { domain.retire_inline(leak(number.to_string())) };
     }
     domain.kvfree_barrier();
     assert!(tally.all_dropped());
@@ -732,7 +732,7 @@ fn objects_without_a_size_are_freed() {
         retire(&domain, Nothing);
         retire(&domain, ());
         // SAFETY: nobody else has ever known the object.
-        unsafe { domain.retire_plain(leak(Nothing)) };
+        unsafe { domain.retire_inline(leak(Nothing)) };
     }
     domain.kvfree_barrier();
     assert_eq!(DROPS.load(Ordering::Relaxed), 2 * SOME);
@@ -754,18 +754,18 @@ fn big_objects_do_not_wait_for_their_page_to_fill() {
     let reader = Reader::enter(&domain);
     (0..6).for_each(|_| retire_big());
     let statistics = domain.statistics();
-    assert!(statistics.bytes_waiting >= 6 * MIB as u64 && statistics.pages >= 6, "each seals a page: {statistics:?}");
+    assert!(statistics.bytes_pending >= 6 * MIB as u64 && statistics.pages >= 6, "each seals a page: {statistics:?}");
     assert_eq!(statistics.objects_freed, 0);
     reader.leave();
     // Far fewer than a page holds, so only pages that are sealed early keep this from waiting all at once.
     for _ in 0..64 {
         retire_big();
-        let waiting = domain.statistics().bytes_waiting;
+        let waiting = domain.statistics().bytes_pending;
         assert!(waiting <= 16 * MIB as u64, "{waiting} bytes wait");
     }
     retire(&domain, Big(vec![1; MIB]).0);
     domain.kvfree_barrier();
-    assert_eq!((domain.statistics().objects_freed, domain.statistics().bytes_waiting), (71, 0));
+    assert_eq!((domain.statistics().objects_freed, domain.statistics().bytes_pending), (71, 0));
 }
 
 #[test]

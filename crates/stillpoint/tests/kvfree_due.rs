@@ -39,7 +39,7 @@ fn what_an_idle_thread_has_left_does_not_stay_behind_younger_pages() {
     eventually(|| domain.statistics().objects_freed >= (SOME - A_PAGE) as u64);
     assert_eq!(tally.dropped(), 0, "these wait for the younger reader");
     younger.leave();
-    eventually(|| tally.all_dropped() && domain.statistics().objects_waiting == 0);
+    eventually(|| tally.all_dropped() && domain.statistics().objects_pending == 0);
     drop(end);
     idle.join().expect("no panic");
 }

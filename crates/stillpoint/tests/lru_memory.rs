@@ -156,12 +156,12 @@ fn what_deleted_tenants_leave_is_waiting_memory() {
     let hierarchy = Hierarchy::new();
     let lru = ListLru::for_tenants(&hierarchy);
     // What is freed may itself leave something to be freed.
-    while stillpoint::global().statistics().objects_waiting > 0 {
+    while stillpoint::global().statistics().objects_pending > 0 {
         live();
     }
     let guard = stillpoint::read_lock();
     churn(&hierarchy, &lru, 100);
-    let waiting = stillpoint::global().statistics().bytes_waiting;
+    let waiting = stillpoint::global().statistics().bytes_pending;
     assert!(waiting >= 100 * (190 + 300), "a list and a tenant each: {waiting}");
     drop(guard);
 }

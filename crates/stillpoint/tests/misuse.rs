@@ -36,7 +36,7 @@ fn assert_works(domain: &Domain) {
         drop(cell);
         domain.kvfree_barrier();
         assert!(tally.all_dropped());
-        assert_eq!(domain.statistics().objects_waiting, 0);
+        assert_eq!(domain.statistics().objects_pending, 0);
     });
 }
 
@@ -163,7 +163,7 @@ fn a_barrier_inside_a_section_waits_for_the_readers_of_others() {
         drop(guard);
     });
     // The barrier's own callback is the second.
-    eventually(|| domain.statistics().callbacks_waiting == 2);
+    eventually(|| domain.statistics().callbacks_pending == 2);
     assert!(!waiter.is_finished());
     reader.tell_to_leave();
     returns(move || waiter.join().expect("no panic"));

@@ -250,7 +250,7 @@ fn a_task_that_waits_when_the_thread_goes_down_asks_again_by_itself() {
     for _ in 0..2 {
         let message = quietly(|| panic_message(|| is_ready(barrier.as_mut())));
         assert!(message.contains("stays down"), "{message}");
-        assert_eq!(domain.statistics().futures_waiting, 0, "nothing is left behind");
+        assert_eq!(domain.statistics().futures_pending, 0, "nothing is left behind");
     }
     // What it waits for can be had otherwise; then it is ready.
     domain.barrier();

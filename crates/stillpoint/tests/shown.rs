@@ -23,7 +23,7 @@ fn number(domain: &Domain) -> String {
 fn readers_name_their_domain() {
     let (one, two) = (Domain::new(), TraceDomain::default());
     assert_ne!(number(&one), number(&two));
-    assert!(format!("{one:?}").contains("objects_waiting: 0"), "{one:?}");
+    assert!(format!("{one:?}").contains("objects_pending: 0"), "{one:?}");
     let names = |shown: &str, kind: &str, domain: &Domain| {
         assert!(shown.starts_with(kind), "{shown}");
         assert!(shown.contains(&format!("domain: {}", number(domain))), "{shown}, in a domain {}", number(domain));

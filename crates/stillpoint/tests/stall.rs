@@ -228,11 +228,11 @@ fn a_stalled_reader_lets_producers_go_on_and_memory_falls_when_it_leaves() {
     }
     next(&told);
     let statistics = domain.statistics();
-    assert!(statistics.bytes_waiting > 64 << 10, "reported: {statistics:?}");
+    assert!(statistics.bytes_pending > 64 << 10, "reported: {statistics:?}");
     assert!(statistics.stalls >= 1);
     reader.leave();
     domain.kvfree_barrier();
-    assert_eq!(domain.statistics().objects_waiting, 0);
+    assert_eq!(domain.statistics().objects_pending, 0);
 }
 
 #[test]

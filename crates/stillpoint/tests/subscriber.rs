@@ -176,19 +176,19 @@ fn a_retiring_thread_that_finds_the_stall_goes_on_freeing() {
     let domain = told(|_| ());
     domain.set_budget(64 << 10);
     let reader = Reader::enter(&domain);
-    let retire_plain = || {
+    let retire_inline = || {
         // SAFETY: nobody else has ever known the object.
         unsafe { domain.retire(NonNull::from(Box::leak(Box::new(1_u64)))) };
     };
     while domain.statistics().stalls == 0 || domain.statistics().waits == 0 {
-        (0..1000).for_each(|_| retire_plain());
+        (0..1000).for_each(|_| retire_inline());
     }
     eventually(|| events(&domain) >= 1);
     reader.leave();
     domain.synchronize();
     let before = domain.statistics().objects_freed;
     // So many pages that it comes to free some of them by itself.
-    (0..100_000).for_each(|_| retire_plain());
+    (0..100_000).for_each(|_| retire_inline());
     eventually(|| domain.statistics().objects_freed > before);
     goes_on(&domain);
 }

@@ -104,7 +104,7 @@ fn destructors_of_thread_local_objects_read_retire_and_wait_in_a_domain() {
                     cell.store(counted.value(round));
                     retire(domain, round);
                     // SAFETY: nobody else has ever known the object.
-                    unsafe { domain.retire_plain(NonNull::from(Box::leak(Box::new(counted.value(round))))) };
+                    unsafe { domain.retire_inline(NonNull::from(Box::leak(Box::new(counted.value(round))))) };
                 }
                 let count = counted.value(round);
                 domain.call(move || drop(count));

@@ -67,7 +67,7 @@ fn report(start: Instant) {
         per_second(&LOOKUPS) / 1e6,
         per_second(&UPDATES),
         statistics.objects_freed,
-        statistics.objects_waiting,
+        statistics.objects_pending,
         resident_mib().unwrap_or(f64::NAN),
     );
 }
@@ -98,6 +98,6 @@ fn main() -> ExitCode {
     let statistics = stillpoint::global().statistics();
     let updates = UPDATES.load(Ordering::Relaxed);
     println!("{updates} updates, as many tables freed, in {} grace periods; no reader ever waited", statistics.grace_periods);
-    assert_eq!((statistics.objects_waiting, statistics.objects_freed), (0, updates));
+    assert_eq!((statistics.objects_pending, statistics.objects_freed), (0, updates));
     ExitCode::SUCCESS
 }

@@ -154,11 +154,11 @@ struct stillpoint_statistics {
   /*
    Objects given to kvfree that have not been freed.
    */
-  uint64_t objects_waiting;
+  uint64_t objects_pending;
   /*
    What they take up, in bytes.
    */
-  uint64_t bytes_waiting;
+  uint64_t bytes_pending;
   /*
    Pages of 4 KiB that remember them.
    */
@@ -166,7 +166,7 @@ struct stillpoint_statistics {
   /*
    Callbacks that have not been called.
    */
-  uint64_t callbacks_waiting;
+  uint64_t callbacks_pending;
   /*
    Objects freed.
    */
@@ -219,7 +219,7 @@ struct stillpoint_statistics {
   /*
    Tasks of Rust code in the process that wait for a grace period or for callbacks.
    */
-  uint64_t futures_waiting;
+  uint64_t futures_pending;
   /*
    Times that the service thread panicked, by a fault of the library's, and began again. After three within a minute it stays down: barriers
    then do its work.

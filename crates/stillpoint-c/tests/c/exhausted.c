@@ -63,7 +63,7 @@ static void test_domain(struct stillpoint_domain *domain)
         CHECK((domain == NULL && n % 2 ? stillpoint_kvfree(node, head) : stillpoint_domain_kvfree_head(domain, node, &node->head)) == 0);
     }
     CHECK(refused >= before + SOME);
-    CHECK(statistics(domain).callbacks_waiting == SOME && statistics(domain).inline_waits == 0);
+    CHECK(statistics(domain).callbacks_pending == SOME && statistics(domain).inline_waits == 0);
     stillpoint_domain_read_lock(domain);
     struct node *node = make();
     CHECK((domain == NULL ? stillpoint_kvfree(node) : stillpoint_domain_kvfree(domain, node)) == -ENOMEM);
@@ -72,10 +72,10 @@ static void test_domain(struct stillpoint_domain *domain)
     pthread_barrier_wait(&steps);
     pthread_join(thread, NULL);
     CHECK(stillpoint_domain_kvfree(domain, node) == 0 && statistics(domain).inline_waits == 1);
-    CHECK(stillpoint_domain_kvfree_barrier(domain) == 0 && statistics(domain).callbacks_waiting == 0);
+    CHECK(stillpoint_domain_kvfree_barrier(domain) == 0 && statistics(domain).callbacks_pending == 0);
     __atomic_store_n(&refusing, 0, __ATOMIC_SEQ_CST);
     CHECK(stillpoint_domain_kvfree(domain, make()) == 0);
-    CHECK(stillpoint_domain_kvfree_barrier(domain) == 0 && statistics(domain).objects_waiting == 0);
+    CHECK(stillpoint_domain_kvfree_barrier(domain) == 0 && statistics(domain).objects_pending == 0);
 }
 
 int main(void)

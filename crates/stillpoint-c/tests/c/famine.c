@@ -112,7 +112,7 @@ static void many_threads(void)
     for (int n = 0; n < EARLY + LATE; n++) {
         CHECK(pthread_join(threads[n], NULL) == 0);
     }
-    CHECK(stillpoint_kvfree_barrier() == 0 && statistics().objects_waiting == 0);
+    CHECK(stillpoint_kvfree_barrier() == 0 && statistics().objects_pending == 0);
 }
 
 /* ---- More freed areas than the list of them has room for ---- */
@@ -214,7 +214,7 @@ static void many_lists(void)
     fail(0);
     CHECK(stillpoint_tenant_delete(tenants[0]) == 0);
     CHECK(stillpoint_read_unlock() == 0);
-    CHECK(stillpoint_kvfree_barrier() == 0 && statistics().objects_waiting == 0);
+    CHECK(stillpoint_kvfree_barrier() == 0 && statistics().objects_pending == 0);
     for (int n = 0; n < LISTS; n++) {
         CHECK(stillpoint_lru_count(lists[n]) == 3); /* all are the root's */
         stillpoint_lru_free(lists[n]);

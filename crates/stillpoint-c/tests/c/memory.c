@@ -379,7 +379,7 @@ static int child(long first, long last, bool threads)
         CHECK(stillpoint_kvfree_barrier() == 0);
         CHECK(stillpoint_domain_statistics(NULL, &statistics, sizeof statistics) == 0);
         /* Nothing is lost: else this is for ever. */
-    } while (statistics.objects_waiting != 0 || statistics.callbacks_waiting != 0);
+    } while (statistics.objects_pending != 0 || statistics.callbacks_pending != 0);
     return first != 0 && all < first ? NOT_REACHED : PASSED;
 }
 

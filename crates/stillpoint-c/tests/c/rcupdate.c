@@ -73,7 +73,7 @@ int main(void)
     kvfree_rcu_barrier();
     struct stillpoint_statistics statistics;
     CHECK(stillpoint_domain_statistics(NULL, &statistics, sizeof statistics) == 0);
-    CHECK(statistics.objects_waiting == 0 && statistics.objects_freed == 3);
+    CHECK(statistics.objects_pending == 0 && statistics.objects_freed == 3);
     CHECK(statistics.grace_periods > 0);
 
     /* What is given up is really freed. (A sanitizer's malloc() says nothing of that.) */

@@ -418,7 +418,7 @@ impl Callbacks {
                 self.panicked.fetch_add(1, Ordering::Relaxed);
             }
             if fork::process() != process {
-                // This one has been forgotten as well: see `in_child`.
+                // This one has been forgotten as well: see `reset_in_child`.
                 return Outlook::default();
             }
             self.invoked.fetch_add(1, Ordering::Release); // [C3]
@@ -430,16 +430,16 @@ impl Callbacks {
     ///
     /// # Safety
     ///
-    /// As for [`fork::InChild::in_child`].
+    /// As for [`fork::ForkReset::reset_in_child`].
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self) {
+    pub(super) unsafe fn reset_in_child(&self) {
         self.incoming.store(ptr::null_mut(), Ordering::Relaxed);
         let invoked = self.invoked.load(Ordering::Relaxed);
         // SAFETY: the caller's promise; user code does not run under this lock.
         unsafe {
-            self.waiting.renew(Queue::new(invoked));
-            self.running.renew(Queue::new(0));
-            self.delay.in_child();
+            self.waiting.reinit(Queue::new(invoked));
+            self.running.reinit(Queue::new(0));
+            self.delay.reset_in_child();
         }
         self.queued.store(invoked, Ordering::Relaxed);
     }

@@ -91,11 +91,11 @@ impl Delay {
     ///
     /// # Safety
     ///
-    /// As for [`crate::platform::fork::InChild::in_child`].
+    /// As for [`crate::platform::fork::ForkReset::reset_in_child`].
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self) {
+    pub(super) unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise; user code does not run under this lock.
-        unsafe { self.batch.renew(Batch::NONE) };
+        unsafe { self.batch.reinit(Batch::NONE) };
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
         });
         assert!(delay.batch.try_lock().is_err());
         // SAFETY: nobody else knows this one, and this thread holds no guard.
-        unsafe { delay.in_child() };
+        unsafe { delay.reset_in_child() };
         assert!(delay.batch.try_lock().is_ok());
         let head = CallbackHead::new();
         assert!(until(&delay, &head).is_some());

@@ -31,11 +31,11 @@
 //!
 //! A scan finds the oldest section m that is still open; every grace period up to m has ended, and is published.
 //!
-//! # The witness
+//! # The cached holdout
 //!
 //! A scan leaves a pointer to the oldest reader that it found [X1], release; who tries again loads it [X2], acquire, so that it finds the
 //! record complete, whoever made it. It is a hint: what is believed is the record's word, read as by a scan [W4]. While it is there nothing
-//! can end, so not to scan is to say what a scan would say. (A witness that is out of date costs a scan.)
+//! can end, so not to scan is to say what a scan would say. (A stale hint costs a scan.)
 //!
 //! # Why nobody sleeps past the end
 //!
@@ -49,11 +49,11 @@
 
 use super::{
     callbacks::Callbacks,
+    coalesce::BarrierQueue,
     owners::Owners,
     policy::Policy,
     record::Record,
     registry::Registry,
-    ride::Ride,
     seq::{self, Cookie, Seq, Sequence},
     service::Service,
     stall::{Flavour, Stalls},
@@ -61,7 +61,7 @@ use super::{
 };
 use crate::platform::{
     barrier,
-    event::Event,
+    event::EventCount,
     sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Ordering},
     thread::Token,
 };
@@ -72,12 +72,12 @@ use std::{marker::PhantomData, mem, ptr};
 pub(crate) struct Shared {
     pub(super) seq: Sequence,
     /// Those who wait for a grace period to end, or for a holdout to leave.
-    pub(super) waiters: Event,
+    pub(super) waiters: EventCount,
     /// The service thread.
-    pub(super) service: Event,
+    pub(super) service: EventCount,
     /// Whether the service thread sleeps for the same reasons as `waiters` do.
     pub(super) service_waits: AtomicBool,
-    pub(super) ride: Ride,
+    pub(super) barriers: BarrierQueue,
     pub(super) owners: Owners,
     /// Records that nobody owns any more: see `registry.rs`.
     pub(super) given_back: AtomicPtr<Record>,
@@ -87,10 +87,10 @@ impl Shared {
     pub(super) fn new(seq: Sequence) -> Self {
         Self {
             seq,
-            waiters: Event::new(),
-            service: Event::new(),
+            waiters: EventCount::new(),
+            service: EventCount::new(),
             service_waits: AtomicBool::new(false),
-            ride: Ride::new(),
+            barriers: BarrierQueue::new(),
             owners: Owners::new(),
             given_back: AtomicPtr::new(ptr::null_mut()),
         }
@@ -108,17 +108,17 @@ impl Shared {
 
 /// How readers and updaters come to an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Readers {
+pub(crate) enum BarrierMode {
     /// Readers go without fences where the kernel has `membarrier(2)`; a grace period pays for it.
-    Asymmetric,
+    Membarrier,
     /// Both sides fence: grace periods without a system call, and no reader is ever interrupted.
-    Fencing,
+    Fence,
 }
 
-impl Readers {
+impl BarrierMode {
     /// Whether they fence, by their nature or for want of membarrier.
     pub(super) fn fence(self) -> bool {
-        self == Self::Fencing || barrier::readers_fence()
+        self == Self::Fence || barrier::readers_fence()
     }
 }
 
@@ -136,7 +136,7 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) struct Engine<P> {
     pub(super) domain: u64,
-    readers: Readers,
+    readers: BarrierMode,
     pub(super) shared: Arc<Shared>,
     pub(super) registry: Registry,
     pub(super) stalls: Stalls,
@@ -145,7 +145,7 @@ pub(crate) struct Engine<P> {
     pub(super) service: Service,
     /// The oldest of the readers that the last scan found in its way; null for none. While it is there, no scan can end what that one
     /// could not.
-    witness: AtomicPtr<Record>,
+    cached_holdout: AtomicPtr<Record>,
     /// The newest grace period that was started for somebody to ask about: it has to end also if nobody does.
     promised: AtomicU64,
     pub(super) counts: Counts,
@@ -154,13 +154,13 @@ pub(crate) struct Engine<P> {
 
 impl<P: Policy> Engine<P> {
     /// An engine for the domain numbered `domain`.
-    pub(crate) fn new(domain: u64, readers: Readers, seq: Sequence) -> Self {
+    pub(crate) fn new(domain: u64, readers: BarrierMode, seq: Sequence) -> Self {
         let shared = Arc::new(Shared::new(seq));
         Self {
             domain,
             readers,
             registry: Registry::new(domain, readers, Arc::clone(&shared)),
-            witness: AtomicPtr::new(ptr::null_mut()),
+            cached_holdout: AtomicPtr::new(ptr::null_mut()),
             promised: AtomicU64::new(shared.seq.completed().bits()),
             shared,
             stalls: Stalls::new(domain),
@@ -198,10 +198,10 @@ impl<P: Policy> Engine<P> {
     }
 
     /// The same, and sees to it that the grace period ends without a further call.
-    pub(crate) fn start_promised(&self) -> Cookie {
+    pub(crate) fn start_polled(&self) -> Cookie {
         let cookie = self.start();
-        if P::KEEPS_PROMISES {
-            seq::advance(&self.promised, cookie.seq());
+        if P::COMPLETES_POLLED {
+            seq::raise(&self.promised, cookie.seq());
             self.kick();
         }
         cookie
@@ -209,7 +209,7 @@ impl<P: Policy> Engine<P> {
 
     /// What the service thread has to wait for: the older of what its work waits for and what was promised.
     pub(super) fn due(&self, work: Option<Cookie>) -> Option<Cookie> {
-        // Acquire, pairs with `advance` in `start_promised`: who made the promise kicks after it, and the pass after that kick sees it.
+        // Acquire, pairs with `advance` in `start_polled`: who made the promise kicks after it, and the pass after that kick sees it.
         let promised = Cookie::new(Seq::from_bits(self.promised.load(Ordering::Acquire)));
         if self.has_ended(promised) { work } else { Cookie::oldest(work, Some(promised)) }
     }
@@ -223,27 +223,27 @@ impl<P: Policy> Engine<P> {
 
     /// One attempt to end the grace period: at most one heavy barrier and one scan. Whoever tries again soon pays for the scan
     /// only.
-    pub(crate) fn advance(&self, cookie: Cookie, me: Token) -> Progress {
+    pub(crate) fn try_complete(&self, cookie: Cookie, me: Token) -> Progress {
         if self.has_ended(cookie) {
             return Progress::Ended;
         }
-        let attempt = self.attempt(cookie, me, || ());
+        let attempt = self.complete_once(cookie, me, || ());
         self.counts.note_attempt(attempt.fenced, attempt.ended);
         attempt.progress
     }
 
     /// The same for one who will try again: where the grace period has been fenced, and the reader that the last scan found is still in
     /// the way, that is a few loads. It does not see whether the caller's own section is in the way too.
-    pub(crate) fn advance_again(&self, cookie: Cookie, me: Token) -> Progress {
-        if !self.has_ended(cookie) && self.is_fenced(cookie) && self.witness(cookie.seq()).is_some() {
+    pub(crate) fn recheck(&self, cookie: Cookie, me: Token) -> Progress {
+        if !self.has_ended(cookie) && self.is_fenced(cookie) && self.cached_holdout(cookie.seq()).is_some() {
             return Progress::HeldUp;
         }
-        self.advance(cookie, me)
+        self.try_complete(cookie, me)
     }
 
     /// An attempt at a grace period that is not known to have ended; `decided` is called before the outcome is published.
     #[inline]
-    pub(super) fn attempt(&self, cookie: Cookie, me: Token, decided: impl FnOnce()) -> Attempt {
+    pub(super) fn complete_once(&self, cookie: Cookie, me: Token, decided: impl FnOnce()) -> Attempt {
         let seq = &self.shared.seq;
         let goal = cookie.seq();
         let fences = !seq.fenced().at_least(goal);
@@ -280,13 +280,13 @@ impl<P: Policy> Engine<P> {
 
     /// Whether a heavy barrier is a system call.
     pub(super) fn barriers_are_dear(&self) -> bool {
-        self.readers == Readers::Asymmetric
+        self.readers == BarrierMode::Membarrier
     }
 
     /// [W4] The oldest section that is older than `fenced`, or `fenced`; and whether one of the caller's own holds `goal` up.
     fn scan(&self, fenced: Seq, goal: Seq, me: Token) -> Scan {
         let mut scan = Scan { oldest: fenced, own: false };
-        let mut witness = ptr::null();
+        let mut cached_holdout = ptr::null();
         let mut one_passed_over = P::EVERY_HOLDOUT;
         for (record, section) in self.holdouts(fenced) {
             if !mem::replace(&mut one_passed_over, true) {
@@ -296,13 +296,13 @@ impl<P: Policy> Engine<P> {
             // An implausible number (`Seq::entered_after`) says nothing about how old the section is.
             let section = if section.at_least(fenced) { self.shared.seq.completed() } else { section };
             if !section.at_least(scan.oldest) {
-                witness = record;
+                cached_holdout = record;
             }
             scan.oldest = scan.oldest.older(section);
         }
-        if !witness.is_null() {
+        if !cached_holdout.is_null() {
             // Release [X1]: the record is complete for who loads it, whoever made it.
-            self.witness.store(witness.cast_mut(), Ordering::Release);
+            self.cached_holdout.store(cached_holdout.cast_mut(), Ordering::Release);
         }
         scan
     }
@@ -347,8 +347,8 @@ impl<P: Policy> Engine<P> {
     fn heavy_barrier(&self, present: bool) {
         match self.readers {
             _ if !present => {}
-            Readers::Asymmetric => barrier::heavy(), // Heavy [W3, S2]: pairs with `light_asymmetric`, R3 and R5.
-            Readers::Fencing => barrier::full_fence(), // Fence [W3, S2]: pairs with `full_fence`, R3 and R5.
+            BarrierMode::Membarrier => barrier::heavy(), // Heavy [W3, S2]: pairs with `light_asymmetric`, R3 and R5.
+            BarrierMode::Fence => barrier::full_fence(), // Fence [W3, S2]: pairs with `full_fence`, R3 and R5.
         }
     }
 
@@ -360,18 +360,18 @@ impl<P: Policy> Engine<P> {
         self.counts.note_barrier();
     }
 
-    /// The last scan's witness, if it holds `goal` up.
-    fn witness(&self, goal: Seq) -> Option<(&Record, Seq)> {
+    /// The cached holdout of the last scan, if it holds `goal` up.
+    fn cached_holdout(&self, goal: Seq) -> Option<(&Record, Seq)> {
         // Acquire [X2]: the record that X1 names is complete.
         // SAFETY: null, or a record of this engine, which lives as long.
-        let witness = unsafe { self.witness.load(Ordering::Acquire).as_ref() }?;
-        Some((witness, witness.holds_out(goal)?))
+        let cached_holdout = unsafe { self.cached_holdout.load(Ordering::Acquire).as_ref() }?;
+        Some((cached_holdout, cached_holdout.holds_out(goal)?))
     }
 
     /// The same, if it is one of the oldest: nothing can complete that has not while it is there.
-    fn witness_that_decides(&self, goal: Seq) -> Option<&Record> {
-        let (witness, section) = self.witness(goal)?;
-        self.shared.seq.completed().at_least(section).then_some(witness)
+    fn decisive_holdout(&self, goal: Seq) -> Option<&Record> {
+        let (cached_holdout, section) = self.cached_holdout(goal)?;
+        self.shared.seq.completed().at_least(section).then_some(cached_holdout)
     }
 
     fn oldest_holdout(&self, goal: Seq) -> Option<&Record> {
@@ -383,15 +383,15 @@ impl<P: Policy> Engine<P> {
     /// event that the signal reaches. If the answer is to look again, it must advance once more before it sleeps.
     pub(crate) fn flag_holdout(&self, cookie: Cookie) -> LookAgain {
         let goal = cookie.seq();
-        let Some(witness) = self.witness_that_decides(goal).or_else(|| self.oldest_holdout(goal)) else {
+        let Some(cached_holdout) = self.decisive_holdout(goal).or_else(|| self.oldest_holdout(goal)) else {
             return LookAgain(true);
         };
         // Release [S1]: the unlock that takes the flag sees our announcement in the event.
-        witness.request_wake();
+        cached_holdout.request_wake();
         // Heavy [S2]: the unlock sees the flag, or the look below sees the section's end.
         self.heavy_barrier(P::FLAG_BARRIER);
         self.counts.note_barrier();
-        LookAgain(witness.holds_out(goal).is_none())
+        LookAgain(cached_holdout.holds_out(goal).is_none())
     }
 
     /// Ends the sections of all guards that belong to no thread.
@@ -409,20 +409,20 @@ impl<P: Policy> Engine<P> {
     ///
     /// # Safety
     ///
-    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
+    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
     #[cfg(not(stillpoint_loom))]
-    pub(crate) unsafe fn in_child(&self, me: Token) {
-        self.shared.waiters.in_child();
-        self.shared.service.in_child();
+    pub(crate) unsafe fn reset_in_child(&self, me: Token) {
+        self.shared.waiters.reset_in_child();
+        self.shared.service.reset_in_child();
         self.shared.service_waits.store(false, Ordering::Relaxed);
-        self.shared.ride.in_child();
+        self.shared.barriers.reset_in_child();
         // SAFETY: the caller's promise, for all of them.
         unsafe {
-            self.stalls.in_child();
-            self.registry.in_child(me);
-            self.callbacks.in_child();
-            self.futures.in_child();
-            self.service.in_child(self.domain);
+            self.stalls.reset_in_child();
+            self.registry.reset_in_child(me);
+            self.callbacks.reset_in_child();
+            self.futures.reset_in_child();
+            self.service.reset_in_child(self.domain);
         }
     }
 
@@ -433,13 +433,13 @@ impl<P: Policy> Engine<P> {
 
     /// Grace periods that this engine has ended; one that ends several numbers at once counts as one.
     pub(crate) fn grace_periods(&self) -> u64 {
-        let turns = self.shared.ride.turns().saturating_sub(self.counts.drives_without_end.load(Ordering::Relaxed));
+        let turns = self.shared.barriers.generations().saturating_sub(self.counts.drives_without_end.load(Ordering::Relaxed));
         turns + self.counts.other_ends.load(Ordering::Relaxed)
     }
 
     /// Heavy barriers that this engine has issued.
     pub(crate) fn heavy_barriers(&self) -> u64 {
-        let turns = self.shared.ride.turns().saturating_sub(self.counts.drives_without_barrier.load(Ordering::Relaxed));
+        let turns = self.shared.barriers.generations().saturating_sub(self.counts.drives_without_barrier.load(Ordering::Relaxed));
         turns + self.counts.other_barriers.load(Ordering::Relaxed)
     }
 }
@@ -458,7 +458,7 @@ pub(super) struct Attempt {
 #[must_use]
 pub(crate) struct LookAgain(pub(crate) bool);
 
-/// What has been done. A turn (`ride.rs`) is counted by itself, and nearly always stands for a barrier and for the end of a grace
+/// What has been done. A turn (`coalesce.rs`) is counted by itself, and nearly always stands for a barrier and for the end of a grace
 /// period; here is what it does not stand for.
 #[derive(Debug)]
 pub(super) struct Counts {
@@ -489,7 +489,7 @@ impl Counts {
         }
     }
 
-    pub(super) fn note_drive(&self, fenced: bool, ended: bool) {
+    pub(super) fn note_lead(&self, fenced: bool, ended: bool) {
         if !fenced {
             self.drives_without_barrier.fetch_add(1, Ordering::Relaxed);
         }

@@ -146,14 +146,14 @@ impl Entry {
     ///
     /// # Safety
     ///
-    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
+    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self) {
+    pub(super) unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise; user code does not run under these locks.
         unsafe {
-            self.name.0.renew(None);
+            self.name.0.reinit(None);
             #[cfg(feature = "stall-backtrace")]
-            self.backtrace.0.renew(None);
+            self.backtrace.0.reinit(None);
         }
     }
 }

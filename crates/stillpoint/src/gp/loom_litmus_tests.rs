@@ -8,7 +8,7 @@
 //! forbidden if it has at least as many grace periods as sections, and allowed if it has fewer.
 
 use super::{
-    engine::{Engine, Progress, Readers},
+    engine::{BarrierMode, Engine, Progress},
     loom_tests::{FIRST, NoHeavyBarrier, NoWait},
     policy::{Policy, Sound},
     seq::Sequence,
@@ -40,7 +40,7 @@ struct World<P> {
 impl<P: Policy> World<P> {
     fn new(words: impl IntoIterator<Item = usize>) -> Arc<Self> {
         Arc::new(Self {
-            engine: Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST)),
+            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
             words: words.into_iter().map(AtomicUsize::new).collect(),
         })
     }
@@ -64,7 +64,7 @@ impl<P: Policy> World<P> {
     /// Whether a grace period has ended between the call and its return. If not, the schedule is one that the shape is not about.
     fn grace_period(&self) -> bool {
         let cookie = self.engine.start();
-        self.engine.advance(cookie, Token::for_model(1000)) == Progress::Ended
+        self.engine.try_complete(cookie, Token::for_model(1000)) == Progress::Ended
     }
 }
 

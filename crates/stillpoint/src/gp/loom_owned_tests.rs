@@ -2,13 +2,13 @@
 //! that the kernel's RCU Tasks Trace had; each stands beside a variant with the race, which must fail.
 
 use super::{
-    engine::{Engine, Progress, Readers},
+    engine::{BarrierMode, Engine, Progress},
     entry::Shelf,
     loom_tests::{FIRST, World, model},
     policy::Sound,
     record::Record,
+    record_cache::RecordCache,
     seq::Sequence,
-    spares::Spares,
     stall::Flavour,
     wait::{Haste, Waited},
 };
@@ -46,7 +46,7 @@ fn loom_section_changes_threads() {
         });
         world.unlink();
         let cookie = world.engine.start();
-        if world.advance(cookie) == Progress::Ended {
+        if world.try_complete(cookie) == Progress::Ended {
             world.free();
         }
         maker.join().unwrap();
@@ -64,7 +64,7 @@ fn loom_section_is_shared() {
         let updater = thread::spawn(move || {
             others.unlink();
             let cookie = others.engine.start();
-            if others.advance(cookie) == Progress::Ended {
+            if others.try_complete(cookie) == Progress::Ended {
                 others.free();
             }
         });
@@ -208,10 +208,10 @@ fn loom_uncounted_report_is_caught() {
 #[test]
 fn loom_records_have_one_owner() {
     model(|| {
-        let engine = Arc::new(Engine::<Sound>::new(1, Readers::Asymmetric, Sequence::new(FIRST)));
+        let engine = Arc::new(Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)));
         let take_and_give = |engine: &Engine<Sound>, number: u64| {
             let (token, own) = (Token::for_model(number), engine.register(Token::for_model(number), Flavour::Thread));
-            let spares = Spares::new();
+            let spares = RecordCache::new();
             for _ in 0..2 {
                 let record = spares.take(engine, token, own);
                 record.lock_owned(Location::caller(), 1);

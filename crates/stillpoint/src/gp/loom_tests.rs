@@ -6,7 +6,7 @@
 
 use super::{
     callbacks::boxed,
-    engine::{Engine, Progress, Readers},
+    engine::{BarrierMode, Engine, Progress},
     policy::{Policy, Sound},
     record::Record,
     seq::{Cookie, STEP, Seq, Sequence},
@@ -57,7 +57,7 @@ unsafe impl<P: Policy> Send for World<P> {}
 impl<P: Policy> World<P> {
     pub(super) fn new() -> Arc<Self> {
         let world = Arc::new(Self {
-            engine: Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST)),
+            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
             pointer: AtomicPtr::new(ptr::null_mut()),
             element: UnsafeCell::new(1),
         });
@@ -99,8 +99,8 @@ impl<P: Policy> World<P> {
         self.element.with_mut(|element| unsafe { *element = 0 });
     }
 
-    pub(super) fn advance(&self, cookie: Cookie) -> Progress {
-        self.engine.advance(cookie, Token::for_model(1000))
+    pub(super) fn try_complete(&self, cookie: Cookie) -> Progress {
+        self.engine.try_complete(cookie, Token::for_model(1000))
     }
 }
 
@@ -123,7 +123,7 @@ fn reader_and_updater<P: Policy>(sections: usize) {
         });
         world.unlink();
         let cookie = world.engine.start();
-        if world.advance(cookie) == Progress::Ended {
+        if world.try_complete(cookie) == Progress::Ended {
             world.free();
         }
         reader.join().unwrap();
@@ -181,7 +181,7 @@ fn loom_next_section_hides_nothing_without_a_fence() {
         });
         world.unlink();
         let cookie = world.engine.start();
-        if world.advance(cookie) == Progress::Ended {
+        if world.try_complete(cookie) == Progress::Ended {
             world.free();
         }
         reader.join().unwrap();
@@ -218,7 +218,7 @@ fn loom_quiescent_states() {
         });
         world.unlink();
         let cookie = world.engine.start();
-        if world.advance(cookie) == Progress::Ended {
+        if world.try_complete(cookie) == Progress::Ended {
             world.free();
         }
         reader.join().unwrap();
@@ -253,7 +253,7 @@ fn loom_cookie_ended_by_another() {
         let world = World::<Sound>::new();
         let (reading, helping) = (Arc::clone(&world), Arc::clone(&world));
         let reader = thread::spawn(move || reading.read(reading.register(1)));
-        let helper = thread::spawn(move || helping.advance(helping.engine.get_state()));
+        let helper = thread::spawn(move || helping.try_complete(helping.engine.get_state()));
         world.unlink();
         let cookie = world.engine.get_state();
         if world.engine.has_ended(cookie) {
@@ -275,10 +275,10 @@ fn loom_two_advancers() {
         let world = World::<Sound>::new();
         let (reading, helping) = (Arc::clone(&world), Arc::clone(&world));
         let reader = thread::spawn(move || reading.read(reading.register(1)));
-        let helper = thread::spawn(move || helping.advance(helping.engine.start()));
+        let helper = thread::spawn(move || helping.try_complete(helping.engine.start()));
         world.unlink();
         let cookie = world.engine.start();
-        if world.advance(cookie) == Progress::Ended {
+        if world.try_complete(cookie) == Progress::Ended {
             world.free();
         }
         helper.join().unwrap();
@@ -328,7 +328,7 @@ fn loom_record_changes_hands() {
             .collect();
         world.unlink();
         let cookie = world.engine.start();
-        if world.advance(cookie) == Progress::Ended {
+        if world.try_complete(cookie) == Progress::Ended {
             world.free();
         }
         readers.into_iter().for_each(|reader| reader.join().unwrap());
@@ -339,7 +339,7 @@ fn loom_record_changes_hands() {
 #[test]
 fn loom_callbacks() {
     model(|| {
-        let engine = Arc::new(Engine::<Sound>::new(1, Readers::Asymmetric, Sequence::new(FIRST)));
+        let engine = Arc::new(Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)));
         let runs = Arc::new(AtomicUsize::new(0));
         let push = |engine: &Engine<Sound>, runs: &Arc<AtomicUsize>| {
             let runs = Arc::clone(runs);
@@ -379,8 +379,10 @@ impl Work for Job {
 #[test]
 fn loom_kick() {
     model(|| {
-        let job =
-            Arc::new(Job { engine: Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST)), wanted: AtomicBool::new(false) });
+        let job = Arc::new(Job {
+            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
+            wanted: AtomicBool::new(false),
+        });
         let theirs = Arc::clone(&job);
         let service = thread::spawn(move || theirs.engine.serve(&*theirs));
         job.wanted.store(true, Ordering::Relaxed);
@@ -423,8 +425,10 @@ fn loom_service_waits_for_a_reader() {
 #[test]
 fn loom_stop() {
     model(|| {
-        let job =
-            Arc::new(Job { engine: Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST)), wanted: AtomicBool::new(false) });
+        let job = Arc::new(Job {
+            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
+            wanted: AtomicBool::new(false),
+        });
         let theirs = Arc::clone(&job);
         let service = thread::spawn(move || theirs.engine.serve(&*theirs));
         job.engine.request_stop();
@@ -449,21 +453,21 @@ impl Work for Idle {
 #[test]
 fn loom_promise_is_kept() {
     model(|| {
-        let idle = Arc::new(Idle(Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST))));
+        let idle = Arc::new(Idle(Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST))));
         let theirs = Arc::clone(&idle);
         let service = thread::spawn(move || theirs.0.serve(&*theirs));
-        assert_eq!(idle.0.start_promised(), Cookie::new(FIRST.next()));
+        assert_eq!(idle.0.start_polled(), Cookie::new(FIRST.next()));
         assert_eq!(service.join().unwrap(), Served::Stopped);
     });
 }
 
 /// F1 to F4: of three who wait at once, each returns, whoever drives and whoever rides.
 #[test]
-fn loom_riders_are_not_left_asleep() {
+fn loom_followers_are_not_left_asleep() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(1);
     builder.check(|| {
-        let engine = Arc::new(Engine::<Sound>::new(1, Readers::Asymmetric, Sequence::new(FIRST)));
+        let engine = Arc::new(Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)));
         let wait = |engine: &Engine<Sound>, number| {
             assert_eq!(engine.wait_for(engine.start(), Token::for_model(number), None, Haste::Normal), Waited::Ended);
         };

@@ -4,7 +4,7 @@
 
 use super::{
     callbacks::boxed,
-    engine::{Engine, Readers},
+    engine::{BarrierMode, Engine},
     loom_tests::FIRST,
     policy::Sound,
     seq::Sequence,
@@ -13,7 +13,7 @@ use super::{
     wakers::{Awaited, Place},
 };
 use crate::platform::{
-    event::Event,
+    event::EventCount,
     sync::{Arc, AtomicBool, Ordering, UnsafeCell},
     thread::Token,
 };
@@ -31,7 +31,7 @@ struct Serving(Engine<Sound>);
 impl Serving {
     /// With its service thread, which ends at [`Serving::stop`].
     fn start() -> (Arc<Self>, thread::JoinHandle<()>) {
-        let serving = Arc::new(Self(Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST))));
+        let serving = Arc::new(Self(Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST))));
         let theirs = Arc::clone(&serving);
         (serving, thread::spawn(move || assert_eq!(theirs.0.serve(&*theirs), Served::Stopped)))
     }
@@ -52,12 +52,12 @@ impl Work for Serving {
 /// A task, which sleeps until it is woken. It then sees what came before that, as executors have it.
 struct Task {
     woken: AtomicBool,
-    event: Event,
+    event: EventCount,
 }
 
 impl Task {
     fn new() -> std::sync::Arc<Self> {
-        std::sync::Arc::new(Self { woken: AtomicBool::new(false), event: Event::new() })
+        std::sync::Arc::new(Self { woken: AtomicBool::new(false), event: EventCount::new() })
     }
 
     fn sleep(&self) {
@@ -148,7 +148,7 @@ fn loom_invoked_callbacks_are_seen_whole() {
     // SAFETY: as above.
     unsafe impl Send for Done {}
     model(3, || {
-        let engine = Arc::new(Engine::<Sound>::new(1, Readers::Asymmetric, Sequence::new(FIRST)));
+        let engine = Arc::new(Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)));
         let done = Arc::new(Done(UnsafeCell::new(0)));
         let theirs = Arc::clone(&done);
         // SAFETY: that nobody else looks at it yet is what the test is about.

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `seq` | sequence numbers, cookies, the three counters |
 //! | `record`, `registry` | a reader's word, and all of them |
-//! | `entry`, `spares` | what reports say of a reader; records for guards that no thread owns |
+//! | `entry`, `record_cache` | what reports say of a reader; records for guards that no thread owns |
 //! | `engine` | starting, fencing, scanning, publishing; **the proofs** |
 //! | `owners` | waits where nobody is registered |
-//! | `ride` | one barrier for many who wait |
+//! | `coalesce` | one barrier for many that wait |
 //! | `wait` | spinning and sleeping until a grace period has ended |
 //! | `callbacks` | functions that run after one |
 //! | `delay` | how long they are kept before |
@@ -20,17 +20,17 @@
 //! `engine` pairs them.
 
 mod callbacks;
+mod coalesce;
 mod delay;
 mod engine;
 mod entry;
 mod owners;
 pub(crate) mod policy;
 mod record;
+mod record_cache;
 mod registry;
-mod ride;
 mod seq;
 mod service;
-mod spares;
 mod stall;
 mod wait;
 mod wakers;
@@ -48,15 +48,15 @@ mod shuttle_tests;
 
 pub use callbacks::CallbackHead;
 pub(crate) use callbacks::{Callback, WouldDeadlock};
-pub(crate) use engine::{Engine, Progress, Readers};
+pub(crate) use engine::{BarrierMode, Engine, Progress};
 pub(crate) use policy::Policy;
 pub(crate) use record::Record;
+pub(crate) use record_cache::RecordCache;
 pub use seq::Cookie;
 #[cfg(not(stillpoint_loom))]
 pub(crate) use seq::GLOBALS;
 pub(crate) use seq::{Seq, Sequence};
 pub(crate) use service::{End, Outlook, Served, Work};
-pub(crate) use spares::Spares;
 pub(crate) use stall::Listed;
 pub use stall::{Flavour, Holdout, StallReport, Stalled, ThreadName};
 pub(crate) use wait::{Haste, Waited};

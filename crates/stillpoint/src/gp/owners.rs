@@ -61,7 +61,7 @@ impl Owners {
 
     /// In the child of a fork, which has `owned` of them.
     #[cfg(not(stillpoint_loom))]
-    pub(super) fn in_child(&self, owned: u64) {
+    pub(super) fn reset_in_child(&self, owned: u64) {
         self.owned.store(owned, Ordering::Relaxed);
     }
 }
@@ -142,12 +142,12 @@ mod loom_tests {
 
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
-    use super::super::{engine::Readers, policy::Sound, seq::Sequence, stall::Flavour};
+    use super::super::{engine::BarrierMode, policy::Sound, seq::Sequence, stall::Flavour};
     use super::*;
     use crate::platform::thread;
 
     fn engine() -> Engine<Sound> {
-        Engine::new(1, Readers::Asymmetric, Sequence::new(Cookie::from_raw(0).seq()))
+        Engine::new(1, BarrierMode::Membarrier, Sequence::new(Cookie::from_raw(0).seq()))
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         engine.register(vanished, Flavour::Thread).lock();
         assert!(!engine.has_no_reader(|| true));
         // SAFETY: as in a child: the other thread is gone, and nobody uses its record.
-        unsafe { engine.registry.in_child(thread::token()) };
+        unsafe { engine.registry.reset_in_child(thread::token()) };
         assert!(engine.has_no_reader(|| true) && !engine.has_no_reader(|| false), "the caller's own is left");
         mine.depart();
         assert!(engine.has_no_reader(|| false));

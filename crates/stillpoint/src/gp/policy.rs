@@ -31,7 +31,7 @@ pub unsafe trait Policy: Send + Sync + Sized + 'static {
     /// Whether a barrier waits for the callbacks that were queued before it. Off: it returns at once.
     const BARRIER_WAITS: bool = true;
     /// Whether the service thread sees to it that a cookie of `start_poll` comes true. Off: it does when somebody else ends its grace period.
-    const KEEPS_PROMISES: bool = true;
+    const COMPLETES_POLLED: bool = true;
     /// Whether those who sleep for a reader look again after a while, should they not have been woken.
     const BOUNDED_SLEEPS: bool = true;
     /// Called by the service thread before each of its passes. A test panics here, as a fault of the library's own would.

@@ -24,7 +24,7 @@
 #[cfg(not(stillpoint_loom))]
 use super::seq::enter_global;
 use super::{
-    engine::{Readers, Shared},
+    engine::{BarrierMode, Shared},
     entry::Entry,
     seq::{STEP, Seq},
     stall::Flavour,
@@ -41,7 +41,7 @@ const WAKE: u32 = 1 << 0;
 /// The owner has gone, or never had a place to come back to: at the end of the section the record is given back.
 const DEPARTED: u32 = 1 << 1;
 /// The owner put off work that a section must not do; it is due at the end of the section.
-const HELP: u32 = 1 << 2;
+const DEFERRED_WORK: u32 = 1 << 2;
 /// Readers have to fence. Always set where that is so, never elsewhere.
 const FENCE: u32 = 1 << 3;
 
@@ -52,7 +52,7 @@ mod owned;
 /// What the end of an outermost section asks of the rooms above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unlocked {
-    pub(crate) help_due: bool,
+    pub(crate) work_pending: bool,
 }
 
 /// The layout of the first two fields is known to the C face, which has the usual ways of [`Record::lock_global_outermost`] and
@@ -91,7 +91,7 @@ impl Record {
     /// # Safety
     ///
     /// `shared` and `entry` outlive the record.
-    pub(super) unsafe fn new(domain: u64, readers: Readers, shared: *const Shared, entry: *const Entry) -> Self {
+    pub(super) unsafe fn new(domain: u64, readers: BarrierMode, shared: *const Shared, entry: *const Entry) -> Self {
         Self {
             word: AtomicU64::new(0),
             flags: AtomicU32::new(0),
@@ -107,7 +107,7 @@ impl Record {
 
     /// The record of nobody: it looks nested as deep as can be, so that [`Record::lock_global_outermost`] refuses it.
     #[cfg(not(stillpoint_loom))]
-    pub(crate) const fn of_nobody() -> Self {
+    pub(crate) const fn unregistered() -> Self {
         Self {
             word: AtomicU64::new(NESTING),
             flags: AtomicU32::new(0),
@@ -224,7 +224,7 @@ impl Record {
         debug_assert!(word & NESTING != 0, "unlock without lock");
         if word & NESTING == 1 {
             self.end();
-            Unlocked { help_due: false }
+            Unlocked { work_pending: false }
         } else {
             self.unnest(word)
         }
@@ -246,14 +246,14 @@ impl Record {
     #[inline(never)]
     fn unnest(&self, word: u64) -> Unlocked {
         // A handler of this thread is nested one deeper, so it never takes the note for the owner.
-        let help_due = word & NESTING == 2 && self.flags.load(Ordering::Relaxed) & HELP != 0;
-        if help_due {
-            self.flags.fetch_and(!HELP, Ordering::Relaxed);
+        let work_pending = word & NESTING == 2 && self.flags.load(Ordering::Relaxed) & DEFERRED_WORK != 0;
+        if work_pending {
+            self.flags.fetch_and(!DEFERRED_WORK, Ordering::Relaxed);
             self.end();
         } else {
             self.word.store(word - 1, Ordering::Release);
         }
-        Unlocked { help_due }
+        Unlocked { work_pending }
     }
 
     /// [R6], the rest of it, for an outermost section that has ended. Async-signal-safe: a fence, a swap and at most one futex wake.
@@ -324,10 +324,10 @@ impl Record {
     ///
     /// The section then counts one level more than it has, by which its end knows that it has to look for the note, and a handler
     /// that runs meanwhile knows that the note is not its own.
-    pub(crate) fn request_help(&self) {
-        if self.flags.load(Ordering::Relaxed) & HELP == 0 {
+    pub(crate) fn defer_to_unlock(&self) {
+        if self.flags.load(Ordering::Relaxed) & DEFERRED_WORK == 0 {
             self.nest(self.word.load(Ordering::Relaxed));
-            self.flags.fetch_or(HELP, Ordering::Relaxed);
+            self.flags.fetch_or(DEFERRED_WORK, Ordering::Relaxed);
         }
     }
 
@@ -389,11 +389,11 @@ impl Record {
     ///
     /// # Safety
     ///
-    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
+    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self, me: Token, tid: u32) -> bool {
+    pub(super) unsafe fn reset_in_child(&self, me: Token, tid: u32) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.entry().in_child() };
+        unsafe { self.entry().reset_in_child() };
         let (mine, guards) = (self.is_owned_by(me), self.is_a_guards() && self.is_reading());
         if mine {
             self.entry().set_tid(tid);
@@ -421,7 +421,7 @@ mod tests {
     pub(super) fn with_record(first: u64, test: impl FnOnce(&Record, &Shared)) {
         let (shared, entry) = (Shared::new(Sequence::new(Seq::from_bits(first))), Entry::new());
         // SAFETY: both are dropped after the record.
-        let record = unsafe { Record::new(1, Readers::Asymmetric, &shared, &entry) };
+        let record = unsafe { Record::new(1, BarrierMode::Membarrier, &shared, &entry) };
         record.assign(thread::token(), 0, Flavour::Thread);
         test(&record, &shared);
     }
@@ -473,10 +473,10 @@ mod tests {
     fn help_is_due_once() {
         with_record(0, |record, _| {
             record.lock();
-            record.request_help();
-            assert!(record.unlock().help_due);
+            record.defer_to_unlock();
+            assert!(record.unlock().work_pending);
             record.lock();
-            assert!(!record.unlock().help_due);
+            assert!(!record.unlock().work_pending);
         });
     }
 
@@ -485,16 +485,16 @@ mod tests {
         with_record(0, |record, _| {
             record.lock();
             record.lock();
-            record.request_help();
-            record.request_help();
+            record.defer_to_unlock();
+            record.defer_to_unlock();
             // A handler's section, at any moment from here on.
             record.lock();
-            assert!(!record.unlock().help_due);
-            assert!(!record.unlock().help_due);
+            assert!(!record.unlock().work_pending);
+            assert!(!record.unlock().work_pending);
             record.lock();
-            assert!(!record.unlock().help_due);
+            assert!(!record.unlock().work_pending);
             assert!(record.is_reading());
-            assert!(record.unlock().help_due);
+            assert!(record.unlock().work_pending);
             assert!(!record.is_reading());
         });
     }

@@ -16,7 +16,7 @@
 //! the old one has left it.
 
 use super::{
-    engine::{Readers, Shared},
+    engine::{BarrierMode, Shared},
     entry::Entry,
     record::Record,
     stall::Flavour,
@@ -53,7 +53,7 @@ pub(super) struct Registry {
     /// Records without an owner, and the right to grow.
     free: Mutex<FreeList>,
     domain: u64,
-    readers: Readers,
+    readers: BarrierMode,
     /// Keeps alive what every record points to.
     shared: Arc<Shared>,
 }
@@ -96,7 +96,7 @@ impl Shared {
 
 impl Registry {
     /// An empty registry. Its records point into `shared`, which the registry keeps alive for as long as it lives itself.
-    pub(super) fn new(domain: u64, readers: Readers, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(domain: u64, readers: BarrierMode, shared: Arc<Shared>) -> Self {
         let free = Mutex::new(FreeList(ptr::null()));
         Self { head: AtomicPtr::new(ptr::null_mut()), free, domain, readers, shared }
     }
@@ -158,24 +158,24 @@ impl Registry {
 
     /// # Safety
     ///
-    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child); `me` is the calling thread.
+    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child); `me` is the calling thread.
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self, me: Token) {
+    pub(super) unsafe fn reset_in_child(&self, me: Token) {
         let tid = thread::tid();
         let mut free = FreeList(ptr::null());
         self.shared.given_back.store(ptr::null_mut(), Ordering::Relaxed);
         let mut owned = 0;
         for record in self.iter() {
             // SAFETY: the caller's promise.
-            if unsafe { record.in_child(me, tid) } {
+            if unsafe { record.reset_in_child(me, tid) } {
                 free.push(record);
             } else {
                 owned += 1;
             }
         }
-        self.shared.owners.in_child(owned);
+        self.shared.owners.reset_in_child(owned);
         // SAFETY: the caller's promise; user code does not run under this lock.
-        unsafe { self.free.renew(free) };
+        unsafe { self.free.reinit(free) };
     }
 }
 
@@ -202,7 +202,7 @@ mod tests {
 
     fn registry() -> Registry {
         let shared = Shared::new(Sequence::new(Cookie::from_raw(0).seq()));
-        Registry::new(1, Readers::Asymmetric, Arc::new(shared))
+        Registry::new(1, BarrierMode::Membarrier, Arc::new(shared))
     }
 
     #[test]

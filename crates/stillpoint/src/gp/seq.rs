@@ -247,7 +247,7 @@ impl Sequence {
 
     /// To be called by one who saw `seq` started and has issued a heavy barrier since. Release, by `advance`: see there.
     pub(crate) fn publish_fenced(&self, seq: Seq) {
-        advance(&self.fenced, seq);
+        raise(&self.fenced, seq);
     }
 
     /// [W6] Acquire, the partner of [W5]: who sees n completed sees the ends of all sections that n waited for.
@@ -259,12 +259,12 @@ impl Sequence {
     /// [W5] To be called by one whose scan of a fenced grace period found nobody older than `seq`. Whether this moved the
     /// counter; somebody else may have been faster. Release, by `advance`: see there.
     pub(crate) fn publish_completed(&self, seq: Seq) -> bool {
-        advance(&self.completed, seq)
+        raise(&self.completed, seq)
     }
 }
 
 /// Raises `counter` to `to`, in wrapping order, by acquire-release CAS. Whether it moved.
-pub(super) fn advance(counter: &AtomicU64, to: Seq) -> bool {
+pub(super) fn raise(counter: &AtomicU64, to: Seq) -> bool {
     let mut seen = counter.load(Ordering::Relaxed);
     while !Seq(seen).at_least(to) {
         // Release [W5]: the ends that our scan saw (of `fenced`: our barrier W3) happen before what is done by who sees this.

@@ -38,10 +38,9 @@ use super::{
 use crate::platform::{
     clock::{self, Nanos},
     fork,
+    owned_mutex::OwnedMutex,
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
-    thread,
-    turn::Turn,
-    user_code,
+    thread, user_code,
 };
 use std::{cell::Cell, fmt, io, sync::OnceLock};
 
@@ -105,7 +104,7 @@ pub(super) struct Service {
     stop: AtomicBool,
     kicked: AtomicBool,
     /// Held during a pass.
-    turn: Turn,
+    turn: OwnedMutex,
     failures: AtomicU64,
 }
 
@@ -149,7 +148,7 @@ impl Service {
             running: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             kicked: AtomicBool::new(false),
-            turn: Turn::new(),
+            turn: OwnedMutex::new(),
             failures: AtomicU64::new(0),
         }
     }
@@ -158,9 +157,9 @@ impl Service {
     ///
     /// # Safety
     ///
-    /// As for [`fork::InChild::in_child`]; this is the service of domain `id`.
+    /// As for [`fork::ForkReset::reset_in_child`]; this is the service of domain `id`.
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self, id: u64) {
+    pub(super) unsafe fn reset_in_child(&self, id: u64) {
         let serves = SERVES.with(Cell::get) == id;
         let state = match serves {
             _ if self.stop.load(Ordering::Relaxed) => State::Stopped,
@@ -169,12 +168,12 @@ impl Service {
             false => State::NotStarted,
         };
         // SAFETY: the caller's promise; user code does not run under this lock.
-        unsafe { self.state.renew(state) };
+        unsafe { self.state.reinit(state) };
         self.running.store(serves, Ordering::Relaxed);
         // Once more through the loop, whatever it was about to sleep for; a vanished thread's signal may be missing.
         self.kicked.store(serves, Ordering::Relaxed);
         // SAFETY: the caller's promise.
-        unsafe { self.turn.in_child() };
+        unsafe { self.turn.reset_in_child() };
     }
 }
 
@@ -342,7 +341,7 @@ impl<P: Policy> Engine<P> {
             let cookie = self.due(Cookie::oldest(outlook.cookie, self.wake_futures()));
             let mut until = outlook.at;
             if let Some(cookie) = cookie {
-                if self.advance(cookie, me) == Progress::Ended {
+                if self.try_complete(cookie, me) == Progress::Ended {
                     bound = FIRST_SLEEP;
                     continue;
                 }
@@ -365,7 +364,7 @@ impl<P: Policy> Engine<P> {
 
     /// One pass, after those of others.
     pub(crate) fn pass(&self, work: &impl Work) -> Outlook {
-        let _turn = self.service.turn.take();
+        let _turn = self.service.turn.lock();
         work.pass()
     }
 
@@ -431,7 +430,7 @@ mod tests {
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests {
     use super::super::{
-        engine::Readers,
+        engine::BarrierMode,
         loom_tests::{FIRST, model},
         policy::Sound,
         seq::Sequence,
@@ -452,7 +451,7 @@ mod loom_tests {
     #[test]
     fn loom_service_that_goes_down_is_not_waited_for() {
         model(|| {
-            let engine = Arc::new(Engine::<Sound>::new(1, Readers::Asymmetric, Sequence::new(FIRST)));
+            let engine = Arc::new(Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)));
             *lock(&engine.service.state) = State::Running(None);
             engine.service.running.store(true, Ordering::Release);
             let theirs = Arc::clone(&engine);

@@ -6,12 +6,12 @@
 //! are tried, for longer runs than the gate's; the seed of a failure is printed with it.
 
 use super::{
-    engine::{Engine, Progress, Readers},
+    engine::{BarrierMode, Engine, Progress},
     policy::{Policy, Sound},
     record::Record,
+    record_cache::RecordCache,
     seq::{STEP, Seq, Sequence},
     service::{End, Outlook, Served, Work},
-    spares::Spares,
     stall::Flavour,
     wait::{Haste, Waited},
 };
@@ -52,7 +52,7 @@ struct World<P> {
 
 impl<P: Policy> World<P> {
     fn new() -> Arc<Self> {
-        let engine = Engine::new(1, Readers::Asymmetric, Sequence::new(FIRST));
+        let engine = Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST));
         Arc::new(Self { engine, cell: AtomicPtr::new(Self::element()) })
     }
 
@@ -105,7 +105,7 @@ fn readers_and_updaters<P: Policy>() {
             thread::spawn(move || {
                 let token = Token::for_model(number);
                 let own = world.engine.register(token, Flavour::Thread);
-                let spares = Spares::new();
+                let spares = RecordCache::new();
                 for _ in 0..3 {
                     if thread_rng().gen_bool(0.5) {
                         own.lock();
@@ -172,7 +172,7 @@ fn shuttle_no_wait_is_caught() {
     readers_and_updaters::<NoWait>();
 }
 
-/// Waiters of all kinds at once: those that ride, and one that only looks, again and again.
+/// Waiters of all kinds at once: followers, and one that only looks, again and again.
 #[test]
 fn shuttle_many_waiters() {
     explore(|| {
@@ -201,13 +201,13 @@ fn shuttle_many_waiters() {
         let cookie = world.engine.start();
         let me = Token::for_model(6);
         for _ in 0..4 {
-            if world.engine.advance_again(cookie, me) == Progress::Ended {
+            if world.engine.recheck(cookie, me) == Progress::Ended {
                 World::<Sound>::free(old.as_ptr());
                 break;
             }
         }
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(world.engine.advance_again(cookie, me), Progress::Ended, "nobody is left in its way");
+        assert_eq!(world.engine.recheck(cookie, me), Progress::Ended, "nobody is left in its way");
     });
 }
 
@@ -273,7 +273,7 @@ fn a_whole_life<P: Policy>() {
             thread::spawn(move || {
                 let token = Token::for_model(number);
                 let own = world.engine.register(token, Flavour::Thread);
-                let spares = Spares::new();
+                let spares = RecordCache::new();
                 let end = |Sent(record)| {
                     // SAFETY: the world is alive.
                     let record: &Record = unsafe { &*record };
@@ -327,7 +327,7 @@ fn a_whole_life<P: Policy>() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         barrier();
         assert_eq!(deferred.queued.load(Ordering::Relaxed), deferred.invoked.load(Ordering::Relaxed), "none comes twice");
-        let promised = world.engine.start_promised();
+        let promised = world.engine.start_polled();
         while !world.engine.has_ended(promised) {
             thread::yield_now();
         }
@@ -364,7 +364,7 @@ fn shuttle_a_barrier_that_does_not_wait_is_caught() {
 enum NoPromises {}
 // SAFETY: this one leaves memory alone; what it has promised does not come.
 unsafe impl Policy for NoPromises {
-    const KEEPS_PROMISES: bool = false;
+    const COMPLETES_POLLED: bool = false;
 }
 
 /// It waits for ever, which shuttle takes for so many steps.

@@ -363,16 +363,16 @@ impl Stalls {
     ///
     /// # Safety
     ///
-    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
+    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self) {
+    pub(super) unsafe fn reset_in_child(&self) {
         for watch in [&self.grace_period, &self.service] {
             watch.since.store(0, Ordering::Relaxed);
         }
         // SAFETY: the caller's promise; user code does not run under these locks.
         unsafe {
-            self.waiters.renew(Waiters::NONE);
-            self.handling.renew(());
+            self.waiters.reinit(Waiters::NONE);
+            self.handling.reinit(());
         }
     }
 }
@@ -515,7 +515,7 @@ fn holdout(record: &Record) -> Holdout {
 mod tests {
     use super::*;
     use crate::gp::{
-        engine::{Readers, Shared},
+        engine::{BarrierMode, Shared},
         registry::Registry,
         seq::Sequence,
     };
@@ -542,7 +542,7 @@ mod tests {
     #[test]
     fn readers_that_change_while_they_are_sorted_do_no_harm() {
         let seq = Cookie::from_raw(0).seq();
-        let registry = Registry::new(1, Readers::Fencing, crate::platform::sync::Arc::new(Shared::new(Sequence::new(seq))));
+        let registry = Registry::new(1, BarrierMode::Fence, crate::platform::sync::Arc::new(Shared::new(Sequence::new(seq))));
         let mut holdouts = Vec::new();
         registry.claim_some(thread::token(), 0, Flavour::Owned, 500, |record| holdouts.push((record, seq)));
         let over = AtomicBool::new(false);

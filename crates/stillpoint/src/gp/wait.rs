@@ -48,7 +48,7 @@ impl<P: Policy> Engine<P> {
         let mut bound = FIRST_SLEEP;
         let mut listed = None;
         loop {
-            match self.attempts(cookie, me, haste) {
+            match self.spin_until_complete(cookie, me, haste) {
                 Progress::Ended => return Waited::Ended,
                 Progress::HeldUpBySelf => return Waited::HeldUpBySelf,
                 Progress::HeldUp => {}
@@ -82,8 +82,8 @@ impl<P: Policy> Engine<P> {
     }
 
     /// One attempt with a heavy barrier, then, for a moment, attempts that cost a scan each.
-    fn attempts(&self, cookie: Cookie, me: Token, haste: Haste) -> Progress {
-        let mut progress = self.attempt_in_turn(cookie, me);
+    fn spin_until_complete(&self, cookie: Cookie, me: Token, haste: Haste) -> Progress {
+        let mut progress = self.complete_coalesced(cookie, me);
         if progress != Progress::HeldUp {
             return progress;
         }
@@ -94,7 +94,7 @@ impl<P: Policy> Engine<P> {
         let until = clock::now() + patience;
         while progress == Progress::HeldUp && clock::now() < until {
             hint::spin_loop();
-            progress = self.advance_again(cookie, me);
+            progress = self.recheck(cookie, me);
         }
         progress
     }

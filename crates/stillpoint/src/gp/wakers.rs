@@ -217,12 +217,12 @@ impl Futures {
     ///
     /// # Safety
     ///
-    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child).
+    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self) {
+    pub(super) unsafe fn reset_in_child(&self) {
         for wakers in [&self.grace_periods, &self.callbacks] {
             // SAFETY: the caller's promise; user code does not run under this lock.
-            unsafe { wakers.0.renew(Heap::new()) };
+            unsafe { wakers.0.reinit(Heap::new()) };
         }
     }
 }
@@ -268,7 +268,7 @@ impl<P: Policy> Engine<P> {
     }
 
     /// For the end of a domain, where futures that were forgotten may be left, and of a service thread that stays down. Once each: tasks that wait
-    /// again have to see by themselves that nobody will wake them. If one of them forks, the rest is forgotten in the child, as in `in_child`.
+    /// again have to see by themselves that nobody will wake them. If one of them forks, the rest is forgotten in the child, as in `reset_in_child`.
     pub(crate) fn wake_all_futures(&self) {
         let process = fork::process();
         for wakers in [&self.futures.grace_periods, &self.futures.callbacks] {
@@ -282,7 +282,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    pub(crate) fn futures_waiting(&self) -> u64 {
+    pub(crate) fn futures_pending(&self) -> u64 {
         self.futures.grace_periods.len() + self.futures.callbacks.len()
     }
 

@@ -7,9 +7,9 @@
 
 use super::{
     heap::{DrainPolicy, Heap},
-    local::{CHANNELS, Local},
+    local::{CHANNELS, ThreadBuffer},
     page::{Page, PageList},
-    ripening::Ripening,
+    pending::PendingPages,
 };
 use crate::{
     gp::{Cookie, Engine, Outlook, Policy, Work, WouldDeadlock},
@@ -26,14 +26,14 @@ const TICK: Nanos = 10_000_000;
 
 /// So many looks in a row must find a thread idle before what it has left is taken over: two to three ticks. A thread that only
 /// waits for its turn on an oversubscribed machine so keeps its pages, whose memory is warm in its own allocator's cache.
-const IDLE_LOOKS: u32 = 2;
+const IDLE_TICKS: u32 = 2;
 
 /// So many in a row must find that a thread has not sealed a page, and so has freed none, before its sealed pages are taken over, though it
 /// retires now and then: at its pace what is due would wait for minutes.
 const SLOW_LOOKS: u32 = 8;
 
 /// So many that find it idle before it is parked, which has it counted among those who share the budget no more.
-const PARKING_LOOKS: u32 = 8;
+const PARKING_TICKS: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct Drain {
@@ -46,7 +46,7 @@ pub(super) struct Drain {
 #[derive(Debug)]
 struct State {
     /// Pages that wait for their grace periods here.
-    ripening: Ripening,
+    pending: PendingPages,
     /// An empty page for taking over an open one when there is no memory; it comes back when that one has been freed.
     reserve: Option<Reserve>,
     next_tick: Nanos,
@@ -77,18 +77,18 @@ impl Drain {
     ///
     /// # Safety
     ///
-    /// As for [`fork::InChild::in_child`].
+    /// As for [`fork::ForkReset::reset_in_child`].
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self) {
+    pub(super) unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise; foreign code does not run under this lock.
-        unsafe { self.state.renew(State::new()) };
+        unsafe { self.state.reinit(State::new()) };
         self.flush_done.store(self.flush_wanted.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
 impl State {
     fn new() -> Self {
-        Self { ripening: Ripening::new(), reserve: None, next_tick: 0, flush: None }
+        Self { pending: PendingPages::new(), reserve: None, next_tick: 0, flush: None }
     }
 
     /// An empty page for taking over an open one.
@@ -134,7 +134,7 @@ impl Heap {
         let mut ticking = true;
         let mut complete = false;
         if flushing || now >= state.next_tick {
-            complete = self.look_at_threads(engine, &mut state, flushing, &mut ticking);
+            complete = self.scan_threads(engine, &mut state, flushing, &mut ticking);
             state.next_tick = now + TICK;
         }
         if flushing {
@@ -145,10 +145,10 @@ impl Heap {
         // After the threads: one that was ending when they were looked at has put its pages here since.
         self.take_inbox(engine, &mut state, flushing);
         if flushing && complete {
-            state.flush = Some(Flush { ticket: wanted, youngest: state.ripening.youngest() });
+            state.flush = Some(Flush { ticket: wanted, youngest: state.pending.youngest() });
         }
         let mut state = self.free_due(engine, state);
-        let oldest = state.ripening.oldest();
+        let oldest = state.pending.oldest();
         let has_older = |youngest: Cookie| oldest.is_some_and(|oldest| youngest.at_least(oldest));
         if let Some(flush) = state.flush
             && !flush.youngest.is_some_and(has_older)
@@ -159,50 +159,50 @@ impl Heap {
             engine.signal_waiters();
         }
         // The batch is through, and the next one is waiting for its turn.
-        let next_batch = state.ripening.is_empty() && !lock(&self.inbox).is_empty();
+        let next_batch = state.pending.is_empty() && !lock(&self.service_queue).is_empty();
         Outlook { cookie: oldest, at: if next_batch { Some(now) } else { ticking.then_some(state.next_tick) } }
     }
 
     fn take_inbox<P: Policy>(&self, engine: &Engine<P>, state: &mut State, flushing: bool) {
         match self.policy() {
             DrainPolicy::PerPage => {}
-            DrainPolicy::WholeBatch if state.ripening.is_empty() || flushing => {
+            DrainPolicy::WholeBatch if state.pending.is_empty() || flushing => {
                 // One more grace period for all of them together, whatever their own cookies say.
-                let mut inbox = lock(&self.inbox);
+                let mut service_queue = lock(&self.service_queue);
                 let cookie = engine.start_for_page();
-                inbox.iter().for_each(|page| page.seal(cookie));
-                state.ripening.add(inbox.take());
+                service_queue.iter().for_each(|page| page.seal(cookie));
+                state.pending.add(service_queue.take());
                 return;
             }
             DrainPolicy::WholeBatch => return,
         }
-        state.ripening.add(lock(&self.inbox).take());
+        state.pending.add(lock(&self.service_queue).take());
     }
 
     /// Takes over what idle threads (at a flush: all threads) have left, and parks those that have nothing. Whether everything
     /// could be taken over; `ticking` becomes whether any thread has to be looked at again.
-    fn look_at_threads<P: Policy>(&self, engine: &Engine<P>, state: &mut State, flushing: bool, ticking: &mut bool) -> bool {
+    fn scan_threads<P: Policy>(&self, engine: &Engine<P>, state: &mut State, flushing: bool, ticking: &mut bool) -> bool {
         let locals = lock(&self.locals);
         let mut complete = true;
         let (mut taken, mut parking) = (PageList::new(), Vec::new());
         for local in locals.iter().filter(|local| flushing || !local.is_parked()) {
             let mut queue = lock(&local.queue);
-            let (idle_looks, slow_looks) = local.looks(&queue);
+            let (idle_ticks, slow_looks) = local.looks(&queue);
             if slow_looks >= SLOW_LOOKS {
                 taken.append(queue.sealed.take());
             }
             drop(queue);
-            if idle_looks >= IDLE_LOOKS || flushing {
-                complete &= self.take_over(engine, state, local, &mut taken);
+            if idle_ticks >= IDLE_TICKS || flushing {
+                complete &= self.adopt(engine, state, local, &mut taken);
             }
-            if idle_looks >= PARKING_LOOKS && local.is_empty(&lock(&local.queue)) {
+            if idle_ticks >= PARKING_TICKS && local.is_empty(&lock(&local.queue)) {
                 // Who cannot be remembered is parked by a later look.
                 if memory::refusable(|| parking.try_reserve(1)).is_ok() {
                     parking.push(local);
                 }
             }
         }
-        state.ripening.add(taken);
+        state.pending.add(taken);
         self.park(engine, &parking);
         *ticking = locals.iter().any(|local| !local.is_parked());
         complete
@@ -221,13 +221,13 @@ impl Heap {
                 locals.get(next).map(|local| (local.number(), Arc::clone(local)))
             };
             let Some((number, local)) = next else { break };
-            drop(local.freeing.take());
+            drop(local.freeing.lock());
             done = number;
         }
     }
 
     /// Moves what waits in a thread's share to `taken`. Whether there was memory for all of it.
-    fn take_over<P: Policy>(&self, engine: &Engine<P>, state: &mut State, local: &Local, taken: &mut PageList) -> bool {
+    fn adopt<P: Policy>(&self, engine: &Engine<P>, state: &mut State, local: &ThreadBuffer, taken: &mut PageList) -> bool {
         let mut queue = lock(&local.queue);
         taken.append(queue.sealed.take());
         for channel in CHANNELS {
@@ -249,7 +249,7 @@ impl Heap {
     }
 
     /// Parks threads that had nothing left at the last look, unless they turn out to have retired since.
-    pub(super) fn park<P: Policy>(&self, engine: &Engine<P>, candidates: &[&Arc<Local>]) {
+    pub(super) fn park<P: Policy>(&self, engine: &Engine<P>, candidates: &[&Arc<ThreadBuffer>]) {
         for local in candidates {
             self.note_parked(local.park()); // [D1]
             lock(&local.queue).release_spares();
@@ -268,9 +268,9 @@ impl Heap {
     /// Frees all ripening pages that are due, with nothing held.
     fn free_due<'a, P: Policy>(&'a self, engine: &Engine<P>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         // In the child of a fork by a destructor nothing is ripening any more.
-        while let Some(page) = state.ripening.pop_due(|cookie| engine.has_ended(cookie)) {
+        while let Some(page) = state.pending.pop_due(|cookie| engine.has_ended(cookie)) {
             drop(state);
-            // SAFETY: the page was ours alone in `ripening`, its grace period has ended, and destructors run here.
+            // SAFETY: the page was ours alone in `pending`, its grace period has ended, and destructors run here.
             unsafe { self.free(engine, page) };
             state = lock(&self.drain.state);
             state.recycle(page);
@@ -302,13 +302,13 @@ impl Heap {
         let mut all = PageList::new();
         for local in lock(&self.locals).iter() {
             // A thread that is ending puts its pages into the inbox before it lets go of this.
-            let _freeing = local.freeing.take();
+            let _freeing = local.freeing.lock();
             let (sealed, opened) = local.take_all(|| engine.get_state(), |page| self.note_sealed(page));
             all.append(sealed);
             all.append(opened);
         }
-        all.append(lock(&self.inbox).take());
-        all.append(lock(&self.drain.state).ripening.take());
+        all.append(lock(&self.service_queue).take());
+        all.append(lock(&self.drain.state).pending.take());
         let any = !all.is_empty();
         let process = fork::process();
         while let Some(page) = all.pop_front() {

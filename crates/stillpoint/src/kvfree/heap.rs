@@ -1,10 +1,10 @@
 //! A domain's deferred frees: what the retiring thread does. When it frees, ends a grace period or waits is `pace`'s.
 
 use super::{
-    local::{Appended, CHANNELS, Channel, Local, Queue, Retiree},
-    pace::longest_wait_for_page,
-    page::{PAGE_BYTES, Page, PageList, weight_of},
+    local::{CHANNELS, Channel, Pushed, Queue, RetireRequest, ThreadBuffer},
+    page::{PAGE_BYTES, Page, PageList, footprint_of},
     slot::Slot,
+    throttle::longest_wait_for_page,
 };
 use crate::{
     gp::{Engine, Haste, Policy, Record, Waited},
@@ -33,16 +33,16 @@ pub enum DrainPolicy {
 
 /// What becomes of an object where no page can be had to remember it by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WithoutPage {
+pub enum OnNoPage {
     /// Its retirer waits for a grace period, where it may, and frees it: the single-argument kvfree_rcu()'s way out.
-    Wait,
+    Block,
     /// It is given back at once: it can be remembered otherwise.
-    GiveBack,
+    Fail,
 }
 
 /// Who frees a sealed page of plain objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Freer {
+enum Reclaimer {
     Owner,
     Service,
 }
@@ -87,11 +87,11 @@ pub(crate) struct Heap {
     freed: AtomicU64,
     panicked: AtomicU64,
     /// By their numbers.
-    pub(super) locals: Mutex<Vec<Arc<Local>>>,
+    pub(super) locals: Mutex<Vec<Arc<ThreadBuffer>>>,
     /// For threads whose own share is gone, at their very end.
-    late: Mutex<Option<Arc<Local>>>,
+    late: Mutex<Option<Arc<ThreadBuffer>>>,
     /// Pages for the service thread: those with destructors, those of threads that have gone.
-    pub(super) inbox: Mutex<PageList>,
+    pub(super) service_queue: Mutex<PageList>,
     pub(super) drain: super::drain::Drain,
 }
 
@@ -116,7 +116,7 @@ impl Heap {
             panicked: AtomicU64::new(0),
             locals: Mutex::new(Vec::new()),
             late: Mutex::new(None),
-            inbox: Mutex::new(PageList::new()),
+            service_queue: Mutex::new(PageList::new()),
             drain: super::drain::Drain::new(),
         }
     }
@@ -153,13 +153,13 @@ impl Heap {
     }
 
     /// A share for the calling thread; `None` if there is no memory to list it.
-    pub(crate) fn join(&self) -> Option<Arc<Local>> {
-        let local = Arc::new(Local::new());
+    pub(crate) fn join(&self) -> Option<Arc<ThreadBuffer>> {
+        let local = Arc::new(ThreadBuffer::new());
         self.list(&local).then_some(local)
     }
 
     /// Whether there was memory for it. The list may be large, and those who free take its lock: nobody waits for memory under it.
-    fn list(&self, local: &Arc<Local>) -> bool {
+    fn list(&self, local: &Arc<ThreadBuffer>) -> bool {
         let mut locals = lock(&self.locals);
         let listed = memory::refusable(|| locals.try_reserve(1)).is_ok();
         if listed {
@@ -170,15 +170,15 @@ impl Heap {
     }
 
     /// Gives a share up: what waits in it is handed to the service thread.
-    pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, local: &Arc<Local>) {
+    pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, local: &Arc<ThreadBuffer>) {
         // So that a flush, or the end of the domain, waits until the pages are in the inbox.
-        let freeing = local.freeing.take();
+        let freeing = local.freeing.lock();
         let (sealed, opened) = local.take_all(|| engine.start_for_page(), |page| self.note_sealed(page));
         let left = !(sealed.is_empty() && opened.is_empty());
-        let mut inbox = lock(&self.inbox);
-        inbox.append(sealed);
-        inbox.append(opened);
-        drop(inbox);
+        let mut service_queue = lock(&self.service_queue);
+        service_queue.append(sealed);
+        service_queue.append(opened);
+        drop(service_queue);
         drop(freeing);
         // Only now, so that statistics see each object in one place or the other.
         lock(&self.locals).retain(|other| !Arc::ptr_eq(other, local));
@@ -197,11 +197,12 @@ impl Heap {
     /// own, and `record` is the one through which it reads, if it has one.
     #[inline(always)]
     pub(crate) unsafe fn retire<P: Policy>(
-        &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree, without_page: WithoutPage,
+        &self, engine: &Engine<P>, local: &Arc<ThreadBuffer>, record: Option<&Record>, object: RetireRequest,
+        on_no_page: OnNoPage,
     ) -> Result<(), Slot> {
         match local.append(object) {
-            Appended::Done => Ok(()),
-            appended => self.see_to(engine, local, record, object, appended, without_page),
+            Pushed::Ok => Ok(()),
+            appended => self.see_to(engine, local, record, object, appended, on_no_page),
         }
     }
 
@@ -209,21 +210,22 @@ impl Heap {
     #[cold]
     #[inline(never)]
     pub(crate) fn see_to<P: Policy>(
-        &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree, appended: Appended,
-        without_page: WithoutPage,
+        &self, engine: &Engine<P>, local: &Arc<ThreadBuffer>, record: Option<&Record>, object: RetireRequest, appended: Pushed,
+        on_no_page: OnNoPage,
     ) -> Result<(), Slot> {
         match appended {
-            Appended::Done => Ok(()),
-            Appended::Attend => {
+            Pushed::Ok => Ok(()),
+            Pushed::PageFull => {
                 self.attend(engine, local, record, &object);
                 Ok(())
             }
-            Appended::NoPage => self.retire_without_page(engine, local, record, object, without_page),
+            Pushed::NoPage => self.retire_without_page(engine, local, record, object, on_no_page),
         }
     }
 
     fn retire_without_page<P: Policy>(
-        &self, engine: &Engine<P>, local: &Arc<Local>, record: Option<&Record>, object: Retiree, without_page: WithoutPage,
+        &self, engine: &Engine<P>, local: &Arc<ThreadBuffer>, record: Option<&Record>, object: RetireRequest,
+        on_no_page: OnNoPage,
     ) -> Result<(), Slot> {
         // What is not listed has no pages: nobody would find them.
         let is_listed = !local.is_to_be_listed() || self.list(local);
@@ -233,13 +235,13 @@ impl Heap {
             let old = local.replace(&mut lock(&local.queue), object.channel, Some(fresh));
             debug_assert!(old.is_none(), "there was no open page");
             let appended = local.append(object);
-            debug_assert_ne!(appended, Appended::NoPage);
-            if appended == Appended::Attend {
+            debug_assert_ne!(appended, Pushed::NoPage);
+            if appended == Pushed::PageFull {
                 self.attend(engine, local, record, &object);
             }
             return Ok(());
         }
-        let waits = without_page == WithoutPage::Wait && self.may_wait(engine);
+        let waits = on_no_page == OnNoPage::Block && self.may_wait(engine);
         if waits && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal) == Waited::Ended {
             self.inline_waits.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the grace period has ended, the object is ours, and nobody else will free it.
@@ -256,7 +258,7 @@ impl Heap {
     /// # Safety
     ///
     /// As for [`Heap::retire`].
-    pub(crate) unsafe fn retire_late<P: Policy>(&self, engine: &Engine<P>, object: Retiree) -> Result<(), Slot> {
+    pub(crate) unsafe fn retire_late<P: Policy>(&self, engine: &Engine<P>, object: RetireRequest) -> Result<(), Slot> {
         let mut late = lock(&self.late);
         if late.is_none() {
             *late = self.join();
@@ -267,7 +269,7 @@ impl Heap {
         // SAFETY: whoever holds the lock is the share's owner. The record is unknown, so waiting must be ruled out: the thread
         // may be inside a section.
         let appended = match local.append(object) {
-            Appended::NoPage => {
+            Pushed::NoPage => {
                 self.ensure_reserve();
                 let Some(fresh) = local.new_page() else {
                     return Err(object.slot);
@@ -277,9 +279,9 @@ impl Heap {
             }
             appended => appended,
         };
-        if appended == Appended::Attend {
+        if appended == Pushed::PageFull {
             // Nobody paces this share, so its pages are the service thread's.
-            self.seal_full_pages(engine, &local, Freer::Service);
+            self.seal_full_pages(engine, &local, Reclaimer::Service);
             self.unpark(engine, &local);
         }
         Ok(())
@@ -294,7 +296,7 @@ impl Heap {
     /// As for [`Heap::retire`].
     #[cold]
     #[cfg(not(stillpoint_loom))]
-    pub(crate) unsafe fn chain<P: Policy>(&self, engine: &Engine<P>, reader: Option<(&Record, &Local)>, slot: Slot) {
+    pub(crate) unsafe fn chain<P: Policy>(&self, engine: &Engine<P>, reader: Option<(&Record, &ThreadBuffer)>, slot: Slot) {
         let bytes = slot.bytes() + CHAINED_BYTES;
         let chained = Arc::clone(&self.chained);
         self.chained.objects.fetch_add(1, Ordering::Relaxed);
@@ -320,20 +322,20 @@ impl Heap {
             && self.is_over_budget()
         {
             local.note_in_section(bytes);
-            record.request_help();
+            record.defer_to_unlock();
         }
     }
 
     /// Sees to what the append of `object` has found: full pages, a parked thread, the pace.
-    fn attend<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>, object: &Retiree) {
-        let sealed = self.seal_full_pages(engine, local, Freer::Owner);
+    fn attend<P: Policy>(&self, engine: &Engine<P>, local: &ThreadBuffer, record: Option<&Record>, object: &RetireRequest) {
+        let sealed = self.seal_full_pages(engine, local, Reclaimer::Owner);
         self.unpark(engine, local);
         engine.ensure_service();
         let _ = engine.note_service(clock::now());
         if let Some(record) = record.filter(|record| record.is_reading()) {
             if local.attends_to_each() {
                 local.note_in_section(object.bytes);
-                record.request_help();
+                record.defer_to_unlock();
             } else if sealed > 0 {
                 local.note_in_section(object.bytes);
             }
@@ -343,7 +345,7 @@ impl Heap {
         }
     }
 
-    fn unpark<P: Policy>(&self, engine: &Engine<P>, local: &Local) {
+    fn unpark<P: Policy>(&self, engine: &Engine<P>, local: &ThreadBuffer) {
         if local.is_parked() && self.note_unparked(local.unpark()) {
             engine.kick();
         }
@@ -359,12 +361,12 @@ impl Heap {
     }
 
     /// What the pages that were sealed weigh; 0 if none was.
-    fn seal_full_pages<P: Policy>(&self, engine: &Engine<P>, local: &Local, freer: Freer) -> usize {
+    fn seal_full_pages<P: Policy>(&self, engine: &Engine<P>, local: &ThreadBuffer, freer: Reclaimer) -> usize {
         let full = CHANNELS.into_iter().filter(|&channel| local.is_full(channel));
         full.map(|channel| self.seal(engine, local, channel, freer)).sum()
     }
 
-    fn seal<P: Policy>(&self, engine: &Engine<P>, local: &Local, channel: Channel, freer: Freer) -> usize {
+    fn seal<P: Policy>(&self, engine: &Engine<P>, local: &ThreadBuffer, channel: Channel, freer: Reclaimer) -> usize {
         let fresh = local.new_page();
         let mut queue = lock(&local.queue);
         // Under the lock, so that the cookies of a queue are in order.
@@ -376,8 +378,8 @@ impl Heap {
         let page = unsafe { full.as_ref() };
         page.seal(cookie);
         self.note_sealed(page);
-        let weight = weight_of(page);
-        if channel == Channel::Plain && freer == Freer::Owner && self.policy() == DrainPolicy::PerPage {
+        let weight = footprint_of(page);
+        if channel == Channel::Plain && freer == Reclaimer::Owner && self.policy() == DrainPolicy::PerPage {
             queue.sealed.push_back(full);
             return weight;
         }
@@ -393,9 +395,9 @@ impl Heap {
 
     /// Whether there was nothing for the service thread before.
     fn hand_to_service(&self, page: NonNull<Page>) -> bool {
-        let mut inbox = lock(&self.inbox);
-        let first = inbox.is_empty();
-        inbox.push_back(page);
+        let mut service_queue = lock(&self.service_queue);
+        let first = service_queue.is_empty();
+        service_queue.push_back(page);
         first
     }
 
@@ -407,13 +409,13 @@ impl Heap {
     pub(super) unsafe fn free<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
         // SAFETY: the caller's promise.
         let page = unsafe { page.as_ref() };
-        let (objects, weight) = (page.objects(), weight_of(page));
+        let (objects, weight) = (page.objects(), footprint_of(page));
         let process = fork::process();
         // SAFETY: the caller's promise.
         let panicked = unsafe { page.free_objects(self.domain) };
         self.panicked.fetch_add(panicked, Ordering::Relaxed);
         if fork::process() != process {
-            // The page is not counted here any more: see `in_child`.
+            // The page is not counted here any more: see `reset_in_child`.
             return;
         }
         self.freed.fetch_add(objects as u64, Ordering::Relaxed);
@@ -430,20 +432,20 @@ impl Heap {
     ///
     /// # Safety
     ///
-    /// As for [`fork::InChild::in_child`].
+    /// As for [`fork::ForkReset::reset_in_child`].
     #[cfg(not(stillpoint_loom))]
-    pub(crate) unsafe fn in_child(&self, own: Option<&Local>) {
+    pub(crate) unsafe fn reset_in_child(&self, own: Option<&ThreadBuffer>) {
         for count in [&self.weight, &self.objects, &self.pages, &self.active, &self.chained.objects, &self.chained.bytes] {
             count.store(0, Ordering::Relaxed);
         }
         // SAFETY: the caller's promise, for all of them; foreign code does not run under these locks.
         unsafe {
-            self.locals.renew(Vec::new());
-            self.late.renew(None);
-            self.inbox.renew(PageList::new());
-            self.drain.in_child();
+            self.locals.reinit(Vec::new());
+            self.late.reinit(None);
+            self.service_queue.reinit(PageList::new());
+            self.drain.reset_in_child();
             if let Some(own) = own {
-                own.in_child();
+                own.reset_in_child();
             }
         }
     }
@@ -452,7 +454,7 @@ impl Heap {
     pub(super) fn note_sealed(&self, page: &Page) {
         self.objects.fetch_add(page.objects(), Ordering::Relaxed);
         self.pages.fetch_add(1, Ordering::Relaxed);
-        self.weight.fetch_add(weight_of(page), Ordering::Relaxed);
+        self.weight.fetch_add(footprint_of(page), Ordering::Relaxed);
     }
 
     /// What `look` sees while the lock of the threads' list and that of each thread are held.

@@ -24,8 +24,8 @@ use crate::{
     gp::Cookie,
     platform::{
         barrier,
+        owned_mutex::OwnedMutex,
         sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
-        turn::Turn,
     },
 };
 use std::{
@@ -54,14 +54,14 @@ const SMALL: usize = OPEN_BYTES / SLOTS;
 
 /// An object that is being retired.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Retiree {
+pub(crate) struct RetireRequest {
     pub(super) channel: Channel,
     pub(super) slot: Slot,
     /// What the object takes up.
     pub(super) bytes: usize,
 }
 
-impl Retiree {
+impl RetireRequest {
     /// A boxed object: dropped on the service thread if dropping it does anything.
     #[inline(always)]
     pub(crate) fn boxed<T>(object: NonNull<T>) -> Self {
@@ -96,16 +96,16 @@ impl Retiree {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Appended {
-    Done,
+pub(crate) enum Pushed {
+    Ok,
     /// Done, and something is to be seen to: a page is full, or the thread was parked.
-    Attend,
+    PageFull,
     /// Not done: there is no open page.
     NoPage,
 }
 
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct ThreadBuffer {
     /// [D1], [P3] An append that makes a page this long must attend: SLOTS, or 1 while the owner attends to each, or 0 while parked.
     limit: AtomicUsize,
     /// The open pages. Replaced by the owner, under the lock; so the owner may read them without, and the holder of the lock too.
@@ -119,7 +119,7 @@ pub(crate) struct Local {
     /// The owner is freeing pages; a retire from within goes without.
     busy: AtomicBool,
     /// Held by the owner while it frees pages that it has taken off the queue, so that a flush can wait for that.
-    pub(super) freeing: Turn,
+    pub(super) freeing: OwnedMutex,
     pub(super) queue: Mutex<Queue>,
     /// What the owner has added in its present section, as far as it has attended. Owner only.
     in_section: AtomicUsize,
@@ -183,7 +183,7 @@ impl Queue {
     }
 }
 
-impl Local {
+impl ThreadBuffer {
     /// A parked share without pages.
     pub(super) fn new() -> Self {
         Self {
@@ -193,7 +193,7 @@ impl Local {
             idle: Looks::new(),
             not_sealing: Looks::new(),
             busy: AtomicBool::new(false),
-            freeing: Turn::new(),
+            freeing: OwnedMutex::new(),
             queue: Mutex::new(Queue { sealed: PageList::new(), spares: PageList::new() }),
             in_section: AtomicUsize::new(0),
             unlisted: AtomicBool::new(false),
@@ -203,18 +203,14 @@ impl Local {
 
     /// Appends an object. Owner only.
     #[inline(always)]
-    pub(crate) fn append(&self, object: Retiree) -> Appended {
+    pub(crate) fn append(&self, object: RetireRequest) -> Pushed {
         let Some(page) = self.open_page(object.channel) else {
-            return Appended::NoPage;
+            return Pushed::NoPage;
         };
         let fill = page.push(object.slot, object.bytes); // [P1]
         barrier::light(); // [P2]
         let limit = self.limit.load(Ordering::Relaxed); // [P3]
-        if fill.len() >= limit || (object.bytes > SMALL && fill.bytes() >= OPEN_BYTES) {
-            Appended::Attend
-        } else {
-            Appended::Done
-        }
+        if fill.len() >= limit || (object.bytes > SMALL && fill.bytes() >= OPEN_BYTES) { Pushed::PageFull } else { Pushed::Ok }
     }
 
     /// The open page. For the owner, or under the queue's lock.
@@ -326,9 +322,9 @@ impl Local {
     ///
     /// # Safety
     ///
-    /// As for [`fork::InChild::in_child`](crate::platform::fork::InChild::in_child). Owner only.
+    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child). Owner only.
     #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn in_child(&self) {
+    pub(super) unsafe fn reset_in_child(&self) {
         let mut spares = PageList::new();
         for open in &self.open {
             if let Some(page) = NonNull::new(open.swap(ptr::null_mut(), Ordering::Relaxed)) {
@@ -343,9 +339,9 @@ impl Local {
         self.in_section.store(0, Ordering::Relaxed);
         self.unlisted.store(true, Ordering::Relaxed);
         // SAFETY: the caller's promise; foreign code does not run under this lock.
-        unsafe { self.queue.renew(Queue { sealed: PageList::new(), spares }) };
+        unsafe { self.queue.reinit(Queue { sealed: PageList::new(), spares }) };
         // SAFETY: the caller's promise. The owner may be in the middle of its turn, and `busy`.
-        unsafe { self.freeing.in_child() };
+        unsafe { self.freeing.reset_in_child() };
     }
 
     /// Whether the heap has to list this share again. Owner only.
@@ -393,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_panic_takes_the_owners_mark_back() {
-        let local = Local::new();
+        let local = ThreadBuffer::new();
         let fails = || {
             let _busy = local.begin_freeing();
             assert!(local.begin_freeing().is_none());

@@ -1,13 +1,13 @@
 //! Model-checked tests of what the owner of a share and the drain do to it at the same time.
 
 use super::{
-    heap::{Heap, WithoutPage},
-    local::{Appended, Channel, Local, Retiree},
+    heap::{Heap, OnNoPage},
+    local::{Channel, Pushed, RetireRequest, ThreadBuffer},
     page::Page,
 };
 use crate::{
     gp::{
-        Engine, Readers, Seq, Sequence,
+        BarrierMode, Engine, Seq, Sequence,
         policy::{Policy, Sound},
     },
     platform::sync::{Arc, AtomicUsize, Ordering, UnsafeCell, lock},
@@ -30,7 +30,7 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
 struct Share<P> {
     engine: Engine<P>,
     heap: Heap,
-    local: Arc<Local>,
+    local: Arc<ThreadBuffer>,
 }
 
 impl<P: Policy> Share<P> {
@@ -40,7 +40,7 @@ impl<P: Policy> Share<P> {
         let local = heap.join().expect("memory");
         local.replace(&mut lock(&local.queue), Channel::Drop, Page::try_new());
         local.unpark();
-        Arc::new(Self { engine: Engine::new(1, Readers::Asymmetric, Sequence::new(Seq::from_bits(0))), heap, local })
+        Arc::new(Self { engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0))), heap, local })
     }
 }
 
@@ -61,9 +61,9 @@ impl Drop for Tracked {
     }
 }
 
-fn tracked(drops: &Arc<AtomicUsize>) -> Retiree {
+fn tracked(drops: &Arc<AtomicUsize>) -> RetireRequest {
     let object = Box::new(Tracked { value: UnsafeCell::new(1), drops: Arc::clone(drops) });
-    Retiree::boxed(NonNull::from(Box::leak(object)))
+    RetireRequest::boxed(NonNull::from(Box::leak(object)))
 }
 
 /// P1, P2, P3 with D1, D2, D3: after both are through, an object that waits is in a share that is not parked, or its owner has
@@ -77,7 +77,7 @@ fn append_while_parking<P: Policy>() {
         let owner = thread::spawn(appended);
         share.heap.park(&share.engine, &[&share.local]);
         let appended = owner.join().unwrap();
-        assert!(appended == Appended::Attend || !share.local.is_parked(), "an object is forgotten");
+        assert!(appended == Pushed::PageFull || !share.local.is_parked(), "an object is forgotten");
         share.heap.free_all(&share.engine);
         assert_eq!(drops.load(Ordering::Relaxed), 1);
     });
@@ -105,7 +105,7 @@ fn loom_append_while_draining() {
         let owner = thread::spawn(move || {
             for slot in slots {
                 // SAFETY: the objects are ours alone, the share is this thread's.
-                let retired = unsafe { theirs.heap.retire(&theirs.engine, &theirs.local, None, slot, WithoutPage::Wait) };
+                let retired = unsafe { theirs.heap.retire(&theirs.engine, &theirs.local, None, slot, OnNoPage::Block) };
                 assert!(retired.is_ok());
             }
         });
@@ -128,7 +128,7 @@ fn loom_leave_while_draining() {
         let drops = Arc::new(AtomicUsize::new(0));
         let (theirs, slot) = (Arc::clone(&share), tracked(&drops));
         let owner = thread::spawn(move || {
-            assert_ne!(theirs.local.append(slot), Appended::NoPage);
+            assert_ne!(theirs.local.append(slot), Pushed::NoPage);
             theirs.heap.leave(&theirs.engine, &theirs.local);
         });
         share.heap.drain_as_flush(&share.engine);

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `slot` | what is known of a waiting object |
 //! | `page` | pages of slots, and lists of them |
-//! | `ripening` | sealed pages in the order of their grace periods |
-//! | `local` | one thread's share: appending, parking; **the proof of the parking protocol** |
+//! | `pending` | sealed pages in the order of their grace periods |
+//! | `local` | one thread's buffer: appending, parking; **the proof of the parking protocol** |
 //! | `heap` | what the retiring thread does: appending, sealing, freeing |
-//! | `pace` | when it frees, ends a grace period, or waits: back-pressure |
+//! | `throttle` | when it frees, ends a grace period, or waits: back-pressure |
 //! | `drain` | what the service thread does: idle threads, destructors, flushes |
 //!
 //! An object goes from its retirer's open page (no lock, no atomic read-modify-write) to that thread's queue of sealed pages, and
@@ -23,17 +23,17 @@
 mod drain;
 mod heap;
 mod local;
-mod pace;
 mod page;
-mod ripening;
+mod pending;
 mod slot;
+mod throttle;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 
-pub use heap::{DrainPolicy, WithoutPage};
+pub use heap::{DrainPolicy, OnNoPage};
 pub(crate) use heap::{Heap, Waiting};
-pub(crate) use local::{Appended, Local, Retiree};
+pub(crate) use local::{Pushed, RetireRequest, ThreadBuffer};
 #[cfg(all(test, not(stillpoint_loom)))]
 pub(crate) use page::SLOTS;
 pub(crate) use slot::Slot;

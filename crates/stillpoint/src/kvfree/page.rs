@@ -293,7 +293,7 @@ impl PageList {
         }
         self.last = page.as_ptr();
         self.pages += 1;
-        self.weight += weight_of(at);
+        self.weight += footprint_of(at);
     }
 
     pub(super) fn pop_front(&mut self) -> Option<NonNull<Page>> {
@@ -305,7 +305,7 @@ impl PageList {
             self.last = ptr::null_mut();
         }
         self.pages -= 1;
-        self.weight -= weight_of(at);
+        self.weight -= footprint_of(at);
         Some(page)
     }
 
@@ -351,6 +351,6 @@ impl Drop for PageList {
 }
 
 /// What a sealed page and its objects take up.
-pub(super) fn weight_of(page: &Page) -> usize {
+pub(super) fn footprint_of(page: &Page) -> usize {
     PAGE_BYTES + page.bytes()
 }

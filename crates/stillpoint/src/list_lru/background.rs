@@ -10,7 +10,7 @@ use super::{
     tenant::Inner as Tenant,
 };
 use crate::platform::{
-    event::Event,
+    event::EventCount,
     sync::{AtomicBool, Mutex, Ordering, lock},
     thread, user_code,
 };
@@ -26,7 +26,7 @@ enum State {
 pub(super) struct Background {
     state: Mutex<State>,
     queue: Mutex<Vec<Arc<Tenant>>>,
-    wake: Event,
+    wake: EventCount,
     stop: AtomicBool,
 }
 
@@ -41,7 +41,7 @@ impl Background {
         Arc::new(Self {
             state: Mutex::new(State::NotStarted),
             queue: Mutex::new(Vec::new()),
-            wake: Event::new(),
+            wake: EventCount::new(),
             stop: AtomicBool::new(false),
         })
     }
@@ -123,14 +123,14 @@ impl Background {
     ///
     /// # Safety
     ///
-    /// As for [`InChild::in_child`](crate::platform::fork::InChild::in_child).
-    pub(super) unsafe fn in_child(&self) {
+    /// As for [`ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
+    pub(super) unsafe fn reset_in_child(&self) {
         let state = if self.stop.load(Ordering::Relaxed) { State::Stopped } else { State::NotStarted };
         // SAFETY: the caller's promise; no user code runs under these locks. What was queued is leaked.
         unsafe {
-            self.state.renew(state);
-            self.queue.renew(Vec::new());
+            self.state.reinit(state);
+            self.queue.reinit(Vec::new());
         }
-        self.wake.in_child();
+        self.wake.reset_in_child();
     }
 }

@@ -12,7 +12,7 @@
 //! waiter may have counted it. So the end sleeps without a bound, and no leaving passes it by; `loom_calls` fails without either.
 
 use crate::platform::{
-    event::Event,
+    event::EventCount,
     sync::{AtomicUsize, Ordering},
 };
 
@@ -23,12 +23,12 @@ const CALL: usize = 2;
 #[derive(Debug)]
 pub(super) struct Calls {
     state: AtomicUsize,
-    left: Event,
+    left: EventCount,
 }
 
 impl Calls {
     pub(super) fn new() -> Self {
-        Self { state: AtomicUsize::new(0), left: Event::new() }
+        Self { state: AtomicUsize::new(0), left: EventCount::new() }
     }
 
     /// Begins a call, unless the end has begun. Who has begun one [leaves](Calls::leave).
@@ -74,9 +74,9 @@ impl Calls {
 
     /// In the child of a fork: calls of threads that are no more are over.
     #[cfg(not(stillpoint_loom))]
-    pub(super) fn in_child(&self, inside: bool) {
+    pub(super) fn reset_in_child(&self, inside: bool) {
         self.state.store(self.state.load(Ordering::Relaxed) & GONE | Self::own(inside), Ordering::Relaxed);
-        self.left.in_child();
+        self.left.reset_in_child();
     }
 }
 

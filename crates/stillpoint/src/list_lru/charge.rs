@@ -170,7 +170,7 @@ fn make_room(tenant: &Tenant, bytes: u64, first: &Refused<'_, Tenant>) -> Result
 fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
     let waits = || {
         let statistics = global().statistics();
-        statistics.objects_waiting > 0 || statistics.callbacks_waiting > 0
+        statistics.objects_pending > 0 || statistics.callbacks_pending > 0
     };
     if !waits() {
         return;

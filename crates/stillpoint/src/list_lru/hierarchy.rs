@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     platform::{
-        fork::{InChild, Place},
+        fork::{AtForkHandle, ForkReset},
         memory,
         sync::{Mutex, MutexGuard, lock},
     },
@@ -179,7 +179,7 @@ impl fmt::Debug for Hierarchy {
 #[derive(Debug)]
 pub(super) struct Shared {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
-    place: Place,
+    place: AtForkHandle,
     id: u64,
     tenants: Slots<Inner>,
     /// How many tenants all arrays have room for. Changed under `numbers`.
@@ -200,19 +200,19 @@ struct Numbers {
     shrinkers: [u64; MOST_SHRINKERS / 64],
 }
 
-impl InChild for Shared {
-    unsafe fn in_child(&self) {
+impl ForkReset for Shared {
+    unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise.
         unsafe {
-            self.stocks.in_child();
-            self.background.in_child();
+            self.stocks.reset_in_child();
+            self.background.reset_in_child();
         }
         // SAFETY: no foreign code runs under this lock. Whoever held it, numbers that were free may be lost, and nothing else: `room` is
         // above all that are taken.
         unsafe {
             if self.numbers.try_lock().is_err() {
                 let next = self.room.load(Ordering::Relaxed) as u32;
-                self.numbers.renew(Numbers { free: Vec::new(), next, shrinkers: [0; MOST_SHRINKERS / 64] });
+                self.numbers.reinit(Numbers { free: Vec::new(), next, shrinkers: [0; MOST_SHRINKERS / 64] });
                 let numbers = &mut *lock(&self.numbers);
                 self.each_shrinker(|shrinker| set(&mut numbers.shrinkers, shrinker.number));
             }
@@ -221,7 +221,7 @@ impl InChild for Shared {
         // SAFETY: the only thread.
         unsafe {
             self.each_shrinker(|shrinker| {
-                shrinker.in_child();
+                shrinker.reset_in_child();
                 set(&mut registered, shrinker.number);
             });
             // Whoever was ending a registration may have vanished before its lists forgot it.
@@ -247,7 +247,7 @@ impl Shared {
     fn new() -> Option<Arc<Self>> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let shared = Arc::new(Self {
-            place: Place::reserve(),
+            place: AtForkHandle::reserve(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             tenants: Slots::new(),
             room: AtomicUsize::new(0),

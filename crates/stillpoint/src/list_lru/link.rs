@@ -26,7 +26,7 @@
 //!
 //! A thread that vanishes while it holds the lock leaves the list in the middle of one step. The order of the stores makes that
 //! harmless: `next` pointers always lead through the whole list, and a link is `claimed`, or `moving`, before the store that takes it off and
-//! until after the store that has put it on. So [`List::in_child`] walks along `next`, gives every link it meets to this list, and mends what depends on
+//! until after the store that has put it on. So [`List::reset_in_child`] walks along `next`, gives every link it meets to this list, and mends what depends on
 //! that. A link that was claimed or moving, and on no list, stays so for ever ([`Locked::has_lost`]): what it is part of is leaked.
 
 use crate::platform::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard, Ordering, lock_telling};
@@ -183,12 +183,12 @@ impl List {
     /// for ever, which must then never be freed: so the result.
     #[cfg(not(stillpoint_loom))]
     #[must_use = "a list whose lock was held is not freed"]
-    pub(super) unsafe fn in_child(&self) -> bool {
+    pub(super) unsafe fn reset_in_child(&self) -> bool {
         if self.changing.lock.try_lock().is_ok() {
             return false;
         }
         // SAFETY: the caller's promise.
-        unsafe { self.changing.lock.renew(()) };
+        unsafe { self.changing.lock.reinit(()) };
         let mut count = 0;
         let (mut before, mut at) = (self.head(), self.changing.head.next());
         while at != self.head() {
@@ -333,7 +333,7 @@ impl<'a> Locked<'a> {
         let older = place_ref.prev();
         link_ref.prev.store(older.cast_mut(), Ordering::Relaxed);
         link_ref.next.store(place.cast_mut(), Ordering::Relaxed);
-        // Release, pairs with `in_child` in the child of a fork: whoever comes along `next` finds a link that leads on.
+        // Release, pairs with `reset_in_child` in the child of a fork: whoever comes along `next` finds a link that leads on.
         // SAFETY: as above.
         unsafe { &*older }.next.store(link.cast_mut(), Ordering::Release);
         place_ref.prev.store(link.cast_mut(), Ordering::Relaxed);
@@ -348,7 +348,7 @@ impl<'a> Locked<'a> {
         let (older_ref, newer_ref) = unsafe { (&*older, &*newer) };
         let stored = older_ref.next();
         debug_assert!(ptr::eq(stored, link));
-        // Release, pairs with `in_child` in the child of a fork: a link that is off the list is marked.
+        // Release, pairs with `reset_in_child` in the child of a fork: a link that is off the list is marked.
         older_ref.next.store(newer.cast_mut(), Ordering::Release);
         newer_ref.prev.store(older.cast_mut(), Ordering::Relaxed);
         stored

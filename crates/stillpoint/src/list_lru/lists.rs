@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     platform::{
-        fork::{InChild, Place},
+        fork::{AtForkHandle, ForkReset},
         numa,
         sync::{Mutex, lock},
     },
@@ -61,7 +61,7 @@ impl One {
 #[derive(Debug)]
 pub(super) struct Lists {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
-    place: Place,
+    place: AtForkHandle,
     slots: Slots<One>,
     /// Which hierarchy's tenants have lists here; 0 for a lru without tenants.
     hierarchy: u64,
@@ -74,16 +74,16 @@ pub(super) struct Lists {
     change: Mutex<()>,
 }
 
-impl InChild for Lists {
-    unsafe fn in_child(&self) {
+impl ForkReset for Lists {
+    unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise; no foreign code runs under this lock.
-        unsafe { self.change.renew(()) };
+        unsafe { self.change.reinit(()) };
         // SAFETY: the only thread.
         for index in 0..unsafe { self.slots.peek_len() } {
             // SAFETY: the only thread.
             if let Some(one) = unsafe { self.slots.peek(index) } {
                 // SAFETY: the caller's promise; no foreign code runs under a list's lock.
-                if unsafe { one.list.in_child() } {
+                if unsafe { one.list.reset_in_child() } {
                     // SAFETY: the only thread.
                     mem::forget(unsafe { self.slots.share(index) });
                 }
@@ -105,7 +105,7 @@ impl Lists {
         // There was none.
         drop(slots.reserve(tenants * nodes)?);
         let lists = Arc::new(Self {
-            place: Place::reserve(),
+            place: AtForkHandle::reserve(),
             slots,
             hierarchy,
             family: NEXT.fetch_add(1, Ordering::Relaxed),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     gp::{
-        Engine, Flavour, Progress, Readers, Seq, Sequence,
+        BarrierMode, Engine, Flavour, Progress, Seq, Sequence,
         policy::{Policy, Sound},
     },
     platform::{
@@ -209,7 +209,7 @@ struct Growing<P> {
 fn find_while_growing<P: Policy>() {
     model(|| {
         let world = Arc::new(Growing::<P> {
-            engine: Engine::new(1, Readers::Asymmetric, Sequence::new(Seq::from_bits(0))),
+            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0))),
             slots: Slots::new(),
             replaced: Watched(UnsafeCell::new(0)),
         });
@@ -238,7 +238,7 @@ fn find_while_growing<P: Policy>() {
         new.write(8);
         world.slots.put(1, std::sync::Arc::new(new));
         let cookie = world.engine.get_state();
-        if world.engine.advance(cookie, Token::for_model(2)) == Progress::Ended {
+        if world.engine.try_complete(cookie, Token::for_model(2)) == Progress::Ended {
             world.replaced.write(1);
         }
         reader.join().unwrap();

@@ -160,8 +160,8 @@ impl Registered {
     }
 
     /// In the child of a fork: calls of threads that are no more are over.
-    pub(super) fn in_child(&self) {
-        self.calls.in_child(self.is_calling());
+    pub(super) fn reset_in_child(&self) {
+        self.calls.reset_in_child(self.is_calling());
     }
 
     /// What `work` returns; `None` if it panics.

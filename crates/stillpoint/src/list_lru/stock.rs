@@ -345,11 +345,11 @@ impl Stocks {
     /// # Safety
     ///
     /// The calling thread is the only one, and not in here: no user code runs at a shelf or under these locks.
-    pub(super) unsafe fn in_child(&self) {
+    pub(super) unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise.
         unsafe {
-            self.all.renew(());
-            self.exact.renew(());
+            self.all.reinit(());
+            self.exact.reinit(());
         }
         for shelf in &self.shelves {
             shelf.waiting.store(0, Ordering::Relaxed);
@@ -416,7 +416,7 @@ mod tests {
         mem::forget(stocks.shelves[0].try_take().expect("there is nobody else"));
         stocks.shelves[0].waiting.fetch_add(1, Ordering::Relaxed);
         // SAFETY: no other thread has the hierarchy, and this one is not in there.
-        unsafe { stocks.in_child() };
+        unsafe { stocks.reset_in_child() };
         assert!(stocks.shelves[0].try_take().is_some());
     }
 

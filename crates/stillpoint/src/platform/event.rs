@@ -26,12 +26,12 @@ use std::sync::atomic::compiler_fence;
 const ALL: u32 = i32::MAX as u32;
 
 #[derive(Debug)]
-pub(crate) struct Event {
+pub(crate) struct EventCount {
     sleepers: AtomicU32,
     signals: Signals,
 }
 
-impl Event {
+impl EventCount {
     pub(crate) fn new() -> Self {
         Self { sleepers: AtomicU32::new(0), signals: Signals::new() }
     }
@@ -87,7 +87,7 @@ impl Event {
     /// In the child of a fork: forgets the waiters. The calling thread, which is all there is, is none: between announcing itself
     /// and sleeping or leaving, nobody runs user code, which alone can fork.
     #[cfg(not(stillpoint_loom))]
-    pub(crate) fn in_child(&self) {
+    pub(crate) fn reset_in_child(&self) {
         self.sleepers.store(0, Ordering::Relaxed);
     }
 }
@@ -96,7 +96,7 @@ impl Event {
 #[derive(Debug)]
 #[must_use = "a waiter that neither sleeps nor leaves stays announced, and every signal wakes it in vain"]
 pub(crate) struct Waiter<'a> {
-    event: &'a Event,
+    event: &'a EventCount,
     key: u32,
 }
 
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_signal_after_prepare_is_not_lost() {
-        let event = Event::new();
+        let event = EventCount::new();
         let waiter = event.prepare();
         event.signal();
         waiter.sleep(None);
@@ -221,13 +221,13 @@ mod tests {
 
     #[test]
     fn a_deadline_in_the_past_returns() {
-        let event = Event::new();
+        let event = EventCount::new();
         event.prepare().sleep(Some(clock::now()));
     }
 
     #[test]
     fn every_sleeper_is_woken() {
-        let event = Event::new();
+        let event = EventCount::new();
         let open = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -254,7 +254,7 @@ mod loom_tests {
     #[test]
     fn loom_event() {
         loom::model(|| {
-            let shared = Arc::new((Event::new(), AtomicBool::new(false)));
+            let shared = Arc::new((EventCount::new(), AtomicBool::new(false)));
             let theirs = Arc::clone(&shared);
             let waiter = loom::thread::spawn(move || {
                 let (event, open) = &*theirs;

@@ -2,8 +2,8 @@
 //!
 //! The child is a copy of the process in which one thread goes on, the one that forked. All others have vanished, each at
 //! whatever instruction it was, with the locks that it held, the lists that it was changing and the work that it had promised. So
-//! one handler runs in the child before fork returns there: it walks the domains ([`Place`]), and each puts back into order what
-//! is its own ([`InChild`]).
+//! one handler runs in the child before fork returns there: it walks the domains ([`AtForkHandle`]), and each puts back into order what
+//! is its own ([`ForkReset`]).
 //!
 //! # Nothing runs before the fork
 //!
@@ -51,7 +51,7 @@
 //! was made.
 
 #[cfg(not(stillpoint_loom))]
-pub(crate) use real::{InChild, Place};
+pub(crate) use real::{AtForkHandle, ForkReset};
 
 /// A number that changes in the child of a fork, so that a thread can tell that it has come back from user code in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,13 +88,13 @@ mod real {
     }
 
     /// Something that has to be put back into order in the child of a fork.
-    pub(crate) trait InChild: Sync {
+    pub(crate) trait ForkReset: Sync {
         /// Forgets what vanished threads held, and all that waits.
         ///
         /// # Safety
         ///
         /// The calling thread is the only one of the process, and forks: it runs user code as far as the library is concerned.
-        unsafe fn in_child(&self);
+        unsafe fn reset_in_child(&self);
     }
 
     /// A place in the list of what has to be put back into order. Never freed; used again.
@@ -102,7 +102,7 @@ mod real {
         /// Null while there is nothing here.
         subject: AtomicPtr<()>,
         /// Written before `subject` is set; read when that is found.
-        in_child: UnsafeCell<unsafe fn(*const ())>,
+        reset_in_child: UnsafeCell<unsafe fn(*const ())>,
         /// The next older entry. Never changes.
         next: *const Entry,
         /// The next free one. Under the lock of [`FREE`].
@@ -139,11 +139,11 @@ mod real {
         fn grow(&mut self) -> &'static Entry {
             let entry: &'static Entry = Box::leak(Box::new(Entry {
                 subject: AtomicPtr::new(ptr::null_mut()),
-                in_child: UnsafeCell::new(nothing),
+                reset_in_child: UnsafeCell::new(nothing),
                 next: ENTRIES.load(Ordering::Relaxed),
                 next_free: UnsafeCell::new(ptr::null()),
             }));
-            // Release, pairs with the acquire in `in_child`: the entry is complete before it can be found.
+            // Release, pairs with the acquire in `reset_in_child`: the entry is complete before it can be found.
             ENTRIES.store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
             entry
         }
@@ -152,21 +152,21 @@ mod real {
     unsafe fn nothing(_: *const ()) {}
 
     /// Somebody's entry.
-    pub(crate) struct Place(&'static Entry);
+    pub(crate) struct AtForkHandle(&'static Entry);
 
     // SAFETY: the entry's fields are atomics, or written by the place's owner while `subject` is null and then left alone until the
     // place is dropped.
-    unsafe impl Send for Place {}
+    unsafe impl Send for AtForkHandle {}
     // SAFETY: as for Send.
-    unsafe impl Sync for Place {}
+    unsafe impl Sync for AtForkHandle {}
 
-    impl std::fmt::Debug for Place {
+    impl std::fmt::Debug for AtForkHandle {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.debug_struct("Place").finish_non_exhaustive()
+            f.debug_struct("AtForkHandle").finish_non_exhaustive()
         }
     }
 
-    impl Place {
+    impl AtForkHandle {
         /// A place for something that is about to be made.
         pub(crate) fn reserve() -> Self {
             ensure_handler();
@@ -180,22 +180,22 @@ mod real {
         /// # Safety
         ///
         /// Called once. `subject` is complete, stays where it is, and none of it is dropped before the place is.
-        pub(crate) unsafe fn occupy<T: InChild>(&self, subject: &T) {
+        pub(crate) unsafe fn occupy<T: ForkReset>(&self, subject: &T) {
             /// # Safety
             ///
-            /// `subject` points to a T; the rest as for [`InChild::in_child`].
-            unsafe fn in_child<T: InChild>(subject: *const ()) {
+            /// `subject` points to a T; the rest as for [`ForkReset::reset_in_child`].
+            unsafe fn reset_in_child<T: ForkReset>(subject: *const ()) {
                 // SAFETY: the caller's promise.
-                unsafe { (*subject.cast::<T>()).in_child() }
+                unsafe { (*subject.cast::<T>()).reset_in_child() }
             }
             // SAFETY: the entry is ours, and nobody reads this before `subject` is set.
-            unsafe { *self.0.in_child.get() = in_child::<T> };
-            // Release, pairs with `in_child`: who finds the subject finds the function for it, and the subject complete.
+            unsafe { *self.0.reset_in_child.get() = reset_in_child::<T> };
+            // Release, pairs with `reset_in_child`: who finds the subject finds the function for it, and the subject complete.
             self.0.subject.store(ptr::from_ref(subject).cast_mut().cast(), Ordering::Release);
         }
     }
 
-    impl Drop for Place {
+    impl Drop for AtForkHandle {
         fn drop(&mut self) {
             self.0.subject.store(ptr::null_mut(), Ordering::Relaxed);
             // The subject is told of no fork that copies anything of what its owner does to it after this.
@@ -205,7 +205,7 @@ mod real {
         }
     }
 
-    /// Has `in_child` run in the children of forks from now on. Two threads may both find that missing: to run twice does no harm, and
+    /// Has `reset_in_child` run in the children of forks from now on. Two threads may both find that missing: to run twice does no harm, and
     /// to wait for the other one would, had it vanished in a fork. If there is no memory for it the next call tries again.
     fn ensure_handler() {
         static REGISTERED: AtomicBool = AtomicBool::new(false);
@@ -220,7 +220,7 @@ mod real {
     fn register() -> bool {
         unsafe extern "C" fn handler() {
             // SAFETY: the C library calls this in the child of a fork, from the thread that called fork.
-            unsafe { in_child() };
+            unsafe { reset_in_child() };
         }
         // SAFETY: the handler may run after any fork.
         unsafe { libc::pthread_atfork(None, None, Some(handler)) == 0 }
@@ -235,9 +235,9 @@ mod real {
     ///
     /// # Safety
     ///
-    /// As for [`InChild::in_child`].
+    /// As for [`ForkReset::reset_in_child`].
     #[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code, reason = "there are no handlers here"))]
-    unsafe fn in_child() {
+    unsafe fn reset_in_child() {
         GENERATION.fetch_add(1, Ordering::Relaxed);
         let mut free = FreeList(ptr::null());
         // Acquire, pairs with `grow`: an entry that is found is complete.
@@ -252,12 +252,12 @@ mod real {
             } else {
                 // SAFETY: `subject` is set, so this was written before, by `occupy`, and the subject is alive; the rest is the
                 // caller's promise.
-                unsafe { (*entry.in_child.get())(subject) };
+                unsafe { (*entry.reset_in_child.get())(subject) };
             }
             at = entry.next.cast_mut();
         }
         // SAFETY: the only thread, which is not in `reserve` or `drop`: those run no user code.
-        unsafe { FREE.renew(free) };
+        unsafe { FREE.reinit(free) };
     }
 
     #[cfg(test)]
@@ -267,8 +267,8 @@ mod real {
 
         struct Subject(AtomicU64);
 
-        impl InChild for Subject {
-            unsafe fn in_child(&self) {
+        impl ForkReset for Subject {
+            unsafe fn reset_in_child(&self) {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -286,7 +286,7 @@ mod real {
                     scope.spawn(|| {
                         for _ in 0..100 {
                             let subject = Subject(AtomicU64::new(0));
-                            let place = Place::reserve();
+                            let place = AtForkHandle::reserve();
                             // SAFETY: the place is dropped first.
                             unsafe { place.occupy(&subject) };
                         }

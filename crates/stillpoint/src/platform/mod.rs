@@ -2,7 +2,7 @@
 //!
 //! Everything that the library asks of the operating system or of the machine's memory model passes through here:
 //! [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers), [`event`] (sleeping and waking),
-//! [`clock`], [`cpu`], `numa`, [`thread`], [`turn`] (a lock across user code), [`fork`], [`user_code`] (calls of it), [`memory`] (that can be done without), `mmap` (address space; Linux). Under
+//! [`clock`], [`cpu`], `numa`, [`thread`], [`owned_mutex`] (a lock across user code), [`fork`], [`user_code`] (calls of it), [`memory`] (that can be done without), `mmap` (address space; Linux). Under
 //! `--cfg stillpoint_loom` the same names are answered by a model, so that the rooms above are checked as they are, line by line, and not
 //! as a copy.
 //!
@@ -18,9 +18,9 @@ pub(crate) mod memory;
 pub(crate) mod mmap;
 #[cfg(not(stillpoint_loom))]
 pub(crate) mod numa;
+pub(crate) mod owned_mutex;
 pub(crate) mod sync;
 pub(crate) mod thread;
-pub(crate) mod turn;
 pub(crate) mod user_code;
 
 /// Who answers under `--cfg stillpoint_loom`: loom, which tries all schedules of a small program on weak memory; with

@@ -1,6 +1,6 @@
 //! Atomics, locks and cells: std's, or under `--cfg stillpoint_loom` those of the model, loom's or shuttle's.
 //!
-//! Locks can be replaced in the child of a fork ([`Mutex::renew`]), where whoever held them is no more.
+//! Locks can be replaced in the child of a fork ([`Mutex::reinit`]), where whoever held them is no more.
 
 #[cfg(not(stillpoint_loom))]
 pub(crate) use std::sync::{
@@ -24,7 +24,7 @@ use std::sync::TryLockError;
 #[cfg(not(stillpoint_loom))]
 pub(crate) struct Mutex<T>(std::cell::UnsafeCell<std::sync::Mutex<T>>);
 
-// SAFETY: shared access is to the lock, which is Sync where T is Send; `renew` is for the only thread that there is.
+// SAFETY: shared access is to the lock, which is Sync where T is Send; `reinit` is for the only thread that there is.
 #[cfg(not(stillpoint_loom))]
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
@@ -36,7 +36,7 @@ impl<T> Mutex<T> {
 
     #[inline(always)]
     fn lock(&self) -> Result<MutexGuard<'_, T>, PoisonError<MutexGuard<'_, T>>> {
-        // SAFETY: nobody replaces the lock while anybody uses it: `renew`'s contract.
+        // SAFETY: nobody replaces the lock while anybody uses it: `reinit`'s contract.
         unsafe { &*self.0.get() }.lock()
     }
 
@@ -51,7 +51,7 @@ impl<T> Mutex<T> {
     /// # Safety
     ///
     /// The calling thread is the only one of the process, and holds no guard of this lock.
-    pub(crate) unsafe fn renew(&self, value: T) {
+    pub(crate) unsafe fn reinit(&self, value: T) {
         // SAFETY: nobody else can be using the lock, by the caller's promise; the cell allows the write.
         unsafe { self.0.get().write(std::sync::Mutex::new(value)) };
     }

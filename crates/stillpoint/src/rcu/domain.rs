@@ -3,12 +3,12 @@
 use super::{Guard, QsbrReader, thread};
 use crate::{
     gp::{
-        Cookie, End, Engine, Flavour, GLOBALS, Outlook, Policy, Readers, Record, Seq, Sequence, Served, StallReport, Work,
+        BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Policy, Record, Seq, Sequence, Served, StallReport, Work,
         policy::Sound,
     },
     kvfree::{DrainPolicy, Heap},
     platform::{
-        fork::{InChild, Place},
+        fork::{AtForkHandle, ForkReset},
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
         thread as platform_thread,
     },
@@ -59,7 +59,7 @@ pub struct Domain<P: Policy = Sound> {
 #[derive(Debug)]
 pub(super) struct Inner<P: Policy> {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
-    place: Place,
+    place: AtForkHandle,
     pub(super) engine: Engine<P>,
     pub(super) heap: Heap,
     id: u64,
@@ -76,18 +76,18 @@ impl<P: Policy> Work for Inner<P> {
     }
 }
 
-impl<P: Policy> InChild for Inner<P> {
-    unsafe fn in_child(&self) {
+impl<P: Policy> ForkReset for Inner<P> {
+    unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise; the share is that of the calling thread.
         unsafe {
-            self.engine.in_child(platform_thread::token());
-            thread::with_share(self.id, |own| self.heap.in_child(own));
+            self.engine.reset_in_child(platform_thread::token());
+            thread::with_share(self.id, |own| self.heap.reset_in_child(own));
         }
     }
 }
 
 impl<P: Policy> Inner<P> {
-    fn new(id: u64, readers: Readers, seq: Sequence) -> Arc<Self> {
+    fn new(id: u64, readers: BarrierMode, seq: Sequence) -> Arc<Self> {
         let inner = Arc::new_cyclic(|weak: &Weak<Self>| {
             let engine = Engine::new(id, readers, seq);
             let weak = weak.clone();
@@ -102,7 +102,7 @@ impl<P: Policy> Inner<P> {
                 })
             });
             Self {
-                place: Place::reserve(),
+                place: AtForkHandle::reserve(),
                 engine,
                 heap: Heap::new(id),
                 id,
@@ -189,7 +189,7 @@ impl Domain<Sound> {
     }
 
     pub(super) fn global(global: usize) -> Self {
-        Self { inner: Inner::new(thread::global_id(global), Readers::Asymmetric, Sequence::of_global(global)) }
+        Self { inner: Inner::new(thread::global_id(global), BarrierMode::Membarrier, Sequence::of_global(global)) }
     }
 }
 
@@ -211,14 +211,14 @@ impl<P: Policy> Domain<P> {
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        Self { inner: Inner::new(next_id(), Readers::Asymmetric, Sequence::new(first.seq())) }
+        Self { inner: Inner::new(next_id(), BarrierMode::Membarrier, Sequence::new(first.seq())) }
     }
 
     /// The same, of a domain whose readers fence.
     #[doc(hidden)]
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
-        Self { inner: Inner::new(next_id(), Readers::Fencing, Sequence::new(first.seq())) }
+        Self { inner: Inner::new(next_id(), BarrierMode::Fence, Sequence::new(first.seq())) }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -475,6 +475,6 @@ mod tests {
             std::thread::spawn(move || tell.send(format!("{theirs:?}")));
             told.recv_timeout(Duration::from_secs(120)).expect("it does not wait for a lock")
         });
-        assert!(shown.contains("objects_waiting"), "{shown}");
+        assert!(shown.contains("objects_pending"), "{shown}");
     }
 }

@@ -108,7 +108,7 @@ impl<P: Policy> Future for GracePeriod<'_, P> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let cookie = self.cookie;
         // Idle, one attempt ends it.
-        self.sleeper.poll(context.waker(), |engine| engine.advance_again(cookie, thread::token()) == Progress::Ended)
+        self.sleeper.poll(context.waker(), |engine| engine.recheck(cookie, thread::token()) == Progress::Ended)
     }
 }
 

@@ -74,8 +74,8 @@ impl sealed::Section for Guard<'_> {
 impl Drop for Guard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.record.unlock().help_due {
-            thread::help(self.record);
+        if self.record.unlock().work_pending {
+            thread::run_deferred_work(self.record);
         }
     }
 }

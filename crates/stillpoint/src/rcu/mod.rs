@@ -40,7 +40,7 @@ use thread::RCU;
 
 use crate::{
     gp::GLOBALS,
-    kvfree::{Appended, Retiree},
+    kvfree::{Pushed, RetireRequest},
     platform::user_code,
 };
 use std::{
@@ -195,9 +195,9 @@ pub fn kvfree_barrier() {
 /// As for [`Domain::retire`].
 #[inline]
 pub unsafe fn retire<T: Send + 'static>(object: NonNull<T>) {
-    let object = Retiree::boxed(object);
+    let object = RetireRequest::boxed(object);
     let appended = thread::append_global(object);
-    if appended != Some(Appended::Done) {
+    if appended != Some(Pushed::Ok) {
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
         unsafe { global().retire_unusual(object, appended) };
     }

@@ -7,13 +7,13 @@
 //! itself: [`Reader`] says what it may rely on. It forgets them when [`at_threads_end`] says so.
 
 use super::{Domain, thread};
-pub use crate::kvfree::WithoutPage;
+pub use crate::kvfree::OnNoPage;
 #[cfg(feature = "c-symbols")]
 pub use crate::platform::memory::Need;
 use crate::{
     CallbackHead, Cookie, Flavour,
     gp::{GLOBALS, Haste, Record, WouldDeadlock},
-    kvfree::{Appended, Local, Retiree},
+    kvfree::{Pushed, RetireRequest, ThreadBuffer},
     platform::{barrier, clock, thread as platform_thread, user_code},
 };
 use std::{
@@ -79,8 +79,8 @@ impl Reader {
         if !self.0.is_reading() {
             return Err(NotReading);
         }
-        if self.0.unlock().help_due {
-            thread::help(&self.0);
+        if self.0.unlock().work_pending {
+            thread::run_deferred_work(&self.0);
         }
         Ok(())
     }
@@ -330,11 +330,9 @@ pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// `block` came from `malloc()` and its kin; the rest as for [`Domain::retire`].
 #[inline]
-pub unsafe fn retire_malloced(
-    domain: &Domain, block: NonNull<u8>, bytes: usize, without_page: WithoutPage,
-) -> Result<(), NoMemory> {
+pub unsafe fn retire_malloced(domain: &Domain, block: NonNull<u8>, bytes: usize, on_no_page: OnNoPage) -> Result<(), NoMemory> {
     // SAFETY: the caller's promise.
-    unsafe { domain.retire_object(Retiree::malloced(block, bytes), without_page) }.map_err(|_| NoMemory)
+    unsafe { domain.retire_object(RetireRequest::malloced(block, bytes), on_no_page) }.map_err(|_| NoMemory)
 }
 
 /// Whether the callback of `head` waits in `domain`: a look at all that do, by their addresses.
@@ -345,7 +343,7 @@ pub fn is_queued(domain: &Domain, head: *const CallbackHead) -> bool {
 /// A thread's share of the global domain's deferred frees.
 #[repr(transparent)]
 #[derive(Debug)]
-pub struct Share(Local);
+pub struct Share(ThreadBuffer);
 
 /// That of the calling thread, if it has one already: by its first [`retire_malloced`] in the global domain. It stays until the end of the
 /// thread, at which [`at_threads_end`] comes first.
@@ -363,14 +361,12 @@ pub fn share() -> Option<NonNull<Share>> {
 ///
 /// As for [`retire_malloced`]; the share is the calling thread's.
 #[inline]
-pub unsafe fn retire_malloced_in(
-    share: &Share, block: NonNull<u8>, bytes: usize, without_page: WithoutPage,
-) -> Result<(), NoMemory> {
-    let object = Retiree::malloced(block, bytes);
+pub unsafe fn retire_malloced_in(share: &Share, block: NonNull<u8>, bytes: usize, on_no_page: OnNoPage) -> Result<(), NoMemory> {
+    let object = RetireRequest::malloced(block, bytes);
     match share.0.append(object) {
-        Appended::Done => Ok(()),
+        Pushed::Ok => Ok(()),
         // SAFETY: the caller's promise.
-        appended => unsafe { super::global().try_retire_unusual(object, Some(appended), without_page) }.map_err(|_| NoMemory),
+        appended => unsafe { super::global().try_retire_unusual(object, Some(appended), on_no_page) }.map_err(|_| NoMemory),
     }
 }
 
@@ -382,7 +378,8 @@ pub fn has_spare(domain: &Domain) -> bool {
 /// Begins a section that belongs to no thread: [`OwnedGuard`](crate::tasks_trace::OwnedGuard), by its record.
 #[track_caller]
 pub fn lock_owned(domain: &Domain) -> NonNull<Reader> {
-    let record = thread::take_spare(domain).unwrap_or_else(|| domain.engine().register(platform_thread::token(), Flavour::Owned));
+    let record =
+        thread::take_cached_record(domain).unwrap_or_else(|| domain.engine().register(platform_thread::token(), Flavour::Owned));
     record.lock_owned(Location::caller(), clock::coarse());
     Reader::of(record).into()
 }
@@ -411,7 +408,7 @@ impl Reader {
             return Err(NotReading);
         }
         self.0.unlock_owned();
-        thread::keep_spare(&self.0);
+        thread::cache_record(&self.0);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use super::{Domain, thread};
 use crate::{
     gp::{CallbackHead, Policy},
-    kvfree::{Appended, Retiree, Slot, WithoutPage},
+    kvfree::{OnNoPage, Pushed, RetireRequest, Slot},
 };
 use std::{alloc::Layout, ptr::NonNull, sync::Arc};
 
@@ -32,12 +32,12 @@ impl<P: Policy> Domain<P> {
     /// // SAFETY: nobody else has ever known the object.
     /// unsafe { stillpoint::global().retire(object) };
     /// stillpoint::global().kvfree_barrier();
-    /// assert_eq!(stillpoint::global().statistics().objects_waiting, 0);
+    /// assert_eq!(stillpoint::global().statistics().objects_pending, 0);
     /// ```
     #[inline]
     pub unsafe fn retire<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(Retiree::boxed(object)) };
+        unsafe { self.retire_or_call(RetireRequest::boxed(object)) };
     }
 
     /// As [`Domain::retire`], but gives the object back if there is no memory for a page and no way to wait.
@@ -52,7 +52,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn try_retire<T: Send + 'static>(&self, object: NonNull<T>) -> Result<(), NonNull<T>> {
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        unsafe { self.retire_object(Retiree::boxed(object), WithoutPage::Wait) }.map_err(|_| object)
+        unsafe { self.retire_object(RetireRequest::boxed(object), OnNoPage::Block) }.map_err(|_| object)
     }
 
     /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the middle of any later retire, and at the
@@ -65,9 +65,9 @@ impl<P: Policy> Domain<P> {
     ///
     /// As for [`Domain::retire`].
     #[inline]
-    pub unsafe fn retire_plain<T: Send + 'static>(&self, object: NonNull<T>) {
+    pub unsafe fn retire_inline<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(Retiree::boxed_plain(object)) };
+        unsafe { self.retire_or_call(RetireRequest::boxed_plain(object)) };
     }
 
     /// Frees a block of the global allocator after a grace period, without dropping what is in it.
@@ -89,13 +89,13 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_sized(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(Retiree::memory(block, layout)) };
+        unsafe { self.retire_or_call(RetireRequest::memory(block, layout)) };
     }
 
     /// Drops a reference after a grace period, as [`Domain::retire`] frees an object.
     pub(crate) fn retire_shared<T: Send + Sync + 'static>(&self, object: Arc<T>) {
         // SAFETY: the reference is given up here, and may be dropped on any thread.
-        unsafe { self.retire_or_call(Retiree::shared(object)) };
+        unsafe { self.retire_or_call(RetireRequest::shared(object)) };
     }
 
     /// Frees a boxed object that embeds a [`CallbackHead`]. The kernel's `kvfree_rcu()` with two arguments.
@@ -112,7 +112,7 @@ impl<P: Policy> Domain<P> {
             drop(unsafe { Box::from_raw(head.as_ptr().byte_sub(T::HEAD_OFFSET).cast::<T>()) });
         }
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        if unsafe { self.retire_object(Retiree::boxed(object), WithoutPage::GiveBack) }.is_err() {
+        if unsafe { self.retire_object(RetireRequest::boxed(object), OnNoPage::Fail) }.is_err() {
             // SAFETY: in bounds, by `EmbedsHead`'s contract.
             let head = unsafe { object.byte_add(T::HEAD_OFFSET) }.cast();
             // SAFETY: the object is given up to the callback, and is Send.
@@ -124,9 +124,9 @@ impl<P: Policy> Domain<P> {
     ///
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[inline]
-    unsafe fn retire_or_call(&self, object: Retiree) {
+    unsafe fn retire_or_call(&self, object: RetireRequest) {
         // SAFETY: the caller's promise.
-        if let Err(slot) = unsafe { self.retire_object(object, WithoutPage::Wait) } {
+        if let Err(slot) = unsafe { self.retire_object(object, OnNoPage::Block) } {
             // SAFETY: the caller's promise: the object is still its own.
             unsafe { self.free_by_callback(slot) };
         }
@@ -150,11 +150,11 @@ impl<P: Policy> Domain<P> {
     ///
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[inline]
-    pub(super) unsafe fn retire_object(&self, object: Retiree, without_page: WithoutPage) -> Result<(), Slot> {
+    pub(super) unsafe fn retire_object(&self, object: RetireRequest, on_no_page: OnNoPage) -> Result<(), Slot> {
         let heap = &self.inner.heap;
         let retired = thread::with(self, |record, local| {
             // SAFETY: the share and the record are the calling thread's; the rest is the caller's promise.
-            unsafe { heap.retire(self.engine(), local, Some(record), object, without_page) }
+            unsafe { heap.retire(self.engine(), local, Some(record), object, on_no_page) }
         });
         // SAFETY: the caller's promise.
         retired.unwrap_or_else(|| unsafe { heap.retire_late(self.engine(), object) })
@@ -167,9 +167,9 @@ impl<P: Policy> Domain<P> {
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn retire_unusual(&self, object: Retiree, appended: Option<Appended>) {
+    pub(super) unsafe fn retire_unusual(&self, object: RetireRequest, appended: Option<Pushed>) {
         // SAFETY: the caller's promise.
-        if let Err(slot) = unsafe { self.try_retire_unusual(object, appended, WithoutPage::Wait) } {
+        if let Err(slot) = unsafe { self.try_retire_unusual(object, appended, OnNoPage::Block) } {
             // SAFETY: the caller's promise: the object is still its own.
             unsafe { self.free_by_callback(slot) };
         }
@@ -183,16 +183,16 @@ impl<P: Policy> Domain<P> {
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn try_retire_unusual(
-        &self, object: Retiree, appended: Option<Appended>, without_page: WithoutPage,
+        &self, object: RetireRequest, appended: Option<Pushed>, on_no_page: OnNoPage,
     ) -> Result<(), Slot> {
         let heap = &self.inner.heap;
         match appended {
             // SAFETY: the caller's promise.
-            None => unsafe { self.retire_object(object, without_page) },
-            Some(appended) => thread::with(self, |record, local| {
-                heap.see_to(self.engine(), local, Some(record), object, appended, without_page)
-            })
-            .expect("the thread has a share, since it has appended to it"),
+            None => unsafe { self.retire_object(object, on_no_page) },
+            Some(appended) => {
+                thread::with(self, |record, local| heap.see_to(self.engine(), local, Some(record), object, appended, on_no_page))
+                    .expect("the thread has a share, since it has appended to it")
+            }
         }
     }
 }

@@ -20,8 +20,8 @@
 
 use super::domain::{Domain, Inner};
 use crate::{
-    gp::{Flavour, GLOBALS, Policy, Record, Spares},
-    kvfree::{Appended, Local, Retiree},
+    gp::{Flavour, GLOBALS, Policy, Record, RecordCache},
+    kvfree::{Pushed, RetireRequest, ThreadBuffer},
     platform::{barrier, sync::Arc, thread},
 };
 use std::{
@@ -34,8 +34,8 @@ use std::{
 /// A domain as the list sees it, whatever its policy.
 trait Bound: Send + Sync {
     fn is_closed(&self) -> bool;
-    fn leave(&self, local: &Arc<Local>);
-    fn help(&self, local: &Local, record: &Record);
+    fn leave(&self, local: &Arc<ThreadBuffer>);
+    fn run_deferred_work(&self, local: &ThreadBuffer, record: &Record);
 }
 
 impl<P: Policy> Bound for Inner<P> {
@@ -43,11 +43,11 @@ impl<P: Policy> Bound for Inner<P> {
         self.is_closed()
     }
 
-    fn leave(&self, local: &Arc<Local>) {
+    fn leave(&self, local: &Arc<ThreadBuffer>) {
         self.heap.leave(&self.engine, local);
     }
 
-    fn help(&self, local: &Local, record: &Record) {
+    fn run_deferred_work(&self, local: &ThreadBuffer, record: &Record) {
         self.heap.pace_section(&self.engine, local, record);
     }
 }
@@ -57,9 +57,9 @@ struct Binding {
     domain: Arc<dyn Bound>,
     id: u64,
     record: *const Record,
-    local: Arc<Local>,
+    local: Arc<ThreadBuffer>,
     /// For owned guards.
-    spares: Spares,
+    spares: RecordCache,
     next: Cell<*const Binding>,
 }
 
@@ -169,7 +169,7 @@ fn end() {
     LAST.set(ptr::null());
     // Needs no partner: handlers run on this thread.
     compiler_fence(Ordering::SeqCst);
-    GLOBAL_RECORDS.with(|records| records.iter().for_each(|record| record.set(&NOBODY)));
+    GLOBAL_RECORDS.with(|records| records.iter().for_each(|record| record.set(&UNREGISTERED)));
     GLOBAL_LOCAL.set(ptr::null());
     if let Some(forget) = AT_THREADS_END.get() {
         forget();
@@ -203,7 +203,7 @@ pub(super) fn at_threads_end(forget: fn()) -> bool {
     arrange_end()
 }
 
-static NOBODY: Record = Record::of_nobody();
+static UNREGISTERED: Record = Record::unregistered();
 
 /// A place for a record that lasts. It keeps a pointer: in the constant that thread-local state begins with, Rust 1.88 refuses a reference to
 /// a static that changes. One that says that it is not null, which the usual way of a section would otherwise look at.
@@ -212,7 +212,7 @@ struct Remembered(Cell<NonNull<Record>>);
 impl Remembered {
     const fn nobody() -> Self {
         // SAFETY: a static's address.
-        Self(Cell::new(unsafe { NonNull::new_unchecked((&raw const NOBODY).cast_mut()) }))
+        Self(Cell::new(unsafe { NonNull::new_unchecked((&raw const UNREGISTERED).cast_mut()) }))
     }
 
     #[inline(always)]
@@ -231,7 +231,7 @@ thread_local! {
     /// The thread's record in each global domain, where readers need no fence; else, and before the first section, nobody's.
     static GLOBAL_RECORDS: [Remembered; GLOBALS] = const { [const { Remembered::nobody() }; GLOBALS] };
     /// The thread's share of the first of them; null before the first use.
-    static GLOBAL_LOCAL: Cell<*const Local> = const { Cell::new(ptr::null()) };
+    static GLOBAL_LOCAL: Cell<*const ThreadBuffer> = const { Cell::new(ptr::null()) };
     /// The binding used last; null for none.
     static LAST: Cell<*const Binding> = const { Cell::new(ptr::null()) };
     static BINDINGS: Bindings = const { Bindings(Cell::new(ptr::null())) };
@@ -249,21 +249,21 @@ pub(super) fn lock_global_outermost<const GLOBAL: usize>() -> Option<&'static Re
 
 /// Appends an object to the calling thread's share of the global domain; `None` if it has no share yet, or no more.
 #[inline(always)]
-pub(super) fn append_global(object: Retiree) -> Option<Appended> {
+pub(super) fn append_global(object: RetireRequest) -> Option<Pushed> {
     // SAFETY: the list holds the share until the thread's end, which sets this to null before; it cannot come meanwhile.
     let local = unsafe { GLOBAL_LOCAL.get().as_ref()? };
     Some(local.append(object))
 }
 
 /// The calling thread's share of the global domain, if it has one.
-pub(super) fn global_share() -> Option<NonNull<Local>> {
+pub(super) fn global_share() -> Option<NonNull<ThreadBuffer>> {
     NonNull::new(GLOBAL_LOCAL.get().cast_mut())
 }
 
 /// The calling thread's record in a global domain; registers it on first use. `None` at the thread's very end.
 pub(super) fn global_record<const GLOBAL: usize>() -> Option<&'static Record> {
     let known = GLOBAL_RECORDS.with(|records| records[GLOBAL].get());
-    if !ptr::eq(known, &NOBODY) {
+    if !ptr::eq(known, &UNREGISTERED) {
         return Some(known);
     }
     let record = record(super::global_domain::<GLOBAL>())?;
@@ -297,7 +297,7 @@ pub(super) fn bound_record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
 
 /// The calling thread's record and share in `domain`, for as long as `work` runs. `None` at the thread's very end.
 #[inline]
-pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(&Record, &Arc<Local>) -> R) -> Option<R> {
+pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(&Record, &Arc<ThreadBuffer>) -> R) -> Option<R> {
     let binding = binding(domain)?;
     // SAFETY: the binding stays until the thread's end or the domain's; neither can come while `work` runs.
     let binding = unsafe { &*binding };
@@ -306,14 +306,14 @@ pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(&Record, 
 
 /// A record for an owned guard, quiescent and the calling thread's, and the right to give it to one. `None` at the thread's very end.
 #[inline]
-pub(crate) fn take_spare<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
+pub(crate) fn take_cached_record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
     let binding = binding(domain)?;
     // SAFETY: as in `with`.
     let binding = unsafe { &*binding };
     Some(binding.spares.take(&domain.inner.engine, thread::token(), binding.record()))
 }
 
-/// Whether [`take_spare`] needs neither memory nor a lock.
+/// Whether [`take_cached_record`] needs neither memory nor a lock.
 pub(super) fn has_spare<P: Policy>(domain: &Domain<P>) -> bool {
     // SAFETY: as in `binding`.
     unsafe { LAST.get().as_ref() }.is_some_and(|last| last.id == domain.id() && last.spares.has_some())
@@ -322,7 +322,7 @@ pub(super) fn has_spare<P: Policy>(domain: &Domain<P>) -> bool {
 /// Takes the quiescent record of an owned guard back, which is no guard's any more: keeps it for the calling thread's next one, if the
 /// thread is bound to the domain, else gives it back to that.
 #[inline]
-pub(crate) fn keep_spare(record: &Record) {
+pub(crate) fn cache_record(record: &Record) {
     let last = LAST.get();
     // SAFETY: as in `binding`.
     match unsafe { last.as_ref() } {
@@ -380,7 +380,7 @@ fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> Option<&'a
         id: inner.id(),
         record: inner.engine.register(thread::token(), Flavour::Thread),
         local,
-        spares: Spares::new(),
+        spares: RecordCache::new(),
         next: Cell::new(ptr::null()),
     });
     if binding.id == global_id(RCU) {
@@ -390,7 +390,7 @@ fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> Option<&'a
 }
 
 /// Has `work` done with the calling thread's share of domain `id`, if it has one. Neither binds it nor allocates.
-pub(super) fn with_share<R>(id: u64, work: impl FnOnce(Option<&Local>) -> R) -> R {
+pub(super) fn with_share<R>(id: u64, work: impl FnOnce(Option<&ThreadBuffer>) -> R) -> R {
     let local = look_up(|bindings| bindings.find(id).map(|binding| Arc::as_ptr(&binding.local)));
     // SAFETY: the list holds the share until the thread's end or the domain's; neither can come while `work` runs.
     work(local.map(|local| unsafe { &*local }))
@@ -398,12 +398,12 @@ pub(super) fn with_share<R>(id: u64, work: impl FnOnce(Option<&Local>) -> R) -> 
 
 /// Does the work that a section put off to its end.
 #[cold]
-pub(super) fn help(record: &Record) {
+pub(super) fn run_deferred_work(record: &Record) {
     let found = look_up(|bindings| {
         let binding = bindings.iter().find(|binding| ptr::eq(binding.record, record))?;
         Some((Arc::clone(&binding.domain), Arc::clone(&binding.local)))
     });
     if let Some((domain, local)) = found {
-        domain.help(&local, record);
+        domain.run_deferred_work(&local, record);
     }
 }

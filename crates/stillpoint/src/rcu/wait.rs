@@ -56,7 +56,7 @@ impl<P: Policy> Domain<P> {
     /// wake-up, of some microseconds. Does not block; not async-signal-safe.
     #[must_use]
     pub fn start_poll(&self) -> Cookie {
-        self.engine().start_promised()
+        self.engine().start_polled()
     }
 
     /// Whether the grace period has ended. The kernel's `poll_state_synchronize_rcu()`.
@@ -65,7 +65,7 @@ impl<P: Policy> Domain<P> {
     /// after that. Never waits. Inside a section, that section counts.
     #[must_use]
     pub fn poll(&self, cookie: Cookie) -> bool {
-        self.engine().advance_again(cookie, platform_thread::token()) == Progress::Ended
+        self.engine().recheck(cookie, platform_thread::token()) == Progress::Ended
     }
 
     /// Whether the grace period is known to have ended. Only a load: it ends none, as [`Domain::poll`] may. For the torture of promises that

@@ -111,7 +111,7 @@ impl<P: Policy> TraceDomain<P> {
     /// A quiescent record that is the calling thread's.
     #[inline]
     fn spare(&self) -> &crate::gp::Record {
-        thread::take_spare(&self.0).unwrap_or_else(|| self.late_spare())
+        thread::take_cached_record(&self.0).unwrap_or_else(|| self.late_spare())
     }
 
     /// For a thread whose thread-local state is gone.

@@ -89,7 +89,7 @@ impl<P: Policy> Drop for OwnedGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
         self.record().unlock_owned();
-        thread::keep_spare(self.record());
+        thread::cache_record(self.record());
     }
 }
 

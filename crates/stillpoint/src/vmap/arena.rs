@@ -13,7 +13,7 @@ use crate::{
     Domain, Guard,
     platform::{
         clock, cpu,
-        fork::{InChild, Place, Process, process},
+        fork::{AtForkHandle, ForkReset, Process, process},
         mmap::{Advice, Mapping, Pages, Refused, Table, advise},
         sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock},
     },
@@ -108,7 +108,7 @@ fn add(count: &AtomicU64, more: u64) {
 
 pub(super) struct Inner {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
-    pub(super) place: Place,
+    pub(super) place: AtForkHandle,
     pub(super) domain_id: u64,
     pub(super) map: Map,
     pub(super) memory: Mapping,
@@ -129,14 +129,14 @@ pub(super) struct Inner {
     pub(super) lost: AtomicU32,
 }
 
-impl InChild for Inner {
-    unsafe fn in_child(&self) {
+impl ForkReset for Inner {
+    unsafe fn reset_in_child(&self) {
         let frontier = self.frontier.load(Ordering::Relaxed);
         // SAFETY: the caller's promise, for all of them; no foreign code runs under these locks.
         unsafe {
-            self.space.renew(Space::new(frontier, self.pages));
-            self.shards.iter().for_each(|shard| shard.node.renew(Node::new()));
-            self.drain.in_child();
+            self.space.reinit(Space::new(frontier, self.pages));
+            self.shards.iter().for_each(|shard| shard.node.reinit(Node::new()));
+            self.drain.reset_in_child();
         }
         self.lost.store(frontier, Ordering::Relaxed);
     }

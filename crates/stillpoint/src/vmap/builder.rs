@@ -12,7 +12,7 @@ use crate::{
     Domain,
     platform::{
         cpu,
-        fork::{Place, process},
+        fork::{AtForkHandle, process},
         memory,
         mmap::{Advice, Backing, Mapping, Table, advise, has_vectored_advice, memory_file, page_size},
         sync::{Arc, AtomicU32, Mutex},
@@ -145,7 +145,7 @@ impl Builder {
         let shards = memory::try_several(nodes, || CachePadded::new(Shard::new()))
             .ok_or(Error::System { call: "malloc", errno: libc::ENOMEM })?;
         let inner = Arc::new(Inner {
-            place: Place::reserve(),
+            place: AtForkHandle::reserve(),
             domain_id: domain.id(),
             map: Map::new(pages)?,
             memory,

@@ -85,10 +85,10 @@ impl Drain {
 
     /// # Safety
     ///
-    /// As for [`InChild::in_child`](crate::platform::fork::InChild::in_child).
-    pub(super) unsafe fn in_child(&self) {
+    /// As for [`ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
+    pub(super) unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise; no foreign code runs under the lock.
-        unsafe { self.queue.renew(Queue::new()) };
+        unsafe { self.queue.reinit(Queue::new()) };
         self.fresh.store(0, Ordering::Relaxed);
         self.ripening.store(0, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     gp::{
-        Engine, Flavour, Progress, Readers, Seq, Sequence,
+        BarrierMode, Engine, Flavour, Progress, Seq, Sequence,
         policy::{Policy, Sound},
     },
     platform::{
@@ -69,7 +69,7 @@ fn find_while_draining<P: Policy>(pages: u32, broken: Broken) {
 fn find_page_while_draining<P: Policy>(pages: u32, looked_at: u32, broken: Broken) {
     model(move || {
         let world = Arc::new(World::<P> {
-            engine: Engine::new(1, Readers::Asymmetric, Sequence::new(Seq::from_bits(0))),
+            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0))),
             map: Map::new(2 * SLOT_PAGES).unwrap(),
             memory: UnsafeCell::new(UNPURGED),
         });
@@ -90,7 +90,7 @@ fn find_page_while_draining<P: Policy>(pages: u32, looked_at: u32, broken: Broke
             writer.map.clear(0, pages); // [V3]
         }
         let cookie = writer.engine.get_state();
-        if writer.engine.advance(cookie, Token::for_model(2)) == Progress::Ended {
+        if writer.engine.try_complete(cookie, Token::for_model(2)) == Progress::Ended {
             writer.reuse(pages, broken);
         }
         reader.join().unwrap();

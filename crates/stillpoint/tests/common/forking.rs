@@ -141,14 +141,14 @@ pub fn retire<T: Send + 'static>(domain: &Domain, value: T) {
     unsafe { domain.retire(NonNull::from(Box::leak(Box::new(value)))) };
 }
 
-pub fn retire_plain<T: Send + 'static>(domain: &Domain, value: T) {
+pub fn retire_inline<T: Send + 'static>(domain: &Domain, value: T) {
     // SAFETY: nobody else has ever known the object.
-    unsafe { domain.retire_plain(NonNull::from(Box::leak(Box::new(value)))) };
+    unsafe { domain.retire_inline(NonNull::from(Box::leak(Box::new(value)))) };
 }
 
 /// What waits: objects, bytes, pages, callbacks.
-pub fn waiting(Statistics { objects_waiting, bytes_waiting, pages, callbacks_waiting, .. }: Statistics) -> [u64; 4] {
-    [objects_waiting, bytes_waiting, pages, callbacks_waiting]
+pub fn waiting(Statistics { objects_pending, bytes_pending, pages, callbacks_pending, .. }: Statistics) -> [u64; 4] {
+    [objects_pending, bytes_pending, pages, callbacks_pending]
 }
 
 /// Checks that everything in `domain` works, on this thread and on a new one, which is outside any section.
@@ -182,7 +182,7 @@ pub fn assert_works_here(domain: &Domain) {
     assert!(domain.poll(cookie));
     for number in 0..SOME {
         retire(domain, tally.value(number));
-        retire_plain(domain, tally.value(number));
+        retire_inline(domain, tally.value(number));
         retire(domain, number);
         let value = tally.value(number);
         domain.call(move || drop(value));

@@ -131,7 +131,7 @@ pub fn run(program: &[u8]) {
                 let object = Box::new(Counted { mark: ALIVE, drops: Arc::clone(&drops) });
                 let object = NonNull::from(Box::leak(object));
                 // SAFETY: from a box that nobody else knows. The destructor takes no lock.
-                unsafe { if step % 16 == 4 { domain.retire(object) } else { domain.retire_plain(object) } }
+                unsafe { if step % 16 == 4 { domain.retire(object) } else { domain.retire_inline(object) } }
                 let kind = usize::from(step % 16 == 4);
                 counts[kind] += 1;
                 retired.push(Retired { drops, open: sections.numbers(), at: Some((kind, counts[kind])), sealed_in: None });
@@ -197,7 +197,7 @@ pub fn run(program: &[u8]) {
     sections.apart.clear();
     domain.kvfree_barrier();
     assert!(retired.iter().all(|object| object.drops.load(Ordering::SeqCst) == 1), "an object is lost, or was freed twice");
-    assert_eq!(domain.statistics().objects_waiting, 0);
+    assert_eq!(domain.statistics().objects_pending, 0);
 }
 
 /// What no open section may read is freed, by and by, if its page is sealed, whatever waits beside it.

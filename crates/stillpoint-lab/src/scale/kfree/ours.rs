@@ -76,7 +76,7 @@ impl Reclaimer for Call {
 fn wait_until_drained() {
     let waiting = || {
         let statistics = stillpoint::global().statistics();
-        statistics.objects_waiting + statistics.callbacks_waiting
+        statistics.objects_pending + statistics.callbacks_pending
     };
     while waiting() > 0 {
         thread::sleep(LOOK);

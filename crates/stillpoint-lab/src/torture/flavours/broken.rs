@@ -81,7 +81,7 @@ pub enum Unkept {}
 
 // SAFETY: as for `Unwaiting`; nothing is freed early by it.
 unsafe impl Policy for Unkept {
-    const KEEPS_PROMISES: bool = false;
+    const COMPLETES_POLLED: bool = false;
 }
 
 /// Arrays of LRU lists stay where they are when they have been replaced, so that to count outside of a section is a finding and no more.

@@ -118,9 +118,9 @@ fn retire<P: Policy>(stage: &Stage<P>, number: usize) {
                 1 => unsafe { domain.retire_with_head(note) },
                 // Inside a section of its own, which puts what is to be done off to its end.
                 // SAFETY: as above.
-                2 if seat.one_in(8) => domain.read(|_| unsafe { domain.retire_plain(note) }),
+                2 if seat.one_in(8) => domain.read(|_| unsafe { domain.retire_inline(note) }),
                 // SAFETY: as above.
-                _ => unsafe { domain.retire_plain(note) },
+                _ => unsafe { domain.retire_inline(note) },
             }
         }
         if seat.one_in(64) {

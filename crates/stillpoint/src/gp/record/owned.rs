@@ -1,4 +1,4 @@
-//! A record that belongs to a guard, and to no thread: see `spares.rs`.
+//! A record that belongs to a guard, and to no thread: see `record_cache.rs`.
 
 use super::NESTING;
 use super::Record;

@@ -10,7 +10,7 @@ use super::{
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct OwnedMutex {
     lock: Mutex<()>,
     /// The holder's token, or 0; written under the lock. std's atomic also in the model: no other thread ever acts on it.
     holder: AtomicU64,
@@ -19,21 +19,21 @@ pub(crate) struct Turn {
 /// A turn that is held until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Taken<'a> {
+pub(crate) struct OwnedMutexGuard<'a> {
     holder: &'a AtomicU64,
     _guard: MutexGuard<'a, ()>,
 }
 
-impl Turn {
+impl OwnedMutex {
     pub(crate) fn new() -> Self {
         Self { lock: Mutex::new(()), holder: AtomicU64::new(0) }
     }
 
     /// Waits until nobody else holds it.
-    pub(crate) fn take(&self) -> Taken<'_> {
+    pub(crate) fn lock(&self) -> OwnedMutexGuard<'_> {
         let guard = lock(&self.lock);
         self.holder.store(thread::token().get(), Ordering::Relaxed);
-        Taken { holder: &self.holder, _guard: guard }
+        OwnedMutexGuard { holder: &self.holder, _guard: guard }
     }
 
     /// In the child of a fork: frees the turn, unless the calling thread holds it.
@@ -42,16 +42,16 @@ impl Turn {
     ///
     /// The calling thread is the only one of the process.
     #[cfg(not(stillpoint_loom))]
-    pub(crate) unsafe fn in_child(&self) {
+    pub(crate) unsafe fn reset_in_child(&self) {
         if self.holder.load(Ordering::Relaxed) != thread::token().get() {
             self.holder.store(0, Ordering::Relaxed);
             // SAFETY: the caller's promise; and this thread holds no guard of it, or it would be the holder.
-            unsafe { self.lock.renew(()) };
+            unsafe { self.lock.reinit(()) };
         }
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for OwnedMutexGuard<'_> {
     fn drop(&mut self) {
         // Before the fields are dropped, so still under the lock.
         self.holder.store(0, Ordering::Relaxed);
@@ -65,23 +65,23 @@ mod tests {
 
     #[test]
     fn in_the_child_a_turn_of_another_thread_is_free() {
-        let turn = Turn::new();
-        scope(|scope| scope.spawn(|| mem::forget(turn.take())).join().unwrap());
+        let turn = OwnedMutex::new();
+        scope(|scope| scope.spawn(|| mem::forget(turn.lock())).join().unwrap());
         // SAFETY: the other thread has ended.
-        unsafe { turn.in_child() };
-        drop(turn.take());
+        unsafe { turn.reset_in_child() };
+        drop(turn.lock());
     }
 
     #[test]
     fn in_the_child_a_turn_of_the_forking_thread_stays_taken() {
-        let turn = Turn::new();
-        let taken = turn.take();
+        let turn = OwnedMutex::new();
+        let taken = turn.lock();
         // SAFETY: no other thread knows the turn.
-        unsafe { turn.in_child() };
+        unsafe { turn.reset_in_child() };
         let me = thread::token().get();
         assert_eq!(turn.holder.load(Ordering::Relaxed), me);
         scope(|scope| {
-            let other = scope.spawn(|| drop(turn.take()));
+            let other = scope.spawn(|| drop(turn.lock()));
             assert_eq!(turn.holder.load(Ordering::Relaxed), me, "the other one waits");
             drop(taken);
             other.join().unwrap();

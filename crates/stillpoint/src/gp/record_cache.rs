@@ -16,12 +16,12 @@ const KEPT: usize = 2 * BATCH;
 
 /// Quiescent records of one engine, owned by the calling thread. Whoever drops this gives them back before ([`Spares::give_back`]).
 #[derive(Debug)]
-pub(crate) struct Spares {
+pub(crate) struct RecordCache {
     records: [Cell<*const Record>; KEPT],
     count: Cell<usize>,
 }
 
-impl Spares {
+impl RecordCache {
     pub(crate) fn new() -> Self {
         Self { records: std::array::from_fn(|_| Cell::new(std::ptr::null())), count: Cell::new(0) }
     }

@@ -16,7 +16,7 @@
 
 use super::{
     heap::{DrainPolicy, Heap},
-    local::{Local, OPEN_BYTES},
+    local::{OPEN_BYTES, ThreadBuffer},
     page::{Page, PageList},
 };
 use crate::{
@@ -34,15 +34,15 @@ const PAGES_PER_SEAL: usize = 2;
 
 /// A thread ends a grace period itself once its queue weighs this much, even if its share of the budget were larger: more would
 /// not stay in the cache.
-const LARGEST_SHARE: usize = 1 << 20;
+const LARGEST_QUOTA: usize = 1 << 20;
 
 /// A share is never smaller than this, or a thread would end a grace period for every page.
-const SMALLEST_SHARE: usize = 64 << 10;
+const SMALLEST_QUOTA: usize = 64 << 10;
 
 /// A thread's wall, in shares: where grace periods are held up, so much of its own may wait before it waits itself. Without it one
 /// thread's turn on the processor fills the budget, and the next thread's again: never too much at a time, but each allocator arena
 /// keeps the most that it has ever held.
-const WALL: usize = 2;
+const THROTTLE_FACTOR: usize = 2;
 
 /// How long a thread waits at most for each [`OPEN_BYTES`], or part of it, that it adds at its wall, or past the budget.
 const LONGEST_WAIT: Nanos = 10_000_000;
@@ -69,23 +69,23 @@ fn longest_wait_for_section(added: usize) -> Nanos {
 
 impl Heap {
     /// The pace that a section put off to its end.
-    pub(crate) fn pace_section<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: &Record) {
+    pub(crate) fn pace_section<P: Policy>(&self, engine: &Engine<P>, local: &ThreadBuffer, record: &Record) {
         self.pace(engine, local, Some(record), longest_wait_for_section(local.take_from_section()));
     }
 
     /// Frees what has come due, and ends or awaits a grace period where too much has not, for `patience` at most. See the module's head.
-    pub(super) fn pace<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>, patience: Nanos) {
+    pub(super) fn pace<P: Policy>(&self, engine: &Engine<P>, local: &ThreadBuffer, record: Option<&Record>, patience: Nanos) {
         // A retire from within a free: the one outside goes on freeing.
         let Some(_busy) = local.begin_freeing() else { return };
-        let held_back = self.hurry(engine, local, record, patience);
+        let held_back = self.apply_backpressure(engine, local, record, patience);
         local.attend_to_each(held_back);
         if !held_back {
             // Nothing that a section has added so far is waited for.
             local.take_from_section();
         }
-        let _freeing = local.freeing.take();
+        let _freeing = local.freeing.lock();
         let mut due = self.take_due(engine, local);
-        let spares = self.share() / FULL_PAGE;
+        let spares = self.thread_quota() / FULL_PAGE;
         let process = fork::process();
         while let Some(page) = due.pop_front() {
             // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
@@ -99,14 +99,16 @@ impl Heap {
 
     /// Where nothing is due: ends a grace period if the queue has reached its share, and waits a while if that does not help and
     /// the thread's wall or the budget is reached. A section puts both off to its end. Whether the thread is held back for longer than that.
-    fn hurry<P: Policy>(&self, engine: &Engine<P>, local: &Local, record: Option<&Record>, patience: Nanos) -> bool {
+    fn apply_backpressure<P: Policy>(
+        &self, engine: &Engine<P>, local: &ThreadBuffer, record: Option<&Record>, patience: Nanos,
+    ) -> bool {
         let (oldest, weight) = {
             let queue = lock(&local.queue);
             (queue.sealed.front().map(Page::cookie), queue.sealed.weight())
         };
         let is_due = |cookie| engine.has_ended(cookie);
-        let share = self.share();
-        let too_much = self.policy() == DrainPolicy::PerPage && (weight >= WALL * share || self.is_over_budget());
+        let share = self.thread_quota();
+        let too_much = self.policy() == DrainPolicy::PerPage && (weight >= THROTTLE_FACTOR * share || self.is_over_budget());
         if oldest.is_some_and(is_due) || (weight < share && !too_much) {
             return false;
         }
@@ -114,11 +116,11 @@ impl Heap {
         if let Some(record) = record
             && record.is_reading()
         {
-            record.request_help();
+            record.defer_to_unlock();
             return waits;
         }
         if let Some(cookie) = oldest
-            && engine.advance_again(cookie, thread::token()) == Progress::Ended
+            && engine.recheck(cookie, thread::token()) == Progress::Ended
         {
             self.assists.fetch_add(1, Ordering::Relaxed);
             return false;
@@ -144,7 +146,7 @@ impl Heap {
     }
 
     /// The oldest pages of the queue, if they are due; a few.
-    fn take_due<P: Policy>(&self, engine: &Engine<P>, local: &Local) -> PageList {
+    fn take_due<P: Policy>(&self, engine: &Engine<P>, local: &ThreadBuffer) -> PageList {
         let mut queue = lock(&local.queue);
         let mut due = PageList::new();
         while due.pages() < PAGES_PER_SEAL
@@ -157,9 +159,9 @@ impl Heap {
     }
 
     /// What one thread may queue before it ends a grace period itself.
-    fn share(&self) -> usize {
+    fn thread_quota(&self) -> usize {
         let threads = self.active.load(Ordering::Relaxed).max(1);
-        (self.budget() / 2 / threads).clamp(SMALLEST_SHARE, LARGEST_SHARE)
+        (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
     }
 
     pub(super) fn is_over_budget(&self) -> bool {

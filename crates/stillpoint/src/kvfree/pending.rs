@@ -12,15 +12,15 @@ use std::ptr::{self, NonNull};
 
 /// Sealed pages, oldest cookie first; those of one cookie in the order in which they came. It owns them.
 #[derive(Debug)]
-pub(super) struct Ripening {
+pub(super) struct PendingPages {
     first: *mut Page,
     last: *mut Page,
 }
 
 // SAFETY: it owns its pages; their objects are Send, as whoever retired them promised.
-unsafe impl Send for Ripening {}
+unsafe impl Send for PendingPages {}
 
-impl Ripening {
+impl PendingPages {
     pub(super) const fn new() -> Self {
         Self { first: ptr::null_mut(), last: ptr::null_mut() }
     }
@@ -112,7 +112,7 @@ impl Ripening {
     }
 }
 
-impl Drop for Ripening {
+impl Drop for PendingPages {
     fn drop(&mut self) {
         debug_assert!(self.is_empty(), "a list with pages in it is handed on, never dropped");
     }
@@ -168,7 +168,7 @@ mod tests {
         /// Batches of pages come, and what is due goes, whatever is in front of it.
         #[test]
         fn pages_go_by_their_cookies(batches in prop::collection::vec((prop::collection::vec(0..20_u8, 0..12), 0..20_u8), 0..12)) {
-            let mut ripening = Ripening::new();
+            let mut pending = PendingPages::new();
             // What should be there: cookies and pages, in the order in which they should go.
             let mut model: Vec<(u8, NonNull<Page>)> = Vec::new();
             for (ages, ended) in batches {
@@ -179,21 +179,21 @@ mod tests {
                     model.push((age, page));
                 }
                 model.sort_by_key(|&(age, _)| age);
-                ripening.add(batch);
-                while let Some(page) = ripening.pop_due(|at| cookie(ended).at_least(at)) {
+                pending.add(batch);
+                while let Some(page) = pending.pop_due(|at| cookie(ended).at_least(at)) {
                     prop_assert_eq!(page, model.remove(0).1);
                     release(page);
                 }
                 prop_assert!(model.first().is_none_or(|&(age, _)| age > ended), "what is due has stayed");
-                prop_assert_eq!(ripening.oldest(), model.first().map(|&(age, _)| cookie(age)));
-                prop_assert_eq!(ripening.youngest(), model.last().map(|&(age, _)| cookie(age)));
+                prop_assert_eq!(pending.oldest(), model.first().map(|&(age, _)| cookie(age)));
+                prop_assert_eq!(pending.youngest(), model.last().map(|&(age, _)| cookie(age)));
             }
-            let mut rest = ripening.take();
+            let mut rest = pending.take();
             for (_, page) in model {
                 prop_assert_eq!(rest.pop_front(), Some(page));
                 release(page);
             }
-            prop_assert!(rest.is_empty() && ripening.is_empty());
+            prop_assert!(rest.is_empty() && pending.is_empty());
         }
     }
 }
