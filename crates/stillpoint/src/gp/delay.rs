@@ -99,24 +99,36 @@ impl Delay {
     }
 }
 
-/// `STILLPOINT_CALLBACK_DELAY_MS`, in nanoseconds: looked at once.
+/// `STILLPOINT_CALLBACK_DELAY_MS`, in nanoseconds: looked at once. No lock: another thread that looks may vanish in a fork.
 #[cfg(not(stillpoint_loom))]
 fn of_environment() -> Nanos {
-    use std::{io::Write, sync::OnceLock};
-    static FOUND: OnceLock<Nanos> = OnceLock::new();
-    *FOUND.get_or_init(|| {
-        let Some(value) = std::env::var_os("STILLPOINT_CALLBACK_DELAY_MS") else { return 0 };
-        if let Some(milliseconds) = value.to_str().and_then(|text| text.parse().ok()) {
-            return clock::nanos(Duration::from_millis(milliseconds));
-        }
-        // Nobody to tell otherwise; and if stderr is closed, nobody at all.
+    use std::io::Write;
+    // The longest delay is looked up again each time, which does no harm.
+    const UNKNOWN: Nanos = Nanos::MAX;
+    static FOUND: AtomicU64 = AtomicU64::new(UNKNOWN);
+    let known = FOUND.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known;
+    }
+    let value = std::env::var_os("STILLPOINT_CALLBACK_DELAY_MS");
+    let parsed = value.as_deref().map(|value| value.to_str().and_then(|text| text.parse().ok()));
+    let found = match parsed {
+        Some(Some(milliseconds)) => clock::nanos(Duration::from_millis(milliseconds)),
+        Some(None) | None => 0,
+    };
+    let is_first = FOUND.compare_exchange(UNKNOWN, found, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if is_first
+        && let Some(None) = parsed
+        && let Some(value) = value
+    {
+        // If stderr is closed there is nobody to tell.
         let _ = writeln!(
             std::io::stderr(),
             "stillpoint: STILLPOINT_CALLBACK_DELAY_MS={}: not a whole number of milliseconds, so callbacks are not delayed",
             value.to_string_lossy()
         );
-        0
-    })
+    }
+    found
 }
 
 #[cfg(stillpoint_loom)]
