@@ -5,7 +5,7 @@
 //! - `cpu_us_per_gp`: processor time of the process between the first wait's start and the last one's end, without that of the
 //!   readers that spin, for each wait. It holds the work of the subject's own threads, and the timing itself (some fifty
 //!   nanoseconds a wait);
-//! - `calls_per_gp`: waits for each grace period that has ended meanwhile.
+//! - `calls_per_gp`: waits for each grace period that has ended meanwhile; absent where none had to, because no other thread is registered (idle).
 
 use std::time::{Duration, Instant};
 
