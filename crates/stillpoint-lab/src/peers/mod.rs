@@ -29,8 +29,7 @@ pub fn register(to: &mut impl Registry) {
         liburcu_memb::register(to);
         liburcu_qsbr::register(to);
     }
-    #[cfg(not(have_liburcu))]
-    {
+    if !cfg!(have_liburcu) {
         to.absent("liburcu-memb", &[Ability::Reads, Ability::Reclaims, Ability::Waits]);
         to.absent("liburcu-qsbr", &[Ability::Reads, Ability::Waits]);
     }
@@ -41,8 +40,9 @@ pub fn register(to: &mut impl Registry) {
     ps_reclaim::register(to);
     #[cfg(feature = "kovan")]
     kovan::register(to);
-    #[cfg(not(feature = "kovan"))]
-    to.absent("kovan", &[Ability::Reads, Ability::Reclaims]);
+    if !cfg!(feature = "kovan") {
+        to.absent("kovan", &[Ability::Reads, Ability::Reclaims]);
+    }
     tokio::register(to);
     arc_swap::register(to);
     std_rwlock::register(to);
