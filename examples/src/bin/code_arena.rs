@@ -1,6 +1,6 @@
 //! An arena for generated code, in which a signal handler finds the function around a program counter, while functions are replaced.
 //!
-//! A small virtual machine has its functions, as bytecode, in areas of an [`Arena`]; each begins with a header that says whose code it is.
+//! A small virtual machine has its functions, as bytecode, in areas of an `Arena`; each begins with a header that says whose code it is.
 //! Interpreters fetch every instruction by its address, so that a jump out of live code is an error and no crash. A compiler replaces one function after
 //! the other: the old code goes when the last interpreter in it has left. And a profiler interrupts the interpreters by a signal, whose handler
 //! takes a read-side section, looks the program counter up, and reads the header of the code around it, as a crash handler would: no lock, no allocation.
