@@ -21,7 +21,7 @@ pub trait Reader: Participant {
     /// Runs `section` as a read section; where threads say that they are outside of one, this one says so after it.
     fn read(&mut self, section: impl FnOnce());
 
-    /// Runs `work`, which may block: nobody waits for this thread meanwhile.
+    /// Runs `work`, which may block: no grace period waits for this thread meanwhile.
     fn away<T>(&mut self, work: impl FnOnce() -> T) -> T {
         work()
     }
@@ -81,7 +81,7 @@ pub trait Polled: Updater {
 
 /// Holds a [`Value`] that is read by tasks while it may be replaced.
 pub trait Cell: Send + Sync + 'static {
-    /// Puts a value in place of the present one, which is freed when nobody reads it any more; `None` where there is no way.
+    /// Puts a value in place of the present one, which is freed when it has no readers any more; `None` where there is no way.
     const REPLACE: Option<fn(&Self, Value)> = None;
 
     /// Waits for a grace period in the tasks' domain; `None` where the subject has none.

@@ -1,4 +1,4 @@
-//! Callbacks that are kept for a while: never early, and kept from nobody who asks for them.
+//! Callbacks that are kept for a while: never early, and due at once when a barrier asks for them.
 
 mod common;
 
@@ -148,7 +148,7 @@ fn one_may_set_the_delay() {
     let theirs = domain.clone();
     domain.call(move || {
         theirs.set_callback_delay(LONG);
-        tell.send(theirs.callback_delay()).expect("somebody waits");
+        tell.send(theirs.callback_delay()).expect("the receiver is there");
     });
     assert_eq!(told.recv(), Ok(LONG));
 }

@@ -416,12 +416,12 @@ fn callbacks_of_two_domains_may_drop_each_other() {
             a.call(move || {
                 met_a.wait();
                 drop(of_b);
-                tell_too.send(()).expect("somebody waits");
+                tell_too.send(()).expect("the receiver is there");
             });
             b.call(move || {
                 met_b.wait();
                 drop(of_a);
-                tell.send(()).expect("somebody waits");
+                tell.send(()).expect("the receiver is there");
             });
             drop((a, b));
             told.recv().expect("both return");

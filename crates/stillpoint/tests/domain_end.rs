@@ -19,7 +19,7 @@ impl Blocked {
         let (entered, has_entered) = channel();
         let (end, may_end): (_, Receiver<()>) = channel();
         domain.call(move || {
-            entered.send(()).expect("somebody waits");
+            entered.send(()).expect("the receiver is there");
             may_end.recv().expect_err("nothing is sent");
         });
         has_entered.recv_timeout(PATIENCE).expect("the service thread runs it");

@@ -98,14 +98,14 @@ fn leak<T>(value: T) -> NonNull<T> {
 }
 
 fn retire<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: nobody else has ever known the object.
+    // SAFETY: no other thread has ever known the object.
     unsafe { domain.retire(leak(value)) };
 }
 
 /// Whether the object was taken. If not, it is dropped here, as whoever gets it back may: nobody else knows it.
 fn try_retire<T: Send + 'static>(domain: &Domain, value: T) -> bool {
     let object = leak(value);
-    // SAFETY: nobody else has ever known the object.
+    // SAFETY: no other thread has ever known the object.
     match unsafe { domain.try_retire(object) } {
         Ok(()) => true,
         Err(back) => {
@@ -167,7 +167,7 @@ fn outside_a_section_retiring_waits_and_frees_by_itself() {
         retire(&domain, number);
         retire(&domain, tally.value(number));
         assert!(try_retire(&domain, tally.value(number)));
-        // SAFETY: nobody else has ever known the object.
+        // SAFETY: no other thread has ever known the object.
         unsafe { domain.retire_inline(leak(tally.value(number))) };
         assert!(tally.all_dropped(), "each is freed when the call returns");
     }
@@ -312,7 +312,7 @@ fn what_nothing_can_remember_is_leaked_and_counted() {
     let tally = Tally::new();
     let objects: Vec<_> = (0..3).map(|number| leak(tally.value(number))).collect();
     let guard = domain.read_lock();
-    // SAFETY: nobody else has ever known the objects.
+    // SAFETY: no other thread has ever known the objects.
     without_memory(|| objects.iter().for_each(|&object| unsafe { domain.retire(object) }));
     let statistics = domain.statistics();
     assert_eq!((statistics.objects_leaked, statistics.objects_pending, statistics.callbacks_pending), (3, 0, 0));
@@ -338,7 +338,7 @@ fn inside_a_callback_the_object_is_given_back_or_chained() {
     domain.call(move || {
         let taken = try_retire(&theirs, counted.value(1));
         retire_node(&theirs, counted.value(2));
-        tell.send(taken).expect("somebody waits");
+        tell.send(taken).expect("the receiver is there");
     });
     assert!(!told.recv_timeout(common::PATIENCE).expect("it does not wait"));
     eventually(|| tally.all_dropped());
@@ -411,7 +411,7 @@ fn a_barrier_covers_the_open_pages_of_many_threads_while_no_page_can_be_had() {
             let thread = thread::spawn(move || {
                 retire(&domain, tally.value(number));
                 retire(&domain, number);
-                retired.send(()).expect("somebody waits");
+                retired.send(()).expect("the receiver is there");
                 may_end.recv().expect_err("nothing is sent");
             });
             (end, thread)
@@ -456,7 +456,7 @@ fn the_ends_of_threads_and_domains_need_no_page() {
     let (theirs, counted) = (domain.clone(), tally.clone());
     let thread = thread::spawn(move || {
         retire(&theirs, counted.value(2));
-        retired.send(()).expect("somebody waits");
+        retired.send(()).expect("the receiver is there");
         may_end.recv().expect_err("nothing is sent");
         retire(&theirs, counted.value(3));
     });

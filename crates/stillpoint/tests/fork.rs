@@ -217,7 +217,7 @@ fn a_qsbr_reader_that_forks_stays_online() {
             // It vanishes.
             scope.spawn(|| {
                 let reader = domain.qsbr_reader();
-                tell.send(()).expect("somebody waits");
+                tell.send(()).expect("the receiver is there");
                 while !stop.load(Ordering::Acquire) {
                     thread::yield_now();
                 }
@@ -260,7 +260,7 @@ fn a_child_may_fork_again() {
         let theirs = domain.clone();
         let reader = Bare::spawn(move || {
             let guard = theirs.read_lock();
-            entered.send(()).expect("somebody waits");
+            entered.send(()).expect("the receiver is there");
             let _ = may_leave.recv();
             drop(guard);
         });
@@ -309,7 +309,7 @@ fn a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone() {
     let (theirs, behind) = (domain.clone(), Arc::clone(&calls));
     domain.call(move || {
         if let Some(child) = fork_here() {
-            return tell.send(child).expect("somebody waits");
+            return tell.send(child).expect("the receiver is there");
         }
         // Still inside the callback.
         let checked = panic::catch_unwind(AssertUnwindSafe(|| {
@@ -356,7 +356,7 @@ fn a_callback_that_forks_may_go_on_as_the_main_thread_of_the_child() {
             assert_works(&Domain::new());
             assert_works(stillpoint::global());
         });
-        tell.send(child).expect("somebody waits");
+        tell.send(child).expect("the receiver is there");
     });
     told.recv().expect("it has forked").well();
     assert_works(&domain);
@@ -376,7 +376,7 @@ fn a_domain_whose_service_thread_forked_ends_in_the_child() {
         // Whoever queued this has let go of the lock.
         drop(theirs.lock());
         if let Some(child) = fork_here() {
-            return tell.send(child).expect("somebody waits");
+            return tell.send(child).expect("the receiver is there");
         }
         let _ = Bare::spawn(move || {
             end_after(|| {
@@ -413,7 +413,7 @@ impl Forking {
 impl Drop for Forking {
     fn drop(&mut self) {
         match fork_here() {
-            Some(child) => self.tell.take().expect("dropped once").send(child).expect("somebody waits"),
+            Some(child) => self.tell.take().expect("dropped once").send(child).expect("the receiver is there"),
             None => (self.reset_in_child.take().expect("dropped once"))(),
         }
     }
@@ -426,7 +426,7 @@ fn a_flush_waits_for_a_reader(domain: &Domain) {
     let theirs = domain.clone();
     let reader = Bare::spawn(move || {
         let guard = theirs.read_lock();
-        entered.send(()).expect("somebody waits");
+        entered.send(()).expect("the receiver is there");
         thread::sleep(Duration::from_millis(50));
         drop(guard);
     });
@@ -550,7 +550,7 @@ fn whoever_runs_passes_for_want_of_a_service_thread_may_fork_in_one() {
                 thread::sleep(Duration::from_millis(50));
                 inside.store(false, Ordering::SeqCst);
             }
-            tell.send(child).expect("somebody waits");
+            tell.send(child).expect("the receiver is there");
         });
         domain.call(move || _ = behind.fetch_add(1, Ordering::SeqCst));
         domain.barrier();
@@ -580,7 +580,7 @@ fn a_stall_handler_may_fork() {
     let counted = Arc::clone(&reports);
     domain.on_stall(move |_| {
         if counted.fetch_add(1, Ordering::SeqCst) == 0 {
-            tell.send(fork_here()).expect("somebody waits");
+            tell.send(fork_here()).expect("the receiver is there");
         }
     });
     let mut reader = Reader::enter(&domain);

@@ -72,7 +72,7 @@ fn guards_of_vanished_tasks_are_sections_until_they_are_abandoned() {
     let theirs = domain.clone();
     let _ = Bare::spawn(move || {
         let _guards: Vec<_> = (0..50).map(|_| theirs.read_lock_owned()).collect();
-        entered.send(()).expect("somebody waits");
+        entered.send(()).expect("the receiver is there");
         loop {
             thread::park();
         }

@@ -302,14 +302,14 @@ fn a_task_that_goes_on_inside_its_waker_may_wait_for_callbacks_and_frees() {
         let (tell, told) = channel();
         let (theirs, counted) = (Arc::clone(&called), tally.clone());
         let waker = Inline::waker(move || {
-            tell.send((0, false)).expect("somebody waits");
+            tell.send((0, false)).expect("the receiver is there");
             domain.barrier();
-            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped())).expect("somebody waits");
+            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped())).expect("the receiver is there");
             domain.kvfree_barrier();
             // From here the callbacks of others too have to run here.
             call(&theirs);
             domain.barrier();
-            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped())).expect("somebody waits");
+            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped())).expect("the receiver is there");
         });
         assert!(!poll(future.as_mut(), &waker));
         drop(waker);
@@ -368,7 +368,7 @@ fn wakers_may_poll_and_drop_other_futures() {
             let _ = poll(waiting.as_mut(), &waker().1);
             let _ = poll(other.as_mut(), Waker::noop());
             drop((waiting, other));
-            tell.send(()).expect("somebody waits");
+            tell.send(()).expect("the receiver is there");
         }
     };
     let reader = Reader::enter(domain);
@@ -400,7 +400,7 @@ fn a_waker_may_drop_the_last_handle() {
         let (tell, told) = channel();
         let waker = Inline::waker(move || {
             drop(last);
-            tell.send(()).expect("somebody waits");
+            tell.send(()).expect("the receiver is there");
         });
         let mut future = Box::pin(domain.synchronize_async());
         assert!(!poll(future.as_mut(), &waker));

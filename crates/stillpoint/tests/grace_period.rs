@@ -357,7 +357,7 @@ fn synchronize_waits_for_each_of_a_thousand_readers() {
 
 /// The wait finds no reader, and yet has to count for the one who asks.
 #[test]
-fn what_was_named_before_a_whole_wait_has_ended_whoever_reads_by_then() {
+fn what_was_named_before_a_whole_wait_has_ended_whatever_readers_there_are() {
     let domain = Domain::new();
     let cookie = domain.get_state();
     domain.synchronize();

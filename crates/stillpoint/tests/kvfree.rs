@@ -26,7 +26,7 @@ fn leak<T>(value: T) -> NonNull<T> {
 }
 
 fn retire<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: nobody else has ever known the object.
+    // SAFETY: no other thread has ever known the object.
     unsafe { domain.retire(leak(value)) };
 }
 
@@ -45,7 +45,7 @@ impl Idle {
             let (end, may_end) = channel::<()>();
             let thread = thread::spawn(move || {
                 work(number);
-                done.send(()).expect("somebody waits");
+                done.send(()).expect("the receiver is there");
                 may_end.recv().expect_err("nothing is sent");
             });
             (end, is_done, thread)
@@ -317,7 +317,7 @@ fn a_plain_destructor_that_panics_is_contained_too() {
     let domain = Domain::new();
     let tally = Tally::new();
     for _ in 0..SOME {
-        // SAFETY: nobody else has ever known the object.
+        // SAFETY: no other thread has ever known the object.
         unsafe { domain.retire_inline(leak(Sudden(tally.value(1)))) };
     }
     domain.kvfree_barrier();
@@ -373,7 +373,7 @@ fn a_plain_destructor_may_retire_on_the_retiring_thread() {
     let domain = Domain::new();
     let tally = Tally::new();
     for _ in 0..SOME {
-        // SAFETY: nobody else has ever known the object.
+        // SAFETY: no other thread has ever known the object.
         unsafe { domain.retire_inline(leak(Chain::new(2, &domain, &tally))) };
     }
     eventually(|| tally.dropped() == 3 * SOME);
@@ -407,7 +407,7 @@ fn a_plain_destructor_may_retire_while_somebody_waits_for_everything() {
             let (domain, tally) = (theirs.clone(), counted.clone());
             let retirer = thread::spawn(move || {
                 for _ in 0..SOME {
-                    // SAFETY: nobody else has ever known the object.
+                    // SAFETY: no other thread has ever known the object.
                     unsafe { domain.retire_inline(leak(Handover(domain.clone(), tally.clone()))) };
                 }
             });
@@ -682,7 +682,7 @@ fn plain_destructors_free_what_their_objects_hold() {
     let tally = Tally::new();
     for number in 0..SOME {
         let object = leak(vec![tally.value(number as u64), tally.value(0)]);
-        // SAFETY: nobody else has ever known the object.
+        // SAFETY: no other thread has ever known the object.
         unsafe { domain.retire_inline(object) };
         // SAFETY: the same.
         unsafe { domain.retire_inline(leak(number.to_string())) };
@@ -731,7 +731,7 @@ fn objects_without_a_size_are_freed() {
     for _ in 0..SOME {
         retire(&domain, Nothing);
         retire(&domain, ());
-        // SAFETY: nobody else has ever known the object.
+        // SAFETY: no other thread has ever known the object.
         unsafe { domain.retire_inline(leak(Nothing)) };
     }
     domain.kvfree_barrier();

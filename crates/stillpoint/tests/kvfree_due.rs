@@ -11,7 +11,7 @@ const SOME: usize = 3_000;
 const A_PAGE: usize = 256;
 
 fn retire<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: from a box just now; nobody else has ever known the object.
+    // SAFETY: from a box just now; no other thread has ever known the object.
     unsafe { domain.retire(NonNull::from(Box::leak(Box::new(value)))) };
 }
 
@@ -29,7 +29,7 @@ fn what_an_idle_thread_has_left_does_not_stay_behind_younger_pages() {
         (0..SOME).for_each(|number| retire(&theirs, number));
         let younger = Reader::enter(&theirs);
         (0..SOME).for_each(|number| retire(&theirs, counted.value(number as u64)));
-        tell.send(younger).expect("somebody waits");
+        tell.send(younger).expect("the receiver is there");
         may_end.recv().expect_err("nothing is sent");
     });
     let younger = told.recv().expect("no panic");

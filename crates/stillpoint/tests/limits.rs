@@ -1,4 +1,4 @@
-//! Limits while many charge at once: nobody is refused for what was never charged.
+//! Limits while many charge at once: no charge is refused for what was never charged.
 
 mod common;
 
@@ -49,7 +49,7 @@ fn small_charges_are_never_refused_for_a_siblings_large_ones() {
 }
 
 #[test]
-fn what_the_root_refuses_is_in_nobodys_way_below() {
+fn what_the_root_refuses_refuses_no_charge_below() {
     let hierarchy = Hierarchy::new();
     let root = hierarchy.root();
     root.set_max(GIB as u64);
@@ -64,9 +64,9 @@ fn what_the_root_refuses_is_in_nobodys_way_below() {
     drop(held);
 }
 
-/// Each thread holds at most its part of a limit that is just what all parts are: whatever is in stock, nobody is refused.
+/// Each thread holds at most its part of a limit that is just what all parts are: whatever is in stock, none is refused.
 #[test]
-fn what_is_in_stock_is_in_nobodys_way() {
+fn what_is_in_stock_refuses_no_charge() {
     const THREADS: usize = 8;
     let hierarchy = Hierarchy::new();
     let root = hierarchy.root();

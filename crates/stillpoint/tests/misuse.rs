@@ -30,7 +30,7 @@ fn assert_works(domain: &Domain) {
         assert_eq!(cell.load(&domain.read_lock()).expect("just made").get(), 1);
         domain.synchronize();
         let (called, is_called) = channel();
-        domain.call(move || called.send(()).expect("somebody waits"));
+        domain.call(move || called.send(()).expect("the receiver is there"));
         domain.barrier();
         is_called.try_recv().expect("a barrier waits for callbacks");
         drop(cell);
@@ -126,7 +126,7 @@ fn a_barrier_inside_a_section_from_before_a_call_panics() {
     let domain = Domain::new();
     let (called, is_called) = channel();
     let guard = domain.read_lock();
-    domain.call(move || called.send(()).expect("somebody waits"));
+    domain.call(move || called.send(()).expect("the receiver is there"));
     assert_refused("barrier()", &panic_message(|| domain.barrier()));
     is_called.try_recv().expect_err("the callback waits for the section");
     drop(guard);
@@ -140,7 +140,7 @@ fn a_barrier_inside_a_section_from_after_the_calls_returns() {
     for _ in 0..100 {
         let domain = Domain::new();
         let (called, is_called) = channel();
-        domain.call(move || called.send(()).expect("somebody waits"));
+        domain.call(move || called.send(()).expect("the receiver is there"));
         returns(move || {
             let guard = domain.read_lock();
             domain.barrier();
@@ -155,7 +155,7 @@ fn a_barrier_inside_a_section_waits_for_the_readers_of_others() {
     let domain = Domain::new();
     let (called, is_called) = channel();
     let mut reader = Reader::enter(&domain);
-    domain.call(move || called.send(()).expect("somebody waits"));
+    domain.call(move || called.send(()).expect("the receiver is there"));
     let theirs = domain.clone();
     let waiter = std::thread::spawn(move || {
         let guard = theirs.read_lock();
@@ -215,7 +215,7 @@ fn kvfree_barrier_inside_a_section_returns_while_nothing_waits() {
 fn refused_in_a_callback(domain: &Domain, refused: impl FnOnce(&Domain) + Send + 'static) -> String {
     let (tell, told) = channel();
     let theirs = domain.clone();
-    domain.call(move || tell.send(panic_message(|| refused(&theirs))).expect("somebody waits"));
+    domain.call(move || tell.send(panic_message(|| refused(&theirs))).expect("the receiver is there"));
     told.recv_timeout(common::PATIENCE).expect("the call is refused at once")
 }
 
@@ -240,7 +240,7 @@ fn synchronize_inside_a_callback_returns() {
     let theirs = domain.clone();
     domain.call(move || {
         theirs.synchronize();
-        tell.send(()).expect("somebody waits");
+        tell.send(()).expect("the receiver is there");
     });
     told.recv_timeout(common::PATIENCE).expect("the caller does the work by itself");
     assert_works(&domain);
@@ -257,7 +257,7 @@ impl<F: FnOnce() + Send> Drop for OnDrop<F> {
 
 fn retire_with_destructor(domain: &Domain, destructor: impl FnOnce() + Send + 'static) {
     let object = NonNull::from(Box::leak(Box::new(OnDrop(Some(destructor)))));
-    // SAFETY: nobody else has ever known the object.
+    // SAFETY: no other thread has ever known the object.
     unsafe { domain.retire(object) };
 }
 
@@ -267,8 +267,8 @@ fn barriers_inside_a_deferred_destructor_panic() {
     let (tell, told): (Sender<String>, _) = channel();
     let theirs = domain.clone();
     retire_with_destructor(&domain, move || {
-        tell.send(panic_message(|| theirs.barrier())).expect("somebody waits");
-        tell.send(panic_message(|| theirs.kvfree_barrier())).expect("somebody waits");
+        tell.send(panic_message(|| theirs.barrier())).expect("the receiver is there");
+        tell.send(panic_message(|| theirs.kvfree_barrier())).expect("the receiver is there");
     });
     assert_refused("barrier()", &told.recv_timeout(common::PATIENCE).expect("refused at once"));
     assert_refused("kvfree_barrier()", &told.recv_timeout(common::PATIENCE).expect("refused at once"));
@@ -283,7 +283,7 @@ fn a_barrier_of_another_domain_inside_a_callback_returns() {
     one.call(move || {
         other.barrier();
         other.kvfree_barrier();
-        tell.send(()).expect("somebody waits");
+        tell.send(()).expect("the receiver is there");
     });
     told.recv_timeout(common::PATIENCE).expect("the domains do not wait for one another");
     assert_works(&one);

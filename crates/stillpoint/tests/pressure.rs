@@ -289,7 +289,7 @@ const PAYLOAD: &[u8] = b"some 200000 2000000\0";
 
 /// No process reads it but the watch, which would hear itself.
 #[test]
-fn a_fifo_that_nobody_reads_is_not_written_to() {
+fn a_fifo_without_a_reader_is_not_written_to() {
     let world = World::new("echo");
     let path = world.path("fifo");
     make_fifo(&path);
@@ -353,7 +353,7 @@ fn fill_backlog(path: &Path) -> Vec<Pressure> {
 }
 
 #[test]
-fn a_listener_that_takes_no_more_holds_nobody_up() {
+fn a_listener_with_a_full_backlog_does_not_block() {
     let world = World::new("backlog");
     let path = world.path("socket");
     let listener = UnixListener::bind(&path).unwrap();

@@ -55,7 +55,7 @@ fn assert_works() {
         scope.spawn(|| {
             for number in 1..100 {
                 drop(cell.swap(tally.value(number)).expect("never empty").wait());
-                // SAFETY: nobody else has ever known the object.
+                // SAFETY: no other thread has ever known the object.
                 unsafe { domain.retire(NonNull::from(Box::leak(Box::new(tally.value(number))))) };
             }
         });
@@ -95,7 +95,7 @@ fn a_filter_that_comes_too_late_ends_the_process_with_a_report() {
     }
     assert!(stillpoint::membarrier_active());
     assert_works();
-    // Where no other thread is registered there is nobody whom a barrier would be for.
+    // Where no other thread is registered no barrier is needed.
     let (read, has_read) = mpsc::channel();
     thread::spawn(move || {
         drop(stillpoint::read_lock());

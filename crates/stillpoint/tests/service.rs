@@ -63,7 +63,7 @@ fn reader<const N: usize>(domain: &Domain<Failing<N>>) -> (Sender<()>, JoinHandl
     let theirs = domain.clone();
     let thread = thread::spawn(move || {
         let _guard = theirs.read_lock();
-        entered.send(()).expect("somebody waits");
+        entered.send(()).expect("the receiver is there");
         let _ = may_leave.recv();
     });
     has_entered.recv().expect("it enters");
@@ -93,7 +93,7 @@ fn block_on(future: impl Future<Output = ()>) {
 
 /// An object with a destructor, which the service thread runs.
 fn retire<const N: usize>(domain: &Domain<Failing<N>>, tally: &Tally) {
-    // SAFETY: nobody else has ever known the object.
+    // SAFETY: no other thread has ever known the object.
     unsafe { domain.retire(std::ptr::NonNull::from(Box::leak(Box::new(tally.value(1))))) };
 }
 
@@ -321,7 +321,7 @@ fn a_task_may_fork_when_it_is_woken_by_a_thread_that_goes_down() {
             domain.call(move || theirs.store(true, Ordering::SeqCst));
             eventually(|| called.load(Ordering::SeqCst));
         });
-        tell.send(child).expect("somebody waits");
+        tell.send(child).expect("the receiver is there");
     };
     let task = Inline::start(domain, first);
     let mut other = Box::pin(domain.synchronize_async());

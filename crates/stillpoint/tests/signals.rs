@@ -107,7 +107,7 @@ fn bombard(signals: u64, read: impl Fn() + Copy + Send + 'static, mut update: im
         let reader = thread::spawn(move || {
             // Registers the thread: only then may a handler read in it.
             read();
-            ready.send(()).expect("somebody waits");
+            ready.send(()).expect("the receiver is there");
             while !OVER.load(Ordering::Relaxed) {
                 read();
             }
@@ -213,7 +213,7 @@ fn handlers_read_in_threads_that_retire() {
             let guard = stillpoint::read_lock();
             GLOBAL.store(Payload::new(number));
             let object = ptr::NonNull::from(Box::leak(Box::new(number)));
-            // SAFETY: nobody else has ever known the object.
+            // SAFETY: no other thread has ever known the object.
             unsafe { stillpoint::retire(object) };
             drop(guard);
         }

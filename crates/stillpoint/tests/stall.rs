@@ -41,7 +41,7 @@ fn a_guard_that_is_kept_is_reported_by_name_with_who_waits() {
     let theirs = domain.clone();
     let reader = named("long-reader", move || {
         let guard = theirs.read_lock();
-        entered.send(()).expect("somebody waits");
+        entered.send(()).expect("the receiver is there");
         let _ = may_leave.recv();
         drop(guard);
     });
@@ -79,7 +79,7 @@ fn a_qsbr_reader_that_blocks_online_is_named() {
     let (entered, has_entered) = channel();
     let reader = named("qsbr-blocker", move || {
         let _reader = theirs.qsbr_reader();
-        entered.send(()).expect("somebody waits");
+        entered.send(()).expect("the receiver is there");
         let _ = may_leave.recv();
     });
     has_entered.recv().expect("it registers");
@@ -118,7 +118,7 @@ fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
     let (theirs, wanted) = (domain.clone(), Arc::clone(&mutex));
     named("wants-lock", move || {
         let _guard = theirs.read_lock();
-        entered.send(()).expect("somebody waits");
+        entered.send(()).expect("the receiver is there");
         is_locked.recv().expect("the other side");
         drop(wanted.lock());
     });
@@ -126,7 +126,7 @@ fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
     let theirs = domain.clone();
     named("holds-lock", move || {
         let _held = mutex.lock().expect("no panic");
-        locked.send(()).expect("somebody waits");
+        locked.send(()).expect("the receiver is there");
         theirs.synchronize();
     });
     let report = next(&told);
@@ -145,7 +145,7 @@ fn a_reader_that_holds_up_sections_which_retire_one_object_each_is_reported() {
     let reader = Reader::enter(&domain);
     let is_reported = |_: &u64| {
         let guard = domain.read_lock();
-        // SAFETY: from a box just now; nobody else has ever known the object.
+        // SAFETY: from a box just now; no other thread has ever known the object.
         unsafe { domain.retire(NonNull::from(Box::leak(Box::new(1)))) };
         drop(guard);
         domain.statistics().stalls > 0
@@ -204,7 +204,7 @@ fn a_handler_may_read_and_may_panic() {
     let (tell, told) = channel();
     let (theirs, seen) = (domain.clone(), Arc::clone(&cell));
     domain.on_stall(move |_| {
-        tell.send(seen.load(&theirs.read_lock()).copied()).expect("somebody waits");
+        tell.send(seen.load(&theirs.read_lock()).copied()).expect("the receiver is there");
         std::panic::resume_unwind(Box::new("without a message"));
     });
     let reader = Reader::enter(&domain);
@@ -223,7 +223,7 @@ fn a_stalled_reader_lets_producers_go_on_and_memory_falls_when_it_leaves() {
     domain.set_budget(64 << 10);
     let reader = Reader::enter(&domain);
     for number in 0..100_000_u64 {
-        // SAFETY: nobody else has ever known the object.
+        // SAFETY: no other thread has ever known the object.
         unsafe { domain.retire(NonNull::from(Box::leak(Box::new(number)))) };
     }
     next(&told);

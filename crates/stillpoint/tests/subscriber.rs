@@ -110,7 +110,7 @@ fn block_on(future: impl Future<Output = ()>) {
 
 /// An object with a destructor.
 fn retire(domain: &Domain, tally: &Tally) {
-    // SAFETY: nobody else has ever known the object.
+    // SAFETY: no other thread has ever known the object.
     unsafe { domain.retire(NonNull::from(Box::leak(Box::new(tally.value(1))))) };
 }
 
@@ -177,7 +177,7 @@ fn a_retiring_thread_that_finds_the_stall_goes_on_freeing() {
     domain.set_budget(64 << 10);
     let reader = Reader::enter(&domain);
     let retire_inline = || {
-        // SAFETY: nobody else has ever known the object.
+        // SAFETY: no other thread has ever known the object.
         unsafe { domain.retire(NonNull::from(Box::leak(Box::new(1_u64)))) };
     };
     while domain.statistics().stalls == 0 || domain.statistics().waits == 0 {

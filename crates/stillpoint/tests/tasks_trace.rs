@@ -111,7 +111,7 @@ fn a_guard_of_a_thread_lasts_while_the_thread_sleeps() {
             scope.spawn(|| {
                 let guard = domain.read_lock();
                 let value = cell.load(&guard).expect("just made");
-                entered.send(()).expect("somebody waits");
+                entered.send(()).expect("the receiver is there");
                 thread::sleep(Duration::from_millis(20));
                 assert_eq!(value.get(), 1);
                 woken.store(true, Ordering::SeqCst);
@@ -250,7 +250,7 @@ fn a_cancelled_task_ends_its_section() {
         let theirs = domain.clone();
         let task = task::spawn(async move {
             let _guard = theirs.read_lock_owned();
-            entered.send(()).expect("somebody waits");
+            entered.send(()).expect("the receiver is there");
             pending::<()>().await;
         });
         has_entered.await.expect("it enters");

@@ -16,7 +16,7 @@ use std::{
 use stillpoint::{Domain, Guard, Rcu};
 
 fn retire<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: nobody else has ever known the object.
+    // SAFETY: no other thread has ever known the object.
     unsafe { domain.retire(NonNull::from(Box::leak(Box::new(value)))) };
 }
 
@@ -103,7 +103,7 @@ fn destructors_of_thread_local_objects_read_retire_and_wait_in_a_domain() {
                     domain.read(|guard| assert!(cell.load(guard).is_some_and(|value| value.get() <= round)));
                     cell.store(counted.value(round));
                     retire(domain, round);
-                    // SAFETY: nobody else has ever known the object.
+                    // SAFETY: no other thread has ever known the object.
                     unsafe { domain.retire_inline(NonNull::from(Box::leak(Box::new(counted.value(round))))) };
                 }
                 let count = counted.value(round);
@@ -190,7 +190,7 @@ fn waiting_inside_a_late_section_is_refused_too() {
                 retire(domain, 1);
                 let refusals = waits.map(|wait| panic_message(|| wait(domain)));
                 drop(guard);
-                tell.send(refusals).expect("somebody waits");
+                tell.send(refusals).expect("the receiver is there");
             },
         );
     });
@@ -244,7 +244,7 @@ fn a_guard_in_a_thread_local_object_is_dropped_by_its_destructor() {
                 drop(domain.read_lock());
             }
             held.set(Some(hold(domain, cell)));
-            entered.send(()).expect("somebody waits");
+            entered.send(()).expect("the receiver is there");
             may_leave.recv().expect_err("nothing is sent");
         });
         has_entered.recv().expect("no panic");

@@ -72,7 +72,7 @@ namespace bases {
 /*
  * What the library links a retired object by. It is initialised so that objects can be constants, and copies of them are copies of
  * something; and a base class, so that the way back to the object is a static_cast. Programs derive from it, so
- *  - its names must be nobody else's: a name that is found in two bases is ambiguous, private or not;
+ *  - its names must be found nowhere else: a name that is found in two bases is ambiguous, private or not;
  *  - its namespace has no function, and it has no friend: for calls with a user's object argument-dependent lookup finds what is here.
  */
 struct stillpoint_link_ {

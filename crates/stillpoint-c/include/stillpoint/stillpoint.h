@@ -95,7 +95,7 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) int stillpoint_unlock_(int whi
 
 /*
  * Whether the record that the calling thread remembers shows a section of it. Where it does not there may be one all the same: the record may
- * be nobody's (a thread that is not bound, or whose readers fence; nested as deep as can be), or the section one that began without it.
+ * be the sentinel (a thread that is not bound, or whose readers fence; nested as deep as can be), or the section one that began without it.
  */
 STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_shows_section_(const struct stillpoint_record *record)
 {

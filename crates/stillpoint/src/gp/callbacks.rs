@@ -300,7 +300,7 @@ impl<P: Policy> Engine<P> {
         self.callbacks.panicked.load(Ordering::Relaxed)
     }
 
-    /// For the end of a domain: nobody reads any more, so everything is due. Whether there was anything.
+    /// For the end of a domain: there are no readers any more, so everything is due. Returns whether there was anything.
     pub(crate) fn run_all_callbacks(&self) -> bool {
         self.callbacks.delay.set(Duration::ZERO);
         let before = self.callbacks_invoked();

@@ -121,7 +121,7 @@ fn of_environment() -> Nanos {
         && let Some(None) = parsed
         && let Some(value) = value
     {
-        // If stderr is closed there is nobody to tell.
+        // Nothing is lost if stderr is closed.
         let _ = writeln!(
             std::io::stderr(),
             "stillpoint: STILLPOINT_CALLBACK_DELAY_MS={}: not a whole number of milliseconds, so callbacks are not delayed",
@@ -189,7 +189,7 @@ mod tests {
             scope.spawn(|| mem::forget(lock(&delay.batch)));
         });
         assert!(delay.batch.try_lock().is_err());
-        // SAFETY: nobody else knows this one, and this thread holds no guard.
+        // SAFETY: no other thread knows this one, and this thread holds no guard.
         unsafe { delay.reset_in_child() };
         assert!(delay.batch.try_lock().is_ok());
         let head = CallbackHead::new();

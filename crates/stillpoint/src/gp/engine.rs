@@ -209,7 +209,7 @@ impl<P: Policy> Engine<P> {
 
     /// What the service thread has to wait for: the older of what its work waits for and what was promised.
     pub(super) fn due(&self, work: Option<Cookie>) -> Option<Cookie> {
-        // Acquire, pairs with `advance` in `start_polled`: who made the promise kicks after it, and the pass after that kick sees it.
+        // Acquire, pairs with `raise` in `start_polled`: who made the promise kicks after it, and the pass after that kick sees it.
         let promised = Cookie::new(Seq::from_bits(self.promised.load(Ordering::Acquire)));
         if self.has_ended(promised) { work } else { Cookie::oldest(work, Some(promised)) }
     }
@@ -301,7 +301,7 @@ impl<P: Policy> Engine<P> {
             scan.oldest = scan.oldest.older(section);
         }
         if !cached_holdout.is_null() {
-            // Release [X1]: the record is complete for who loads it, whoever made it.
+            // Release [X1]: the record is complete for the thread that loads it, whichever made it.
             self.cached_holdout.store(cached_holdout.cast_mut(), Ordering::Release);
         }
         scan

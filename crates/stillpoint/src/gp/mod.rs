@@ -6,13 +6,13 @@
 //! | `record`, `registry` | a reader's word, and all of them |
 //! | `entry`, `record_cache` | what reports say of a reader; records for guards that no thread owns |
 //! | `engine` | starting, fencing, scanning, publishing; **the proofs** |
-//! | `owners` | waits where nobody is registered |
+//! | `owners` | waits while no reader is registered |
 //! | `coalesce` | one barrier for many that wait |
 //! | `wait` | spinning and sleeping until a grace period has ended |
 //! | `callbacks` | functions that run after one |
 //! | `delay` | how long they are kept before |
 //! | `wakers` | tasks that wait for one, or for callbacks |
-//! | `service` | the thread that does what nobody's call does |
+//! | `service` | the thread for what no caller does |
 //! | `stall` | grace periods that do not end |
 //! | `policy` | what tests may leave out to see themselves fail |
 //!

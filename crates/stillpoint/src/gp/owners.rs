@@ -1,4 +1,4 @@
-//! Waits where nobody is registered as a reader: they are over at once.
+//! Waits while no reader is registered: they return at once.
 //!
 //! A program may wait long before it has a reader, or in a domain that none of its threads reads. How many records have an owner is counted where
 //! records are handed out and given back, which readers do once in their life and not once a section:
@@ -23,8 +23,8 @@
 //! A record that is the waiter's own needs neither: its sections are ordered with the waiter by being in one thread.
 //!
 //! No number moves, and no shared word is written: a wait of this kind ends no grace period, it only returns. The one who could tell is a
-//! caller that had named a grace period without starting it (`get_state`): it must find that ended by a whole wait that came after, whoever reads
-//! by then. So once there has been such a name, waits go the usual way.
+//! caller that had named a grace period without starting it (`get_state`): it must find that ended by a whole wait that came after, whatever readers
+//! there are by then. So once there has been such a name, waits take the slow path. (liburcu returns early where its registry is empty, too.)
 
 use super::{engine::Engine, policy::Policy, seq::Cookie};
 use crate::platform::{
@@ -36,7 +36,7 @@ use crate::platform::{
 pub(super) struct Owners {
     /// Records that have an owner, or a section of one who has gone. May be more for a moment.
     owned: AtomicU64,
-    /// Whether a grace period has been named, and not started, for somebody outside. Never taken back. Not ordered: a wait that the name must
+    /// Whether a grace period has been named, and not started, for a caller outside. Never taken back. Not ordered: a wait that the name must
     /// not outlast happens after it.
     named: AtomicBool,
 }
@@ -67,7 +67,7 @@ impl Owners {
 }
 
 impl<P: Policy> Engine<P> {
-    /// [O3, O4] Whether all sections are over that had begun before this call. Sure of it only if nobody is registered, or the caller
+    /// [O3, O4] Whether all sections are over that had begun before this call. Sure of it only if no reader is registered, or the caller
     /// alone: `own` says whether it has a record here, in which it is in no section. Fences only where a look without says that it may be so.
     #[inline]
     pub(crate) fn has_no_reader(&self, own: impl Fn() -> bool) -> bool {
@@ -86,7 +86,7 @@ impl<P: Policy> Engine<P> {
         alone() // [O4]
     }
 
-    /// [`Engine::get_state`] for those who may ask, whoever waits meanwhile.
+    /// [`Engine::get_state`] for a caller that may ask about it, whatever waits there are meanwhile.
     pub(crate) fn get_state_to_ask(&self) -> Cookie {
         if !self.shared.owners.named.load(Ordering::Relaxed) {
             self.shared.owners.named.store(true, Ordering::Relaxed);
@@ -105,8 +105,8 @@ mod loom_tests {
     use crate::platform::thread::Token;
     use loom::thread;
 
-    /// Sections without a fence, as where membarrier stands in for it: what the reader has is O2 alone. Whoever finds no reader frees.
-    fn nobody_reads(sections: usize) {
+    /// Sections without a fence, as where membarrier stands in for it: what the reader has is O2 alone. A waiter that finds no reader frees.
+    fn no_reader(sections: usize) {
         model(move || {
             let world = World::<Sound>::new();
             let reading = world.clone();
@@ -131,12 +131,12 @@ mod loom_tests {
 
     #[test]
     fn loom_owners_pairs() {
-        nobody_reads(1);
+        no_reader(1);
     }
 
     #[test]
     fn loom_owners_of_two_sections() {
-        nobody_reads(2);
+        no_reader(2);
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
         let vanished = std::thread::scope(|scope| scope.spawn(thread::token).join().unwrap());
         engine.register(vanished, Flavour::Thread).lock();
         assert!(!engine.has_no_reader(|| true));
-        // SAFETY: as in a child: the other thread is gone, and nobody uses its record.
+        // SAFETY: as in a child: the other thread is gone, and its record is not used any more.
         unsafe { engine.registry.reset_in_child(thread::token()) };
         assert!(engine.has_no_reader(|| true) && !engine.has_no_reader(|| false), "the caller's own is left");
         mine.depart();
@@ -181,10 +181,10 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_somebody_may_ask_about_has_waits_go_the_usual_way() {
+    fn a_named_grace_period_sends_waits_to_the_slow_path() {
         let engine = engine();
         let _ = engine.get_state();
-        assert!(engine.has_no_reader(|| false), "the library's own names are asked about by nobody else");
+        assert!(engine.has_no_reader(|| false), "the library alone asks about its own names");
         let _ = engine.get_state_to_ask();
         assert!(!engine.has_no_reader(|| false));
     }

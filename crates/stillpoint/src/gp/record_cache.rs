@@ -14,7 +14,7 @@ const BATCH: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };
 /// How many a thread keeps.
 const KEPT: usize = 2 * BATCH;
 
-/// Quiescent records of one engine, owned by the calling thread. Whoever drops this gives them back before ([`Spares::give_back`]).
+/// Quiescent records of one engine, owned by the calling thread. The caller gives them back before it drops this ([`RecordCache::give_back`]).
 #[derive(Debug)]
 pub(crate) struct RecordCache {
     records: [Cell<*const Record>; KEPT],

@@ -240,12 +240,12 @@ impl Sequence {
     }
 
     /// The newest grace period that a scan may decide about: [W3] came after its start. Acquire, pairs with `publish_fenced`: that
-    /// barrier, whoever issued it, happens before our scan.
+    /// barrier, whatever thread issued it, happens before our scan.
     pub(crate) fn fenced(&self) -> Seq {
         Seq(self.fenced.load(Ordering::Acquire))
     }
 
-    /// To be called by one who saw `seq` started and has issued a heavy barrier since. Release, by `advance`: see there.
+    /// To be called by one who saw `seq` started and has issued a heavy barrier since. Release, by `raise`: see there.
     pub(crate) fn publish_fenced(&self, seq: Seq) {
         raise(&self.fenced, seq);
     }
@@ -257,7 +257,7 @@ impl Sequence {
     }
 
     /// [W5] To be called by one whose scan of a fenced grace period found nobody older than `seq`. Whether this moved the
-    /// counter; somebody else may have been faster. Release, by `advance`: see there.
+    /// counter; another thread may have been faster. Release, by `raise`: see there.
     pub(crate) fn publish_completed(&self, seq: Seq) -> bool {
         raise(&self.completed, seq)
     }

@@ -16,14 +16,14 @@
 //!
 //! User code cannot end the thread (`platform/user_code.rs`); a fault of the library's own that panics could. The thread catches that, counts it, and
 //! begins again with a pass over everything. After [`MOST_FAILURES`] within a minute it stays down: what fails that often would fail again, and a
-//! thread that does nothing but panic helps nobody. Then
+//! thread that does nothing but panic is of no use. Then
 //!
 //! * `barrier` and `kvfree_barrier` run passes on the calling thread, as where the system gives no thread; if the fault is met again it
 //!   is the caller that panics;
 //! * waits for grace periods, cookies, sections and retires have never needed the thread;
 //! * tasks that wait are woken, and ask again by themselves: a future of a grace period ends it so, over and over if readers are in the way; one of a
 //!   barrier panics, because to invoke callbacks is no business of a poll's;
-//! * callbacks and deferred destructors wait for the next barrier, and whoever retires past the budget for a bounded time.
+//! * callbacks and deferred destructors wait for the next barrier, and a thread that retires past the budget for a bounded time.
 //!
 //! In the child of a fork the thread is gone, and starts again on demand; unless it is the one that forked, in a callback or a
 //! destructor, and goes on.
@@ -70,7 +70,7 @@ pub(crate) trait Work: Send + Sync + 'static {
 pub(crate) enum End {
     /// The caller waits for the thread's end.
     Awaited,
-    /// Nobody does: the thread ends by itself when it has done what is left.
+    /// The caller does not wait: the thread ends by itself when it has done what is left.
     LeftToService,
 }
 
@@ -281,7 +281,7 @@ impl<P: Policy> Engine<P> {
         {
             let mut state = lock(&self.service.state);
             if matches!(*state, State::Stopped) {
-                // Whoever has stopped it relies on it for the rest.
+                // The thread that has stopped it relies on it for the rest.
                 return Served::Stopped;
             }
             *state = State::Down;
@@ -299,7 +299,7 @@ impl<P: Policy> Engine<P> {
                 "the service thread has failed {MOST_FAILURES} times within a minute and stays down"
             );
         });
-        // Whose waker is not there yet sees, having put it there under the same lock, that the thread does not run.
+        // A future that registers later does so under the same lock, and then sees that the thread does not run.
         self.wake_all_futures();
         Served::Down
     }

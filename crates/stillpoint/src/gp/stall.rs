@@ -229,7 +229,7 @@ enum Waiting {
 /// Times one thing.
 #[derive(Debug)]
 struct Watch {
-    /// Since when it has been held up, and whether that has been reported ([`REPORTED`]); 0 while it is not. One word, so that nobody
+    /// Since when it has been held up, and whether that has been reported ([`REPORTED`]); 0 while it is not. One word, so that no thread
     /// reports what is over: the mark would stay, and the next stall be taken for a reported one.
     since: AtomicU64,
     count: AtomicU64,

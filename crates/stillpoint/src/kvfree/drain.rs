@@ -60,8 +60,8 @@ struct Reserve(NonNull<Page>);
 // SAFETY: an empty page that nobody else knows.
 unsafe impl Send for Reserve {}
 
-/// A flush under way: number `ticket` is done with once no page is ripening whose cookie is `youngest` or older. That is all that was
-/// ripening when it began; what came later and is no younger is due at the same time at the latest.
+/// A flush under way: number `ticket` is done with once no page is pending whose cookie is `youngest` or older. That is all that was
+/// pending when it began; what came later and is no younger is due at the same time at the latest.
 #[derive(Debug, Clone, Copy)]
 struct Flush {
     ticket: u64,
@@ -80,7 +80,7 @@ impl Drain {
     /// As for [`fork::ForkReset::reset_in_child`].
     #[cfg(not(stillpoint_loom))]
     pub(super) unsafe fn reset_in_child(&self) {
-        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        // SAFETY: the caller's promise; user code does not run under this lock.
         unsafe { self.state.reinit(State::new()) };
         self.flush_done.store(self.flush_wanted.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -143,7 +143,7 @@ impl Heap {
             state = lock(&self.drain.state);
         }
         // After the threads: one that was ending when they were looked at has put its pages here since.
-        self.take_inbox(engine, &mut state, flushing);
+        self.take_service_queue(engine, &mut state, flushing);
         if flushing && complete {
             state.flush = Some(Flush { ticket: wanted, youngest: state.pending.youngest() });
         }
@@ -163,7 +163,7 @@ impl Heap {
         Outlook { cookie: oldest, at: if next_batch { Some(now) } else { ticking.then_some(state.next_tick) } }
     }
 
-    fn take_inbox<P: Policy>(&self, engine: &Engine<P>, state: &mut State, flushing: bool) {
+    fn take_service_queue<P: Policy>(&self, engine: &Engine<P>, state: &mut State, flushing: bool) {
         match self.policy() {
             DrainPolicy::PerPage => {}
             DrainPolicy::WholeBatch if state.pending.is_empty() || flushing => {
@@ -265,9 +265,9 @@ impl Heap {
         }
     }
 
-    /// Frees all ripening pages that are due, with nothing held.
+    /// Frees all pending pages that are due, with nothing held.
     fn free_due<'a, P: Policy>(&'a self, engine: &Engine<P>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        // In the child of a fork by a destructor nothing is ripening any more.
+        // In the child of a fork by a destructor nothing is pending any more.
         while let Some(page) = state.pending.pop_due(|cookie| engine.has_ended(cookie)) {
             drop(state);
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and destructors run here.
@@ -301,7 +301,7 @@ impl Heap {
     pub(crate) fn free_all<P: Policy>(&self, engine: &Engine<P>) -> bool {
         let mut all = PageList::new();
         for local in lock(&self.locals).iter() {
-            // A thread that is ending puts its pages into the inbox before it lets go of this.
+            // A thread that is ending puts its pages into the service queue before it lets go of this.
             let _freeing = local.freeing.lock();
             let (sealed, opened) = local.take_all(|| engine.get_state(), |page| self.note_sealed(page));
             all.append(sealed);

@@ -171,7 +171,7 @@ impl Heap {
 
     /// Gives a share up: what waits in it is handed to the service thread.
     pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, local: &Arc<ThreadBuffer>) {
-        // So that a flush, or the end of the domain, waits until the pages are in the inbox.
+        // So that a flush, or the end of the domain, waits until the pages are in the service queue.
         let freeing = local.freeing.lock();
         let (sealed, opened) = local.take_all(|| engine.start_for_page(), |page| self.note_sealed(page));
         let left = !(sealed.is_empty() && opened.is_empty());
@@ -383,7 +383,7 @@ impl Heap {
             queue.sealed.push_back(full);
             return weight;
         }
-        // Still under the queue's lock: a flush looks at the queues first and at the inbox last, and must not miss a page that is
+        // Still under the queue's lock: a flush looks at the queues first and at the service queue last, and must not miss a page that is
         // on its way from one to the other.
         let first = self.hand_to_service(full);
         drop(queue);
@@ -438,7 +438,7 @@ impl Heap {
         for count in [&self.weight, &self.objects, &self.pages, &self.active, &self.chained.objects, &self.chained.bytes] {
             count.store(0, Ordering::Relaxed);
         }
-        // SAFETY: the caller's promise, for all of them; foreign code does not run under these locks.
+        // SAFETY: the caller's promise, for all of them; user code does not run under these locks.
         unsafe {
             self.locals.reinit(Vec::new());
             self.late.reinit(None);

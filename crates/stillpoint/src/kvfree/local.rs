@@ -38,7 +38,7 @@ use std::{
 /// Where an object goes: freed wherever its page happens to be, or on the service thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
-    /// Freeing runs no foreign code, or code that its author has declared plain.
+    /// Freeing runs no user code, or code that its author has declared plain.
     Plain = 0,
     /// Freeing runs a destructor, which may take locks that the retiring thread holds.
     Drop = 1,
@@ -338,7 +338,7 @@ impl ThreadBuffer {
         self.not_sealing.forget();
         self.in_section.store(0, Ordering::Relaxed);
         self.unlisted.store(true, Ordering::Relaxed);
-        // SAFETY: the caller's promise; foreign code does not run under this lock.
+        // SAFETY: the caller's promise; user code does not run under this lock.
         unsafe { self.queue.reinit(Queue { sealed: PageList::new(), spares }) };
         // SAFETY: the caller's promise. The owner may be in the middle of its turn, and `busy`.
         unsafe { self.freeing.reset_in_child() };

@@ -68,7 +68,7 @@ pub(super) struct Page {
     /// Once this grace period has ended, all of the page may be freed. Written under the lock, when the page is sealed.
     cookie: AtomicU64,
     next: UnsafeCell<*mut Page>,
-    /// Only where pages wait in the order of their cookies: see [`Ripening`](super::ripening::Ripening).
+    /// Only where pages wait in the order of their cookies: see [`PendingPages`](super::pending::PendingPages).
     previous: UnsafeCell<*mut Page>,
     slots: [UnsafeCell<MaybeUninit<Slot>>; SLOTS],
 }

@@ -17,7 +17,7 @@ pub(super) struct PendingPages {
     last: *mut Page,
 }
 
-// SAFETY: it owns its pages; their objects are Send, as whoever retired them promised.
+// SAFETY: it owns its pages; their objects are Send, as `retire` makes its caller promise.
 unsafe impl Send for PendingPages {}
 
 impl PendingPages {

@@ -106,7 +106,7 @@ impl Slot {
         }
     }
 
-    /// Whether freeing it runs foreign code.
+    /// Whether freeing it runs user code.
     #[inline(always)]
     pub(crate) fn has_destructor(self) -> bool {
         self.how.addr() & LAYOUT_TAG == 0

@@ -1,12 +1,12 @@
-//! The pace of deferred frees: when a retiring thread frees, ends a grace period, or waits.
+//! Back-pressure: when a retiring thread frees, ends a grace period, or waits.
 //!
 //! A thread that fills a page seals it with the cookie of a grace period that starts then, and queues it. At every seal it frees
 //! up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace periods have ended: on its own thread, where the allocator's
-//! cache is warm, and a few at a time. If none has, and the queue has reached the thread's share of the budget, it ends a grace
-//! period itself, unless another thread has. One heavy barrier so serves a share's worth of objects of this thread, and all that
-//! other threads had sealed by then: the more threads, the smaller each share, and the more of them one grace period serves.
+//! cache is warm, and a few at a time. If none has, and the queue has reached the thread's quota, its share of the budget, it ends a grace
+//! period itself, unless another thread has. One heavy barrier so serves a quota's worth of objects of this thread, and all that
+//! other threads had sealed by then: the more threads, the smaller each quota, and the more of them one grace period serves.
 //!
-//! Where that does not help, because readers hold the grace period up, a thread whose queue has reached twice its share, and every
+//! Where that does not help, because readers hold the grace period up, a thread whose queue has reached twice its quota, and every
 //! thread past the budget, waits a bounded time a page.
 //!
 //! Inside a section it does all this at the section's end, and waits there for what the section has added, not for the page that this
@@ -32,25 +32,25 @@ use crate::{
 /// How many pages are freed for each that is sealed, while there are any to free.
 const PAGES_PER_SEAL: usize = 2;
 
-/// A thread ends a grace period itself once its queue weighs this much, even if its share of the budget were larger: more would
+/// A thread ends a grace period itself once its queue weighs this much, even if its quota were larger: more would
 /// not stay in the cache.
 const LARGEST_QUOTA: usize = 1 << 20;
 
-/// A share is never smaller than this, or a thread would end a grace period for every page.
+/// A quota is never smaller than this, or a thread would end a grace period for every page.
 const SMALLEST_QUOTA: usize = 64 << 10;
 
-/// A thread's wall, in shares: where grace periods are held up, so much of its own may wait before it waits itself. Without it one
+/// Where grace periods are held up, a thread is throttled when so many quotas of its own are unreclaimed. Without it one
 /// thread's turn on the processor fills the budget, and the next thread's again: never too much at a time, but each allocator arena
 /// keeps the most that it has ever held.
 const THROTTLE_FACTOR: usize = 2;
 
-/// How long a thread waits at most for each [`OPEN_BYTES`], or part of it, that it adds at its wall, or past the budget.
+/// How long a thread waits at most for each [`OPEN_BYTES`], or part of it, that it adds while it is throttled, or past the budget.
 const LONGEST_WAIT: Nanos = 10_000_000;
 
 /// So many times that at most for one page, or one section, however large its objects.
 const LONGEST_WAIT_PAGES: usize = 100;
 
-/// Who waits for less than this has no holdout flagged: that and its barrier would cost about as much.
+/// For a wait that is shorter no holdout is flagged: that and its barrier would cost about as much.
 const SHORT_WAIT: Nanos = 1_000_000;
 
 /// What a full page of small objects weighs, about.
@@ -97,8 +97,8 @@ impl Heap {
         }
     }
 
-    /// Where nothing is due: ends a grace period if the queue has reached its share, and waits a while if that does not help and
-    /// the thread's wall or the budget is reached. A section puts both off to its end. Whether the thread is held back for longer than that.
+    /// Where nothing is due: ends a grace period if the queue has reached its quota, and waits a while if that does not help and
+    /// [`THROTTLE_FACTOR`] or the budget is reached. A section puts both off to its end. Whether the thread is held back for longer than that.
     fn apply_backpressure<P: Policy>(
         &self, engine: &Engine<P>, local: &ThreadBuffer, record: Option<&Record>, patience: Nanos,
     ) -> bool {
@@ -107,9 +107,9 @@ impl Heap {
             (queue.sealed.front().map(Page::cookie), queue.sealed.weight())
         };
         let is_due = |cookie| engine.has_ended(cookie);
-        let share = self.thread_quota();
-        let too_much = self.policy() == DrainPolicy::PerPage && (weight >= THROTTLE_FACTOR * share || self.is_over_budget());
-        if oldest.is_some_and(is_due) || (weight < share && !too_much) {
+        let quota = self.thread_quota();
+        let too_much = self.policy() == DrainPolicy::PerPage && (weight >= THROTTLE_FACTOR * quota || self.is_over_budget());
+        if oldest.is_some_and(is_due) || (weight < quota && !too_much) {
             return false;
         }
         let waits = too_much && !engine.is_stalled();

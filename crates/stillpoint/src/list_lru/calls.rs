@@ -8,7 +8,7 @@
 //! ```
 //!
 //! [N1] and [N3] are read-modify-writes of one word, so one comes first: either the call is refused, or [N4] counts it. [N2] (release) pairs
-//! with [N4] (acquire): what calls have done is done before the end returns. Whoever leaves after [N3] signals, also a call that was refused: the
+//! with [N4] (acquire): what calls have done is done before the end returns. A call that leaves after [N3] signals, also a call that was refused: the
 //! waiter may have counted it. So the end sleeps without a bound, and no leaving passes it by; `loom_calls` fails without either.
 
 use crate::platform::{

@@ -65,7 +65,7 @@ pub enum ChargeError {
     InShrinker,
     /// More bytes than any memory has.
     TooLarge,
-    /// A charge of 0 bytes cannot grow: nobody remembers whose it was. Make a new one.
+    /// A charge of 0 bytes cannot grow: it has no tenant any more. Make a new one.
     NoTenant,
 }
 

@@ -207,7 +207,7 @@ impl ForkReset for Shared {
             self.stocks.reset_in_child();
             self.background.reset_in_child();
         }
-        // SAFETY: no foreign code runs under this lock. Whoever held it, numbers that were free may be lost, and nothing else: `room` is
+        // SAFETY: no user code runs under this lock. Whoever held it, numbers that were free may be lost, and nothing else: `room` is
         // above all that are taken.
         unsafe {
             if self.numbers.try_lock().is_err() {

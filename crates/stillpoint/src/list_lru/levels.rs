@@ -1,12 +1,12 @@
 //! Usage against limits: a charge counts at every level of the tree, from a tenant up to the root, or at none.
 //!
-//! What is refused is never counted, not even for a moment: nobody else is refused because of it, and no peak shows it. So a charge is first
+//! What is refused is never counted, not even for a moment: no other charge is refused because of it, and no peak shows it. So a charge is first
 //! decided and then counted.
 //!
 //! * Where one level has a limit (or none), that level decides, by a compare-and-exchange; the others are added to afterwards. Where none
 //!   has, the root decides, against [`MOST_USAGE`].
 //! * Where several have, the charge takes the lock of the hierarchy. Those below the topmost limit are compared with, and then the
-//!   topmost decides as above. A level below the topmost limit is below it for all who charge it, so all of those have the lock, and
+//!   topmost decides as above. A level below the topmost limit is below it for every charge that counts there, so all of those have the lock, and
 //!   what was compared with can only have become less.
 //!
 //! Giving back takes no lock: each level has it as soon as it is subtracted there.
@@ -14,7 +14,7 @@
 //! # Limits that change
 //!
 //! A limit changes only while no charge is under way, or a charge might count one level as decisive and another charge another one. A charge
-//! is made at a shelf (`stock.rs`) or under the lock; who changes a limit has all shelves and the lock. So all accesses are relaxed:
+//! is made at a shelf (`stock.rs`) or under the lock; a limit is changed with all shelves and the lock held. So all accesses are relaxed:
 //! shelves and lock order those of limits, and of a counter each operation sees what came before it in its own order.
 
 use crate::platform::sync::{AtomicU64, Mutex, Ordering, lock};

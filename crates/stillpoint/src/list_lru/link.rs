@@ -333,7 +333,7 @@ impl<'a> Locked<'a> {
         let older = place_ref.prev();
         link_ref.prev.store(older.cast_mut(), Ordering::Relaxed);
         link_ref.next.store(place.cast_mut(), Ordering::Relaxed);
-        // Release, pairs with `reset_in_child` in the child of a fork: whoever comes along `next` finds a link that leads on.
+        // Release, pairs with `reset_in_child` in the child of a fork: a thread that comes along `next` finds a link that leads on.
         // SAFETY: as above.
         unsafe { &*older }.next.store(link.cast_mut(), Ordering::Release);
         place_ref.prev.store(link.cast_mut(), Ordering::Relaxed);

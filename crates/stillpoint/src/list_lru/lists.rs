@@ -76,13 +76,13 @@ pub(super) struct Lists {
 
 impl ForkReset for Lists {
     unsafe fn reset_in_child(&self) {
-        // SAFETY: the caller's promise; no foreign code runs under this lock.
+        // SAFETY: the caller's promise; no user code runs under this lock.
         unsafe { self.change.reinit(()) };
         // SAFETY: the only thread.
         for index in 0..unsafe { self.slots.peek_len() } {
             // SAFETY: the only thread.
             if let Some(one) = unsafe { self.slots.peek(index) } {
-                // SAFETY: the caller's promise; no foreign code runs under a list's lock.
+                // SAFETY: the caller's promise; no user code runs under a list's lock.
                 if unsafe { one.list.reset_in_child() } {
                     // SAFETY: the only thread.
                     mem::forget(unsafe { self.slots.share(index) });

@@ -399,7 +399,7 @@ impl Callers {
 
     /// What calls have done is seen, and there are none any more.
     fn is_over(&self) {
-        // SAFETY: nobody is inside, which is what the test is about.
+        // SAFETY: no call is under way, which is what the test is about.
         self.used.iter().for_each(|used| used.with_mut(|used| unsafe { *used += 1 }));
     }
 }

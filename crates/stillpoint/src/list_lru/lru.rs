@@ -110,7 +110,7 @@ impl<T: fmt::Debug> fmt::Debug for Entry<T> {
 
 /// LRU lists: one for each (tenant, node), oldest first. The kernel's `struct list_lru`.
 ///
-/// Each list has a lock of its own, held for one step at a time and never while foreign code runs. Lists are made when they are first used;
+/// Each list has a lock of its own, held for one step at a time and never while user code runs. Lists are made when they are first used;
 /// a list that a tenant has never used takes eight bytes. To count is free of locks: [`ListLru::count_one`].
 ///
 /// An item belongs to the tenant that it was added for and to the node of the processor that added it. Dropping the lru drops its references to

@@ -56,7 +56,7 @@ const SYSTEM: &str = "/proc/pressure/memory";
 const FIRST_RETRY: Nanos = 100_000_000;
 const LAST_RETRY: Nanos = 1_000_000_000;
 
-/// From the end of a pass to the next one: whoever writes without end must not keep a processor busy. The kernel tells twice a second at most.
+/// From the end of a pass to the next one: a peer that writes without end must not keep a processor busy. The kernel tells twice a second at most.
 const GAP: Nanos = 100_000_000;
 
 type After = Box<dyn FnMut(&Relieved) + Send>;

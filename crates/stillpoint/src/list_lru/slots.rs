@@ -50,7 +50,7 @@ impl<T> Array<T> {
         let layout = Self::layout(len).ok_or(OutOfMemory)?;
         // SAFETY: the head alone is larger than nothing.
         let array = NonNull::new(unsafe { memory::try_alloc(layout) }.cast::<Self>()).ok_or(OutOfMemory)?;
-        // SAFETY: fresh memory of the array's layout, and nobody else's.
+        // SAFETY: fresh memory of the array's layout, and ours alone.
         unsafe {
             (&raw mut (*array.as_ptr()).len).write(len);
             let first = (&raw mut (*array.as_ptr()).slots).cast::<AtomicPtr<T>>();
@@ -75,7 +75,7 @@ pub(super) struct Replaced(Option<(NonNull<u8>, Layout)>);
 impl Drop for Replaced {
     fn drop(&mut self) {
         if let Some((array, layout)) = self.0 {
-            // SAFETY: from the global allocator, with this layout; unlinked by `reserve`, and nobody else's.
+            // SAFETY: from the global allocator, with this layout; unlinked by `reserve`, and ours alone.
             unsafe { global().retire_sized(array, layout) };
         }
     }
@@ -235,7 +235,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// Empties a slot. Under the owner's lock. What was in it must be kept until a grace period has ended.
     #[must_use = "sections that have begun may still use it: drop it after a grace period"]
     pub(super) fn take(&self, index: usize) -> Option<Arc<T>> {
-        // Acquire [A4]: what is taken out is complete, whoever put it in.
+        // Acquire [A4]: what is taken out is complete.
         let taken = self.slots().get(index)?.swap(ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: null, or from `put`, and taken by nobody else.
         (!taken.is_null()).then(|| unsafe { Arc::from_raw(taken) })

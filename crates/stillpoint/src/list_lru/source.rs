@@ -56,7 +56,7 @@ pub(super) struct Source {
 /// What a look at a source has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Something that somebody else has written.
+    /// Something that another process has written.
     Pressure,
     Nothing,
     /// The other end has gone.

@@ -2,17 +2,17 @@
 //!
 //! Without it every charge would write a counter of every ancestor, which all processors share. A processor's shelf has room for a few
 //! tenants, behind a flag: a thread may be moved to another processor at any instruction, so the shelf is merely likely to be its
-//! own. Nobody waits for the flag on the way to a charge that fits; who finds it taken, or waited for, does without the stock.
+//! own. A charge that fits never waits for the flag: where it is taken, or waited for, the charge does without the stock.
 //!
 //! Bytes in stock count as charged to their tenant (`counter.rs`), so they hold it in memory; a tenant that has none there is not
 //! looked at, only compared with.
 //!
-//! A tenant that goes is marked as deleted first, and then its bytes are taken off all shelves. Who puts bytes on a shelf looks at the
-//! mark under the flag: either it comes before the one who clears the shelf, or it sees the mark.
+//! A tenant that goes is marked as deleted first, and then its bytes are taken off all shelves. A charge that puts bytes on a shelf looks at the
+//! mark under the flag: either it comes before the shelf is cleared, or it sees the mark.
 //!
 //! # Refusals and limits
 //!
-//! What is in stock is charged, and nobody uses it: no charge is refused for it. Who would be refused takes all shelves first and gives
+//! What is in stock is charged and not in use: no charge is refused for it. One that would be refused takes all shelves first and gives
 //! back what is there, and is refused only if the bytes do not fit then. Bytes are on their way between counters and a shelf only
 //! under its flag, so there are none then. A limit is changed in the same way, because charges are made at a shelf, too.
 
@@ -45,7 +45,7 @@ const MOST: u64 = 2 * BATCH;
 /// Tenants on a shelf.
 const ENTRIES: usize = 4;
 
-/// How often who waits for a shelf yields before it sleeps, and for how long it does.
+/// How often a waiter for a shelf yields before it sleeps, and for how long it sleeps.
 const YIELDS: u32 = 64;
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -61,7 +61,7 @@ const EMPTY: Entry = Entry { tenant: ptr::null(), bytes: 0 };
 #[derive(Debug)]
 struct Shelf {
     taken: AtomicBool,
-    /// How many wait for the flag: meanwhile nobody takes it who can do without.
+    /// How many wait for the flag: meanwhile it is not taken by a charge, which can do without.
     waiting: AtomicUsize,
     /// While the flag is taken: the taker's.
     entries: UnsafeCell<[Entry; ENTRIES]>,
@@ -73,11 +73,11 @@ unsafe impl Send for Shelf {}
 unsafe impl Sync for Shelf {}
 
 /// The flag, taken. No reference: when the flag is free, what lies on the shelf may be taken off, and with the last of it the shelf may go.
-/// Until then it stays: whoever takes the flag has something that keeps it.
+/// Until then it stays: a caller that takes the flag has something that keeps it.
 struct Taken(*const Shelf);
 
 impl Shelf {
-    /// For who can do without: who waits comes first.
+    /// For a caller that can do without: waiters come first.
     #[inline]
     fn try_take(&self) -> Option<Taken> {
         if self.waiting.load(Ordering::Relaxed) > 0 { None } else { self.try_take_now() }
@@ -89,12 +89,12 @@ impl Shelf {
         (!self.taken.swap(true, Ordering::Acquire)).then(|| Taken(self))
     }
 
-    /// For who cannot.
+    /// For a caller that cannot.
     fn take(&self) -> Taken {
         self.try_take_now().unwrap_or_else(|| self.wait())
     }
 
-    /// Waits for who has the flag, and not for the charges that come after. It is held for some tens of instructions, or until the lock of
+    /// Waits for the holder of the flag, and not for the charges that come after. It is held for some tens of instructions, or until the lock of
     /// `levels.rs` is to be had, unless its thread has lost its processor. That may be one that has to make way for this one: where
     /// priorities are strict (SCHED_FIFO), it runs when this one sleeps and not when it yields.
     #[cold]
@@ -162,7 +162,7 @@ impl Drop for Taken {
     }
 }
 
-/// What did not fit on a shelf. It is used no more: whoever has emptied all shelves is not to meet it. Its tenant, which may go with it, is
+/// What did not fit on a shelf. It is not to be used any more: a thread that has emptied all shelves must not meet it. Its tenant, which may go with it, is
 /// let go of with nothing held.
 #[must_use]
 struct Surplus(Entry);
@@ -276,7 +276,7 @@ impl Stocks {
         for shelf in &self.shelves {
             let mut taken = ManuallyDrop::new(shelf.take());
             for entry in taken.entries().iter().filter(|entry| entry.bytes > 0) {
-                // SAFETY: charged, and under the flag nobody else's. The second half follows below.
+                // SAFETY: charged, and under the flag ours alone. The second half follows below.
                 unsafe { counter::subtract(entry.tenant, entry.bytes) };
             }
         }
@@ -294,7 +294,7 @@ impl Stocks {
     ///
     /// # Safety
     ///
-    /// `this` is the stock of `tenant`'s hierarchy. So many bytes have been charged to `tenant`, and nobody else gives them back: they keep it and
+    /// `this` is the stock of `tenant`'s hierarchy. So many bytes have been charged to `tenant`, and no other call gives them back: they keep it and
     /// its hierarchy. Both may be gone afterwards, so neither is passed as a reference.
     #[inline]
     pub(super) unsafe fn give(this: *const Self, tenant: *const Tenant, bytes: u64) {
@@ -369,7 +369,7 @@ mod tests {
 
     /// To be seen by Miri with `-Zmiri-address-reuse-rate=1`: the pointer of an entry of no bytes is one to memory that was freed.
     #[test]
-    fn an_entry_of_no_bytes_is_of_nobody() {
+    fn an_entry_of_no_bytes_belongs_to_no_tenant() {
         let hierarchy = Hierarchy::new();
         for _ in 0..8 {
             let tenant = hierarchy.root().create().unwrap();
@@ -389,7 +389,7 @@ mod tests {
     fn who_waits_for_a_shelf_is_next() {
         let hierarchy = Hierarchy::new();
         let shelf = &*hierarchy.root().inner().shared.stocks().shelves[0];
-        let taken = shelf.try_take().expect("there is nobody else");
+        let taken = shelf.try_take().expect("no other thread has it");
         let enough = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -406,14 +406,14 @@ mod tests {
             enough.store(true, Ordering::Relaxed);
             assert!(!overtaken, "others came first");
         });
-        assert!(shelf.try_take().is_some(), "nobody waits any more");
+        assert!(shelf.try_take().is_some(), "there is no waiter any more");
     }
 
     #[test]
     fn in_the_child_of_a_fork_no_shelf_is_taken_or_waited_for() {
         let hierarchy = Hierarchy::new();
         let stocks = hierarchy.root().inner().shared.stocks();
-        mem::forget(stocks.shelves[0].try_take().expect("there is nobody else"));
+        mem::forget(stocks.shelves[0].try_take().expect("no other thread has it"));
         stocks.shelves[0].waiting.fetch_add(1, Ordering::Relaxed);
         // SAFETY: no other thread has the hierarchy, and this one is not in there.
         unsafe { stocks.reset_in_child() };
@@ -442,7 +442,7 @@ mod tests {
 
     /// The charge that is refused empties the stock first: none of that is in its way.
     #[test]
-    fn a_neighbours_stock_is_in_nobodys_way() {
+    fn a_neighbours_stock_refuses_no_charge() {
         let hierarchy = Hierarchy::new();
         hierarchy.root().set_max(BATCH);
         let (one, other) = (hierarchy.root().create().unwrap(), hierarchy.root().create().unwrap());

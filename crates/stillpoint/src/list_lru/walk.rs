@@ -1,7 +1,7 @@
 //! Walking a list while others change it, and while the one who walks does.
 //!
 //! A walker takes references to a few items under the list's lock, leaves a bookmark behind the last of them, and lets the lock go; then it
-//! asks about each and does what it is told. So the lock is held for some tens of items at a time and never while foreign code runs.
+//! asks about each and does what it is told. So the lock is held for some tens of items at a time and never while user code runs.
 
 use super::{
     Probe,

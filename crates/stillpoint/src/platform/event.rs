@@ -101,7 +101,7 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Sleeps until a signal, which may have come since [`Event::prepare`], until `deadline`, or for no reason at all.
+    /// Sleeps until a signal, which may have come since [`EventCount::prepare`], until `deadline`, or for no reason at all.
     pub(crate) fn sleep(self, deadline: Option<Nanos>) {
         self.event.signals.wait_while(self.key, deadline); // [E3]
         self.leave();

@@ -1,6 +1,6 @@
 //! Atomics, locks and cells: std's, or under `--cfg stillpoint_loom` those of the model, loom's or shuttle's.
 //!
-//! Locks can be replaced in the child of a fork ([`Mutex::reinit`]), where whoever held them is no more.
+//! Locks can be replaced in the child of a fork ([`Mutex::reinit`]), where the thread that held them is gone.
 
 #[cfg(not(stillpoint_loom))]
 pub(crate) use std::sync::{
@@ -36,7 +36,7 @@ impl<T> Mutex<T> {
 
     #[inline(always)]
     fn lock(&self) -> Result<MutexGuard<'_, T>, PoisonError<MutexGuard<'_, T>>> {
-        // SAFETY: nobody replaces the lock while anybody uses it: `reinit`'s contract.
+        // SAFETY: the lock is not replaced while a thread uses it: `reinit`'s contract.
         unsafe { &*self.0.get() }.lock()
     }
 

@@ -9,7 +9,7 @@
 //! 3. It is reported, with the feature `tracing`. The subscriber is user code: its panic is caught, and what it does within an event
 //!    makes no further events on that thread, or one that panics in each would never come back.
 //!
-//! Whoever calls has nothing locked, and what it has marked is taken back by a destructor. A panic in a destructor that runs because of a
+//! The caller has nothing locked, and what it has marked is taken back by a destructor. A panic in a destructor that runs because of a
 //! panic ends the process, as in all of Rust: so a thing that is called and then dropped takes two calls of [`run`].
 
 use std::{
@@ -114,7 +114,7 @@ pub(crate) fn contained<R>(work: impl FnOnce() -> R) -> Option<R> {
         Err(payload) => payload,
     };
     if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        // A payload whose destructor panics with a payload: whoever writes that can live with the leak.
+        // A payload whose destructor panics with a payload: a leak is what that program gets.
         mem::forget(second);
     }
     None

@@ -141,7 +141,7 @@ impl<P: Policy> Inner<P> {
         self.engine.callbacks_pending() > 0 || self.heap.waiting().objects > 0
     }
 
-    /// Invokes and frees what is left, and wakes the tasks whose futures were forgotten; nobody reads any more.
+    /// Invokes and frees what is left, and wakes the tasks whose futures were forgotten; there are no readers any more.
     fn finish(&self) {
         // User code, like the callbacks: it must not linger until the last thread lets go of the domain.
         self.engine.set_stall_handler(None);
@@ -467,7 +467,7 @@ mod tests {
     #[test]
     fn to_show_a_domain_takes_no_lock_of_a_thread() {
         let domain = Domain::new();
-        // SAFETY: from a box just now; nobody else has ever known the object.
+        // SAFETY: from a box just now; no other thread has ever known the object.
         unsafe { domain.retire(NonNull::from(Box::leak(Box::new(1)))) };
         let shown = domain.inner.heap.with_locks_held(|| {
             let (tell, told) = channel();

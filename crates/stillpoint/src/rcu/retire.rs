@@ -29,7 +29,7 @@ impl<P: Policy> Domain<P> {
     /// ```
     /// # use std::ptr::NonNull;
     /// let object = NonNull::from(Box::leak(Box::new([0_u64; 4])));
-    /// // SAFETY: nobody else has ever known the object.
+    /// // SAFETY: no other thread has ever known the object.
     /// unsafe { stillpoint::global().retire(object) };
     /// stillpoint::global().kvfree_barrier();
     /// assert_eq!(stillpoint::global().statistics().objects_pending, 0);
@@ -225,7 +225,7 @@ mod tests {
     use std::{sync::mpsc::channel, thread, time::Duration};
 
     fn retire_some(domain: &Domain, objects: usize) {
-        // SAFETY: from a box just now; nobody else has ever known the object.
+        // SAFETY: from a box just now; no other thread has ever known the object.
         (0..objects).for_each(|number| unsafe { domain.retire(NonNull::from(Box::leak(Box::new(number)))) });
     }
 
@@ -249,7 +249,7 @@ mod tests {
             let domain = &domain;
             scope.spawn(move || {
                 let _guard = domain.read_lock();
-                entered.send(()).expect("somebody waits");
+                entered.send(()).expect("the receiver is there");
                 may_end.recv().expect_err("nothing is sent");
             });
             has_entered.recv().expect("a reader never waits");

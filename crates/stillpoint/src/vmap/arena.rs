@@ -132,7 +132,7 @@ pub(super) struct Inner {
 impl ForkReset for Inner {
     unsafe fn reset_in_child(&self) {
         let frontier = self.frontier.load(Ordering::Relaxed);
-        // SAFETY: the caller's promise, for all of them; no foreign code runs under these locks.
+        // SAFETY: the caller's promise, for all of them; no user code runs under these locks.
         unsafe {
             self.space.reinit(Space::new(frontier, self.pages));
             self.shards.iter().for_each(|shard| shard.node.reinit(Node::new()));

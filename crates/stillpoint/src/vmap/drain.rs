@@ -60,7 +60,7 @@ pub(super) struct Drain {
     /// Pages that were freed and not gathered.
     fresh: CachePadded<AtomicU64>,
     /// Pages in the queue; written under its lock.
-    ripening: AtomicU64,
+    pending: AtomicU64,
     pub(super) drains: AtomicU64,
     pub(super) pages: AtomicU64,
     pub(super) failures: AtomicU64,
@@ -71,7 +71,7 @@ impl Drain {
         Self {
             queue: Mutex::new(Queue::new()),
             fresh: CachePadded::new(AtomicU64::new(0)),
-            ripening: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
             drains: AtomicU64::new(0),
             pages: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -80,17 +80,17 @@ impl Drain {
 
     /// Pages that are freed and still have their memory.
     pub(super) fn waiting(&self) -> u64 {
-        self.fresh.load(Ordering::Relaxed) + self.ripening.load(Ordering::Relaxed)
+        self.fresh.load(Ordering::Relaxed) + self.pending.load(Ordering::Relaxed)
     }
 
     /// # Safety
     ///
     /// As for [`ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
     pub(super) unsafe fn reset_in_child(&self) {
-        // SAFETY: the caller's promise; no foreign code runs under the lock.
+        // SAFETY: the caller's promise; no user code runs under the lock.
         unsafe { self.queue.reinit(Queue::new()) };
         self.fresh.store(0, Ordering::Relaxed);
-        self.ripening.store(0, Ordering::Relaxed);
+        self.pending.store(0, Ordering::Relaxed);
     }
 }
 
@@ -167,7 +167,7 @@ impl Inner {
         ranges.sort_unstable_by_key(|freed| freed.range.start);
         // After V3 of each of them: it came before the node's lock.
         let batch = Batch { cookie: self.domain.get_state(), ranges };
-        self.drain.ripening.fetch_add(batch.pages(), Ordering::Relaxed);
+        self.drain.pending.fetch_add(batch.pages(), Ordering::Relaxed);
         queue.push_back(batch);
     }
 
@@ -191,7 +191,7 @@ impl Inner {
             let before = batch.pages();
             let (left, outcome) = self.purge(batch);
             let done = before - left.as_ref().map_or(0, Batch::pages);
-            self.drain.ripening.fetch_sub(done, Ordering::Relaxed);
+            self.drain.pending.fetch_sub(done, Ordering::Relaxed);
             self.drain.pages.fetch_add(done, Ordering::Relaxed);
             refused.extend(left);
             let count = if outcome.is_ok() { &self.drain.drains } else { &self.drain.failures };
@@ -420,9 +420,9 @@ impl Arena {
         inner.settle();
         let mut queue = lock(&inner.drain.queue);
         let _ = inner.gather(&mut queue);
-        let before = inner.drain.ripening.load(Ordering::Relaxed);
+        let before = inner.drain.pending.load(Ordering::Relaxed);
         let _ = inner.purge_ripe(&mut queue);
-        let purged = before - inner.drain.ripening.load(Ordering::Relaxed);
+        let purged = before - inner.drain.pending.load(Ordering::Relaxed);
         (purged + inner.empty_pools(&mut queue)) << super::span::PAGE_BITS
     }
 }

@@ -137,12 +137,12 @@ pub fn is_apart(name: &str) -> bool {
 }
 
 pub fn retire<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: nobody else has ever known the object.
+    // SAFETY: no other thread has ever known the object.
     unsafe { domain.retire(NonNull::from(Box::leak(Box::new(value)))) };
 }
 
 pub fn retire_inline<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: nobody else has ever known the object.
+    // SAFETY: no other thread has ever known the object.
     unsafe { domain.retire_inline(NonNull::from(Box::leak(Box::new(value)))) };
 }
 

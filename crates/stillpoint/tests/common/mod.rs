@@ -181,7 +181,7 @@ impl Reader {
         let (leave, may_leave): (_, Receiver<()>) = channel();
         let thread = thread::spawn(move || {
             let guard = domain.read_lock();
-            entered.send(()).expect("somebody waits");
+            entered.send(()).expect("the receiver is there");
             // Told, or dropped by a test that has failed.
             let _ = may_leave.recv();
             last();

@@ -1,4 +1,4 @@
-/* STILLPOINT_CALLBACK_DELAY_MS: callbacks are kept, but from nobody who asks for them. */
+/* STILLPOINT_CALLBACK_DELAY_MS: callbacks are kept, but not when a barrier asks for them. */
 #include <time.h>
 
 #include <urcu/urcu-bp.h>

@@ -91,7 +91,7 @@ static void nested(const struct names *names)
     only(NULL);
 }
 
-/* As deep as can be: the word looks like that of nobody. */
+/* As deep as can be: the word looks like the sentinel's. */
 static void deepest(const struct names *names)
 {
     for (int depth = 0; depth < 65535; depth++) {
