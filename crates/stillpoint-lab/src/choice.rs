@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 
 /// What can be picked for one option.
 #[derive(Clone, Copy)]
-pub struct Menu {
+pub struct PossibleValues {
     /// The option, without its dashes.
     option: &'static str,
     /// What a name stands for, in messages.
@@ -23,7 +23,7 @@ enum Names {
     Registered(fn() -> Vec<&'static str>),
 }
 
-impl Menu {
+impl PossibleValues {
     /// For `--peers`.
     pub const fn of_peers(names: &'static [&'static str]) -> Self {
         Self::peers(Names::Listed(names))

@@ -113,7 +113,7 @@ impl Registry for Names {
 
 /// Those of the chosen peers that this build has and this machine allows. Says on standard error which others there are, and how
 /// to get them.
-pub fn at_hand(chosen: &Choice) -> Choice {
+pub fn available(chosen: &Choice) -> Choice {
     let mut present = chosen.clone();
     if !cfg!(have_liburcu) {
         present.retain(|peer| !peer.starts_with("liburcu-"));

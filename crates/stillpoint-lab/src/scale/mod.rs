@@ -9,7 +9,7 @@ use clap::Subcommand;
 
 use crate::run::Sample;
 use crate::run::child::Request;
-use experiment::{Contender, Selection, Work};
+use experiment::{Benchmark, Selection, Work};
 
 mod experiment;
 mod kfree;
@@ -74,16 +74,16 @@ fn spawn<'scope, T: Send + 'scope>(
 
 #[cfg(test)]
 mod tests {
-    use super::experiment::tests::assert_menus;
+    use super::experiment::tests::assert_possible_values;
     use super::*;
 
     #[test]
-    fn the_menus_name_what_there_is() {
-        assert_menus::<kfree::Work>();
-        assert_menus::<lru::Work>();
-        assert_menus::<read::Work>();
-        assert_menus::<sync::Work>();
-        assert_menus::<trace::Work>();
-        assert_menus::<vmap::Work>();
+    fn possible_values_are_the_benchmarks() {
+        assert_possible_values::<kfree::Work>();
+        assert_possible_values::<lru::Work>();
+        assert_possible_values::<read::Work>();
+        assert_possible_values::<sync::Work>();
+        assert_possible_values::<trace::Work>();
+        assert_possible_values::<vmap::Work>();
     }
 }

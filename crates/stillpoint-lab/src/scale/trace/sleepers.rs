@@ -34,7 +34,7 @@ struct Stay {
 }
 
 /// Threads that sleep in guards of `domain`, and a thread that waits for them.
-pub fn beside(domain: &TraceDomain, work: &Work) -> Result<Sample> {
+pub fn with_readers(domain: &TraceDomain, work: &Work) -> Result<Sample> {
     measure(work.threads, || domain.read_lock(), || domain.synchronize(), work)
 }
 

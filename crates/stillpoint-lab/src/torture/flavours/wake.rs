@@ -16,24 +16,25 @@ use crossbeam_utils::CachePadded;
 use stillpoint::{Domain, torture::Policy};
 
 use super::broken::{Forgotten, Netless, Unkept};
-use crate::torture::clutter::Clutter;
-use crate::torture::conductor::{Ground, Part, perform};
-use crate::torture::session::{Seat, Session};
+use crate::torture::harness::{Harness, ThreadSpec};
+use crate::torture::runner;
+use crate::torture::session::{Session, ThreadCtx};
+use crate::torture::store_buffer::StoreBufferStress;
 use crate::torture::tally::add;
 
-/// Nothing left out but the safety net: nobody is ever forgotten, so none is needed.
+/// Nothing left out but the safety net: no wake-up is ever lost, so none is needed.
 pub fn run(session: &Arc<Session>) {
-    duel::<Netless>(session, |round| round.is_multiple_of(4));
+    run_pair::<Netless>(session, |round| round.is_multiple_of(4));
 }
 
 /// Without the second barrier.
 pub fn busted(session: &Arc<Session>) {
-    duel::<Forgotten>(session, |_| false);
+    run_pair::<Forgotten>(session, |_| false);
 }
 
 /// Without the service thread's part in a promise.
 pub fn busted_poll(session: &Arc<Session>) {
-    duel::<Unkept>(session, |_| true);
+    run_pair::<Unkept>(session, |_| true);
 }
 
 /// The rounds that each of the two has begun and ended.
@@ -46,19 +47,19 @@ struct Rounds {
 /// Whether a round is by a promise.
 type ByPromise = fn(u64) -> bool;
 
-/// The duel.
-fn duel<P: Policy>(session: &Arc<Session>, by_promise: ByPromise) {
+/// One reader and one waiter, each on a processor of its own.
+fn run_pair<P: Policy>(session: &Arc<Session>, by_promise: ByPromise) {
     let domain = Domain::<P>::starting_at(session.first_cookie());
     let rounds = Rounds::default();
-    let visit = |seat: &mut Seat| domain.read(|_| seat.dwell());
-    let ground = Ground { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
-    let reader = Part::new("reader", || read(session, &domain, &rounds, by_promise)).on(0);
-    let waiter = Part::new("waiter", || wait(session, &domain, &rounds, by_promise)).on(1);
-    perform(session, &ground, vec![reader, waiter]);
+    let visit = |ctx: &mut ThreadCtx| domain.read(|_| ctx.delay());
+    let harness = Harness { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
+    let reader = ThreadSpec::new("reader", || read(session, &domain, &rounds, by_promise)).pinned_to(0);
+    let waiter = ThreadSpec::new("waiter", || wait(session, &domain, &rounds, by_promise)).pinned_to(1);
+    runner::run(session, &harness, vec![reader, waiter]);
 }
 
 fn read<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_promise: ByPromise) {
-    let (clutter, mut seat) = (Clutter::default(), session.seat("reader", 0));
+    let (stress, mut ctx) = (StoreBufferStress::default(), session.thread_ctx("reader", 0));
     let mut round = 0;
     while !session.is_over() {
         round += 1;
@@ -66,14 +67,14 @@ fn read<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_pr
         rounds.entered.store(round, Ordering::Release);
         // About as long as a waiter takes for its first barrier and looks before it sleeps; the service thread has to wake up for that, too.
         let longest = if by_promise(round) { 150_000 } else { 40_000 };
-        let stay = Duration::from_nanos(seat.random.u64(1_000..longest));
+        let stay = Duration::from_nanos(ctx.random.u64(1_000..longest));
         let until = Instant::now() + stay;
         while Instant::now() < until {
             hint::spin_loop();
         }
-        clutter.delay_later_stores();
+        stress.delay_later_stores();
         drop(guard);
-        seat.count(0, 0);
+        ctx.count(0, 0);
         while rounds.waited.load(Ordering::Acquire) < round && !session.is_over() {
             hint::spin_loop();
         }
