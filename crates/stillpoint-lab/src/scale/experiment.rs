@@ -167,6 +167,16 @@ fn benchmarks<W: Work>() -> Vec<Benchmark<W>> {
     benchmarks
 }
 
+/// A line for each case of the experiment that this build has, in the table's order.
+pub fn list<W: Work>() -> String {
+    let line = |benchmark: Benchmark<W>| {
+        let Benchmark { subject, scenario, .. } = benchmark;
+        let scenario = scenario.map_or(String::new(), |scenario| format!(" {scenario}"));
+        format!("{} {} {}{scenario}\n", W::NAME, subject.name, subject.variant)
+    };
+    benchmarks::<W>().into_iter().map(line).collect()
+}
+
 /// What the JSON says a run was asked for.
 #[derive(Serialize)]
 struct Params<'a, W> {
