@@ -18,7 +18,7 @@ pub fn guard(session: &Session, longest: u32, give_up: impl FnOnce() + Send, wor
     let (at_work, back) = mpsc::channel::<()>();
     thread::scope(move |scope| {
         let watch = move || {
-            if !comes_back(session, longest, &back) {
+            if !returns_in_time(session, longest, &back) {
                 give_up();
             }
         };
@@ -30,7 +30,7 @@ pub fn guard(session: &Session, longest: u32, give_up: impl FnOnce() + Send, wor
     });
 }
 
-fn comes_back(session: &Session, longest: u32, back: &Receiver<()>) -> bool {
+fn returns_in_time(session: &Session, longest: u32, back: &Receiver<()>) -> bool {
     let mut looks = 0;
     while looks <= longest {
         match back.recv_timeout(LOOK) {

@@ -25,7 +25,7 @@ pub trait Way: Default + 'static {
 pub type Rcu = Global<Normal>;
 
 /// `stillpoint::synchronize_expedited`.
-pub type Expedited = Global<Hasty>;
+pub type Expedited = Global<ExpeditedWait>;
 
 /// The wait travels as a callback through the service thread, and the caller sleeps until it is invoked.
 pub type ServiceLed = Global<Callback>;
@@ -90,9 +90,9 @@ impl Way for Normal {
 
 /// See [`Expedited`].
 #[derive(Default)]
-pub struct Hasty;
+pub struct ExpeditedWait;
 
-impl Way for Hasty {
+impl Way for ExpeditedWait {
     fn wait(&mut self) {
         stillpoint::synchronize_expedited();
     }

@@ -81,7 +81,7 @@ pub fn herd<S: Updater>(callers: usize) -> Result<Sample> {
             let _release = Release(&gates);
             for _ in 0..callers {
                 let report = report.clone();
-                start_thread(scope, || one_of_many::<S>(&gates, report));
+                start_thread(scope, || herd_caller::<S>(&gates, report));
             }
             // Only the callers' own are left, so that the reports end also where a caller is lost.
             drop(report);
@@ -126,7 +126,7 @@ impl Drop for Release<'_> {
     }
 }
 
-fn one_of_many<S: Updater>(gates: &Gates, report: mpsc::Sender<(Times, Instant)>) {
+fn herd_caller<S: Updater>(gates: &Gates, report: mpsc::Sender<(Times, Instant)>) {
     let mut part = S::register_thread();
     (0..WARM_UPS).for_each(|_| part.synchronize());
     part.offline(|| {

@@ -76,7 +76,7 @@ pub fn barrier<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, round: u
 }
 
 /// A callback that takes long: the others have to wait, and nobody else.
-pub fn take_long<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
+pub fn stall_service<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
     let theirs = Arc::clone(session);
     add(&session.tally.queued, 1);
     harness.domain.call(move || {

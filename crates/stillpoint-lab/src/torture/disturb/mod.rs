@@ -4,7 +4,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `callbacks` | floods of callbacks, barriers with somebody else's callbacks, callbacks that take long |
-//! | `comings` | threads that come, read and go; readers that register and deregister; domains that come and go |
+//! | `churn` | threads that come, read and go; readers that register and deregister; domains that come and go |
 //! | `processors` | a hog at a higher priority; threads moved between processors |
 //! | `signals` | signals to threads whose handlers read |
 //! | `fork` | children that use the domain |
@@ -22,7 +22,7 @@ use super::plan::Disturbance;
 use super::session::Session;
 
 pub mod callbacks;
-mod comings;
+mod churn;
 mod fork;
 pub mod processors;
 pub mod signals;
@@ -34,12 +34,12 @@ pub fn start<'scope, 'env, P: Policy>(
     for &disturbance in &session.plan.disturbances {
         let once: fn(&Arc<Session>, &Harness<P>, u64) = match disturbance {
             Disturbance::Stutter => continue,
-            Disturbance::StallReader => comings::stay,
-            Disturbance::StallService => callbacks::take_long,
+            Disturbance::StallReader => churn::stall_reader,
+            Disturbance::StallService => callbacks::stall_service,
             Disturbance::FwdProgress => callbacks::flood,
             Disturbance::BarrierCallbacks => callbacks::barrier,
-            Disturbance::ReadExit => comings::read_and_exit,
-            Disturbance::RegistrationChurn => comings::register_and_deregister,
+            Disturbance::ReadExit => churn::read_and_exit,
+            Disturbance::RegistrationChurn => churn::register_and_deregister,
             Disturbance::Signals => signals::send,
             Disturbance::Preempt => processors::hog,
             Disturbance::Shuffle => processors::shuffle,

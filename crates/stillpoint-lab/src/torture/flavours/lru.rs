@@ -14,7 +14,7 @@ use stillpoint::{
     torture::{GrowingArray, Policy, Sound},
 };
 
-use super::broken::LastingArrays;
+use super::broken::KeepsArrays;
 use crate::torture::harness::{Harness, ThreadSpec};
 use crate::torture::runner;
 use crate::torture::session::{Session, ThreadCtx};
@@ -73,7 +73,7 @@ pub fn run(session: &Arc<Session>) {
 
 /// Counts outside of sections.
 pub fn busted(session: &Arc<Session>) {
-    let arrays = Arrays::<LastingArrays>::new();
+    let arrays = Arrays::<KeepsArrays>::new();
     let arrays = &arrays;
     let count = |number| {
         ThreadSpec::new(format!("reader {number}"), move || {

@@ -7,7 +7,7 @@ use stillpoint::{
     torture::{Policy, Sound},
 };
 
-use super::broken::{NoBarriers, ShortCookies, Unfenced, Unwaiting};
+use super::broken::{NoBarriers, NoHeavyBarrier, NoWaiting, ShortCookies};
 use super::pipe_test::PipeTest;
 use crate::torture::disturb;
 use crate::torture::harness::{Harness, ThreadSpec};
@@ -29,7 +29,7 @@ pub fn rcu_fence(session: &Arc<Session>) {
 
 /// No waiting.
 pub fn busted(session: &Arc<Session>) {
-    let domain = Domain::<Unwaiting>::starting_at(session.first_cookie());
+    let domain = Domain::<NoWaiting>::starting_at(session.first_cookie());
     run(&PipeTest::new(session, &domain), nested);
 }
 
@@ -41,7 +41,7 @@ pub fn busted_cookie(session: &Arc<Session>) {
 
 /// No heavy barrier. Elements are looked at as soon as they are found, in sections whose beginning is still in the store buffer.
 pub fn busted_membarrier(session: &Arc<Session>) {
-    let domain = Domain::<Unfenced>::starting_at(session.first_cookie());
+    let domain = Domain::<NoHeavyBarrier>::starting_at(session.first_cookie());
     let test = PipeTest { methods: &[Method::PollAtOnce], ..PipeTest::new(session, &domain) };
     let body = |ctx: &mut ThreadCtx| read_loop(&test, ctx, with_full_store_buffer);
     // A reader and a writer take turns on each processor, so that there are one of each on two of them at some time soon.

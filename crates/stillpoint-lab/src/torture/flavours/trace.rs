@@ -10,7 +10,7 @@ use stillpoint::{
     torture::{Policy, Sound},
 };
 
-use super::broken::OneDropped;
+use super::broken::SkipsOneHoldout;
 use super::pipe_test::PipeTest;
 use crate::torture::pipe::Visit;
 use crate::torture::session::{Session, ThreadCtx};
@@ -22,7 +22,7 @@ pub fn run(session: &Arc<Session>) {
 
 /// A holdout dropped.
 pub fn busted(session: &Arc<Session>) {
-    torture::<OneDropped>(session);
+    torture::<SkipsOneHoldout>(session);
 }
 
 /// Sections that wait for somebody to go on with them.

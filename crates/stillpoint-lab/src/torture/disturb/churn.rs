@@ -10,7 +10,7 @@ use crate::torture::session::Session;
 use crate::torture::tally::add;
 
 /// A reader stays in its section for as long as the plan says.
-pub fn stay<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
+pub fn stall_reader<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
     let guard = harness.domain.read_lock();
     super::sleep(session, session.plan.stall_reader_s);
     drop(guard);
