@@ -83,12 +83,3 @@ pub enum NoPolledCompletion {}
 unsafe impl Policy for NoPolledCompletion {
     const COMPLETES_POLLED: bool = false;
 }
-
-/// Arrays of LRU lists stay where they are when they have been replaced, so that to count outside of a section is a finding and no more.
-#[derive(Debug)]
-pub enum KeepsArrays {}
-
-// SAFETY: it frees less.
-unsafe impl Policy for KeepsArrays {
-    const FREES_ARRAYS: bool = false;
-}
