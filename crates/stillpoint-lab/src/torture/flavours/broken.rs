@@ -2,7 +2,7 @@
 
 use stillpoint::torture::Policy;
 
-/// Grace periods wait for nobody.
+/// Grace periods do not wait for readers.
 #[derive(Debug)]
 pub enum NoWaiting {}
 
@@ -75,7 +75,7 @@ unsafe impl Policy for NoFlagBarrier {
     const BOUNDED_SLEEPS: bool = false;
 }
 
-/// What `start_poll` has named ends when somebody else sees to it, and nobody does.
+/// The service thread does not complete what `start_poll` has named.
 #[derive(Debug)]
 pub enum NoPolledCompletion {}
 
