@@ -83,7 +83,6 @@ pub mod tasks_trace;
 pub mod vmap;
 
 pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
-pub use kvfree::DrainPolicy;
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
     CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, Retired, Section, barrier, call, global,

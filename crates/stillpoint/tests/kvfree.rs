@@ -16,7 +16,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
-use stillpoint::{CallbackHead, Domain, DrainPolicy, EmbedsHead};
+use stillpoint::{CallbackHead, Domain, EmbedsHead};
 
 /// A page of the library holds about 250 objects; this is several pages, and no whole number of them.
 const SOME: usize = if cfg!(miri) { 300 } else { 3_001 };
@@ -207,11 +207,11 @@ fn barriers_of_many_producers_each_cover_their_own() {
 }
 
 /// Whether each barrier waits for everything of which somebody else has told, before it, that it was retired.
-fn barriers_cover_what_others_have_retired_who_go_on(policy: DrainPolicy) {
+fn barriers_cover_what_others_have_retired_who_go_on(whole_batches: bool) {
     /// So far a producer runs ahead of the drops, for the memory's sake: many pages.
     const LEAD: usize = 20_000;
     let domain = Domain::new();
-    domain.set_drain_policy(policy);
+    domain.free_whole_batches(whole_batches);
     let over = AtomicBool::new(false);
     let producers: [_; 4] = std::array::from_fn(|_| (Tally::new(), AtomicUsize::new(0)));
     thread::scope(|scope| {
@@ -238,12 +238,12 @@ fn barriers_cover_what_others_have_retired_who_go_on(policy: DrainPolicy) {
 
 #[test]
 fn a_barrier_covers_what_others_have_retired_who_go_on() {
-    barriers_cover_what_others_have_retired_who_go_on(DrainPolicy::PerPage);
+    barriers_cover_what_others_have_retired_who_go_on(false);
 }
 
 #[test]
 fn a_barrier_covers_whole_batches_of_others_who_go_on() {
-    barriers_cover_what_others_have_retired_who_go_on(DrainPolicy::WholeBatch);
+    barriers_cover_what_others_have_retired_who_go_on(true);
 }
 
 /// A scope returns when its threads have returned from their functions; their thread-local state may still be on its way.
@@ -583,8 +583,7 @@ fn who_reads_all_the_time_never_waits_for_the_budget() {
 #[test]
 fn whole_batches_free_everything_too() {
     let domain = Domain::new();
-    domain.set_drain_policy(DrainPolicy::WholeBatch);
-    assert_eq!(domain.drain_policy(), DrainPolicy::WholeBatch);
+    domain.free_whole_batches(true);
     let tally = Tally::new();
     for _ in 0..5 {
         let (theirs, counted) = (domain.clone(), tally.clone());
@@ -605,7 +604,7 @@ fn whole_batches_free_everything_too() {
 fn a_batch_behind_one_that_was_held_up_is_freed_without_another_call() {
     for _ in 0..5 {
         let domain = Domain::new();
-        domain.set_drain_policy(DrainPolicy::WholeBatch);
+        domain.free_whole_batches(true);
         let tally = Tally::new();
         let retire_elsewhere = || {
             let (theirs, counted) = (domain.clone(), tally.clone());
@@ -643,9 +642,9 @@ fn the_policy_may_change_at_any_time() {
         }
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                domain.set_drain_policy(DrainPolicy::WholeBatch);
+                domain.free_whole_batches(true);
                 thread::yield_now();
-                domain.set_drain_policy(DrainPolicy::PerPage);
+                domain.free_whole_batches(false);
                 thread::yield_now();
             }
         });
@@ -770,10 +769,10 @@ fn big_objects_do_not_wait_for_their_page_to_fill() {
 
 #[test]
 fn the_end_of_a_domain_frees_what_waits() {
-    for policy in [DrainPolicy::PerPage, DrainPolicy::WholeBatch] {
+    for whole_batches in [false, true] {
         let tally = Tally::new();
         let domain = Domain::new();
-        domain.set_drain_policy(policy);
+        domain.free_whole_batches(whole_batches);
         retire_some(&domain, &tally);
         let (theirs, counted) = (domain.clone(), tally.clone());
         let start = Arc::new(Barrier::new(2));
@@ -785,7 +784,7 @@ fn the_end_of_a_domain_frees_what_waits() {
         });
         start.wait();
         returns(move || drop(domain));
-        assert!(tally.all_dropped(), "{policy:?}");
+        assert!(tally.all_dropped(), "in whole batches: {whole_batches}");
         other.join().expect("no panic");
     }
 }

@@ -40,7 +40,7 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
         "kvfree/throttle.rs",
         "const LONGEST_WAIT_PAGES: usize = 100;",
     ),
-    ("bytes of objects in an open page", "64 KiB", "kvfree/local.rs", "const OPEN_BYTES: usize = 64 << 10;"),
+    ("bytes of objects in an open page", "64 KiB", "kvfree/buffer.rs", "const OPEN_BYTES: usize = 64 << 10;"),
     ("shrinkers of a hierarchy", "1,024", "list_lru/ledger.rs", "const MOST_SHRINKERS: usize = UNIT * UNITS;"),
     ("tenants", "room for 16 at first", "list_lru/hierarchy.rs", "const FIRST_ROOM: usize = 16;"),
     ("one charge", "2^48 bytes", "list_lru/counter.rs", "const MOST_BYTES: u64 = 1 << 48;"),

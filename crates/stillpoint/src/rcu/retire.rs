@@ -1,11 +1,26 @@
 //! A domain's deferred frees, as a user sees them.
 
-use super::{Domain, thread};
+use super::{Domain, global, thread};
 use crate::{
     gp::{CallbackHead, Policy},
-    kvfree::{OnNoPage, Pushed, RetireRequest, Slot},
+    kvfree::{NoPage, OnNoPage, Pushed, RetireRequest, Retirer},
 };
 use std::{alloc::Layout, ptr::NonNull, sync::Arc};
+
+/// [`Domain::retire`] of the global domain, with one thread-local load in place of a look-up.
+///
+/// # Safety
+///
+/// As for [`Domain::retire`].
+#[inline]
+pub unsafe fn retire<T: Send + 'static>(object: NonNull<T>) {
+    let object = RetireRequest::boxed(object);
+    match thread::append_global(object) {
+        Some(Pushed::Ok) => {}
+        // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
+        pushed => unsafe { global().retire_slow(object, pushed) },
+    }
+}
 
 impl<P: Policy> Domain<P> {
     /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one argument.
@@ -37,7 +52,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(RetireRequest::boxed(object)) };
+        unsafe { self.retire_request(RetireRequest::boxed(object)) };
     }
 
     /// As [`Domain::retire`], but gives the object back if there is no memory for a page and no way to wait.
@@ -52,7 +67,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn try_retire<T: Send + 'static>(&self, object: NonNull<T>) -> Result<(), NonNull<T>> {
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        unsafe { self.retire_object(RetireRequest::boxed(object), OnNoPage::Block) }.map_err(|_| object)
+        unsafe { self.try_retire_request(RetireRequest::boxed(object), OnNoPage::Block) }.map_err(|NoPage| object)
     }
 
     /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the middle of any later retire, and at the
@@ -67,7 +82,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_inline<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(RetireRequest::boxed_plain(object)) };
+        unsafe { self.retire_request(RetireRequest::boxed_plain(object)) };
     }
 
     /// Frees a block of the global allocator after a grace period, without dropping what is in it.
@@ -89,13 +104,13 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_sized(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(RetireRequest::memory(block, layout)) };
+        unsafe { self.retire_request(RetireRequest::memory(block, layout)) };
     }
 
     /// Drops a reference after a grace period, as [`Domain::retire`] frees an object.
     pub(crate) fn retire_shared<T: Send + Sync + 'static>(&self, object: Arc<T>) {
         // SAFETY: the reference is given up here, and may be dropped on any thread.
-        unsafe { self.retire_or_call(RetireRequest::shared(object)) };
+        unsafe { self.retire_request(RetireRequest::shared(object)) };
     }
 
     /// Frees a boxed object that embeds a [`CallbackHead`]. The kernel's `kvfree_rcu()` with two arguments.
@@ -112,7 +127,7 @@ impl<P: Policy> Domain<P> {
             drop(unsafe { Box::from_raw(head.as_ptr().byte_sub(T::HEAD_OFFSET).cast::<T>()) });
         }
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        if unsafe { self.retire_object(RetireRequest::boxed(object), OnNoPage::Fail) }.is_err() {
+        if unsafe { self.try_retire_request(RetireRequest::boxed(object), OnNoPage::Fail) }.is_err() {
             // SAFETY: in bounds, by `EmbedsHead`'s contract.
             let head = unsafe { object.byte_add(T::HEAD_OFFSET) }.cast();
             // SAFETY: the object is given up to the callback, and is Send.
@@ -124,76 +139,63 @@ impl<P: Policy> Domain<P> {
     ///
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[inline]
-    unsafe fn retire_or_call(&self, object: RetireRequest) {
-        // SAFETY: the caller's promise.
-        if let Err(slot) = unsafe { self.retire_object(object, OnNoPage::Block) } {
-            // SAFETY: the caller's promise: the object is still its own.
-            unsafe { self.free_by_callback(slot) };
+    unsafe fn retire_request(&self, object: RetireRequest) {
+        match thread::append(self, object) {
+            Some(Pushed::Ok) => {}
+            // SAFETY: the caller's promise.
+            pushed => unsafe { self.retire_slow(object, pushed) },
         }
     }
 
-    /// Frees what could not be remembered otherwise.
+    /// As `retire_request`, but `on_no_page` says what happens if there is no memory.
     ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[cold]
-    unsafe fn free_by_callback(&self, slot: Slot) {
-        thread::with_share(self.id(), |local| {
-            let reader = thread::bound_record(self).zip(local);
-            // SAFETY: the caller's promise.
-            unsafe { self.inner.heap.chain(self.engine(), reader, slot) };
-        });
-    }
-
     /// # Safety
     ///
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[inline]
-    pub(super) unsafe fn retire_object(&self, object: RetireRequest, on_no_page: OnNoPage) -> Result<(), Slot> {
-        let heap = &self.inner.heap;
-        let retired = thread::with(self, |record, local| {
-            // SAFETY: the share and the record are the calling thread's; the rest is the caller's promise.
-            unsafe { heap.retire(self.engine(), local, Some(record), object, on_no_page) }
-        });
-        // SAFETY: the caller's promise.
-        retired.unwrap_or_else(|| unsafe { heap.retire_late(self.engine(), object) })
-    }
-
-    /// The rest of a retire by the calling thread whose append to its own share was not the usual one.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[cold]
-    #[inline(never)]
-    pub(super) unsafe fn retire_unusual(&self, object: RetireRequest, appended: Option<Pushed>) {
-        // SAFETY: the caller's promise.
-        if let Err(slot) = unsafe { self.try_retire_unusual(object, appended, OnNoPage::Block) } {
-            // SAFETY: the caller's promise: the object is still its own.
-            unsafe { self.free_by_callback(slot) };
-        }
-    }
-
-    /// The same, but gives the object back if there is no memory for a page and no waiting.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[cold]
-    #[inline(never)]
-    pub(super) unsafe fn try_retire_unusual(
-        &self, object: RetireRequest, appended: Option<Pushed>, on_no_page: OnNoPage,
-    ) -> Result<(), Slot> {
-        let heap = &self.inner.heap;
-        match appended {
+    pub(super) unsafe fn try_retire_request(&self, object: RetireRequest, on_no_page: OnNoPage) -> Result<(), NoPage> {
+        match thread::append(self, object) {
+            Some(Pushed::Ok) => Ok(()),
             // SAFETY: the caller's promise.
-            None => unsafe { self.retire_object(object, on_no_page) },
-            Some(appended) => {
-                thread::with(self, |record, local| heap.see_to(self.engine(), local, Some(record), object, appended, on_no_page))
-                    .expect("the thread has a share, since it has appended to it")
-            }
+            pushed => unsafe { self.try_retire_slow(object, pushed, on_no_page) },
         }
+    }
+
+    /// What follows an append that was not `Ok`, or was not made.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`], and the object may be freed on any thread.
+    #[cold]
+    #[inline(never)]
+    unsafe fn retire_slow(&self, object: RetireRequest, pushed: Option<Pushed>) {
+        // SAFETY: the caller's promise.
+        let retired = unsafe { self.try_retire_slow(object, pushed, OnNoPage::BlockOrCall) };
+        debug_assert!(retired.is_ok(), "there is always a callback");
+    }
+
+    /// The same, but `on_no_page` says what happens if there is no memory.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`], and the object may be freed on any thread.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn try_retire_slow(
+        &self, object: RetireRequest, pushed: Option<Pushed>, on_no_page: OnNoPage,
+    ) -> Result<(), NoPage> {
+        let retire = |retirer: Option<Retirer<'_>>| {
+            // SAFETY: the caller's promise.
+            unsafe { self.inner.heap.retire_slow(self.engine(), retirer, object, pushed, on_no_page) }
+        };
+        thread::with(self, |retirer| retire(Some(retirer))).unwrap_or_else(|| retire(None))
+    }
+
+    /// For the lab, which compares: all objects that wait are freed together, after one more grace period, by the service thread, as
+    /// `kvfree_rcu()` did before it polled a grace period a page. There is no budget then.
+    #[doc(hidden)]
+    pub fn free_whole_batches(&self, whole: bool) {
+        self.inner.heap.set_whole_batches(whole);
     }
 }
 
@@ -234,8 +236,8 @@ mod tests {
         (domain.statistics().waits, domain.inner.heap.waits_granted.load(Ordering::Relaxed))
     }
 
-    fn attends_to_each(domain: &Domain) -> bool {
-        super::thread::with(domain, |_, local| local.attends_to_each()).expect("it has retired")
+    fn is_throttled(domain: &Domain) -> bool {
+        super::thread::with(domain, |retirer| retirer.buffer.is_throttled()).expect("it has retired")
     }
 
     /// While a reader on another thread holds everything up: `work`, in a domain without a budget.
@@ -256,11 +258,11 @@ mod tests {
             let _end = end;
             work(domain);
         });
-        // Nothing is held up any more: who retires on attends to full pages only.
+        // Nothing is held up any more: the thread is no longer throttled.
         retire_some(&domain, 4 * SLOTS);
         domain.synchronize();
         retire_some(&domain, SLOTS);
-        assert!(!attends_to_each(&domain));
+        assert!(!is_throttled(&domain));
         domain.kvfree_barrier();
     }
 
