@@ -366,7 +366,7 @@ pub unsafe fn retire_malloced_in(share: &Share, block: NonNull<u8>, bytes: usize
     match share.0.append(object) {
         Pushed::Ok => Ok(()),
         // SAFETY: the caller's promise.
-        pushed => unsafe { super::global().try_retire_slow(object, Some(pushed), on_no_page) }.map_err(|_| NoMemory),
+        pushed => unsafe { super::global().retire_slow(object, Some(pushed), on_no_page) }.map_err(|_| NoMemory),
     }
 }
 

@@ -17,8 +17,11 @@ pub unsafe fn retire<T: Send + 'static>(object: NonNull<T>) {
     let object = RetireRequest::boxed(object);
     match thread::append_global(object) {
         Some(Pushed::Ok) => {}
-        // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        pushed => unsafe { global().retire_slow(object, pushed) },
+        pushed => {
+            // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
+            let retired = unsafe { global().retire_slow(object, pushed, OnNoPage::BlockOrCall) };
+            debug_assert!(retired.is_ok(), "a callback never gives it back");
+        }
     }
 }
 
@@ -26,10 +29,10 @@ impl<P: Policy> Domain<P> {
     /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one argument.
     ///
     /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees older ones, ends a grace period,
-    /// or, where readers hold up twice the thread's share or the budget, waits outside sections: 10 ms at most for each 64 KiB, or part of
+    /// or, where readers hold up twice the thread's quota or the budget, waits outside sections: 10 ms at most for each 64 KiB, or part of
     /// it, that a page and its objects weigh, a second at most. What is retired inside a section is waited for at the section's end, by its part of
     /// that: 40 us for a small object. Objects with a destructor are dropped on the service
-    /// thread, and are in no thread's share; others are freed by the retiring thread. May be called inside sections, callbacks and
+    /// thread, and count towards no thread's quota; others are freed by the retiring thread. May be called inside sections, callbacks and
     /// thread-local destructors; not in signal handlers.
     ///
     /// If there is no memory for a page the caller waits for a grace period and frees the object itself; inside a section or a
@@ -140,14 +143,12 @@ impl<P: Policy> Domain<P> {
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[inline]
     unsafe fn retire_request(&self, object: RetireRequest) {
-        match thread::append(self, object) {
-            Some(Pushed::Ok) => {}
-            // SAFETY: the caller's promise.
-            pushed => unsafe { self.retire_slow(object, pushed) },
-        }
+        // SAFETY: the caller's promise.
+        let retired = unsafe { self.try_retire_request(object, OnNoPage::BlockOrCall) };
+        debug_assert!(retired.is_ok(), "a callback never gives it back");
     }
 
-    /// As `retire_request`, but `on_no_page` says what happens if there is no memory.
+    /// The same, but `on_no_page` says what happens if there is no memory.
     ///
     /// # Safety
     ///
@@ -157,31 +158,18 @@ impl<P: Policy> Domain<P> {
         match thread::append(self, object) {
             Some(Pushed::Ok) => Ok(()),
             // SAFETY: the caller's promise.
-            pushed => unsafe { self.try_retire_slow(object, pushed, on_no_page) },
+            pushed => unsafe { self.retire_slow(object, pushed, on_no_page) },
         }
     }
 
-    /// What follows an append that was not `Ok`, or was not made.
+    /// The slow path of every retire: what follows an append that was not `Ok`, or was not made. See `kvfree/retire.rs`.
     ///
     /// # Safety
     ///
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[cold]
     #[inline(never)]
-    unsafe fn retire_slow(&self, object: RetireRequest, pushed: Option<Pushed>) {
-        // SAFETY: the caller's promise.
-        let retired = unsafe { self.try_retire_slow(object, pushed, OnNoPage::BlockOrCall) };
-        debug_assert!(retired.is_ok(), "there is always a callback");
-    }
-
-    /// The same, but `on_no_page` says what happens if there is no memory.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[cold]
-    #[inline(never)]
-    pub(super) unsafe fn try_retire_slow(
+    pub(super) unsafe fn retire_slow(
         &self, object: RetireRequest, pushed: Option<Pushed>, on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
         let retire = |retirer: Option<Retirer<'_>>| {
@@ -199,7 +187,7 @@ impl<P: Policy> Domain<P> {
     }
 }
 
-/// A type with a [`CallbackHead`] in it, through which it can be chained when there is no memory to remember it otherwise.
+/// A type with a [`CallbackHead`] in it, through which a callback can free it when there is no memory for a page.
 ///
 /// # Safety
 ///
@@ -270,7 +258,7 @@ mod tests {
     const FOR_A_PAGE: u64 = 10_000_000;
 
     #[test]
-    fn a_section_waits_for_what_it_has_added_and_not_for_the_page_that_it_filled() {
+    fn section_waits_for_its_own_objects_only() {
         held_up(|domain| {
             retire_some(domain, SLOTS - 1);
             assert_eq!(waits(domain), (0, 0), "no page is full");
@@ -293,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_sections_fill_are_waited_for_as_long_as_others() {
+    fn pages_filled_in_sections_are_waited_for_as_long() {
         held_up(|domain| {
             retire_some(domain, SLOTS);
             assert_eq!(waits(domain), (1, FOR_A_PAGE), "outside sections");
