@@ -22,7 +22,6 @@ const TYPES: [&str; 29] = [
     "TraceDomain",
     "Cookie",
     "Statistics",
-    "DrainPolicy",
     "StallReport",
     "Holdout",
     "Stalled",

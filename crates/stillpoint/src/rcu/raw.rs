@@ -332,7 +332,7 @@ pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
 #[inline]
 pub unsafe fn retire_malloced(domain: &Domain, block: NonNull<u8>, bytes: usize, on_no_page: OnNoPage) -> Result<(), NoMemory> {
     // SAFETY: the caller's promise.
-    unsafe { domain.retire_object(RetireRequest::malloced(block, bytes), on_no_page) }.map_err(|_| NoMemory)
+    unsafe { domain.try_retire_request(RetireRequest::malloced(block, bytes), on_no_page) }.map_err(|_| NoMemory)
 }
 
 /// Whether the callback of `head` waits in `domain`: a look at all that do, by their addresses.
@@ -348,7 +348,7 @@ pub struct Share(ThreadBuffer);
 /// That of the calling thread, if it has one already: by its first [`retire_malloced`] in the global domain. It stays until the end of the
 /// thread, at which [`at_threads_end`] comes first.
 pub fn share() -> Option<NonNull<Share>> {
-    thread::global_share().map(NonNull::cast)
+    thread::global_buffer().map(NonNull::cast)
 }
 
 /// [`retire_malloced`] in the global domain, through the calling thread's share.
@@ -366,7 +366,7 @@ pub unsafe fn retire_malloced_in(share: &Share, block: NonNull<u8>, bytes: usize
     match share.0.append(object) {
         Pushed::Ok => Ok(()),
         // SAFETY: the caller's promise.
-        appended => unsafe { super::global().try_retire_unusual(object, Some(appended), on_no_page) }.map_err(|_| NoMemory),
+        pushed => unsafe { super::global().retire_slow(object, Some(pushed), on_no_page) }.map_err(|_| NoMemory),
     }
 }
 
