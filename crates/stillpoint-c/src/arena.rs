@@ -1,8 +1,8 @@
 //! The address space.
 
 use crate::{
-    border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back, try_boxed},
-    domain::{Domain, may_end, pointer, write_sized},
+    border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back, try_boxed, write_sized},
+    domain::{Domain, may_end, pointer},
 };
 use std::{
     cell::Cell,
@@ -14,7 +14,7 @@ use std::{
 };
 use stillpoint::{
     CallbackHead,
-    vmap::{self, Error},
+    vmap::{self, ArenaStatistics, Error},
 };
 
 /// Between two attempts to free what there was no memory to remember.
@@ -454,38 +454,6 @@ pub unsafe extern "C" fn stillpoint_arena_describe(
     })
 }
 
-/// What an arena has and has done.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub struct ArenaStatistics {
-    /// Live areas.
-    pub areas: u64,
-    /// Their pages, in bytes.
-    pub live_bytes: u64,
-    /// Freed and not given back yet.
-    pub lazy_bytes: u64,
-    /// Ready for use in the pools.
-    pub pooled_bytes: u64,
-    /// In no pool, and accessible.
-    pub free_bytes: u64,
-    /// Accessible addresses.
-    pub accessible_bytes: u64,
-    /// All addresses.
-    pub capacity_bytes: u64,
-    /// Areas allocated so far.
-    pub allocated: u64,
-    /// Batches given back.
-    pub drains: u64,
-    /// What they came to, in bytes.
-    pub drained_bytes: u64,
-    /// Drains that the system refused in part.
-    pub failed_drains: u64,
-    /// 1 if there are guard pages behind areas, else 0.
-    pub guards: u64,
-    /// 1 if the kernel takes many ranges in one call, else 0.
-    pub vectored: u64,
-}
-
 /// Writes the statistics, as stillpoint_domain_statistics() does.
 ///
 /// # Safety
@@ -495,29 +463,6 @@ pub struct ArenaStatistics {
 pub unsafe extern "C" fn stillpoint_arena_get_statistics(
     arena: *const Arena, statistics: *mut ArenaStatistics, size: usize,
 ) -> c_int {
-    guarded(|| {
-        // SAFETY: the caller's promise.
-        let now = unsafe { handle(arena) }?.arena.statistics();
-        if statistics.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_arena_get_statistics() with nowhere to write to"));
-        }
-        let now = ArenaStatistics {
-            areas: now.areas,
-            live_bytes: now.live_bytes,
-            lazy_bytes: now.lazy_bytes,
-            pooled_bytes: now.pooled_bytes,
-            free_bytes: now.free_bytes,
-            accessible_bytes: now.accessible_bytes,
-            capacity_bytes: now.capacity_bytes,
-            allocated: now.allocated,
-            drains: now.drains,
-            drained_bytes: now.drained_bytes,
-            failed_drains: now.failed_drains,
-            guards: now.guards.into(),
-            vectored: now.vectored.into(),
-        };
-        // SAFETY: the caller's promise.
-        unsafe { write_sized(&now, statistics, size) };
-        Ok(0)
-    })
+    // SAFETY: the caller's promise.
+    guarded(|| unsafe { write_sized(&handle(arena)?.arena.statistics(), statistics, size) })
 }

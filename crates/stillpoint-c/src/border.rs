@@ -6,7 +6,7 @@ use std::{
     ffi::{CStr, c_char, c_int},
     io::{Cursor, Write},
     panic::{self, AssertUnwindSafe},
-    process,
+    process, ptr,
 };
 
 /// Runs the body of a function that C calls. A panic ends here, as `-ENOTRECOVERABLE`, after its message: it is a fault of the library.
@@ -129,4 +129,21 @@ pub(crate) unsafe fn take_back<T>(handle: *mut T) {
 pub(crate) unsafe fn handle<'a, T>(handle: *const T) -> Result<&'a T, c_int> {
     // SAFETY: the caller's promise.
     unsafe { handle.as_ref() }.ok_or_else(|| misuse(libc::EINVAL, "a null handle"))
+}
+
+/// Writes a struct that only grows to a caller who knows the first `size` bytes of it; those that are not ours are 0. `EINVAL` for null.
+///
+/// # Safety
+///
+/// `to` is null, or `size` bytes can be written there.
+pub(crate) unsafe fn write_sized<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<c_int, c_int> {
+    if to.is_null() {
+        return Err(misuse(libc::EINVAL, "statistics with nowhere to write to"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        ptr::write_bytes(to.cast::<u8>(), 0, size);
+        ptr::copy_nonoverlapping(ptr::from_ref(from).cast::<u8>(), to.cast::<u8>(), size.min(size_of::<T>()));
+    }
+    Ok(0)
 }

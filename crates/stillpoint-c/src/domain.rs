@@ -1,6 +1,6 @@
 //! Domains, as C sees them.
 
-use crate::border::{guarded, guarded_or, misuse};
+use crate::border::{guarded, guarded_or, misuse, write_sized};
 use crate::reserve;
 use std::{
     ffi::{CString, c_char, c_int, c_void},
@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicPtr, Ordering},
     time::Duration,
 };
-use stillpoint::{Cookie as Named, StallReport, Stalled, raw, tasks_trace};
+use stillpoint::{Cookie as Named, StallReport, Stalled, Statistics, raw, tasks_trace};
 
 /// A domain: `struct stillpoint_domain`. A pointer to one is a pointer to a handle that is never moved.
 #[derive(Debug)]
@@ -346,50 +346,6 @@ pub unsafe extern "C" fn stillpoint_domain_on_stall(domain: *mut Domain, functio
     });
 }
 
-/// What a domain does and has done.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub struct Statistics {
-    /// Objects given to kvfree that have not been freed.
-    pub objects_pending: u64,
-    /// What they take up, in bytes.
-    pub bytes_pending: u64,
-    /// Pages of 4 KiB that remember them.
-    pub pages: u64,
-    /// Callbacks that have not been called.
-    pub callbacks_pending: u64,
-    /// Objects freed.
-    pub objects_freed: u64,
-    /// Callbacks called.
-    pub callbacks_invoked: u64,
-    /// Grace periods that have ended.
-    pub grace_periods: u64,
-    /// Records of readers.
-    pub records: u64,
-    /// Heavy barriers (membarrier calls, or fences).
-    pub heavy_barriers: u64,
-    /// Grace periods that a thread ended because its queue had reached its share.
-    pub assists: u64,
-    /// Bounded waits past the budget.
-    pub waits: u64,
-    /// Objects freed at once after a grace period of their own, for want of memory.
-    pub inline_waits: u64,
-    /// Grace periods held up for longer than the stall time-out.
-    pub stalls: u64,
-    /// Times that the service thread was late by more than that.
-    pub service_stalls: u64,
-    /// Objects that are never freed, as there was no memory to remember them by. C's own functions leave such an object to the caller (-ENOMEM): these
-    /// are objects that Rust code in the process retired.
-    pub objects_leaked: u64,
-    /// Destructors, callbacks, wakers and stall handlers of Rust code in the process that panicked.
-    pub panics: u64,
-    /// Tasks of Rust code in the process that wait for a grace period or for callbacks.
-    pub futures_pending: u64,
-    /// Times that the service thread panicked, by a fault of the library's, and began again. After three within a minute it stays down: barriers
-    /// then do its work.
-    pub service_failures: u64,
-}
-
 /// Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that this library does not know are 0. Takes a
 /// lock a thread that has used the domain. -EINVAL for null.
 ///
@@ -398,49 +354,8 @@ pub struct Statistics {
 /// The domain is NULL or alive; `statistics` can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_statistics(domain: *mut Domain, statistics: *mut Statistics, size: usize) -> c_int {
-    guarded(|| {
-        if statistics.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_domain_statistics() with nowhere to write to"));
-        }
-        // SAFETY: the caller's promise.
-        let now = unsafe { named(domain) }.statistics();
-        let now = Statistics {
-            objects_pending: now.objects_pending,
-            bytes_pending: now.bytes_pending,
-            pages: now.pages,
-            callbacks_pending: now.callbacks_pending,
-            objects_freed: now.objects_freed,
-            callbacks_invoked: now.callbacks_invoked,
-            grace_periods: now.grace_periods,
-            records: now.records,
-            heavy_barriers: now.heavy_barriers,
-            assists: now.assists,
-            waits: now.waits,
-            inline_waits: now.inline_waits,
-            stalls: now.stalls,
-            service_stalls: now.service_stalls,
-            objects_leaked: now.objects_leaked,
-            panics: now.panics,
-            futures_pending: now.futures_pending,
-            service_failures: now.service_failures,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { write_sized(&now, statistics, size) };
-        Ok(0)
-    })
-}
-
-/// Writes a struct that only grows to a caller who may know fewer or more of its fields.
-///
-/// # Safety
-///
-/// `size` bytes can be written at `to`; every byte of T is initialised.
-pub(crate) unsafe fn write_sized<T>(from: &T, to: *mut T, size: usize) {
     // SAFETY: the caller's promise.
-    unsafe {
-        ptr::write_bytes(to.cast::<u8>(), 0, size);
-        ptr::copy_nonoverlapping(ptr::from_ref(from).cast::<u8>(), to.cast::<u8>(), size.min(size_of::<T>()));
-    }
+    guarded(|| unsafe { write_sized(&named(domain).statistics(), statistics, size) })
 }
 
 /// How many bytes may wait to be freed before those who add more are slowed down. 8 MiB by default.

@@ -29,6 +29,8 @@ pub mod qsbr;
 pub mod reader;
 mod reserve;
 pub mod tenant;
+// Its functions are declared in `compat/urcu/stillpoint/runtime.h`.
+/// cbindgen:ignore
 pub mod urcu;
 
 pub(crate) use reader::is_global;

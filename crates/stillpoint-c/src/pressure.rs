@@ -2,7 +2,7 @@
 
 use crate::{
     border::{guarded, guarded_or, hand_out, handle, take_back},
-    tenant::{Hierarchy, Relieved},
+    tenant::Hierarchy,
 };
 use std::{
     env,
@@ -10,7 +10,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     slice,
 };
-use stillpoint::list_lru::{self, PressureError, PressureWatch};
+use stillpoint::list_lru::{self, PressureError, PressureWatch, Relieved};
 
 /// A watch under way: `struct stillpoint_pressure`.
 #[derive(Debug)]
@@ -48,10 +48,9 @@ struct After {
 unsafe impl Send for After {}
 
 impl After {
-    fn call(&mut self, relieved: &list_lru::Relieved) {
-        let relieved = Relieved::from(*relieved);
+    fn call(&mut self, relieved: &Relieved) {
         // SAFETY: the promise of whoever started the watch.
-        unsafe { (self.function)(&raw const relieved, self.data) };
+        unsafe { (self.function)(relieved, self.data) };
     }
 }
 

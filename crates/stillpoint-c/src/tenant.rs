@@ -1,12 +1,11 @@
 //! Tenants with limits, and what is charged to them.
 
 use crate::{
-    border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back},
-    domain::write_sized,
+    border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back, write_sized},
     reserve,
 };
 use std::{ffi::c_int, ptr};
-use stillpoint::list_lru::{self, ChargeError, CreateError, DeleteError};
+use stillpoint::list_lru::{self, ChargeError, CreateError, DeleteError, Relieved, TenantStatistics};
 use stillpoint::raw;
 
 /// A tree of tenants: `struct stillpoint_hierarchy`.
@@ -61,22 +60,6 @@ pub unsafe extern "C" fn stillpoint_hierarchy_free(hierarchy: *mut Hierarchy) {
     unsafe { take_back(hierarchy) };
 }
 
-/// What a pass over a hierarchy has freed.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub struct Relieved {
-    /// Objects that shrinkers have freed.
-    pub objects: u64,
-    /// Bytes that the root's usage has fallen by; what is freed after a grace period may be missing.
-    pub bytes: u64,
-}
-
-impl From<list_lru::Relieved> for Relieved {
-    fn from(relieved: list_lru::Relieved) -> Self {
-        Self { objects: relieved.objects, bytes: relieved.bytes }
-    }
-}
-
 /// Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now. Where nothing is
 /// charged it is about 71 % of what each shrinker of the usual cost (`seeks` 2) has, whatever the target. `relieved` may be NULL. Does not wait for
 /// grace periods.
@@ -92,7 +75,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy,
         let done = if target == u64::MAX { hierarchy.relieve() } else { hierarchy.relieve_to(target) };
         if !relieved.is_null() {
             // SAFETY: the caller's promise.
-            unsafe { relieved.write(done.into()) };
+            unsafe { relieved.write(done) };
         }
         Ok(0)
     })
@@ -227,34 +210,6 @@ pub unsafe extern "C" fn stillpoint_tenant_reclaim(tenant: *mut Tenant, bytes: u
     guarded_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.reclaim(bytes)))
 }
 
-/// What a tenant has, may have and has met with, all below it included.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub struct TenantStatistics {
-    /// Bytes charged.
-    pub usage: u64,
-    /// The most that has been charged.
-    pub peak: u64,
-    /// Limits.
-    pub min: u64,
-    /// The same.
-    pub low: u64,
-    /// The same.
-    pub high: u64,
-    /// The same.
-    pub max: u64,
-    /// Passes that reclaimed although it was under its low limit.
-    pub low_events: u64,
-    /// Times that charges have passed the high limit.
-    pub high_events: u64,
-    /// Charges that have met the max.
-    pub max_events: u64,
-    /// Charges that failed because of it.
-    pub failed_charges: u64,
-    /// Objects that shrinkers have freed.
-    pub objects_reclaimed: u64,
-}
-
 /// Writes the statistics, as stillpoint_domain_statistics() does.
 ///
 /// # Safety
@@ -264,29 +219,8 @@ pub struct TenantStatistics {
 pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
     tenant: *const Tenant, statistics: *mut TenantStatistics, size: usize,
 ) -> c_int {
-    guarded(|| {
-        // SAFETY: the caller's promise.
-        let now = unsafe { handle(tenant) }?.tenant.statistics();
-        if statistics.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_tenant_get_statistics() with nowhere to write to"));
-        }
-        let now = TenantStatistics {
-            usage: now.usage,
-            peak: now.peak,
-            min: now.min,
-            low: now.low,
-            high: now.high,
-            max: now.max,
-            low_events: now.low_events,
-            high_events: now.high_events,
-            max_events: now.max_events,
-            failed_charges: now.failed_charges,
-            objects_reclaimed: now.objects_reclaimed,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { write_sized(&now, statistics, size) };
-        Ok(0)
-    })
+    // SAFETY: the caller's promise.
+    guarded(|| unsafe { write_sized(&handle(tenant)?.tenant.statistics(), statistics, size) })
 }
 
 /// Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in the object that they are for. It may be

@@ -56,6 +56,36 @@ enum stillpoint_lru_status {
 };
 
 /*
+ A stretch of address space: `struct stillpoint_arena`.
+ */
+struct stillpoint_arena;
+
+/*
+ A tree of tenants: `struct stillpoint_hierarchy`.
+ */
+struct stillpoint_hierarchy;
+
+/*
+ LRU lists, one for each tenant and node: `struct stillpoint_lru`.
+ */
+struct stillpoint_lru;
+
+/*
+ A watch under way: `struct stillpoint_pressure`.
+ */
+struct stillpoint_pressure;
+
+/*
+ A shrinker that is registered: `struct stillpoint_shrinker`.
+ */
+struct stillpoint_shrinker;
+
+/*
+ A handle of a tenant: `struct stillpoint_tenant`.
+ */
+struct stillpoint_tenant;
+
+/*
  How an arena is made. Zeroes are the defaults.
  */
 struct stillpoint_arena_options {
@@ -90,7 +120,7 @@ struct stillpoint_arena_options {
 };
 
 /*
- What an arena has and has done.
+ What an arena has now, and what has happened since it was built.
  */
 struct stillpoint_arena_statistics {
   /*
@@ -102,19 +132,19 @@ struct stillpoint_arena_statistics {
    */
   uint64_t live_bytes;
   /*
-   Freed and not given back yet.
+   Freed and not given back yet, guard pages included, in bytes.
    */
   uint64_t lazy_bytes;
   /*
-   Ready for use in the pools.
+   Ready for use in the pools, without guard pages. Addresses, not memory.
    */
   uint64_t pooled_bytes;
   /*
-   In no pool, and accessible.
+   In no pool, and accessible. Addresses, not memory.
    */
   uint64_t free_bytes;
   /*
-   Accessible addresses.
+   Accessible addresses; the rest of the capacity has never been used.
    */
   uint64_t accessible_bytes;
   /*
@@ -122,7 +152,15 @@ struct stillpoint_arena_statistics {
    */
   uint64_t capacity_bytes;
   /*
-   Areas allocated so far.
+   Whether there are guard pages behind areas.
+   */
+  bool guards;
+  /*
+   Whether the kernel takes many ranges in one call.
+   */
+  bool vectored;
+  /*
+   Areas allocated since the arena was built.
    */
   uint64_t allocated;
   /*
@@ -130,99 +168,93 @@ struct stillpoint_arena_statistics {
    */
   uint64_t drains;
   /*
-   What they came to, in bytes.
+   What they came to, guard pages included, in bytes.
    */
   uint64_t drained_bytes;
   /*
    Drains that the system refused in part.
    */
   uint64_t failed_drains;
-  /*
-   1 if there are guard pages behind areas, else 0.
-   */
-  uint64_t guards;
-  /*
-   1 if the kernel takes many ranges in one call, else 0.
-   */
-  uint64_t vectored;
 };
 
 /*
- What a domain does and has done.
+ A domain's statistics: what is pending now, and what has happened since it was made.
  */
 struct stillpoint_statistics {
   /*
-   Objects given to kvfree that have not been freed.
+   Retired objects that have not been freed.
    */
   uint64_t objects_pending;
   /*
-   What they take up, in bytes.
+   What they take up, in bytes, by the allocator's size classes.
    */
   uint64_t bytes_pending;
   /*
-   Pages of 4 KiB that remember them.
+   Pages of 4 KiB in use to track them.
    */
   uint64_t pages;
   /*
-   Callbacks that have not been called.
+   Callbacks that have not been invoked.
    */
   uint64_t callbacks_pending;
+  /*
+   Tasks of Rust code that wait: futures that have been polled, and neither woken nor dropped since.
+   */
+  uint64_t futures_pending;
   /*
    Objects freed.
    */
   uint64_t objects_freed;
   /*
-   Callbacks called.
+   Callbacks invoked.
    */
   uint64_t callbacks_invoked;
   /*
-   Grace periods that have ended.
+   Grace periods that have ended; several numbers that end at once count as one. Not those waits that were over at once, because no other
+   thread was registered as a reader.
    */
   uint64_t grace_periods;
   /*
-   Records of readers.
+   Records of readers: one for each thread that has read or retired here, each QSBR reader and each owned guard, as many as there
+   have been at a time and some spare ones. About 110 bytes each.
    */
   uint64_t records;
   /*
-   Heavy barriers (membarrier calls, or fences).
+   Heavy barriers (membarrier calls, or fences) issued.
    */
   uint64_t heavy_barriers;
   /*
-   Grace periods that a thread ended because its queue had reached its share.
+   Grace periods that a retiring thread ended by itself because its queue had reached its quota.
    */
   uint64_t assists;
   /*
-   Bounded waits past the budget.
+   Bounded waits of retiring threads, past the budget.
    */
   uint64_t waits;
   /*
-   Objects freed at once after a grace period of their own, for want of memory.
+   Objects freed by the thread that retired them after a grace period of their own, because there was no memory for a page.
    */
   uint64_t inline_waits;
+  /*
+   Objects that are never freed: there was no memory to track them when they were retired, inside a section or a callback, where
+   there is no waiting. C's functions return such an object to the caller (-ENOMEM), so these are objects that Rust code retired.
+   */
+  uint64_t objects_leaked;
   /*
    Grace periods held up for longer than the stall time-out.
    */
   uint64_t stalls;
   /*
-   Times that the service thread was late by more than that.
+   Times that the service thread did not come to its work for longer than that.
    */
   uint64_t service_stalls;
   /*
-   Objects that are never freed, as there was no memory to remember them by. C's own functions leave such an object to the caller (-ENOMEM): these
-   are objects that Rust code in the process retired.
-   */
-  uint64_t objects_leaked;
-  /*
-   Destructors, callbacks, wakers and stall handlers of Rust code in the process that panicked.
+   Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of `tracing` that did at a stall. C code does not panic.
    */
   uint64_t panics;
   /*
-   Tasks of Rust code in the process that wait for a grace period or for callbacks.
-   */
-  uint64_t futures_pending;
-  /*
-   Times that the service thread panicked, by a fault of the library's, and began again. After three within a minute it stays down: barriers
-   then do its work.
+   Times that the service thread panicked in code of the library's own, and began again. After three within a minute it stays down: barriers
+   then do its work, and tasks that wait ask again by themselves.
    */
   uint64_t service_failures;
 };
@@ -321,7 +353,7 @@ struct stillpoint_relieved {
 };
 
 /*
- What a tenant has, may have and has met with, all below it included.
+ What a tenant has, may have, and has met with; bytes and counts of itself and all below it. Each is read by itself.
  */
 struct stillpoint_tenant_statistics {
   /*
@@ -329,27 +361,27 @@ struct stillpoint_tenant_statistics {
    */
   uint64_t usage;
   /*
-   The most that has been charged.
+   The most that has been charged at a time, what was in stock included; what was refused is not.
    */
   uint64_t peak;
   /*
-   Limits.
+   The min limit.
    */
   uint64_t min;
   /*
-   The same.
+   The low limit.
    */
   uint64_t low;
   /*
-   The same.
+   The high limit.
    */
   uint64_t high;
   /*
-   The same.
+   The max limit.
    */
   uint64_t max;
   /*
-   Passes that reclaimed although it was under its low limit.
+   Passes that reclaimed from the tenant although it was under its low limit.
    */
   uint64_t low_events;
   /*
@@ -357,15 +389,15 @@ struct stillpoint_tenant_statistics {
    */
   uint64_t high_events;
   /*
-   Charges that have met the max.
+   Charges that have met the max: those that failed, and those that reclaim freed memory for.
    */
   uint64_t max_events;
   /*
-   Charges that failed because of it.
+   Charges that failed because of this tenant's max.
    */
   uint64_t failed_charges;
   /*
-   Objects that shrinkers have freed.
+   Objects that shrinkers have freed for it.
    */
   uint64_t objects_reclaimed;
 };

@@ -62,14 +62,8 @@ struct stillpoint_guard;
 struct stillpoint_stall;
 typedef void (*stillpoint_stall_function)(const struct stillpoint_stall *stall, void *data);
 
-/* Tenants, LRU lists, shrinkers, memory pressure, the address space: handles. */
-struct stillpoint_hierarchy;
-struct stillpoint_tenant;
+/* What functions of the program's are given; the other handles are declared in functions.h. */
 struct stillpoint_entry;
-struct stillpoint_lru;
-struct stillpoint_shrinker;
-struct stillpoint_pressure;
-struct stillpoint_arena;
 struct stillpoint_relieved;
 
 /* Bytes that are charged to a tenant. Part of the object that they are for. */

@@ -61,6 +61,8 @@ mod slots;
 #[cfg(all(target_os = "linux", not(stillpoint_loom)))]
 mod source;
 #[cfg(not(stillpoint_loom))]
+mod statistics;
+#[cfg(not(stillpoint_loom))]
 mod stock;
 #[cfg(not(stillpoint_loom))]
 mod tenant;
@@ -74,10 +76,11 @@ pub use {
     charge::Charge,
     error::{ChargeError, CreateError, DeleteError},
     growing::GrowingArray,
-    hierarchy::{Hierarchy, Relieved},
+    hierarchy::Hierarchy,
     lru::{Entry, ListLru},
     shrinker::{Node, Registration, Scope, Shrink, TooManyShrinkers},
-    tenant::{Tenant, TenantStatistics},
+    statistics::{Relieved, TenantStatistics},
+    tenant::Tenant,
     walk::Isolate,
 };
 

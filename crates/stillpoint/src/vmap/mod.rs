@@ -29,7 +29,7 @@
 //! | `arena`, `area`, `builder` | allocating and freeing |
 //! | `drain` | giving memory back |
 //! | `check`, `copy`, `read` | finding, checking, copying |
-//! | `info`, `error` | statistics, descriptions, dumps; errors |
+//! | `statistics`, `info`, `error` | statistics; descriptions, dumps; errors |
 
 // Compiled for the model, which checks the map, and for everything else.
 mod map;
@@ -57,6 +57,8 @@ mod node;
 mod read;
 #[cfg(not(stillpoint_loom))]
 mod space;
+#[cfg(not(stillpoint_loom))]
+mod statistics;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
@@ -70,6 +72,7 @@ pub use {
     copy::copy,
     drain::drain_without_grace_period,
     error::Error,
-    info::{Description, Dump, DumpedArea, Statistics},
+    info::{Description, Dump, DumpedArea},
     read::Reader,
+    statistics::ArenaStatistics,
 };
