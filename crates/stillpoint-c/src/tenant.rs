@@ -1,18 +1,19 @@
 //! Tenants with limits, and what is charged to them.
 
 use crate::{
-    border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back, write_sized},
+    ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
+    handle::{deref, free_handle, new_handle, write_sized},
     reserve,
 };
 use std::{ffi::c_int, ptr};
 use stillpoint::list_lru::{self, ChargeError, CreateError, DeleteError, Relieved, TenantStatistics};
 use stillpoint::raw;
 
-/// A tree of tenants: `struct stillpoint_hierarchy`.
+/// A tree of tenants.
 #[derive(Debug)]
 pub struct Hierarchy(pub(crate) list_lru::Hierarchy);
 
-/// A handle of a tenant: `struct stillpoint_tenant`.
+/// A handle of a tenant.
 #[derive(Debug)]
 pub struct Tenant {
     pub(crate) tenant: list_lru::Tenant,
@@ -46,7 +47,7 @@ fn errno(error: ChargeError) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_new(hierarchy: *mut *mut Hierarchy) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| unsafe { hand_out(hierarchy, || list_lru::Hierarchy::try_new().map(Hierarchy).ok_or(libc::ENOMEM)) })
+    catch_panic(|| unsafe { new_handle(hierarchy, || list_lru::Hierarchy::try_new().map(Hierarchy).ok_or(libc::ENOMEM)) })
 }
 
 /// Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does nothing.
@@ -57,7 +58,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_new(hierarchy: *mut *mut Hierarchy
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_free(hierarchy: *mut Hierarchy) {
     // SAFETY: the caller's promise.
-    unsafe { take_back(hierarchy) };
+    unsafe { free_handle(hierarchy) };
 }
 
 /// Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now. Where nothing is
@@ -69,9 +70,9 @@ pub unsafe extern "C" fn stillpoint_hierarchy_free(hierarchy: *mut Hierarchy) {
 /// The handle is good; `relieved` is NULL or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy, target: u64, relieved: *mut Relieved) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        let hierarchy = &unsafe { handle(hierarchy) }?.0;
+        let hierarchy = &unsafe { deref(hierarchy) }?.0;
         let done = if target == u64::MAX { hierarchy.relieve() } else { hierarchy.relieve_to(target) };
         if !relieved.is_null() {
             // SAFETY: the caller's promise.
@@ -88,12 +89,12 @@ pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy,
 /// The handle is good; the new one can be written to `tenant`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_root(hierarchy: *mut Hierarchy, tenant: *mut *mut Tenant) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
-        let hierarchy = &unsafe { handle(hierarchy) }?.0;
+        let hierarchy = &unsafe { deref(hierarchy) }?.0;
         let root = || Ok(Tenant { tenant: hierarchy.root().clone(), hierarchy: hierarchy.clone() });
         // SAFETY: the caller's promise.
-        unsafe { hand_out(tenant, root) }
+        unsafe { new_handle(tenant, root) }
     })
 }
 
@@ -104,9 +105,9 @@ pub unsafe extern "C" fn stillpoint_hierarchy_root(hierarchy: *mut Hierarchy, te
 /// The handle is good; the new one can be written to `tenant`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *mut *mut Tenant) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        let parent = unsafe { handle(parent) }?;
+        let parent = unsafe { deref(parent) }?;
         let create = || {
             let made = parent.tenant.create().map_err(|error| match error {
                 CreateError::ParentDeleted => libc::ENOENT,
@@ -115,7 +116,7 @@ pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *
             Ok(Tenant { tenant: made, hierarchy: parent.hierarchy.clone() })
         };
         // SAFETY: the caller's promise.
-        unsafe { hand_out(tenant, create) }
+        unsafe { new_handle(tenant, create) }
     })
 }
 
@@ -127,14 +128,14 @@ pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int {
-    guarded_with_memory(|| {
-        // Each of its lists is remembered until readers are done, by a callback where there is no page and no waiting.
+    catch_panic_with_memory(|| {
+        // Each of its lists is kept until readers are done, by a callback where there is no page and no waiting.
         let global = stillpoint::global();
         if raw::is_reading(global) || raw::in_callback(global) {
-            reserve::probe()?;
+            reserve::check_system()?;
         }
         // SAFETY: the caller's promise.
-        let deleted = unsafe { handle(tenant) }?.tenant.delete();
+        let deleted = unsafe { deref(tenant) }?.tenant.delete();
         deleted.map(|()| 0).map_err(|error| if error == DeleteError::Root { libc::EINVAL } else { libc::EBUSY })
     })
 }
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_free(tenant: *mut Tenant) {
     // SAFETY: the caller's promise.
-    unsafe { take_back(tenant) };
+    unsafe { free_handle(tenant) };
 }
 
 /// The limits of a tenant. UINT64_MAX is no limit.
@@ -171,9 +172,9 @@ pub enum Limit {
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_set_limit(tenant: *mut Tenant, limit: c_int, bytes: u64) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        let tenant = &unsafe { handle(tenant) }?.tenant;
+        let tenant = &unsafe { deref(tenant) }?.tenant;
         match limit {
             0 => tenant.set_min(bytes),
             1 => tenant.set_low(bytes),
@@ -181,7 +182,7 @@ pub unsafe extern "C" fn stillpoint_tenant_set_limit(tenant: *mut Tenant, limit:
             3 => {
                 tenant.set_max(bytes);
             }
-            _ => return Err(misuse(libc::EINVAL, "stillpoint_tenant_set_limit() of a limit that there is not")),
+            _ => return Err(misuse(libc::EINVAL, "stillpoint_tenant_set_limit() with an invalid limit")),
         }
         Ok(0)
     })
@@ -195,7 +196,7 @@ pub unsafe extern "C" fn stillpoint_tenant_set_limit(tenant: *mut Tenant, limit:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
     // SAFETY: the caller's promise.
-    guarded_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.usage()))
+    catch_panic_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.usage()))
 }
 
 /// Tries to reclaim so many bytes from the tenant and all below it, whatever it uses: memory.reclaim. Returns how many bytes its usage has fallen
@@ -207,7 +208,7 @@ pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_reclaim(tenant: *mut Tenant, bytes: u64) -> u64 {
     // SAFETY: the caller's promise.
-    guarded_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.reclaim(bytes)))
+    catch_panic_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.reclaim(bytes)))
 }
 
 /// Writes the statistics, as stillpoint_domain_statistics() does.
@@ -220,7 +221,7 @@ pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
     tenant: *const Tenant, statistics: *mut TenantStatistics, size: usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| unsafe { write_sized(&handle(tenant)?.tenant.statistics(), statistics, size) })
+    catch_panic(|| unsafe { write_sized(&deref(tenant)?.tenant.statistics(), statistics, size) })
 }
 
 /// Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in the object that they are for. It may be
@@ -234,14 +235,14 @@ pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
 /// The handle is good; `charge` can be written to, and what is there is lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_charge(tenant: *mut Tenant, bytes: usize, charge: *mut Charge) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         if charge.is_null() {
             return Err(misuse(libc::EINVAL, "stillpoint_tenant_charge() with nowhere to write to"));
         }
         // SAFETY: the caller's promise. Zeroes are a charge of no bytes: see `stillpoint_uncharge`.
         unsafe { ptr::write_bytes(charge, 0, 1) };
         // SAFETY: the caller's promise.
-        let charged = unsafe { handle(tenant) }?.tenant.charge(bytes).map_err(errno)?;
+        let charged = unsafe { deref(tenant) }?.tenant.charge(bytes).map_err(errno)?;
         // SAFETY: the caller's promise.
         unsafe { charge.write(Charge(charged)) };
         Ok(0)
@@ -255,7 +256,7 @@ pub unsafe extern "C" fn stillpoint_tenant_charge(tenant: *mut Tenant, bytes: us
 /// The charge was made by stillpoint_tenant_charge() and not given back, or is STILLPOINT_CHARGE_INIT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_charge_resize(charge: *mut Charge, bytes: usize) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let charge = unsafe { charge.as_mut() }.ok_or_else(|| misuse(libc::EINVAL, "stillpoint_charge_resize() of NULL"))?;
         charge.0.resize(bytes).map(|()| 0).map_err(errno)
@@ -269,7 +270,7 @@ pub unsafe extern "C" fn stillpoint_charge_resize(charge: *mut Charge, bytes: us
 /// The charge was made by stillpoint_tenant_charge(), or is STILLPOINT_CHARGE_INIT; no other copy of it is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_uncharge(charge: *mut Charge) {
-    guarded_or((), || {
+    catch_panic_or((), || {
         // SAFETY: the caller's promise. Sixteen zeroes are a charge of no bytes, which names no tenant that would be looked at.
         let charged = unsafe {
             let Some(_) = charge.as_ref() else { return };

@@ -20,6 +20,9 @@ fn the_header_is_up_to_date() {
     let path = root.join("include/stillpoint/functions.h");
     if fs::read(&path).ok().as_ref() != Some(&header) {
         fs::write(&path, &header).expect("the header can be written");
-        panic!("functions.h was not what the sources say. It is now: look at the change, and run the test again");
+        panic!(
+            "functions.h was not what the sources say. It is now: look at the change, and run the test again. (What is built includes it: if it does \
+             not compile, check the old one out first.)"
+        );
     }
 }

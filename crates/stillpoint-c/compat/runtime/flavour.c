@@ -19,17 +19,17 @@ static const char *const names[STILLPOINT_URCU_FLAVOURS_] = {"memb", "qsbr", "mb
 /* In nanoseconds. */
 #define SECOND 1000000000ul
 
-/* The record of nobody, as in thread.c. */
-static const struct stillpoint_record nobody = {.word = STILLPOINT_NESTING_};
+/* The record of unregistered threads: src/thread.c. */
+HIDDEN extern const struct stillpoint_record stillpoint_unregistered_;
 
-#define NOBODY                                                                                                                          \
-    { (struct stillpoint_record *)&nobody, &nobody.word }
+#define UNREGISTERED {(struct stillpoint_record *)&stillpoint_unregistered_, &stillpoint_unregistered_.word}
 
 /* With the model of the declaration, which the definition would take back. */
-__thread struct stillpoint_urcu_thread stillpoint_urcu_thread __attribute__((tls_model("initial-exec"))) = {.reader = {NOBODY, NOBODY}};
+__thread struct stillpoint_urcu_thread stillpoint_urcu_thread
+    __attribute__((tls_model("initial-exec"))) = {.reader = {UNREGISTERED, UNREGISTERED}};
 
-/* For the Rust half (src/urcu.rs), which knows when a thread begins and ends. The order as in thread.c. */
-HIDDEN void stillpoint_urcu_remember_(int flavour, struct stillpoint_record *record, const uint64_t *started)
+/* For src/thread.rs. The order as in thread.c. */
+HIDDEN void stillpoint_urcu_cache_record_(int flavour, struct stillpoint_record *record, const uint64_t *started)
 {
     struct stillpoint_reader *reader = &stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_];
     reader->started = started;
@@ -37,10 +37,10 @@ HIDDEN void stillpoint_urcu_remember_(int flavour, struct stillpoint_record *rec
     reader->record = record;
 }
 
-HIDDEN void stillpoint_urcu_forget_(void)
+HIDDEN void stillpoint_urcu_clear_records_(void)
 {
     for (int n = 0; n < 2; n++) {
-        stillpoint_urcu_thread.reader[n].record = (struct stillpoint_record *)&nobody;
+        stillpoint_urcu_thread.reader[n].record = (struct stillpoint_record *)&stillpoint_unregistered_;
     }
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }

@@ -112,12 +112,12 @@ struct stillpoint_domain_reader {
     struct stillpoint_domain *domain;
 };
 
-/* A thread's share of the global domain's deferred frees. */
-struct stillpoint_share;
+/* A thread's buffer of the global domain's deferred frees. */
+struct stillpoint_thread_buffer;
 
 struct stillpoint_thread {
     struct stillpoint_reader reader[3];
-    struct stillpoint_share *share;
+    struct stillpoint_thread_buffer *buffer;
 };
 
 __extension__ extern __thread struct stillpoint_thread stillpoint_thread __attribute__((tls_model("initial-exec")));
