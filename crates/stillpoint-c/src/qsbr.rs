@@ -5,7 +5,7 @@ use crate::{
     ffi::{catch_panic, catch_panic_or, misuse},
     reserve,
     static_domain::QSBR,
-    thread::{qsbr_record, release_qsbr_record, set_qsbr_record, watch_exit},
+    thread::{self, cache_record, qsbr_record, release_qsbr_record, watch_exit},
 };
 use std::{ffi::c_int, ptr};
 use stillpoint::raw;
@@ -38,7 +38,7 @@ pub extern "C" fn stillpoint_qsbr_register() -> c_int {
         let record = raw::register_qsbr(QSBR.get());
         // SAFETY: the calling thread's.
         unsafe { record.lock() };
-        set_qsbr_record(record, QSBR.get());
+        cache_record(thread::QSBR, record, QSBR.get());
         Ok(0)
     })
 }

@@ -29,6 +29,11 @@ HIDDEN void stillpoint_thread_cache_record_(int which, struct stillpoint_record 
     stillpoint_thread.reader[which].record = record;
 }
 
+HIDDEN struct stillpoint_record *stillpoint_thread_record_(int which)
+{
+    return stillpoint_thread.reader[which].record;
+}
+
 HIDDEN void stillpoint_thread_clear_record_(int which)
 {
     stillpoint_thread.reader[which].record = (struct stillpoint_record *)&stillpoint_unregistered_;

@@ -6,9 +6,8 @@
 
 use crate::ffi::misuse;
 use std::{
-    cell::Cell,
     ffi::{c_int, c_void},
-    ptr::{self, NonNull},
+    ptr,
     sync::atomic::AtomicU64,
 };
 use stillpoint::{raw, tasks_trace};
@@ -16,6 +15,7 @@ use stillpoint::{raw, tasks_trace};
 unsafe extern "C" {
     fn stillpoint_thread_cache_record_(which: c_int, record: *const c_void, started: *const AtomicU64);
     fn stillpoint_thread_clear_record_(which: c_int);
+    fn stillpoint_thread_record_(which: c_int) -> *const c_void;
     fn stillpoint_thread_cache_buffer_(buffer: *const c_void);
     fn stillpoint_urcu_cache_record_(flavour: c_int, record: *const c_void, started: *const AtomicU64);
     fn stillpoint_urcu_clear_records_();
@@ -27,11 +27,6 @@ unsafe extern "C" {
 pub(crate) const QSBR: usize = 2;
 
 const _: () = assert!(raw::RCU == 0 && raw::TRACE == 1);
-
-thread_local! {
-    /// The calling thread's record as a QSBR reader. Without a destructor: those of `pthread_key_create()` may use it.
-    static QSBR_RECORD: Cell<Option<NonNull<raw::Record>>> = const { Cell::new(None) };
-}
 
 /// Has [`on_exit`] run when the calling thread exits. False if that could not be arranged.
 pub(crate) fn watch_exit() -> bool {
@@ -71,21 +66,18 @@ pub(crate) fn unregistered() -> *const c_void {
     &raw const stillpoint_unregistered_
 }
 
-/// The calling thread's record as a QSBR reader.
+/// The calling thread's record as a QSBR reader. Also in the destructors of `pthread_key_create()`.
+#[inline]
 pub(crate) fn qsbr_record() -> Option<&'static raw::Record> {
-    // SAFETY: `set_qsbr_record` was given it, and the domain is for ever.
-    QSBR_RECORD.get().map(|record| unsafe { record.as_ref() })
-}
-
-pub(crate) fn set_qsbr_record(record: &'static raw::Record, domain: &stillpoint::Domain) {
-    QSBR_RECORD.set(Some(record.into()));
-    cache_record(QSBR, record, domain);
+    // SAFETY: it returns what is cached.
+    let record = unsafe { stillpoint_thread_record_(QSBR as c_int) };
+    // SAFETY: `cache_record` was given it, and the domain of QSBR readers is for ever.
+    (record != unregistered()).then(|| unsafe { &*record.cast() })
 }
 
 /// Takes the calling thread's record as a QSBR reader back, now or, if it is online, when it goes offline.
 pub(crate) fn release_qsbr_record() {
     if let Some(record) = qsbr_record() {
-        QSBR_RECORD.set(None);
         clear_record(QSBR);
         // SAFETY: the calling thread's, which has it no more.
         unsafe { record.release() };
