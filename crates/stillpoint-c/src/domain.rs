@@ -363,3 +363,14 @@ pub unsafe extern "C" fn stillpoint_domain_set_budget(domain: *mut Domain, bytes
     // SAFETY: the caller's promise.
     catch_panic_or((), || unsafe { resolve(domain) }.set_budget(bytes));
 }
+
+/// That budget, in bytes.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_budget(domain: *mut Domain) -> usize {
+    // SAFETY: the caller's promise.
+    catch_panic_or(0, || unsafe { resolve(domain) }.budget())
+}

@@ -823,6 +823,15 @@ int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillp
 void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes);
 
 /*
+ That budget, in bytes.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+size_t stillpoint_domain_budget(struct stillpoint_domain *domain);
+
+/*
  Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
 
  # Safety
