@@ -319,12 +319,12 @@ unsafe impl Send for CallbackShrinker {}
 unsafe impl Sync for CallbackShrinker {}
 
 impl CallbackShrinker {
-    fn ask<R>(&self, scope: &list_lru::Scope<'_>, ask: impl FnOnce(*const Scope) -> R) -> R {
+    fn with_scope<R>(&self, scope: &list_lru::Scope<'_>, call: impl FnOnce(*const Scope) -> R) -> R {
         // Never dropped as such: its parts are.
         let mut tenant = ManuallyDrop::new(Tenant { tenant: scope.tenant.clone(), hierarchy: self.hierarchy.clone() });
-        let answer = ask(&Scope { tenant: &raw mut *tenant, node: scope.node.index() });
+        let result = call(&Scope { tenant: &raw mut *tenant, node: scope.node.index() });
         drop(ManuallyDrop::into_inner(tenant));
-        answer
+        result
     }
 }
 
@@ -332,13 +332,13 @@ impl list_lru::Shrink for CallbackShrinker {
     fn count(&self, scope: &list_lru::Scope<'_>) -> usize {
         let Some(count) = self.ops.count else { return 0 };
         // SAFETY: the promise of stillpoint_shrinker_register()'s caller.
-        self.ask(scope, |scope| unsafe { count(scope, self.ops.data) })
+        self.with_scope(scope, |scope| unsafe { count(scope, self.ops.data) })
     }
 
     fn scan(&self, scope: &list_lru::Scope<'_>, objects: usize) -> Option<usize> {
         let scan = self.ops.scan?;
         // SAFETY: the promise of stillpoint_shrinker_register()'s caller.
-        let freed = self.ask(scope, |scope| unsafe { scan(scope, objects, self.ops.data) });
+        let freed = self.with_scope(scope, |scope| unsafe { scan(scope, objects, self.ops.data) });
         usize::try_from(freed).ok()
     }
 
