@@ -12,12 +12,12 @@ use std::{
     ptr::{self, NonNull},
     slice,
 };
-use stillpoint::vmap::{self, ArenaStatistics, Error};
+use stillpoint_vmap::{ArenaStatistics, Error};
 
 /// A stretch of address space.
 #[derive(Debug)]
 pub struct Arena {
-    arena: vmap::Arena,
+    arena: stillpoint_vmap::Arena,
     /// Whether its domain is its own, and ends with it.
     has_own_domain: bool,
 }
@@ -66,7 +66,7 @@ fn errno(error: Error) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, arena: *mut *mut Arena) -> c_int {
     catch_panic(|| {
-        let mut builder = vmap::Arena::builder();
+        let mut builder = stillpoint_vmap::Arena::builder();
         let mut has_own_domain = true;
         // SAFETY: the caller's promise.
         if let Some(options) = unsafe { options.as_ref() } {

@@ -8,10 +8,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use stillpoint::{
-    CallbackHead,
-    vmap::{Arena, Error},
-};
+use stillpoint::CallbackHead;
+use stillpoint_vmap::{Arena, Error};
 
 /// Between two attempts to free what there was no memory to track.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);

@@ -11,11 +11,11 @@ use std::{
     os::unix::ffi::OsStrExt,
     slice,
 };
-use stillpoint::list_lru::{self, PressureError, PressureWatch, Relieved};
+use stillpoint_lru::{PressureError, PressureWatch, Relieved};
 
 /// A watch for memory pressure.
 #[derive(Debug)]
-pub struct Pressure(list_lru::Pressure);
+pub struct Pressure(stillpoint_lru::Pressure);
 
 /// What is called after each pass, on the watching thread: `stillpoint_relieved_function`.
 pub type RelievedFunction = Option<unsafe extern "C" fn(relieved: *const Relieved, data: *mut c_void)>;
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { read_count(pressure, list_lru::Pressure::events) }
+    unsafe { read_count(pressure, stillpoint_lru::Pressure::events) }
 }
 
 /// How often it was said again less than a tenth of a second after a pass. The next pass was put off until then, and stands for all that had been
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_coalesced(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { read_count(pressure, list_lru::Pressure::coalesced) }
+    unsafe { read_count(pressure, stillpoint_lru::Pressure::coalesced) }
 }
 
 /// How many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn stillpoint_pressure_coalesced(pressure: *const Pressure
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { read_count(pressure, list_lru::Pressure::objects) }
+    unsafe { read_count(pressure, stillpoint_lru::Pressure::objects) }
 }
 
 /// How often a pass has panicked; the watch goes on. Only Rust code that takes part in passes panics, and shrinkers' panics are not counted here. 0
@@ -163,13 +163,13 @@ pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_panics(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { read_count(pressure, list_lru::Pressure::panics) }
+    unsafe { read_count(pressure, stillpoint_lru::Pressure::panics) }
 }
 
 /// # Safety
 ///
 /// The handle is good or NULL.
-unsafe fn read_count(pressure: *const Pressure, count: fn(&list_lru::Pressure) -> u64) -> u64 {
+unsafe fn read_count(pressure: *const Pressure, count: fn(&stillpoint_lru::Pressure) -> u64) -> u64 {
     // SAFETY: the caller's promise.
     catch_panic_or(0, || unsafe { pressure.as_ref() }.map_or(0, |pressure| count(&pressure.0)))
 }

@@ -6,8 +6,8 @@ use std::{fs, path::Path};
 const SOURCES: [&str; 4] = [
     "src/lib.rs",
     "../stillpoint/src/statistics.rs",
-    "../stillpoint/src/list_lru/statistics.rs",
-    "../stillpoint/src/vmap/statistics.rs",
+    "../stillpoint-lru/src/statistics.rs",
+    "../stillpoint-vmap/src/statistics.rs",
 ];
 
 #[test]
