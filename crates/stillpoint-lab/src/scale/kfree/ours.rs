@@ -23,7 +23,7 @@ pub fn drain_whole_batches() -> Result<()> {
 pub struct Kvfree;
 
 impl Participant for Kvfree {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }
@@ -50,7 +50,7 @@ impl Reclaimer for Kvfree {
 pub struct Call;
 
 impl Participant for Call {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }
@@ -94,7 +94,7 @@ fn grace_periods() -> u64 {
 pub struct Limit(Vec<NonNull<()>>);
 
 impl Participant for Limit {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self(Vec::new())
     }
 }
