@@ -19,6 +19,7 @@ use super::{
     reclaim::{self, Pace},
     shrinker::{Registered, Registration, Shrink, TooManyShrinkers},
     slots::{OutOfMemory, Replaced, Slots},
+    statistics::Relieved,
     stock::Stocks,
     tenant::{Inner, Tenant},
 };
@@ -62,16 +63,6 @@ const HARDEST_SWEEP: u32 = 2;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hierarchy {
     root: Tenant,
-}
-
-/// What a pass of [`Hierarchy::relieve`] has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Relieved {
-    /// Objects that shrinkers have freed.
-    pub objects: u64,
-    /// Bytes that the root's usage has fallen by; what is freed after a grace period may be missing.
-    pub bytes: u64,
 }
 
 impl Hierarchy {

@@ -64,6 +64,8 @@ mod slots;
 #[cfg(all(target_os = "linux", not(stillpoint_loom)))]
 mod source;
 #[cfg(not(stillpoint_loom))]
+mod statistics;
+#[cfg(not(stillpoint_loom))]
 mod stock;
 #[cfg(not(stillpoint_loom))]
 mod tenant;
@@ -79,10 +81,11 @@ pub use pressure::{Pressure, PressureError, PressureWatch};
 pub use {
     charge::Charge,
     error::{ChargeError, CreateError, DeleteError},
-    hierarchy::{Hierarchy, Relieved},
+    hierarchy::Hierarchy,
     lru::{Entry, ListLru},
     shrinker::{Node, Registration, Scope, Shrink, TooManyShrinkers},
-    tenant::{Tenant, TenantStatistics},
+    statistics::{Relieved, TenantStatistics},
+    tenant::Tenant,
     walk::Isolate,
 };
 

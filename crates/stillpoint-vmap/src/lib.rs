@@ -29,7 +29,7 @@
 //! | `arena`, `area`, `builder` | allocating and freeing |
 //! | `drain` | giving memory back |
 //! | `check`, `copy`, `read` | finding, checking, copying |
-//! | `info`, `error` | statistics, descriptions, dumps; errors |
+//! | `statistics`, `info`, `error` | statistics; descriptions, dumps; errors |
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks what is compiled for it, not what uses that.
@@ -61,6 +61,8 @@ mod node;
 mod read;
 #[cfg(not(stillpoint_loom))]
 mod space;
+#[cfg(not(stillpoint_loom))]
+mod statistics;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
@@ -72,8 +74,9 @@ pub use {
     builder::Builder,
     check::{Checked, Found},
     error::Error,
-    info::{Description, Dump, DumpedArea, Statistics},
+    info::{Description, Dump, DumpedArea},
     read::Reader,
+    statistics::ArenaStatistics,
 };
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]

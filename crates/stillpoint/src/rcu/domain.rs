@@ -364,6 +364,11 @@ impl<P: Policy> Domain<P> {
     }
 
     /// What the domain does and has done. Takes a lock a thread that has used the domain; exact at rest, else a glimpse.
+    ///
+    /// ```
+    /// let statistics = stillpoint::Domain::new().statistics();
+    /// assert_eq!(statistics.objects_pending, 0);
+    /// ```
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics::of(self.engine(), &self.inner.heap)
