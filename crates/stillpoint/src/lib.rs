@@ -99,9 +99,12 @@ struct Readme;
 /// What torture programs need to break the machinery on purpose; no part of the stable interface.
 #[doc(hidden)]
 pub mod torture {
-    pub use crate::gp::policy::{Policy, Sound};
+    pub use crate::gp::policy::{Policy as GracePeriodPolicy, Sound};
+    pub use crate::kvfree::Policy;
     #[cfg(not(stillpoint_loom))]
-    pub use crate::list_lru::GrowingArray;
+    pub use crate::list_lru::{ArrayPolicy, FreedArrays, GrowingArray};
+    #[cfg(not(stillpoint_loom))]
+    pub use crate::rcu::{Core as Domain, core_of};
     #[cfg(all(target_os = "linux", target_pointer_width = "64", not(stillpoint_loom)))]
     pub use crate::vmap::drain_without_grace_period;
 }

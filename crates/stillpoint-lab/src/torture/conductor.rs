@@ -6,7 +6,7 @@ use std::thread::{self, Scope};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use stillpoint::{Domain, torture::Policy};
+use stillpoint::torture::{Domain, Policy};
 
 use super::disturb;
 use super::flavours;

@@ -1,6 +1,6 @@
 //! What the conductor sees, and what it may not see.
 
-use stillpoint::torture::Sound;
+use stillpoint::torture::{Domain, Sound};
 
 use super::super::options::tests::plan;
 use super::*;

@@ -10,9 +10,10 @@ use super::{
     local::{CHANNELS, ThreadBuffer},
     page::{Page, PageList},
     pending::PendingPages,
+    policy::{Policy, start_for_page},
 };
 use crate::{
-    gp::{Cookie, Engine, Outlook, Policy, Work, WouldDeadlock},
+    gp::{Cookie, Engine, Outlook, Work, WouldDeadlock},
     platform::{
         clock::{self, Nanos},
         fork, memory,
@@ -169,7 +170,7 @@ impl Heap {
             DrainPolicy::WholeBatch if state.pending.is_empty() || flushing => {
                 // One more grace period for all of them together, whatever their own cookies say.
                 let mut service_queue = lock(&self.service_queue);
-                let cookie = engine.start_for_page();
+                let cookie = start_for_page(engine);
                 service_queue.iter().for_each(|page| page.seal(cookie));
                 state.pending.add(service_queue.take());
                 return;
@@ -241,7 +242,7 @@ impl Heap {
             let at = unsafe { copy.as_ref() };
             page.move_to(at);
             // The objects were unlinked before they were appended, and [D3] has seen the appends: a cookie of now covers them.
-            at.seal(engine.start_for_page());
+            at.seal(start_for_page(engine));
             self.note_sealed(at);
             taken.push_back(copy);
         }

@@ -3,11 +3,12 @@
 use super::{
     local::{CHANNELS, Channel, Pushed, Queue, RetireRequest, ThreadBuffer},
     page::{PAGE_BYTES, Page, PageList, footprint_of},
+    policy::{Policy, start_for_page},
     slot::Slot,
     throttle::longest_wait_for_page,
 };
 use crate::{
-    gp::{Engine, Haste, Policy, Record, Waited},
+    gp::{Engine, Haste, Record, Waited},
     platform::{
         clock, fork, memory,
         sync::{Arc, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
@@ -173,7 +174,7 @@ impl Heap {
     pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, local: &Arc<ThreadBuffer>) {
         // So that a flush, or the end of the domain, waits until the pages are in the service queue.
         let freeing = local.freeing.lock();
-        let (sealed, opened) = local.take_all(|| engine.start_for_page(), |page| self.note_sealed(page));
+        let (sealed, opened) = local.take_all(|| start_for_page(engine), |page| self.note_sealed(page));
         let left = !(sealed.is_empty() && opened.is_empty());
         let mut service_queue = lock(&self.service_queue);
         service_queue.append(sealed);
@@ -370,7 +371,7 @@ impl Heap {
         let fresh = local.new_page();
         let mut queue = lock(&local.queue);
         // Under the lock, so that the cookies of a queue are in order.
-        let cookie = engine.start_for_page();
+        let cookie = start_for_page(engine);
         let Some(full) = local.replace(&mut queue, channel, fresh) else {
             return 0;
         };

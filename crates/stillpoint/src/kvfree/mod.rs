@@ -9,6 +9,7 @@
 //! | `heap` | what the retiring thread does: appending, sealing, freeing |
 //! | `throttle` | when it frees, ends a grace period, or waits: back-pressure |
 //! | `drain` | what the service thread does: idle threads, destructors, flushes |
+//! | `policy` | what tests may leave out to see themselves fail |
 //!
 //! An object goes from its retirer's open page (no lock, no atomic read-modify-write) to that thread's queue of sealed pages, and
 //! is freed from there by the same thread; or it goes by way of the service thread. It stands on `gp` alone: any flavour of
@@ -25,6 +26,7 @@ mod heap;
 mod local;
 mod page;
 mod pending;
+pub(crate) mod policy;
 mod slot;
 mod throttle;
 
@@ -36,4 +38,5 @@ pub(crate) use heap::{Heap, Waiting};
 pub(crate) use local::{Pushed, RetireRequest, ThreadBuffer};
 #[cfg(all(test, not(stillpoint_loom)))]
 pub(crate) use page::SLOTS;
+pub use policy::Policy;
 pub(crate) use slot::Slot;

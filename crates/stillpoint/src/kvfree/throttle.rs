@@ -18,9 +18,10 @@ use super::{
     heap::{DrainPolicy, Heap},
     local::{OPEN_BYTES, ThreadBuffer},
     page::{Page, PageList},
+    policy::Policy,
 };
 use crate::{
-    gp::{Engine, Haste, Policy, Progress, Record},
+    gp::{Engine, Haste, Progress, Record},
     platform::{
         clock::{self, Nanos},
         fork,

@@ -2,7 +2,6 @@
 
 use super::slots::{Replaced, Slots};
 use crate::{
-    gp::Policy,
     platform::sync::{Mutex, lock},
     rcu::{Guard, is_global},
 };
@@ -15,15 +14,35 @@ use std::{
     },
 };
 
+/// What may be left out of arrays, so that a torture can look into one outside of a section and do no harm.
+///
+/// # Safety
+///
+/// With the default it is sound. See [`GrowingArray::count_outside`].
+#[doc(hidden)]
+pub unsafe trait ArrayPolicy: Send + Sync + Sized + 'static {
+    /// Whether the arrays of LRU lists are freed when they have been replaced. Off: after the grace period they are emptied and left where
+    /// they are, so that who still looks at one finds that out and does no harm.
+    const FREES_ARRAYS: bool = true;
+}
+
+/// Arrays as LRU lists have them.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub enum FreedArrays {}
+
+// SAFETY: the default.
+unsafe impl ArrayPolicy for FreedArrays {}
+
 /// The array. No part of the stable interface.
 #[doc(hidden)]
-pub struct GrowingArray<P: Policy> {
+pub struct GrowingArray<P: ArrayPolicy> {
     slots: Slots<AtomicUsize>,
     change: Mutex<()>,
     policy: PhantomData<fn() -> P>,
 }
 
-impl<P: Policy> GrowingArray<P> {
+impl<P: ArrayPolicy> GrowingArray<P> {
     /// An array of `len` counts, each its own index.
     pub fn new(len: usize) -> Self {
         let array = Self { slots: Slots::new(), change: Mutex::new(()), policy: PhantomData };
@@ -67,14 +86,14 @@ impl<P: Policy> GrowingArray<P> {
     ///
     /// # Safety
     ///
-    /// The policy does not have [`Policy::FREES_ARRAYS`].
+    /// The policy does not have [`ArrayPolicy::FREES_ARRAYS`].
     pub unsafe fn count_outside(&self, index: usize, meanwhile: impl FnOnce()) -> Option<usize> {
         // SAFETY: arrays are never freed, by the caller's promise, and nobody takes anything out of one.
         unsafe { self.slots.find_after(index, meanwhile) }.map(|count| count.load(Ordering::Relaxed))
     }
 }
 
-impl<P: Policy> fmt::Debug for GrowingArray<P> {
+impl<P: ArrayPolicy> fmt::Debug for GrowingArray<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GrowingArray").finish_non_exhaustive()
     }

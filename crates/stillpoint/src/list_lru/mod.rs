@@ -73,7 +73,7 @@ pub use pressure::{Pressure, PressureError, PressureWatch};
 pub use {
     charge::Charge,
     error::{ChargeError, CreateError, DeleteError},
-    growing::GrowingArray,
+    growing::{ArrayPolicy, FreedArrays, GrowingArray},
     hierarchy::{Hierarchy, Relieved},
     lru::{Entry, ListLru},
     shrinker::{Node, Registration, Scope, Shrink, TooManyShrinkers},

@@ -169,7 +169,7 @@ fn lock_global_of<const GLOBAL: usize>() -> Option<&'static Reader> {
 
 /// The same in a domain that is there for ever.
 pub fn lock_static(domain: &'static Domain) -> Option<&'static Reader> {
-    let Some(record) = thread::record(domain) else {
+    let Some(record) = thread::record(domain.core()) else {
         lock_late(domain);
         return None;
     };
@@ -180,25 +180,25 @@ pub fn lock_static(domain: &'static Domain) -> Option<&'static Reader> {
 /// Binds the calling thread to `domain`, so that its sections there are async-signal-safe from now on. Whether that could be done: not at
 /// the thread's very end, nor where that cannot be arranged for want of memory.
 pub fn register(domain: &Domain) -> bool {
-    thread::record(domain).is_some()
+    thread::record(domain.core()).is_some()
 }
 
 /// The calling thread's record in `domain`, if it is bound to that, and if its sections may be begun without a function of this crate: while
 /// the nesting is 0, by storing what [`started`] has. It is the thread's until its end, or the domain's.
 pub fn reader(domain: &Domain) -> Option<NonNull<Reader>> {
-    let record = thread::bound_record(domain)?;
+    let record = thread::bound_record(domain.core())?;
     (!domain.engine().readers_fence()).then(|| Reader::of(record).into())
 }
 
 /// Whether the calling thread is bound to `domain`.
 pub fn is_registered(domain: &Domain) -> bool {
-    thread::bound_record(domain).is_some()
+    thread::bound_record(domain.core()).is_some()
 }
 
 /// Begins a section of the calling thread in `domain`, or a level of it.
 #[inline]
 pub fn lock(domain: &Domain) {
-    match thread::record(domain) {
+    match thread::record(domain.core()) {
         Some(record) => record.lock(),
         None => lock_late(domain),
     }
@@ -208,7 +208,7 @@ pub fn lock(domain: &Domain) {
 /// open, or one through a record for that section alone. That allocates only if all records that the domain has are taken.
 #[cold]
 pub fn lock_late(domain: &Domain) {
-    domain.lock_late();
+    domain.core().lock_late();
 }
 
 /// Leaves a section of the calling thread in `domain`, or a level of it.
@@ -222,7 +222,7 @@ pub fn lock_late(domain: &Domain) {
 /// As for [`Reader::unlock`].
 #[inline]
 pub unsafe fn unlock(domain: &Domain) -> Result<(), NotReading> {
-    match thread::bound_record(domain) {
+    match thread::bound_record(domain.core()) {
         Some(record) if record.is_reading() => {
             // SAFETY: the calling thread's; the rest is the caller's promise.
             unsafe { Reader::of(record).unlock() }
@@ -244,7 +244,7 @@ unsafe fn unlock_late(domain: &Domain) -> Result<(), NotReading> {
 
 /// Whether the calling thread is inside a section of `domain`, of whatever flavour.
 pub fn is_reading(domain: &Domain) -> bool {
-    match thread::bound_record(domain) {
+    match thread::bound_record(domain.core()) {
         Some(record) if record.is_reading() => true,
         _ => domain.is_reading(),
     }
@@ -279,7 +279,7 @@ pub fn register_qsbr(domain: &Domain) -> NonNull<Reader> {
 ///
 /// Inside a section of the domain.
 pub fn synchronize(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_synchronize(Haste::Normal)?)
+    Ok(domain.core().try_synchronize(Haste::Normal)?)
 }
 
 /// [`Domain::synchronize_expedited`].
@@ -288,7 +288,7 @@ pub fn synchronize(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// Inside a section of the domain.
 pub fn synchronize_expedited(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_synchronize(Haste::Expedited)?)
+    Ok(domain.core().try_synchronize(Haste::Expedited)?)
 }
 
 /// [`Domain::cond_synchronize`].
@@ -298,7 +298,7 @@ pub fn synchronize_expedited(domain: &Domain) -> Result<(), Deadlock> {
 /// If the grace period waits for a section of the calling thread.
 pub fn cond_synchronize(domain: &Domain, cookie: Cookie, expedited: bool) -> Result<(), Deadlock> {
     let haste = if expedited { Haste::Expedited } else { Haste::Normal };
-    Ok(domain.try_wait(domain.known(cookie), haste)?)
+    Ok(domain.core().try_wait(domain.core().known(cookie), haste)?)
 }
 
 /// [`Domain::barrier`].
@@ -307,7 +307,7 @@ pub fn cond_synchronize(domain: &Domain, cookie: Cookie, expedited: bool) -> Res
 ///
 /// If it would wait for itself.
 pub fn barrier(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_barrier()?)
+    Ok(domain.core().try_barrier()?)
 }
 
 /// [`Domain::kvfree_barrier`].
@@ -316,7 +316,7 @@ pub fn barrier(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// If it would wait for itself.
 pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_kvfree_barrier()?)
+    Ok(domain.core().try_kvfree_barrier()?)
 }
 
 /// Has `free()` called with `block`, of `bytes` bytes, after a grace period of `domain`; as [`Domain::try_retire`].
@@ -332,7 +332,7 @@ pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
 #[inline]
 pub unsafe fn retire_malloced(domain: &Domain, block: NonNull<u8>, bytes: usize, on_no_page: OnNoPage) -> Result<(), NoMemory> {
     // SAFETY: the caller's promise.
-    unsafe { domain.retire_object(RetireRequest::malloced(block, bytes), on_no_page) }.map_err(|_| NoMemory)
+    unsafe { domain.core().retire_object(RetireRequest::malloced(block, bytes), on_no_page) }.map_err(|_| NoMemory)
 }
 
 /// Whether the callback of `head` waits in `domain`: a look at all that do, by their addresses.
@@ -365,21 +365,22 @@ pub unsafe fn retire_malloced_in(share: &Share, block: NonNull<u8>, bytes: usize
     let object = RetireRequest::malloced(block, bytes);
     match share.0.append(object) {
         Pushed::Ok => Ok(()),
-        // SAFETY: the caller's promise.
-        appended => unsafe { super::global().try_retire_unusual(object, Some(appended), on_no_page) }.map_err(|_| NoMemory),
+        appended => {
+            // SAFETY: the caller's promise.
+            unsafe { super::global().core().try_retire_unusual(object, Some(appended), on_no_page) }.map_err(|_| NoMemory)
+        }
     }
 }
 
 /// Whether [`lock_owned`] has all that it needs, here and now.
 pub fn has_spare(domain: &Domain) -> bool {
-    thread::has_spare(domain)
+    thread::has_spare(domain.core())
 }
 
 /// Begins a section that belongs to no thread: [`OwnedGuard`](crate::tasks_trace::OwnedGuard), by its record.
 #[track_caller]
 pub fn lock_owned(domain: &Domain) -> NonNull<Reader> {
-    let record =
-        thread::take_cached_record(domain).unwrap_or_else(|| domain.engine().register(platform_thread::token(), Flavour::Owned));
+    let record = domain.core().quiescent_record();
     record.lock_owned(Location::caller(), clock::coarse());
     Reader::of(record).into()
 }

@@ -1,13 +1,10 @@
 //! A domain's deferred frees, as a user sees them.
 
-use super::{Domain, thread};
-use crate::{
-    gp::{CallbackHead, Policy},
-    kvfree::{OnNoPage, Pushed, RetireRequest, Slot},
-};
+use super::Domain;
+use crate::kvfree::{OnNoPage, RetireRequest};
 use std::{alloc::Layout, ptr::NonNull, sync::Arc};
 
-impl<P: Policy> Domain<P> {
+impl Domain {
     /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one argument.
     ///
     /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees older ones, ends a grace period,
@@ -37,7 +34,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(RetireRequest::boxed(object)) };
+        unsafe { self.core().retire(object) };
     }
 
     /// As [`Domain::retire`], but gives the object back if there is no memory for a page and no way to wait.
@@ -52,7 +49,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn try_retire<T: Send + 'static>(&self, object: NonNull<T>) -> Result<(), NonNull<T>> {
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        unsafe { self.retire_object(RetireRequest::boxed(object), OnNoPage::Block) }.map_err(|_| object)
+        unsafe { self.core().retire_object(RetireRequest::boxed(object), OnNoPage::Block) }.map_err(|_| object)
     }
 
     /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the middle of any later retire, and at the
@@ -67,7 +64,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_inline<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(RetireRequest::boxed_plain(object)) };
+        unsafe { self.core().retire_inline(object) };
     }
 
     /// Frees a block of the global allocator after a grace period, without dropping what is in it.
@@ -89,16 +86,16 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_sized(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(RetireRequest::memory(block, layout)) };
+        unsafe { self.core().retire_or_call(RetireRequest::memory(block, layout)) };
     }
 
     /// Drops a reference after a grace period, as [`Domain::retire`] frees an object.
     pub(crate) fn retire_shared<T: Send + Sync + 'static>(&self, object: Arc<T>) {
         // SAFETY: the reference is given up here, and may be dropped on any thread.
-        unsafe { self.retire_or_call(RetireRequest::shared(object)) };
+        unsafe { self.core().retire_or_call(RetireRequest::shared(object)) };
     }
 
-    /// Frees a boxed object that embeds a [`CallbackHead`]. The kernel's `kvfree_rcu()` with two arguments.
+    /// Frees a boxed object that embeds a [`CallbackHead`](crate::CallbackHead). The kernel's `kvfree_rcu()` with two arguments.
     ///
     /// As [`Domain::retire`], but it never fails and never waits for want of memory: if there is none for a page, the object is
     /// chained through its head.
@@ -107,97 +104,12 @@ impl<P: Policy> Domain<P> {
     ///
     /// As for [`Domain::retire`].
     pub unsafe fn retire_with_head<T: EmbedsHead>(&self, object: NonNull<T>) {
-        unsafe fn free<T: EmbedsHead>(head: NonNull<CallbackHead>) {
-            // SAFETY: the head lies at this offset in a boxed T, by `EmbedsHead` and `retire_with_head`'s contract.
-            drop(unsafe { Box::from_raw(head.as_ptr().byte_sub(T::HEAD_OFFSET).cast::<T>()) });
-        }
-        // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        if unsafe { self.retire_object(RetireRequest::boxed(object), OnNoPage::Fail) }.is_err() {
-            // SAFETY: in bounds, by `EmbedsHead`'s contract.
-            let head = unsafe { object.byte_add(T::HEAD_OFFSET) }.cast();
-            // SAFETY: the object is given up to the callback, and is Send.
-            unsafe { self.call_head(head, free::<T>) };
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[inline]
-    unsafe fn retire_or_call(&self, object: RetireRequest) {
         // SAFETY: the caller's promise.
-        if let Err(slot) = unsafe { self.retire_object(object, OnNoPage::Block) } {
-            // SAFETY: the caller's promise: the object is still its own.
-            unsafe { self.free_by_callback(slot) };
-        }
-    }
-
-    /// Frees what could not be remembered otherwise.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[cold]
-    unsafe fn free_by_callback(&self, slot: Slot) {
-        thread::with_share(self.id(), |local| {
-            let reader = thread::bound_record(self).zip(local);
-            // SAFETY: the caller's promise.
-            unsafe { self.inner.heap.chain(self.engine(), reader, slot) };
-        });
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[inline]
-    pub(super) unsafe fn retire_object(&self, object: RetireRequest, on_no_page: OnNoPage) -> Result<(), Slot> {
-        let heap = &self.inner.heap;
-        let retired = thread::with(self, |record, local| {
-            // SAFETY: the share and the record are the calling thread's; the rest is the caller's promise.
-            unsafe { heap.retire(self.engine(), local, Some(record), object, on_no_page) }
-        });
-        // SAFETY: the caller's promise.
-        retired.unwrap_or_else(|| unsafe { heap.retire_late(self.engine(), object) })
-    }
-
-    /// The rest of a retire by the calling thread whose append to its own share was not the usual one.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[cold]
-    #[inline(never)]
-    pub(super) unsafe fn retire_unusual(&self, object: RetireRequest, appended: Option<Pushed>) {
-        // SAFETY: the caller's promise.
-        if let Err(slot) = unsafe { self.try_retire_unusual(object, appended, OnNoPage::Block) } {
-            // SAFETY: the caller's promise: the object is still its own.
-            unsafe { self.free_by_callback(slot) };
-        }
-    }
-
-    /// The same, but gives the object back if there is no memory for a page and no waiting.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[cold]
-    #[inline(never)]
-    pub(super) unsafe fn try_retire_unusual(
-        &self, object: RetireRequest, appended: Option<Pushed>, on_no_page: OnNoPage,
-    ) -> Result<(), Slot> {
-        let heap = &self.inner.heap;
-        match appended {
-            // SAFETY: the caller's promise.
-            None => unsafe { self.retire_object(object, on_no_page) },
-            Some(appended) => {
-                thread::with(self, |record, local| heap.see_to(self.engine(), local, Some(record), object, appended, on_no_page))
-                    .expect("the thread has a share, since it has appended to it")
-            }
-        }
+        unsafe { self.core().retire_with_head(object) };
     }
 }
 
-/// A type with a [`CallbackHead`] in it, through which it can be chained when there is no memory to remember it otherwise.
+/// A type with a [`CallbackHead`](crate::CallbackHead) in it, through which it can be chained when there is no memory to remember it otherwise.
 ///
 /// # Safety
 ///
@@ -231,11 +143,11 @@ mod tests {
 
     /// How often those who retire have waited, and for how long they might have, in nanoseconds.
     fn waits(domain: &Domain) -> (u64, u64) {
-        (domain.statistics().waits, domain.inner.heap.waits_granted.load(Ordering::Relaxed))
+        (domain.statistics().waits, domain.core().inner.heap.waits_granted.load(Ordering::Relaxed))
     }
 
     fn attends_to_each(domain: &Domain) -> bool {
-        super::thread::with(domain, |_, local| local.attends_to_each()).expect("it has retired")
+        crate::rcu::thread::with(domain.core(), |_, local| local.attends_to_each()).expect("it has retired")
     }
 
     /// While a reader on another thread holds everything up: `work`, in a domain without a budget.

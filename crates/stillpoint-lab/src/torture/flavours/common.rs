@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stillpoint::{Domain, torture::Policy};
+use stillpoint::torture::{Domain, Policy};
 
 use crate::torture::conductor::{Ground, Part, perform};
 use crate::torture::pipe::{LENGTH, Pipe};

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use stillpoint::{
     global,
     list_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Tenant},
-    torture::{GrowingArray, Policy, Sound},
+    torture::{ArrayPolicy, FreedArrays, GrowingArray, core_of},
 };
 
 use super::broken::LastingArrays;
@@ -25,7 +25,7 @@ const ANCHORED: usize = 100;
 /// Nothing left out.
 pub fn run(session: &Arc<Session>) {
     let lists = Lists::new(session);
-    let arrays = Arrays::<Sound>::new();
+    let arrays = Arrays::<FreedArrays>::new();
     let visit = |seat: &mut Seat| {
         lists.count(seat);
         let array = arrays.present();
@@ -64,7 +64,7 @@ pub fn run(session: &Arc<Session>) {
         }));
     }
     let visit_in_handler = || lists.count_in_handler();
-    let ground = Ground { domain: global(), visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
+    let ground = Ground { domain: core_of(global()), visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
     perform(session, &ground, parts);
     lists.settle(session);
 }
@@ -98,7 +98,7 @@ pub fn busted(session: &Arc<Session>) {
     };
     let parts = (0..session.plan.readers).map(count).chain((0..session.plan.writers).map(grow)).collect();
     let visit = |seat: &mut Seat| global().read(|_| seat.dwell());
-    perform(session, &Ground { domain: global(), visit: &visit, visit_in_handler: None, in_child: &|| () }, parts);
+    perform(session, &Ground { domain: core_of(global()), visit: &visit, visit_in_handler: None, in_child: &|| () }, parts);
 }
 
 /// Slots of an array when it is new, and when it is replaced by a new one.
@@ -106,11 +106,11 @@ const FIRST: usize = 8;
 const LAST: usize = 2048;
 
 /// An array that grows, and then another.
-struct Arrays<P: Policy> {
+struct Arrays<P: ArrayPolicy> {
     present: Mutex<(Arc<GrowingArray<P>>, usize)>,
 }
 
-impl<P: Policy> Arrays<P> {
+impl<P: ArrayPolicy> Arrays<P> {
     fn new() -> Self {
         Self { present: Mutex::new((Arc::new(GrowingArray::new(FIRST)), FIRST)) }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stillpoint::{Domain, torture::Sound};
+use stillpoint::torture::{Domain, Sound};
 
 use super::common::Stage;
 use crate::torture::session::{Seat, Session};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stillpoint::{
-    tasks_trace::{OwnedGuard, TraceDomain},
-    torture::{Policy, Sound},
+    tasks_trace::OwnedGuard,
+    torture::{Domain, Policy, Sound},
 };
 
 use super::broken::OneDropped;
@@ -26,14 +26,14 @@ pub fn busted(session: &Arc<Session>) {
 }
 
 /// Sections that wait for somebody to go on with them.
-type Exchange<'d, P> = Mutex<Vec<(OwnedGuard<'d, P>, Visit)>>;
+type Exchange<'d> = Mutex<Vec<(OwnedGuard<'d>, Visit)>>;
 
 /// So many at most.
 const ROOM: usize = 64;
 
 fn torture<P: Policy>(session: &Arc<Session>) {
-    let domain = TraceDomain::<P>::starting_at(session.first_cookie());
-    let stage = Stage::new(session, &*domain);
+    let domain = Domain::<P>::starting_at(session.first_cookie());
+    let stage = Stage::new(session, &domain);
     let exchange = Exchange::default();
     let life = |seat: &mut Seat| live(&stage, &domain, &exchange, seat);
     let mut parts = stage.writers();
@@ -43,7 +43,7 @@ fn torture<P: Policy>(session: &Arc<Session>) {
     stage.perform(&in_child, parts);
 }
 
-fn live<'d, P: Policy>(stage: &Stage<P>, domain: &'d TraceDomain<P>, exchange: &Exchange<'d, P>, seat: &mut Seat) {
+fn live<'d, P: Policy>(stage: &Stage<P>, domain: &'d Domain<P>, exchange: &Exchange<'d>, seat: &mut Seat) {
     let (session, pipe) = (&stage.shared.session, &stage.shared.pipe);
     while !session.is_over() {
         session.keep_pace(|| ());

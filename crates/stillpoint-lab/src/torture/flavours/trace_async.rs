@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stillpoint::{tasks_trace::TraceDomain, torture::Sound};
+use stillpoint::{tasks_trace::TraceDomain, torture::core_of};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
@@ -17,8 +17,8 @@ const TASKS_EACH: usize = 16;
 
 /// The flavour.
 pub fn run(session: &Arc<Session>) {
-    let domain = TraceDomain::<Sound>::starting_at(session.first_cookie());
-    let stage = Stage::new(session, &*domain);
+    let domain = TraceDomain::starting_at(session.first_cookie());
+    let stage = Stage::new(session, core_of(&domain));
     let mut parts = stage.writers();
     parts.push(Part::new("executor", || {
         let threads = session.plan.readers.clamp(1, 4);
@@ -51,7 +51,7 @@ async fn live(shared: Shared, domain: TraceDomain, number: usize) {
 
 async fn section(shared: &Shared, domain: &TraceDomain, seat: &mut Seat<'_>) {
     let guard = domain.read_lock_static();
-    let visit = shared.pipe.begin(domain, seat);
+    let visit = shared.pipe.begin(core_of(domain), seat);
     for _ in 0..seat.random.u32(0..4) {
         if seat.one_in(8) {
             sleep(Duration::from_micros(seat.random.u64(50..3000))).await;
@@ -59,6 +59,6 @@ async fn section(shared: &Shared, domain: &TraceDomain, seat: &mut Seat<'_>) {
             tokio::task::yield_now().await;
         }
     }
-    shared.pipe.end(visit, domain, seat);
+    shared.pipe.end(visit, core_of(domain), seat);
     drop(guard);
 }

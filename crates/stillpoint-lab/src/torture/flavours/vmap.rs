@@ -11,7 +11,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use stillpoint::{
     Domain,
-    torture::{Sound, drain_without_grace_period},
+    torture::{core_of, drain_without_grace_period},
     vmap::{Area, Arena, Found},
 };
 
@@ -29,7 +29,7 @@ const PAGE: usize = 4096;
 
 /// Nothing left out.
 pub fn run(session: &Arc<Session>) {
-    let domain = Domain::<Sound>::starting_at(session.first_cookie());
+    let domain = Domain::starting_at(session.first_cookie());
     let builder = Arena::builder().capacity(1 << 30).lazy_limit(4 << 20).domain(&domain);
     let arena = builder.build().expect("there is room for an arena");
     torture(session, &arena, |arena, seat| match seat.random.u32(0..64) {
@@ -41,7 +41,7 @@ pub fn run(session: &Arc<Session>) {
 
 /// Purges without a grace period. Without guard pages, which a reader that should have been waited for would run into.
 pub fn busted(session: &Arc<Session>) {
-    let domain = Domain::<Sound>::starting_at(session.first_cookie());
+    let domain = Domain::starting_at(session.first_cookie());
     let builder = Arena::builder().capacity(1 << 30).lazy_limit(1 << 30).guards(false).domain(&domain);
     let arena = builder.build().expect("there is room for an arena");
     // SAFETY: readers make checked copies alone, and compare what they find.
@@ -86,7 +86,7 @@ fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut Se
     let (readers, writers) = ((0..session.plan.readers).map(reader), (0..session.plan.writers).map(writer));
     let parts = readers.chain(writers).chain((0..session.plan.fakewriters).map(fake)).collect();
     let visit_in_handler = || look_in_handler(session, arena, places);
-    let ground = Ground { domain: arena.domain(), visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
+    let ground = Ground { domain: core_of(arena.domain()), visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
     perform(session, &ground, parts);
     arena.domain().kvfree_barrier();
     let left = arena.areas(&arena.read_lock()).count();

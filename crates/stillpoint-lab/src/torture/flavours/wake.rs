@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use stillpoint::{Domain, torture::Policy};
+use stillpoint::torture::{Domain, Policy};
 
 use super::broken::{Forgotten, Netless, Unkept};
 use crate::torture::clutter::Clutter;
