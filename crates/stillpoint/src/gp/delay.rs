@@ -128,7 +128,7 @@ fn of_environment() -> Nanos {
     found
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::{CallbackHead, Delay, Duration, Nanos};
 

@@ -65,7 +65,13 @@ use callbacks::Callbacks;
 use coalesce::BarrierQueue;
 use service::Service;
 use stall::Stalls;
-use std::{marker::PhantomData, mem, ptr};
+use std::{
+    marker::PhantomData,
+    mem,
+    ptr,
+    // std's also in the model, to which counting is no step.
+    sync::atomic::AtomicU64 as Counter,
+};
 use wakers::Futures;
 
 pub(super) mod callbacks;
@@ -393,13 +399,13 @@ pub(crate) struct LookAgain(pub(crate) bool);
 /// What has been done, counted where it is.
 #[derive(Debug)]
 struct Counts {
-    grace_periods: AtomicU64,
-    heavy_barriers: AtomicU64,
+    grace_periods: Counter,
+    heavy_barriers: Counter,
 }
 
 impl Counts {
     fn new() -> Self {
-        Self { grace_periods: AtomicU64::new(0), heavy_barriers: AtomicU64::new(0) }
+        Self { grace_periods: Counter::new(0), heavy_barriers: Counter::new(0) }
     }
 }
 

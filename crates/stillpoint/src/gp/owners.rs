@@ -135,7 +135,7 @@ mod loom_tests {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::super::{
         barrier_mode::BarrierMode,

@@ -356,7 +356,7 @@ fn too_deep() -> ! {
     std::process::abort();
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{gp::seq::Sequence, platform::thread};

@@ -152,7 +152,7 @@ unsafe impl Send for Registry {}
 // SAFETY: as for Send.
 unsafe impl Sync for Registry {}
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::gp::seq::{Cookie, Sequence};

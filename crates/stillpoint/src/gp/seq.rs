@@ -261,7 +261,7 @@ pub(super) fn raise(counter: &AtomicU64, to: Seq) -> bool {
     false
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -279,7 +279,7 @@ impl Drop for Kept {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::{ptr::NonNull, sync::mpsc::channel};

@@ -130,7 +130,7 @@ pub unsafe trait EmbedsHead: Send + 'static {
     const HEAD_OFFSET: usize;
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{kvfree::SLOTS, platform::sync::Ordering};

@@ -385,7 +385,7 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

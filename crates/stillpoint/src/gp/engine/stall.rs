@@ -222,7 +222,7 @@ fn oldest_first(holdouts: &mut [(&Record, Seq)], goal: Seq) {
     holdouts.sort_by_cached_key(|(record, section)| (section.since(goal), record.entry().since()));
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::gp::{barrier_mode::BarrierMode, flavour::Flavour, registry::Registry, seq::Sequence, shared::Shared};

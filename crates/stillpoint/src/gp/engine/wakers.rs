@@ -281,7 +281,7 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -60,7 +60,7 @@ impl Record {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{gp::record::tests::with_record, platform::thread};
