@@ -93,12 +93,31 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         }
     }
 
-    /// The present value, outside any section.
+    /// The present value, outside any section: for the one who alone replaces it, under a lock say. The kernel's
+    /// `rcu_dereference_protected()`.
     ///
     /// # Safety
     ///
     /// Nobody replaces it for as long as the reference is used.
-    pub(crate) unsafe fn peek(&self) -> Option<&T> {
+    ///
+    /// ```
+    /// # use std::sync::Mutex;
+    /// # use stillpoint::Rcu;
+    /// static LIST: Rcu<Vec<u32>> = Rcu::empty();
+    /// static CHANGE: Mutex<()> = Mutex::new(());
+    ///
+    /// fn add(number: u32) {
+    ///     let _change = CHANGE.lock().unwrap();
+    ///     // SAFETY: the list is replaced under this lock alone.
+    ///     let mut list = unsafe { LIST.peek() }.cloned().unwrap_or_default();
+    ///     list.push(number);
+    ///     LIST.store(list);
+    /// }
+    /// add(1);
+    /// add(2);
+    /// stillpoint::read(|guard| assert_eq!(LIST.load(guard).unwrap(), &[1, 2]));
+    /// ```
+    pub unsafe fn peek(&self) -> Option<&T> {
         // Acquire, pairs with `replace` and `compare_exchange`: the value is complete.
         // SAFETY: alive, because only who replaces it retires it.
         unsafe { self.value.load(Ordering::Acquire).as_ref() }

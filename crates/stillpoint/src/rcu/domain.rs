@@ -242,7 +242,7 @@ impl fmt::Debug for Domain {
 
 /// A handle that is kept by something which was made in the domain: a cell, an arena, a guard. Who drops such a thing need not know that it is the
 /// last handle, so dropping this never waits.
-pub(crate) struct Kept(ManuallyDrop<Domain>);
+pub struct Kept(ManuallyDrop<Domain>);
 
 impl From<&Domain> for Kept {
     fn from(domain: &Domain) -> Self {

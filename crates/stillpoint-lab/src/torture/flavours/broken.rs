@@ -1,6 +1,6 @@
 //! The policies of the broken flavours: each leaves one part out. No build but the torture's has them.
 
-use stillpoint::torture::{ArrayPolicy, GracePeriodPolicy, Policy};
+use stillpoint::torture::{GracePeriodPolicy, Policy};
 
 /// Grace periods wait for nobody.
 #[derive(Debug)]
@@ -101,12 +101,3 @@ unsafe impl GracePeriodPolicy for Unkept {
 }
 // SAFETY: of deferred frees everything is present.
 unsafe impl Policy for Unkept {}
-
-/// Arrays of LRU lists stay where they are when they have been replaced, so that to count outside of a section is a finding and no more.
-#[derive(Debug)]
-pub enum LastingArrays {}
-
-// SAFETY: it frees less.
-unsafe impl ArrayPolicy for LastingArrays {
-    const FREES_ARRAYS: bool = false;
-}

@@ -10,11 +10,11 @@
 //! ```
 //!
 //! Work that is made visible before a kick is seen by the pass after the swap that takes the kick, and a kick after that is seen by the last
-//! look or wakes the sleeper (`platform/event.rs`).
+//! look or wakes the sleeper (`stillpoint-platform/src/event.rs`).
 //!
 //! # When it fails
 //!
-//! User code cannot end the thread (`platform/user_code.rs`); a fault of the library's own that panics could. The thread catches that, counts it, and
+//! User code cannot end the thread (`stillpoint-platform/src/user_code.rs`); a fault of the library's own that panics could. The thread catches that, counts it, and
 //! begins again with a pass over everything. After [`MOST_FAILURES`] within a minute it stays down: what fails that often would fail again, and a
 //! thread that does nothing but panic is of no use. Then
 //!
