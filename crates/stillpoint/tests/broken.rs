@@ -13,26 +13,27 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use stillpoint::{
-    Domain,
-    torture::{Policy, Sound},
-};
+use stillpoint::torture::{Domain, GracePeriodPolicy, Policy, Sound};
 
 #[derive(Debug)]
 enum Busted {}
 
 // SAFETY: the only objects are type-stable elements, whose state alone is wrong when a reader is missed.
-unsafe impl Policy for Busted {
+unsafe impl GracePeriodPolicy for Busted {
     const WAITS_FOR_READERS: bool = false;
 }
+// SAFETY: of deferred frees everything is present.
+unsafe impl Policy for Busted {}
 
 #[derive(Debug)]
 enum Unfenced {}
 
 // SAFETY: as for `Busted`.
-unsafe impl Policy for Unfenced {
+unsafe impl GracePeriodPolicy for Unfenced {
     const HEAVY_BARRIER: bool = false;
 }
+// SAFETY: of deferred frees everything is present.
+unsafe impl Policy for Unfenced {}
 
 /// How long the sound machinery is watched, and how long a broken one may go uncaught.
 const SOUND: Duration = Duration::from_millis(500);
@@ -60,7 +61,7 @@ impl Torture {
     fn catches<P: Policy>(readers: usize, limit: Duration, wait: fn(&Domain<P>)) -> bool {
         let torture = Self::default();
         torture.alive[0].0.store(true, Ordering::Relaxed);
-        let domain = Domain::<P>::with_policy();
+        let domain = Domain::<P>::new();
         let mut updates = 0;
         thread::scope(|scope| {
             for _ in 0..readers {
