@@ -7,7 +7,7 @@ const SOURCES: [&str; 4] = [
     "src/lib.rs",
     "../stillpoint/src/statistics.rs",
     "../stillpoint-lru/src/statistics.rs",
-    "../stillpoint-vmap/src/statistics.rs",
+    "../stillpoint-vmap/src/arena/statistics.rs",
 ];
 
 #[test]

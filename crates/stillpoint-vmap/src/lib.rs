@@ -26,63 +26,37 @@
 //! |---|---|
 //! | `span`, `map` | the page map: its word, its levels; **the orderings V1 to V4** |
 //! | `space`, `node` | free address space; pools |
-//! | `arena`, `area`, `builder` | allocating and freeing |
-//! | `drain` | giving memory back |
-//! | `check`, `copy`, `read` | finding, checking, copying |
-//! | `statistics`, `info`, `error` | statistics; descriptions, dumps; errors |
+//! | `arena`, in it `area`, `builder` | allocating and freeing |
+//! | in it `drain` | giving memory back |
+//! | in it `check`, `read`; `copy` | finding, checking, copying |
+//! | in it `statistics`, `info`; `error` | statistics; descriptions, dumps; errors |
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks what is compiled for it, not what uses that.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
 
-// Compiled for the model, which checks the map, and for everything else.
-mod map;
-mod span;
-
-#[cfg(not(stillpoint_loom))]
-mod area;
+// Stands on domains, which the model has not.
 #[cfg(not(stillpoint_loom))]
 mod arena;
-#[cfg(not(stillpoint_loom))]
-mod builder;
-#[cfg(not(stillpoint_loom))]
-mod check;
-#[cfg(not(stillpoint_loom))]
 mod copy;
-#[cfg(not(stillpoint_loom))]
-mod drain;
-#[cfg(not(stillpoint_loom))]
 mod error;
-#[cfg(not(stillpoint_loom))]
-mod info;
-#[cfg(not(stillpoint_loom))]
+mod map;
 mod node;
-#[cfg(not(stillpoint_loom))]
-mod read;
-#[cfg(not(stillpoint_loom))]
 mod space;
-#[cfg(not(stillpoint_loom))]
-mod statistics;
+mod span;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 
 #[cfg(not(stillpoint_loom))]
-pub use {
-    area::Area,
-    arena::Arena,
-    builder::Builder,
-    check::{Checked, Found},
-    error::Error,
-    info::{Description, Dump, DumpedArea},
-    read::Reader,
-    statistics::ArenaStatistics,
+pub use arena::{
+    Area, Arena, ArenaStatistics, Builder, Checked, Description, Dump, DumpedArea, Found, Reader, drain_without_grace_period,
 };
-#[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
-pub use {copy::copy, drain::drain_without_grace_period};
+pub use copy::copy;
+pub use error::Error;
 
 /// The code in the package's README.md compiles, and does what it says.
-#[cfg(all(doctest, not(stillpoint_loom)))]
+#[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -125,7 +125,6 @@ impl Map {
     }
 
     /// Takes the area that starts at this very page out of the map, if there is one: of several that try, one succeeds.
-    #[cfg(not(stillpoint_loom))]
     pub(crate) fn claim(&self, start: u32) -> Option<Extent> {
         let at = (start as usize) << PAGE_BITS;
         let extent = self.find(at).filter(|extent| extent.start == at)?;
@@ -180,6 +179,7 @@ fn whole_slots(start: u32, pages: u32) -> std::ops::Range<u32> {
     first..past.max(first)
 }
 
+// With slots of the usual size.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;

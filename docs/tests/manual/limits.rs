@@ -84,7 +84,7 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
     ),
     ("time that a charge waits at a max", "5 attempts", "stillpoint-lru/src/charge.rs", "const ATTEMPTS: u32 = 5;"),
     ("a pass without a break", "500 us", "stillpoint-lru/src/reclaim.rs", "const SLICE: Duration = Duration::from_micros(500);"),
-    ("addresses of an arena", "4 TiB at most", "stillpoint-vmap/src/builder.rs", "const MOST_BYTES: usize = 1 << 42;"),
+    ("addresses of an arena", "4 TiB at most", "stillpoint-vmap/src/arena/builder.rs", "const MOST_BYTES: usize = 1 << 42;"),
     ("sizes that come from pools", "256 pages (1 MiB)", "stillpoint-vmap/src/node.rs", "const CLASSES: u32 = 256;"),
 ];
 

@@ -7,8 +7,8 @@
 //! The queue's lock is held from taking a batch out until its ranges are where they belong, system calls included, so that a drain
 //! which has got the lock knows that no other is half done. Nobody waits for a grace period under it, or for the lock in an ordinary free.
 
-use super::{
-    arena::{Arena, Inner},
+use super::{Arena, Inner};
+use crate::{
     error::Error,
     node::{CLASSES, Freed, Home, Node},
     space::{Range, merge, merged},
@@ -322,7 +322,7 @@ impl Inner {
         while let Some(extent) = self.map.find_or_next(at, frontier) {
             let (start, pages) = extent.pages();
             live.push(Range::new(start, pages + self.settings.guard));
-            at = at.max(extent.end().next_multiple_of(super::span::PAGE));
+            at = at.max(extent.end().next_multiple_of(crate::span::PAGE));
         }
         live.sort_unstable();
         let mut gaps = Vec::new();
@@ -424,6 +424,6 @@ impl Arena {
         let before = inner.drain.pending.load(Ordering::Relaxed);
         let _ = inner.purge_ripe(&mut queue);
         let purged = before - inner.drain.pending.load(Ordering::Relaxed);
-        (purged + inner.empty_pools(&mut queue)) << super::span::PAGE_BITS
+        (purged + inner.empty_pools(&mut queue)) << crate::span::PAGE_BITS
     }
 }

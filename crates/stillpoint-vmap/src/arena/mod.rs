@@ -1,8 +1,24 @@
 //! The arena: handing out areas, and taking them back.
 
-use super::{
-    Area, Builder,
-    drain::{ALLOC_PATIENCE, Drain},
+mod area;
+mod builder;
+mod check;
+mod drain;
+mod info;
+mod read;
+mod statistics;
+
+pub use {
+    area::Area,
+    builder::Builder,
+    check::{Checked, Found},
+    drain::drain_without_grace_period,
+    info::{Description, Dump, DumpedArea},
+    read::Reader,
+    statistics::ArenaStatistics,
+};
+
+use crate::{
     error::Error,
     map::{Map, SLOT_PAGES},
     node::{CLASSES, Freed, Home, Node},
@@ -10,6 +26,7 @@ use super::{
     span::{MOST_PAGES, PAGE, PAGE_BITS},
 };
 use crossbeam_utils::CachePadded;
+use drain::{ALLOC_PATIENCE, Drain};
 use std::{
     fmt,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -37,7 +54,7 @@ const ATTEMPTS: usize = 3;
 const ADVISED: usize = 500;
 
 /// The least that is made accessible at a time, in pages; and the most, unless more is needed at once.
-pub(super) const CHUNK: u32 = SLOT_PAGES;
+const CHUNK: u32 = SLOT_PAGES;
 const LARGEST_CHUNK: u32 = 32 * CHUNK;
 
 /// A stretch of address space out of which areas are allocated, and in which they are found by any address, without a lock. The kernel's vmalloc.
@@ -60,39 +77,39 @@ const LARGEST_CHUNK: u32 = 32 * CHUNK;
 /// ```
 #[derive(Clone)]
 pub struct Arena {
-    pub(super) inner: Arc<Inner>,
+    inner: Arc<Inner>,
 }
 
 /// How an arena was built.
 #[derive(Debug)]
-pub(super) struct Settings {
+struct Settings {
     /// Pages behind an area that nobody may touch: 1 or, where there are no guards, 0.
-    pub(super) guard: u32,
+    guard: u32,
     /// Whether freed ranges are guarded until they are used again.
-    pub(super) poison: bool,
+    poison: bool,
     /// Whether areas of 2 MiB and more begin at a multiple of that.
-    pub(super) huge: bool,
+    huge: bool,
     /// Whether the kernel takes many ranges in one call.
-    pub(super) vectored: bool,
+    vectored: bool,
     /// What takes the memory out of pages.
-    pub(super) purge: Advice,
+    purge: Advice,
     /// Pages that may wait for a drain.
-    pub(super) lazy_pages: u64,
+    lazy_pages: u64,
 }
 
 /// The nodes' part of the state.
 #[derive(Debug)]
-pub(super) struct Shard {
-    pub(super) node: Mutex<Node>,
+struct Shard {
+    node: Mutex<Node>,
     /// What has been handed out and taken back here; written under the lock.
-    pub(super) areas: AtomicU64,
-    pub(super) areas_freed: AtomicU64,
-    pub(super) pages: AtomicU64,
-    pub(super) pages_freed: AtomicU64,
+    areas: AtomicU64,
+    areas_freed: AtomicU64,
+    pages: AtomicU64,
+    pages_freed: AtomicU64,
 }
 
 impl Shard {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         let zero = || AtomicU64::new(0);
         Self { node: Mutex::new(Node::new()), areas: zero(), areas_freed: zero(), pages: zero(), pages_freed: zero() }
     }
@@ -103,27 +120,27 @@ fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
-pub(super) struct Inner {
+struct Inner {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
-    pub(super) place: AtForkHandle,
-    pub(super) domain_id: u64,
-    pub(super) map: Map,
-    pub(super) memory: Mapping,
-    pub(super) domain: Kept,
-    pub(super) file: Option<OwnedFd>,
-    pub(super) settings: Settings,
-    pub(super) pages: u32,
-    pub(super) space: Mutex<Space>,
+    place: AtForkHandle,
+    domain_id: u64,
+    map: Map,
+    memory: Mapping,
+    domain: Kept,
+    file: Option<OwnedFd>,
+    settings: Settings,
+    pages: u32,
+    space: Mutex<Space>,
     /// The end of what is accessible; written under the lock of `space`.
-    pub(super) frontier: AtomicU32,
-    pub(super) shards: Box<[CachePadded<Shard>]>,
-    pub(super) drain: Drain,
+    frontier: AtomicU32,
+    shards: Box<[CachePadded<Shard>]>,
+    drain: Drain,
     /// Who allocated the area that begins at a page, where that is kept.
-    pub(super) callers: Option<Table<AtomicPtr<Location<'static>>>>,
+    callers: Option<Table<AtomicPtr<Location<'static>>>>,
     /// The process that made the arena.
-    pub(super) process: Process,
+    process: Process,
     /// In the child of a fork, until what is free has been found again: the frontier at the fork. Else 0.
-    pub(super) lost: AtomicU32,
+    lost: AtomicU32,
 }
 
 impl ForkReset for Inner {
@@ -142,26 +159,26 @@ impl ForkReset for Inner {
 impl Inner {
     /// The byte `offset` of the arena.
     #[inline(always)]
-    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
+    fn at(&self, offset: usize) -> NonNull<u8> {
         // SAFETY: the callers' offsets are of pages that the map or an area knows, all inside the mapping.
         unsafe { self.memory.start().add(offset) }
     }
 
-    pub(super) fn base(&self) -> usize {
+    fn base(&self) -> usize {
         self.memory.start().addr().get()
     }
 
     /// Whether this process must leave allocation to its parent.
-    pub(super) fn is_foreign(&self) -> bool {
+    fn is_foreign(&self) -> bool {
         self.file.is_some() && process() != self.process
     }
 
-    pub(super) fn pages_of(&self, range: Range) -> Pages {
+    fn pages_of(&self, range: Range) -> Pages {
         self.memory.pages((range.start as usize) << PAGE_BITS, (range.pages as usize) << PAGE_BITS)
     }
 
     /// Gives `advice` on ranges, as [`advise`] does.
-    pub(super) fn advise(&self, ranges: impl Iterator<Item = Range>, advice: Advice) -> (usize, Result<(), Refused>) {
+    fn advise(&self, ranges: impl Iterator<Item = Range>, advice: Advice) -> (usize, Result<(), Refused>) {
         let mut ranges = ranges.map(|range| self.pages_of(range)).peekable();
         let mut all = 0;
         while ranges.peek().is_some() {
@@ -300,7 +317,7 @@ impl Inner {
     }
 
     /// Gives ranges, guard pages included, to the free space. If the guards cannot be removed they wait for a later drain.
-    pub(super) fn release(&self, ranges: Vec<Range>) {
+    fn release(&self, ranges: Vec<Range>) {
         let (done, _) = match self.settings.guard > 0 || self.settings.poison {
             true => self.advise(ranges.iter().copied(), Advice::RemoveGuards),
             false => (ranges.len(), Ok(())),
@@ -318,14 +335,14 @@ impl Inner {
     }
 
     /// Takes an area's range back: it is found no more, and waits for a drain.
-    pub(super) fn free(&self, range: Range, home: Home) {
+    fn free(&self, range: Range, home: Home) {
         self.settle();
         self.map.clear(range.start, range.pages); // [V3]
         self.free_unpublished(range, home);
     }
 
     /// The rest of it, for an area that is not in the map (any more).
-    pub(super) fn free_unpublished(&self, range: Range, home: Home) {
+    fn free_unpublished(&self, range: Range, home: Home) {
         let (_, shard) = self.here();
         self.free_in(shard, lock(&shard.node), range, home);
     }
@@ -349,7 +366,7 @@ impl Inner {
 
     /// In the child of a fork, before the first area is freed there: finds what is free.
     #[inline]
-    pub(super) fn settle(&self) {
+    fn settle(&self) {
         // Acquire, pairs with `find_lost`: where nothing is lost any more, the free space is as it was found.
         if self.lost.load(Ordering::Acquire) > 0 && !self.is_foreign() {
             self.find_lost();

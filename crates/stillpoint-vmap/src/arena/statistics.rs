@@ -1,6 +1,7 @@
 //! An arena in numbers.
 
-use super::{Arena, arena::Shard, span::PAGE_BITS};
+use super::{Arena, Shard};
+use crate::span::PAGE_BITS;
 use stillpoint_platform::sync::{Ordering, lock};
 
 /// What an arena has now, and what has happened since it was built.

@@ -1,6 +1,7 @@
 //! Reading over areas and holes alike.
 
-use super::{Arena, copy::copy};
+use super::Arena;
+use crate::copy::copy;
 use std::{fmt, io, ops::Range};
 
 /// What is copied in one section, at most, so that a long read does not hold a grace period up.

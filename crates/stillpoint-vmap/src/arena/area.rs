@@ -1,7 +1,7 @@
 //! An area: some pages that are one owner's, until it is dropped.
 
-use super::{
-    arena::Inner,
+use super::Inner;
+use crate::{
     error::Error,
     node::Home,
     space::Range,
@@ -84,7 +84,7 @@ impl Area {
     pub fn copy_to(&self, from: usize, to: &mut [u8]) -> Result<(), Error> {
         let at = self.part(from, to.len())?;
         // SAFETY: inside the area, which is accessible while `self` lives; `to` is the caller's alone.
-        unsafe { super::copy::copy(to.as_mut_ptr(), at, to.len()) };
+        unsafe { crate::copy::copy(to.as_mut_ptr(), at, to.len()) };
         Ok(())
     }
 
@@ -98,7 +98,7 @@ impl Area {
     pub fn copy_from(&self, to: usize, from: &[u8]) -> Result<(), Error> {
         let at = self.part(to, from.len())?;
         // SAFETY: inside the area, which is accessible while `self` lives; nobody writes what `from` borrows.
-        unsafe { super::copy::copy_in(at, from) };
+        unsafe { crate::copy::copy_in(at, from) };
         Ok(())
     }
 

@@ -1,8 +1,7 @@
 //! How an arena is to be.
 
-use super::{
-    arena::{Arena, CHUNK, Inner, Settings, Shard},
-    drain::Drain,
+use super::{Arena, CHUNK, Inner, Settings, Shard, drain::Drain};
+use crate::{
     error::Error,
     map::{Map, SLOT_PAGES},
     space::{Range, Space},

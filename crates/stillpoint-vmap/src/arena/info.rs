@@ -1,7 +1,7 @@
 //! What there is: what an address is, a dump of all areas.
 
-use super::{
-    Arena,
+use super::Arena;
+use crate::{
     node::Freed,
     span::{PAGE, PAGE_BITS},
 };

@@ -1,7 +1,7 @@
 //! Looking areas up, checking ranges, copying what has been checked.
 
-use super::{
-    arena::Arena,
+use super::Arena;
+use crate::{
     copy::{copy, copy_in, copy_overlapping},
     error::Error,
     span::{Extent, PAGE_BITS},
