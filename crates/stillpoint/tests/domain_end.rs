@@ -8,7 +8,7 @@ use std::{
     sync::mpsc::{Receiver, Sender, channel},
     thread,
 };
-use stillpoint::{Domain, Rcu, tasks_trace::TraceDomain};
+use stillpoint::{Domain, Rcu, RcuOption, tasks_trace::TraceDomain};
 
 /// A callback that stays until this is dropped.
 struct Blocked(#[expect(dead_code, reason = "its end is what the callback waits for")] Sender<()>);
@@ -32,8 +32,8 @@ type Keep = fn(&TraceDomain) -> Box<dyn Send>;
 
 const KEEPS: &[Keep] = &[
     |domain| Box::new(Rcu::new_in(domain, 1)),
-    |domain| Box::new(Rcu::<u32>::empty_in(domain)),
-    |domain| Box::new(Rcu::new_in(domain, 1).take()),
+    |domain| Box::new(RcuOption::<u32>::empty_in(domain)),
+    |domain| Box::new(RcuOption::new_in(domain, 1).take()),
     #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     |domain| Box::new(stillpoint::vmap::Arena::builder().capacity(1 << 30).domain(domain).build().expect("addresses")),
     #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
@@ -113,7 +113,7 @@ fn a_domain_that_ends_by_itself_lets_go_of_everything() {
         domain.on_stall(move |_| {
             let _ = &handler;
         });
-        let cell = Rcu::<u32>::empty_in(&domain);
+        let cell = RcuOption::<u32>::empty_in(&domain);
         if had_one {
             domain.call(|| ());
             domain.barrier();

@@ -50,7 +50,7 @@ use std::{fmt, io, mem::ManuallyDrop, ops::Deref, ptr, sync::Weak, time::Duratio
 /// let domain = stillpoint::Domain::new();
 /// let cell = stillpoint::Rcu::new_in(&domain, 1);
 /// let guard = domain.read_lock();
-/// assert_eq!(cell.load(&guard), Some(&1));
+/// assert_eq!(cell.load(&guard), &1);
 /// ```
 pub struct Domain<P: Policy = Sound> {
     pub(super) inner: Arc<Inner<P>>,

@@ -1,6 +1,6 @@
 //! Readers by quiescent states: threads that read all the time and say when they do not.
 
-use super::{Domain, guard::sealed};
+use super::{Domain, Section, guard::sealed};
 use crate::gp::{Policy, Record, policy::Sound};
 use std::{cell::Cell, fmt, marker::PhantomData};
 
@@ -25,7 +25,7 @@ use std::{cell::Cell, fmt, marker::PhantomData};
 /// let routes = Rcu::new_in(&domain, vec![1, 2]);
 /// let mut reader = domain.qsbr_reader();
 /// for _packet in 0..3 {
-///     assert_eq!(routes.load(&reader).map(Vec::len), Some(2));
+///     assert_eq!(routes.load(&reader).len(), 2);
 ///     reader.quiescent_state(); // once a packet, or once a batch
 /// }
 /// ```
@@ -120,6 +120,8 @@ impl<'d, P: Policy> QsbrReader<'d, P> {
         domain.synchronize();
     }
 }
+
+impl<P: Policy> Section for QsbrReader<'_, P> {}
 
 impl<P: Policy> sealed::Section for QsbrReader<'_, P> {
     #[inline(always)]

@@ -21,6 +21,7 @@ impl<P: Policy> Domain<P> {
     /// # Deadlocks
     ///
     /// If a reader waits, in its section, for something that the caller holds (a lock, say).
+    #[track_caller]
     pub fn synchronize(&self) {
         self.wait_for_readers(Haste::Normal);
     }
@@ -37,6 +38,7 @@ impl<P: Policy> Domain<P> {
     /// ```
     /// stillpoint::global().synchronize_expedited();
     /// ```
+    #[track_caller]
     pub fn synchronize_expedited(&self) {
         self.wait_for_readers(Haste::Expedited);
     }
@@ -82,10 +84,12 @@ impl<P: Policy> Domain<P> {
     /// # Panics
     ///
     /// If the grace period waits for a section of the calling thread.
+    #[track_caller]
     pub fn cond_synchronize(&self, cookie: Cookie) {
         self.wait(self.known(cookie), Haste::Normal);
     }
 
+    #[track_caller]
     fn wait_for_readers(&self, haste: Haste) {
         if self.try_synchronize(haste).is_err() {
             refuse("waiting for a grace period");
@@ -102,6 +106,7 @@ impl<P: Policy> Domain<P> {
         self.try_wait(engine.start(), haste)
     }
 
+    #[track_caller]
     fn wait(&self, cookie: Cookie, haste: Haste) {
         if self.try_wait(cookie, haste).is_err() {
             refuse("waiting for a grace period");
@@ -238,6 +243,7 @@ impl<P: Policy> Domain<P> {
     ///
     /// If it would wait for itself: inside a callback or a deferred destructor of this domain, or inside a section that began
     /// before one of those callbacks was queued.
+    #[track_caller]
     pub fn barrier(&self) {
         if self.try_barrier().is_err() {
             refuse("barrier()");
@@ -256,6 +262,7 @@ impl<P: Policy> Domain<P> {
     ///
     /// If it would wait for itself: inside a callback or a deferred destructor of this domain; inside a section while anything
     /// waits.
+    #[track_caller]
     pub fn kvfree_barrier(&self) {
         if self.try_kvfree_barrier().is_err() {
             refuse("kvfree_barrier()");
@@ -273,6 +280,7 @@ impl<P: Policy> Domain<P> {
 }
 
 #[cold]
+#[track_caller]
 fn refuse(what: &str) -> ! {
     panic!(
         "stillpoint: {what} would wait for the calling thread itself, which is inside a read-side critical section, a callback \
