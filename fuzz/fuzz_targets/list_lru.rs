@@ -2,7 +2,9 @@
 #![no_main]
 
 #[path = "../../crates/stillpoint/tests/models/mod.rs"]
-#[allow(dead_code, reason = "one model of several")]
+#[allow(dead_code, reason = "the steps alone")]
 mod models;
+#[path = "../../crates/stillpoint-lru/tests/models/list_lru.rs"]
+mod list_lru;
 
-libfuzzer_sys::fuzz_target!(|program: &[u8]| models::list_lru::run(program));
+libfuzzer_sys::fuzz_target!(|program: &[u8]| list_lru::run(program));

@@ -2,7 +2,9 @@
 #![no_main]
 
 #[path = "../../crates/stillpoint/tests/models/mod.rs"]
-#[allow(dead_code, reason = "one model of several")]
+#[allow(dead_code, reason = "the steps alone")]
 mod models;
+#[path = "../../crates/stillpoint-vmap/tests/models/vmap.rs"]
+mod vmap;
 
-libfuzzer_sys::fuzz_target!(|program: &[u8]| models::vmap::run(program));
+libfuzzer_sys::fuzz_target!(|program: &[u8]| vmap::run(program));

@@ -12,10 +12,8 @@ use std::{
     slice, thread,
     time::{Duration, Instant},
 };
-use stillpoint::{
-    CallbackHead,
-    vmap::{self, Error},
-};
+use stillpoint::CallbackHead;
+use stillpoint_vmap::Error;
 
 /// Between two attempts to free what there was no memory to remember.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -23,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// A stretch of address space: `struct stillpoint_arena`.
 #[derive(Debug)]
 pub struct Arena {
-    arena: vmap::Arena,
+    arena: stillpoint_vmap::Arena,
     /// Whether its domain is nobody else's, and ends with it.
     has_own_domain: bool,
 }
@@ -72,7 +70,7 @@ fn errno(error: Error) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, arena: *mut *mut Arena) -> c_int {
     guarded(|| {
-        let mut builder = vmap::Arena::builder();
+        let mut builder = stillpoint_vmap::Arena::builder();
         let mut has_own_domain = true;
         // SAFETY: the caller's promise.
         if let Some(options) = unsafe { options.as_ref() } {
@@ -193,7 +191,7 @@ pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(arena: *mut Arena, area:
 #[repr(C)]
 struct Waiting {
     link: CallbackHead,
-    arena: vmap::Arena,
+    arena: stillpoint_vmap::Arena,
     start: *const u8,
     queued: Instant,
 }

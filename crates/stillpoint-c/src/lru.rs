@@ -10,7 +10,7 @@ use std::{
     mem::ManuallyDrop,
     sync::Arc,
 };
-use stillpoint::list_lru::{self, Isolate, ListLru, Node};
+use stillpoint_lru::{Isolate, ListLru, Node};
 
 /// What is to be called when an object's entry is no more: `stillpoint_release_function`.
 pub type ReleaseFunction = Option<unsafe extern "C" fn(object: *mut c_void)>;
@@ -38,18 +38,18 @@ impl Drop for Object {
 /// What stands for an object on LRU lists, with a count of references: `struct stillpoint_entry`.
 #[expect(missing_debug_implementations, reason = "C has pointers to it alone")]
 #[repr(transparent)]
-pub struct LruEntry(list_lru::Entry<Object>);
+pub struct LruEntry(stillpoint_lru::Entry<Object>);
 
 /// LRU lists, one for each tenant and node: `struct stillpoint_lru`.
 #[derive(Debug)]
 pub struct Lru {
     pub(crate) lists: ListLru<Object>,
-    hierarchy: Option<list_lru::Hierarchy>,
+    hierarchy: Option<stillpoint_lru::Hierarchy>,
 }
 
 impl Lru {
     /// The tenant that C names; NULL is the root. `EXDEV` for one of another hierarchy.
-    fn tenant<'a>(&self, tenant: Option<&'a Tenant>) -> Result<Option<&'a list_lru::Tenant>, c_int> {
+    fn tenant<'a>(&self, tenant: Option<&'a Tenant>) -> Result<Option<&'a stillpoint_lru::Tenant>, c_int> {
         match (&self.hierarchy, tenant) {
             (Some(own), Some(tenant)) if *own != tenant.hierarchy => {
                 Err(misuse(libc::EXDEV, "a tenant of another hierarchy than that of the LRU lists"))
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn stillpoint_entry_new(object: *mut c_void, release: Rele
         if reserve::ready().is_err() {
             return std::ptr::null_mut();
         }
-        Arc::into_raw(Arc::new(list_lru::Entry::new(Object { object, release }))).cast_mut().cast()
+        Arc::into_raw(Arc::new(stillpoint_lru::Entry::new(Object { object, release }))).cast_mut().cast()
     })
 }
 
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn stillpoint_entry_new(object: *mut c_void, release: Rele
 pub unsafe extern "C" fn stillpoint_entry_get(entry: *mut LruEntry) -> *mut LruEntry {
     if !entry.is_null() {
         // SAFETY: it came out of an `Arc`, by the caller's promise.
-        unsafe { Arc::increment_strong_count(entry.cast::<list_lru::Entry<Object>>()) };
+        unsafe { Arc::increment_strong_count(entry.cast::<stillpoint_lru::Entry<Object>>()) };
     }
     entry
 }
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn stillpoint_entry_get(entry: *mut LruEntry) -> *mut LruE
 pub unsafe extern "C" fn stillpoint_entry_put(entry: *mut LruEntry) {
     if !entry.is_null() {
         // SAFETY: it came out of an `Arc`, by the caller's promise.
-        guarded_or((), || unsafe { Arc::decrement_strong_count(entry.cast::<list_lru::Entry<Object>>()) });
+        guarded_or((), || unsafe { Arc::decrement_strong_count(entry.cast::<stillpoint_lru::Entry<Object>>()) });
     }
 }
 
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn stillpoint_entry_put(entry: *mut LruEntry) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_entry_object(entry: *const LruEntry) -> *mut c_void {
     // SAFETY: the caller's promise.
-    let entry = unsafe { entry.cast::<list_lru::Entry<Object>>().as_ref() };
+    let entry = unsafe { entry.cast::<stillpoint_lru::Entry<Object>>().as_ref() };
     entry.map_or(std::ptr::null_mut(), |entry| entry.object)
 }
 
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn stillpoint_lru_add(lru: *mut Lru, tenant: *mut Tenant, 
         }
         let tenant = lru.tenant(tenant)?;
         // SAFETY: an `Arc` with a reference of its own, counted just now.
-        let item = unsafe { Arc::from_raw(stillpoint_entry_get(entry).cast::<list_lru::Entry<Object>>()) };
+        let item = unsafe { Arc::from_raw(stillpoint_entry_get(entry).cast::<stillpoint_lru::Entry<Object>>()) };
         if lru.lists.add(tenant, item) { Ok(0) } else { Err(libc::EEXIST) }
     })
 }
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn stillpoint_lru_walk(
             // SAFETY: the caller's promise.
             let (lru, tenant) = unsafe { (handle(lru)?, tenant.as_ref()) };
             let function = function.ok_or_else(|| misuse(libc::EINVAL, "stillpoint_lru_walk() without a function"))?;
-            let ask = |item: &Arc<list_lru::Entry<Object>>| {
+            let ask = |item: &Arc<stillpoint_lru::Entry<Object>>| {
                 // SAFETY: the caller's promise; the walk has a reference to the entry.
                 isolate(unsafe { function(Arc::as_ptr(item).cast_mut().cast(), item.object, data) })
             };
@@ -308,7 +308,7 @@ pub struct ShrinkerOps {
 
 struct Shrinker {
     ops: ShrinkerOps,
-    hierarchy: list_lru::Hierarchy,
+    hierarchy: stillpoint_lru::Hierarchy,
 }
 
 // SAFETY: whoever registers promises that the functions may be called with the data on any thread.
@@ -317,7 +317,7 @@ unsafe impl Send for Shrinker {}
 unsafe impl Sync for Shrinker {}
 
 impl Shrinker {
-    fn ask<R>(&self, scope: &list_lru::Scope<'_>, ask: impl FnOnce(*const Scope) -> R) -> R {
+    fn ask<R>(&self, scope: &stillpoint_lru::Scope<'_>, ask: impl FnOnce(*const Scope) -> R) -> R {
         // Never dropped as such: its parts are.
         let mut tenant = ManuallyDrop::new(Tenant { tenant: scope.tenant.clone(), hierarchy: self.hierarchy.clone() });
         let answer = ask(&Scope { tenant: &raw mut *tenant, node: scope.node.index() });
@@ -326,14 +326,14 @@ impl Shrinker {
     }
 }
 
-impl list_lru::Shrink for Shrinker {
-    fn count(&self, scope: &list_lru::Scope<'_>) -> usize {
+impl stillpoint_lru::Shrink for Shrinker {
+    fn count(&self, scope: &stillpoint_lru::Scope<'_>) -> usize {
         let Some(count) = self.ops.count else { return 0 };
         // SAFETY: the promise of whoever registered it.
         self.ask(scope, |scope| unsafe { count(scope, self.ops.data) })
     }
 
-    fn scan(&self, scope: &list_lru::Scope<'_>, objects: usize) -> Option<usize> {
+    fn scan(&self, scope: &stillpoint_lru::Scope<'_>, objects: usize) -> Option<usize> {
         let scan = self.ops.scan?;
         // SAFETY: the promise of whoever registered it.
         let freed = self.ask(scope, |scope| unsafe { scan(scope, objects, self.ops.data) });
@@ -356,8 +356,8 @@ impl list_lru::Shrink for Shrinker {
 /// A shrinker that is registered: `struct stillpoint_shrinker`.
 #[derive(Debug)]
 pub struct Registered {
-    registration: list_lru::Registration,
-    hierarchy: list_lru::Hierarchy,
+    registration: stillpoint_lru::Registration,
+    hierarchy: stillpoint_lru::Hierarchy,
 }
 
 /// Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024; -EINVAL without both functions.

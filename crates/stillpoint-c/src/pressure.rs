@@ -10,11 +10,11 @@ use std::{
     os::unix::ffi::OsStrExt,
     slice,
 };
-use stillpoint::list_lru::{self, PressureError, PressureWatch};
+use stillpoint_lru::{PressureError, PressureWatch};
 
 /// A watch under way: `struct stillpoint_pressure`.
 #[derive(Debug)]
-pub struct Pressure(list_lru::Pressure);
+pub struct Pressure(stillpoint_lru::Pressure);
 
 /// What is called after each pass, on the watching thread: `stillpoint_relieved_function`.
 pub type RelievedFunction = Option<unsafe extern "C" fn(relieved: *const Relieved, data: *mut c_void)>;
@@ -48,7 +48,7 @@ struct After {
 unsafe impl Send for After {}
 
 impl After {
-    fn call(&mut self, relieved: &list_lru::Relieved) {
+    fn call(&mut self, relieved: &stillpoint_lru::Relieved) {
         let relieved = Relieved::from(*relieved);
         // SAFETY: the promise of whoever started the watch.
         unsafe { (self.function)(&raw const relieved, self.data) };
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { counted(pressure, list_lru::Pressure::events) }
+    unsafe { counted(pressure, stillpoint_lru::Pressure::events) }
 }
 
 /// How often it was said again less than a tenth of a second after a pass. The next pass was put off until then, and stands for all that had been
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_coalesced(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { counted(pressure, list_lru::Pressure::coalesced) }
+    unsafe { counted(pressure, stillpoint_lru::Pressure::coalesced) }
 }
 
 /// How many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn stillpoint_pressure_coalesced(pressure: *const Pressure
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { counted(pressure, list_lru::Pressure::objects) }
+    unsafe { counted(pressure, stillpoint_lru::Pressure::objects) }
 }
 
 /// How often a pass has panicked; the watch goes on. Only Rust code that takes part in passes panics, and shrinkers' panics are not counted here. 0
@@ -163,13 +163,13 @@ pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_panics(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { counted(pressure, list_lru::Pressure::panics) }
+    unsafe { counted(pressure, stillpoint_lru::Pressure::panics) }
 }
 
 /// # Safety
 ///
 /// The handle is good or NULL.
-unsafe fn counted(pressure: *const Pressure, count: fn(&list_lru::Pressure) -> u64) -> u64 {
+unsafe fn counted(pressure: *const Pressure, count: fn(&stillpoint_lru::Pressure) -> u64) -> u64 {
     // SAFETY: the caller's promise.
     guarded_or(0, || unsafe { pressure.as_ref() }.map_or(0, |pressure| count(&pressure.0)))
 }

@@ -6,24 +6,24 @@ use crate::{
     reserve,
 };
 use std::{ffi::c_int, ptr};
-use stillpoint::list_lru::{self, ChargeError, CreateError, DeleteError};
 use stillpoint::raw;
+use stillpoint_lru::{ChargeError, CreateError, DeleteError};
 
 /// A tree of tenants: `struct stillpoint_hierarchy`.
 #[derive(Debug)]
-pub struct Hierarchy(pub(crate) list_lru::Hierarchy);
+pub struct Hierarchy(pub(crate) stillpoint_lru::Hierarchy);
 
 /// A handle of a tenant: `struct stillpoint_tenant`.
 #[derive(Debug)]
 pub struct Tenant {
-    pub(crate) tenant: list_lru::Tenant,
-    pub(crate) hierarchy: list_lru::Hierarchy,
+    pub(crate) tenant: stillpoint_lru::Tenant,
+    pub(crate) hierarchy: stillpoint_lru::Hierarchy,
 }
 
 /// Bytes that are charged: `struct stillpoint_charge`. It may be moved, as in Rust.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Charge(list_lru::Charge);
+pub struct Charge(stillpoint_lru::Charge);
 
 const _: () = assert!(size_of::<Charge>() == 2 * size_of::<u64>() && align_of::<Charge>() == align_of::<u64>());
 
@@ -47,7 +47,7 @@ fn errno(error: ChargeError) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_new(hierarchy: *mut *mut Hierarchy) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| unsafe { hand_out(hierarchy, || list_lru::Hierarchy::try_new().map(Hierarchy).ok_or(libc::ENOMEM)) })
+    guarded(|| unsafe { hand_out(hierarchy, || stillpoint_lru::Hierarchy::try_new().map(Hierarchy).ok_or(libc::ENOMEM)) })
 }
 
 /// Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does nothing.
@@ -71,8 +71,8 @@ pub struct Relieved {
     pub bytes: u64,
 }
 
-impl From<list_lru::Relieved> for Relieved {
-    fn from(relieved: list_lru::Relieved) -> Self {
+impl From<stillpoint_lru::Relieved> for Relieved {
+    fn from(relieved: stillpoint_lru::Relieved) -> Self {
         Self { objects: relieved.objects, bytes: relieved.bytes }
     }
 }

@@ -8,7 +8,6 @@ use std::{
     ptr,
     task::{Context, Waker},
 };
-use stillpoint::{list_lru, vmap};
 use stillpoint_c::{arena, domain, tenant};
 
 /// The names of a struct's fields.
@@ -24,9 +23,9 @@ fn fields(of: &impl Debug) -> Vec<String> {
 fn every_field_is_there() {
     assert!(fields(&stillpoint::Statistics::default()).len() > 10);
     assert_eq!(fields(&domain::Statistics::default()), fields(&stillpoint::Statistics::default()));
-    let tenant = list_lru::Hierarchy::new().root().statistics();
+    let tenant = stillpoint_lru::Hierarchy::new().root().statistics();
     assert_eq!(fields(&tenant::TenantStatistics::default()), fields(&tenant));
-    let arena = vmap::Arena::builder().capacity(1 << 20).build().expect("a small arena");
+    let arena = stillpoint_vmap::Arena::builder().capacity(1 << 20).build().expect("a small arena");
     assert_eq!(fields(&arena::ArenaStatistics::default()), fields(&arena.statistics()));
 }
 

@@ -8,7 +8,9 @@
 //! * [`synchronize`] waits for a grace period: until all sections that had begun before have ended. [`Domain::start_poll`] and
 //!   [`Domain::poll`] ask without waiting, [`call`] has a function run afterwards.
 //! * [`retire`] frees an object after a grace period, thousands of them for the price of one. What waits is bounded.
-//! * [`vmap`] is a large address space whose areas are found by any address inside them, without a lock.
+//!
+//! Crates of their own stand on it: `stillpoint-lru` has LRU lists per tenant, byte limits, shrinkers and memory pressure, and
+//! `stillpoint-vmap` a large address space whose areas are found by any address inside them, without a lock.
 //!
 //! ```
 //! use stillpoint::{Rcu, read_lock};
@@ -43,7 +45,7 @@
 //!
 //! Linux with 64 bits, with `membarrier(2)` where there is one (since 4.14) and with a fence on each side of a section where not
 //! ([`membarrier_active`]). `STILLPOINT_MEMBARRIER=off` forces fences, for machines whose seccomp filter takes the call away later. Other Unixes:
-//! it builds, with fences, without [`vmap`] and without a fork's child; nobody tests it there. Anything else is refused by the compiler.
+//! it builds, with fences, without a fork's child; nobody tests it there. Anything else is refused by the compiler.
 //!
 //! A process may fork, at any moment and from any thread, callbacks included, and use the library in the parent and (on Linux) in the
 //! child: see [`Domain`], "Forking".
@@ -69,19 +71,16 @@ compile_error!(
 );
 
 mod gp;
+#[doc(hidden)]
+pub mod internal;
 mod kvfree;
-#[cfg(not(stillpoint_loom))]
-pub mod list_lru;
-#[cfg(stillpoint_loom)]
-mod list_lru;
-mod platform;
 #[cfg(not(stillpoint_loom))]
 mod rcu;
 mod statistics;
 #[cfg(not(stillpoint_loom))]
 pub mod tasks_trace;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-pub mod vmap;
+
+pub(crate) use stillpoint_platform as platform;
 
 pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
 pub use kvfree::DrainPolicy;
@@ -101,10 +100,6 @@ struct Readme;
 #[doc(hidden)]
 pub mod torture {
     pub use crate::gp::policy::{Policy, Sound};
-    #[cfg(not(stillpoint_loom))]
-    pub use crate::list_lru::GrowingArray;
-    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(stillpoint_loom)))]
-    pub use crate::vmap::drain_without_grace_period;
 }
 
 /// What the C face stands on; no part of the stable interface, and not there without that face's feature: it is safe only as far as C is.

@@ -19,10 +19,7 @@ use std::{
     task::{Context, Wake, Waker},
     thread,
 };
-use stillpoint::{
-    CallbackHead, Domain, EmbedsHead,
-    list_lru::{Hierarchy, ListLru, Tenant},
-};
+use stillpoint::{CallbackHead, Domain, EmbedsHead};
 
 struct Allocator;
 
@@ -344,37 +341,6 @@ fn inside_a_callback_the_object_is_given_back_or_chained() {
     eventually(|| tally.all_dropped());
     drop(no_pages);
     assert_works(&domain);
-}
-
-/// A tenant is made for which arrays have to grow. The old ones are retired, which waits for readers here; those may make tenants, too.
-#[test]
-fn nothing_that_readers_need_is_held_while_arrays_grow() {
-    let _alone = alone();
-    let hierarchy = Hierarchy::new();
-    let lru = ListLru::<u32>::for_tenants(&hierarchy);
-    // As many as there is space for at first, the root included.
-    let tenants: Vec<Tenant> = (1..16).map(|_| hierarchy.root().create().unwrap()).collect();
-    let (entered, inside) = channel();
-    let root = hierarchy.root().clone();
-    let reader = thread::spawn(move || {
-        returns(move || {
-            let _guard = stillpoint::read_lock();
-            entered.send(()).unwrap();
-            eventually(|| REFUSED.load(Ordering::SeqCst) > 0);
-            root.create().unwrap()
-        })
-    });
-    inside.recv().unwrap();
-    let pages = NoPages::begin();
-    // In a thread of its own, which has no page yet.
-    let maker = thread::spawn({
-        let root = hierarchy.root().clone();
-        move || root.create().unwrap()
-    });
-    let made = [reader.join().unwrap(), maker.join().unwrap()];
-    drop(pages);
-    assert_eq!(hierarchy.tenants(), 1 + tenants.len() + made.len());
-    drop(lru);
 }
 
 #[test]

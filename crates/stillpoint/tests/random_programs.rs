@@ -27,15 +27,4 @@ proptest! {
     fn deferred_frees_are_as_in_the_model(program in programs()) {
         models::kvfree::run(&program);
     }
-
-    #[test]
-    fn lru_lists_are_as_in_the_model(program in programs()) {
-        models::list_lru::run(&program);
-    }
-
-    #[test]
-    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-    fn areas_are_as_in_the_model(program in programs()) {
-        models::vmap::run(&program);
-    }
 }

@@ -5,57 +5,82 @@ use std::fs;
 
 /// What the chapter says in which row, and where the code says so.
 const LIMITS: [(&str, &str, &str, &str); 26] = [
-    ("nesting of sections of one thread in one domain", "65,535 levels", "gp/seq.rs", "const STEP: u64 = 1 << 16;"),
-    ("grace periods that have started and not ended", "2^40", "gp/seq.rs", "const MAX_LEAD: u64 = 1 << 40;"),
-    ("memory for new records", "each 31 more", "gp/registry.rs", "const RECORDS_PER_CHUNK: usize = 31;"),
+    (
+        "nesting of sections of one thread in one domain",
+        "65,535 levels",
+        "stillpoint/src/gp/seq.rs",
+        "const STEP: u64 = 1 << 16;",
+    ),
+    ("grace periods that have started and not ended", "2^40", "stillpoint/src/gp/seq.rs", "const MAX_LEAD: u64 = 1 << 40;"),
+    ("memory for new records", "each 31 more", "stillpoint/src/gp/registry.rs", "const RECORDS_PER_CHUNK: usize = 31;"),
     (
         "spare records that a thread keeps for owned guards",
         "32 a domain",
-        "gp/record_cache.rs",
+        "stillpoint/src/gp/record_cache.rs",
         "const BATCH: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };",
     ),
-    ("`synchronize`", "spins for 2 us", "gp/wait.rs", "const SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 2_000 };"),
+    (
+        "`synchronize`",
+        "spins for 2 us",
+        "stillpoint/src/gp/wait.rs",
+        "const SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 2_000 };",
+    ),
     (
         "`synchronize_expedited`",
         "spins for 50 us",
-        "gp/wait.rs",
+        "stillpoint/src/gp/wait.rs",
         "const EXPEDITED_SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 50_000 };",
     ),
-    ("a sleep before the waiter looks by itself", "20 ms, doubling", "gp/wait.rs", "const FIRST_SLEEP: Nanos = 20_000_000;"),
-    ("a sleep before the waiter looks by itself", "to 256 ms", "gp/wait.rs", "const LONGEST_SLEEP: Nanos = 256_000_000;"),
-    ("length of a section", "10 s by default", "gp/stall.rs", "const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(10);"),
-    ("readers listed", "16, those that began first", "gp/stall.rs", "const LISTED_HOLDOUTS: usize = 16;"),
-    ("budget of a domain", "8 MiB by default", "kvfree/heap.rs", "const DEFAULT_BUDGET: usize = 8 << 20;"),
-    ("share of a thread", "64 KiB at least", "kvfree/throttle.rs", "const SMALLEST_QUOTA: usize = 64 << 10;"),
-    ("share of a thread", "1 MiB at most", "kvfree/throttle.rs", "const LARGEST_QUOTA: usize = 1 << 20;"),
+    (
+        "a sleep before the waiter looks by itself",
+        "20 ms, doubling",
+        "stillpoint/src/gp/wait.rs",
+        "const FIRST_SLEEP: Nanos = 20_000_000;",
+    ),
+    (
+        "a sleep before the waiter looks by itself",
+        "to 256 ms",
+        "stillpoint/src/gp/wait.rs",
+        "const LONGEST_SLEEP: Nanos = 256_000_000;",
+    ),
+    (
+        "length of a section",
+        "10 s by default",
+        "stillpoint/src/gp/stall.rs",
+        "const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(10);",
+    ),
+    ("readers listed", "16, those that began first", "stillpoint/src/gp/stall.rs", "const LISTED_HOLDOUTS: usize = 16;"),
+    ("budget of a domain", "8 MiB by default", "stillpoint/src/kvfree/heap.rs", "const DEFAULT_BUDGET: usize = 8 << 20;"),
+    ("share of a thread", "64 KiB at least", "stillpoint/src/kvfree/throttle.rs", "const SMALLEST_QUOTA: usize = 64 << 10;"),
+    ("share of a thread", "1 MiB at most", "stillpoint/src/kvfree/throttle.rs", "const LARGEST_QUOTA: usize = 1 << 20;"),
     (
         "wait of a retire at twice its share, or past the budget",
         "10 ms for each 64 KiB, or part of it",
-        "kvfree/throttle.rs",
+        "stillpoint/src/kvfree/throttle.rs",
         "const LONGEST_WAIT: Nanos = 10_000_000;",
     ),
     (
         "wait of a retire at twice its share, or past the budget",
         "one second a call",
-        "kvfree/throttle.rs",
+        "stillpoint/src/kvfree/throttle.rs",
         "const LONGEST_WAIT_PAGES: usize = 100;",
     ),
-    ("bytes of objects in an open page", "64 KiB", "kvfree/local.rs", "const OPEN_BYTES: usize = 64 << 10;"),
-    ("shrinkers of a hierarchy", "1,024", "list_lru/ledger.rs", "const MOST_SHRINKERS: usize = UNIT * UNITS;"),
-    ("tenants", "room for 16 at first", "list_lru/hierarchy.rs", "const FIRST_ROOM: usize = 16;"),
-    ("one charge", "2^48 bytes", "list_lru/counter.rs", "const MOST_BYTES: u64 = 1 << 48;"),
-    ("usage of a subtree", "2^62 bytes", "list_lru/levels.rs", "const MOST_USAGE: u64 = 1 << 62;"),
-    ("stock of a processor", "charged 16 KiB at a time", "list_lru/stock.rs", "const BATCH: u64 = 16 << 10;"),
+    ("bytes of objects in an open page", "64 KiB", "stillpoint/src/kvfree/local.rs", "const OPEN_BYTES: usize = 64 << 10;"),
+    ("shrinkers of a hierarchy", "1,024", "stillpoint-lru/src/ledger.rs", "const MOST_SHRINKERS: usize = UNIT * UNITS;"),
+    ("tenants", "room for 16 at first", "stillpoint-lru/src/hierarchy.rs", "const FIRST_ROOM: usize = 16;"),
+    ("one charge", "2^48 bytes", "stillpoint-lru/src/counter.rs", "const MOST_BYTES: u64 = 1 << 48;"),
+    ("usage of a subtree", "2^62 bytes", "stillpoint-lru/src/levels.rs", "const MOST_USAGE: u64 = 1 << 62;"),
+    ("stock of a processor", "charged 16 KiB at a time", "stillpoint-lru/src/stock.rs", "const BATCH: u64 = 16 << 10;"),
     (
         "time that a charge waits at a max",
         "a tenth of a second in all",
-        "list_lru/charge.rs",
+        "stillpoint-lru/src/charge.rs",
         "const PATIENCE: Duration = Duration::from_millis(100);",
     ),
-    ("time that a charge waits at a max", "5 attempts", "list_lru/charge.rs", "const ATTEMPTS: u32 = 5;"),
-    ("a pass without a break", "500 us", "list_lru/reclaim.rs", "const SLICE: Duration = Duration::from_micros(500);"),
-    ("addresses of an arena", "4 TiB at most", "vmap/builder.rs", "const MOST_BYTES: usize = 1 << 42;"),
-    ("sizes that come from pools", "256 pages (1 MiB)", "vmap/node.rs", "const CLASSES: u32 = 256;"),
+    ("time that a charge waits at a max", "5 attempts", "stillpoint-lru/src/charge.rs", "const ATTEMPTS: u32 = 5;"),
+    ("a pass without a break", "500 us", "stillpoint-lru/src/reclaim.rs", "const SLICE: Duration = Duration::from_micros(500);"),
+    ("addresses of an arena", "4 TiB at most", "stillpoint-vmap/src/builder.rs", "const MOST_BYTES: usize = 1 << 42;"),
+    ("sizes that come from pools", "256 pages (1 MiB)", "stillpoint-vmap/src/node.rs", "const CLASSES: u32 = 256;"),
 ];
 
 fn astray(chapter: &str, code: impl Fn(&str) -> String) -> Vec<String> {
@@ -79,7 +104,7 @@ fn astray(chapter: &str, code: impl Fn(&str) -> String) -> Vec<String> {
 #[test]
 fn limits_are_those_of_the_code() {
     let chapter = fs::read_to_string(book::root().join("src/limits.md")).expect("it is there");
-    let sources = book::repository().join("crates/stillpoint/src");
+    let sources = book::repository().join("crates");
     assert_none(&astray(&chapter, |file| fs::read_to_string(sources.join(file)).unwrap_or_default()));
 }
 

@@ -45,15 +45,16 @@ const TYPES: [&str; 31] = [
     "Charge",
 ];
 
-/// The paths of the crate's public modules, and their files.
-const MODULES: [(&str, &str); 7] = [
-    ("stillpoint", "lib.rs"),
-    ("tasks_trace", "tasks_trace/mod.rs"),
-    ("stillpoint::tasks_trace", "tasks_trace/mod.rs"),
-    ("list_lru", "list_lru/mod.rs"),
-    ("stillpoint::list_lru", "list_lru/mod.rs"),
-    ("vmap", "vmap/mod.rs"),
-    ("stillpoint::vmap", "vmap/mod.rs"),
+/// The crates that programs use.
+const CRATES: [&str; 3] = ["stillpoint", "stillpoint-lru", "stillpoint-vmap"];
+
+/// The paths of their public modules, and the files.
+const MODULES: [(&str, &str); 5] = [
+    ("stillpoint", "stillpoint/src/lib.rs"),
+    ("tasks_trace", "stillpoint/src/tasks_trace/mod.rs"),
+    ("stillpoint::tasks_trace", "stillpoint/src/tasks_trace/mod.rs"),
+    ("stillpoint_lru", "stillpoint-lru/src/lib.rs"),
+    ("stillpoint_vmap", "stillpoint-vmap/src/lib.rs"),
 ];
 
 /// What there is to be named.
@@ -61,7 +62,7 @@ const MODULES: [(&str, &str); 7] = [
 struct Names {
     /// By type.
     members: HashMap<String, HashSet<String>>,
-    /// What the crate and each of its public modules have, by the path that programs call it by.
+    /// What each crate and each of its public modules have, by the path that programs call it by.
     exports: HashMap<&'static str, HashSet<String>>,
     /// In C.
     c: HashSet<String>,
@@ -71,9 +72,11 @@ impl Names {
     fn of_the_library() -> Self {
         let mut names = Self::default();
         let crates = repository().join("crates");
-        each_file(&crates.join("stillpoint/src"), &mut |text| names.add_rust(text));
+        for library in CRATES {
+            each_file(&crates.join(library).join("src"), &mut |text| names.add_rust(text));
+        }
         for (path, file) in MODULES {
-            let text = fs::read_to_string(crates.join("stillpoint/src").join(file)).expect("the module is there");
+            let text = fs::read_to_string(crates.join(file)).expect("the module is there");
             names.exports.insert(path, exported(&text));
         }
         each_file(&crates.join("stillpoint-c/include"), &mut |text| {
@@ -198,17 +201,16 @@ fn names_are_names_of_the_library() {
 #[test]
 fn names_that_are_none_are_found() {
     let names = Names::of_the_library();
-    let there = "`Domain::synchronize` `list_lru::Tenant::set_max(1)` `TraceDomain::read_lock_owned` `TraceDomain::poll` `Error::Forked` \
+    let there = "`Domain::synchronize` `stillpoint_lru::Tenant::set_max(1)` `TraceDomain::read_lock_owned` `TraceDomain::poll` `Error::Forked` \
                  `Statistics::waits` `Shrink::seeks` `Rcu::store` `stillpoint_read_lock` `Vec::new` `std::thread::Builder::name` `plain` \
-                 `stillpoint::retire(p)` `tasks_trace::read_lock()` `stillpoint::vmap` `vmap::Arena` `stillpoint::Rcu` \
-                 `stillpoint::list_lru::Tenant`";
+                 `stillpoint::retire(p)` `tasks_trace::read_lock()` `stillpoint_vmap::Arena` `stillpoint::Rcu` \
+                 `stillpoint_lru::Tenant`";
     assert_none(&unknown_names(&[Chapter::parse("a.md", there)], &names));
     let absent =
         "`Domain::synchronise()` `Domain::set_limit` `Domain::set_max` `Rcu::read_lock_owned` `Error::Fork` `stillpoint_frob`";
     assert_eq!(unknown_names(&[Chapter::parse("a.md", absent)], &names).len(), 6);
     let private = "`Domain::engine` `Domain::retire_object` `Domain::has_ended` `Tenant::live`";
     assert_eq!(unknown_names(&[Chapter::parse("a.md", private)], &names).len(), 4, "private, of the crate, hidden");
-    let nowhere =
-        "`stillpoint::retyre(p)` `tasks_trace::retire()` `stillpoint::lru` `vmap::Tenant` `stillpoint::tasks_trace::Domain`";
+    let nowhere = "`stillpoint::retyre(p)` `tasks_trace::retire()` `stillpoint::lru` `stillpoint_vmap::Tenant` `stillpoint::tasks_trace::Domain`";
     assert_eq!(unknown_names(&[Chapter::parse("a.md", nowhere)], &names).len(), 5);
 }

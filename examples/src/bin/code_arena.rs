@@ -32,7 +32,7 @@ mod demo {
         thread::{self, JoinHandle},
         time::{Duration, Instant},
     };
-    use stillpoint::vmap::{Arena, Description};
+    use stillpoint_vmap::{Arena, Description};
 
     const FUNCTIONS: usize = 64;
     const INTERPRETERS: usize = 2;

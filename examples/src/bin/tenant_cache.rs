@@ -28,7 +28,7 @@ mod demo {
         thread,
         time::{Duration, Instant},
     };
-    use stillpoint::list_lru::{
+    use stillpoint_lru::{
         Charge, ChargeError, Entry, Hierarchy, Isolate, ListLru, PressureWatch, Registration, Scope, Shrink, Tenant,
     };
 

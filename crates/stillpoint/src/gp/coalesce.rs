@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The generation is a hint: what a follower believes is `fenced` and `completed` alone; the generation says whether and where it may sleep.
-//! F2 and E5 against E1, E2 and F3 are the event count's pair (`platform/event.rs`): a follower sees that the generation is over, or is seen
+//! F2 and E5 against E1, E2 and F3 are the event count's pair (`stillpoint-platform/src/event.rs`): a follower sees that the generation is over, or is seen
 //! asleep. The one that is woken for the next generation leads it, or, if it need not any more and there is no leader, wakes another; so no
 //! sleeper is left without a leader. Proved by `loom_followers_are_not_left_asleep`. The bound is for a leader that has lost its
 //! processor: past it a follower helps itself, without a generation, as those do that never wait (a poll, a deferred free).

@@ -22,7 +22,7 @@
 //!   unlinking happens before the section's loads, which then cannot find the object. So s < n, and R1's number is older
 //!   than what a scan for n accepts.
 //! * **R2+R3 with W3+W4.** light() stands between the section's store of its word and its loads; heavy() stands between the
-//!   unlinking (W1, W2: it happens before) and the scan. By the promise in `platform/barrier.rs` either the scan sees the
+//!   unlinking (W1, W2: it happens before) and the scan. By the promise in `stillpoint-platform/src/barrier.rs` either the scan sees the
 //!   word (or a later one), or the section's loads see the object unlinked. The latter is excluded; so the scan sees it.
 //!   The one who scans need not be the one who fenced: it saw `fenced` by acquire, so the barrier happens before its scan.
 //! * **R4 with W4.** A scan that finds the word 0, or carrying a number of n or more, read R4 or a later store to the word, by that
@@ -404,7 +404,7 @@ impl<P: Policy> Engine<P> {
         self.registry.iter().for_each(|record| unsafe { record.abandon() });
     }
 
-    /// In the child of a fork by the thread `me`: see `platform/fork.rs`. The three counters are atomics of which each only grows, and
+    /// In the child of a fork by the thread `me`: see `stillpoint-platform/src/fork.rs`. The three counters are atomics of which each only grows, and
     /// are right as they are: a heavy barrier that was issued for vanished threads too is as good as any for the one that is left.
     ///
     /// # Safety

@@ -36,9 +36,6 @@ pub unsafe trait Policy: Send + Sync + Sized + 'static {
     const BOUNDED_SLEEPS: bool = true;
     /// Called by the service thread before each of its passes. A test panics here, as a fault of the library's own would.
     fn service_comes() {}
-    /// Whether the arrays of LRU lists are freed when they have been replaced. Off: after the grace period they are emptied and left where
-    /// they are, so that who still looks at one finds that out and does no harm.
-    const FREES_ARRAYS: bool = true;
 }
 
 /// The one policy of shipped builds: everything is present.

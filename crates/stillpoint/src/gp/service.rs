@@ -10,11 +10,11 @@
 //! ```
 //!
 //! Work that is made visible before K1 is seen by the pass after the K2 that reads it, and a kick after K2 is seen by K3 or
-//! wakes the sleeper (`platform/event.rs`).
+//! wakes the sleeper (`stillpoint-platform/src/event.rs`).
 //!
 //! # When it fails
 //!
-//! User code cannot end the thread (`platform/user_code.rs`); a fault of the library's own that panics could. The thread catches that, counts it, and
+//! User code cannot end the thread (`stillpoint-platform/src/user_code.rs`); a fault of the library's own that panics could. The thread catches that, counts it, and
 //! begins again with a pass over everything. After [`MOST_FAILURES`] within a minute it stays down: what fails that often would fail again, and a
 //! thread that does nothing but panic is of no use. Then
 //!

@@ -138,7 +138,6 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// # Panics
     ///
     /// As [`load`](Self::load).
-    #[must_use]
     #[track_caller]
     pub fn load_owned<G: Section>(&self, guard: G) -> Snapshot<T, G> {
         let value = NonNull::from(self.load(&guard));
@@ -165,12 +164,32 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         self.0.read(|value| read(full(value)))
     }
 
-    /// The present value, outside any section.
+    /// The present value, outside any section: for the one who alone replaces it, under a lock say. The kernel's
+    /// `rcu_dereference_protected()`.
     ///
     /// # Safety
     ///
     /// Nobody replaces it for as long as the reference is used.
-    pub(crate) unsafe fn peek(&self) -> &T {
+    ///
+    /// ```
+    /// # use std::sync::Mutex;
+    /// # use stillpoint::Rcu;
+    /// static LIST: Rcu<Vec<u32>> = Rcu::from_static(const { &Vec::new() });
+    /// static CHANGE: Mutex<()> = Mutex::new(());
+    ///
+    /// fn add(number: u32) {
+    ///     let _change = CHANGE.lock().unwrap();
+    ///     // SAFETY: the list is replaced under this lock alone.
+    ///     let mut list = unsafe { LIST.peek() }.clone();
+    ///     list.push(number);
+    ///     LIST.store(list);
+    /// }
+    /// add(1);
+    /// add(2);
+    /// stillpoint::read(|guard| assert_eq!(LIST.load(guard), &[1, 2]));
+    /// ```
+    #[must_use]
+    pub unsafe fn peek(&self) -> &T {
         // SAFETY: the caller's promise.
         full(unsafe { self.0.peek() })
     }

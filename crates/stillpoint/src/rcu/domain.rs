@@ -404,7 +404,7 @@ impl<P: Policy> Drop for Domain<P> {
 
 /// A handle that is kept by something which was made in the domain: a cell, an arena, a guard. Who drops such a thing need not know that it is the
 /// last handle, so dropping this never waits.
-pub(crate) struct Kept<P: Policy = Sound>(ManuallyDrop<Domain<P>>);
+pub struct Kept<P: Policy = Sound>(ManuallyDrop<Domain<P>>);
 
 impl<P: Policy> From<&Domain<P>> for Kept<P> {
     fn from(domain: &Domain<P>) -> Self {

@@ -37,7 +37,7 @@ mod wait;
 
 pub use cell::Rcu;
 pub use domain::Domain;
-pub(crate) use domain::Kept;
+pub use domain::Kept;
 pub use future::{CallbackBarrier, GracePeriod};
 pub use guard::{Guard, Section};
 pub use option::RcuOption;
@@ -50,7 +50,6 @@ use thread::RCU;
 use crate::{
     gp::GLOBALS,
     kvfree::{Pushed, RetireRequest},
-    platform::user_code,
 };
 use std::{
     ptr::{self, NonNull},
@@ -104,11 +103,6 @@ fn home(domain: &Option<Kept>) -> &Domain {
 #[inline(always)]
 pub(crate) fn is_global(section: &impl Section) -> bool {
     section.domain_id() == const { thread::global_id(RCU) }
-}
-
-/// Whether the calling thread may wait for grace periods and callbacks of the global domain: not inside one of either.
-pub(crate) fn can_wait() -> bool {
-    !global().is_reading() && !user_code::runs_for(const { thread::global_id(RCU) })
 }
 
 /// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.

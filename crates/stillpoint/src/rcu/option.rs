@@ -195,12 +195,13 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         }
     }
 
-    /// The present value, outside any section.
+    /// The present value, outside any section: for the one who alone replaces it. See [`Rcu::peek`](crate::Rcu::peek).
     ///
     /// # Safety
     ///
     /// Nobody replaces it for as long as the reference is used.
-    pub(super) unsafe fn peek(&self) -> Option<&T> {
+    #[must_use]
+    pub unsafe fn peek(&self) -> Option<&T> {
         // SAFETY: alive, because only who replaces it retires it.
         unsafe { self.value.load(Ordering::Acquire).as_ref() } // Acquire [U2]: the value is complete.
     }
@@ -356,10 +357,9 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     #[must_use]
     #[track_caller]
     pub fn into_inner(self) -> Option<T> {
-        match self.take() {
-            Some(value) => Some(*value.wait()),
-            None => None,
-        }
+        // Not `map`: the panic is to name the caller's line.
+        let value = self.take()?;
+        Some(*value.wait())
     }
 }
 

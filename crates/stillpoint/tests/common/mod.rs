@@ -20,6 +20,7 @@ use stillpoint::{Domain, torture::Policy};
 
 #[cfg(all(target_os = "linux", not(miri)))]
 pub mod forking;
+pub mod keeps;
 
 /// How long a test waits for what must come before it fails. Nothing is asserted about how soon it comes.
 pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 120 });

@@ -1,11 +1,8 @@
-//! Programs of random steps, beside models that say what must come of them. A program is bytes, so that property tests (`tests/models.rs`)
+//! Programs of random steps, beside models that say what must come of them. A program is bytes, so that property tests (`tests/random_programs.rs`)
 //! and fuzzers (`fuzz/`) run the same.
 
 pub mod kvfree;
-pub mod list_lru;
 pub mod sequence;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-pub mod vmap;
 
 use std::collections::BTreeMap;
 use stillpoint::{Domain, Guard};

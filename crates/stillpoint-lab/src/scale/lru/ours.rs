@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stillpoint::list_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Probe, Registration, Scope, Shrink, Tenant};
+use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Probe, Registration, Scope, Shrink, Tenant};
 
 use super::profile;
 use super::workload::{MOVED, Place, RESIDENTS, Subject};

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use stillpoint::vmap::{Area, Arena};
+use stillpoint_vmap::{Area, Arena};
 
 use crate::run::Sample;
 

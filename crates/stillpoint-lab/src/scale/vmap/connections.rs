@@ -12,7 +12,7 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use stillpoint::vmap::Arena;
+use stillpoint_vmap::Arena;
 
 use super::Work;
 use super::index::{Index, OwnCopy, Unchecked};

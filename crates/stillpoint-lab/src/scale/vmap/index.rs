@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use std::thread;
 
 use rangemap::RangeMap;
-use stillpoint::vmap::Arena;
+use stillpoint_vmap::Arena;
 
 /// Areas by their first address: their lengths.
 pub type Tree = BTreeMap<usize, usize>;
@@ -75,14 +75,14 @@ impl Index for OwnCopy {
     #[inline(always)]
     fn copy_to(&self, _arena: &Arena, addr: usize, to: &mut [u8]) -> bool {
         // SAFETY: each connection's area lives as long as its threads.
-        unsafe { stillpoint::vmap::copy(to.as_mut_ptr(), std::ptr::with_exposed_provenance(addr), to.len()) };
+        unsafe { stillpoint_vmap::copy(to.as_mut_ptr(), std::ptr::with_exposed_provenance(addr), to.len()) };
         true
     }
 
     #[inline(always)]
     fn copy_from(&self, _arena: &Arena, addr: usize, from: &[u8]) -> bool {
         // SAFETY: as above.
-        unsafe { stillpoint::vmap::copy(std::ptr::with_exposed_provenance_mut(addr), from.as_ptr(), from.len()) };
+        unsafe { stillpoint_vmap::copy(std::ptr::with_exposed_provenance_mut(addr), from.as_ptr(), from.len()) };
         true
     }
 }

@@ -8,7 +8,7 @@
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use stillpoint::vmap::Arena;
+use stillpoint_vmap::Arena;
 
 use super::Contender;
 use crate::choice::Menu;

@@ -83,12 +83,3 @@ pub enum Unkept {}
 unsafe impl Policy for Unkept {
     const COMPLETES_POLLED: bool = false;
 }
-
-/// Arrays of LRU lists stay where they are when they have been replaced, so that to count outside of a section is a finding and no more.
-#[derive(Debug)]
-pub enum LastingArrays {}
-
-// SAFETY: it frees less.
-unsafe impl Policy for LastingArrays {
-    const FREES_ARRAYS: bool = false;
-}

@@ -9,11 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use stillpoint::{
-    Domain,
-    torture::{Sound, drain_without_grace_period},
-    vmap::{Area, Arena, Found},
-};
+use stillpoint::{Domain, torture::Sound};
+use stillpoint_vmap::{Area, Arena, Found, drain_without_grace_period};
 
 use crate::torture::conductor::{Ground, Part, perform};
 use crate::torture::session::{Seat, Session};
@@ -222,7 +219,7 @@ fn compare(found: &Found, before: Option<u64>) -> Result<u64, Mismatch> {
     for at in parts(len) {
         let mut bytes = [0; WORDS * 8];
         // SAFETY: inside the area, which the section keeps; where it does not, the arena has no guard pages and the copy finds any bytes.
-        unsafe { stillpoint::vmap::copy(bytes.as_mut_ptr(), found.whole().as_ptr().wrapping_add(at), bytes.len()) };
+        unsafe { stillpoint_vmap::copy(bytes.as_mut_ptr(), found.whole().as_ptr().wrapping_add(at), bytes.len()) };
         for (index, bytes) in bytes.chunks_exact(8).enumerate() {
             let seen = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
             let theirs = seen ^ word(0, addr, at / 8 + index);

@@ -1,0 +1,280 @@
+//! Usage against limits: a charge counts at every level of the tree, from a tenant up to the root, or at none.
+//!
+//! What is refused is never counted, not even for a moment: no other charge is refused because of it, and no peak shows it. So a charge is first
+//! decided and then counted.
+//!
+//! * Where one level has a limit (or none), that level decides, by a compare-and-exchange; the others are added to afterwards. Where none
+//!   has, the root decides, against [`MOST_USAGE`].
+//! * Where several have, the charge takes the lock of the hierarchy. Those below the topmost limit are compared with, and then the
+//!   topmost decides as above. A level below the topmost limit is below it for every charge that counts there, so all of those have the lock, and
+//!   what was compared with can only have become less.
+//!
+//! Giving back takes no lock: each level has it as soon as it is subtracted there.
+//!
+//! # Limits that change
+//!
+//! A limit changes only while no charge is under way, or a charge might count one level as decisive and another charge another one. A charge
+//! is made at a shelf (`stock.rs`) or under the lock; a limit is changed with all shelves and the lock held. So all accesses are relaxed:
+//! shelves and lock order those of limits, and of a counter each operation sees what came before it in its own order.
+
+use std::ptr;
+use stillpoint_platform::sync::{AtomicU64, Mutex, Ordering, lock};
+
+/// No subtree uses more, whatever its limit says: twice this fits the count of what keeps a tenant (`counter.rs`). Above it in `usage` do
+/// all charges fit that have been decided at one level and are about to be refused by another for this.
+pub(super) const MOST_USAGE: u64 = 1 << 62;
+
+/// What a subtree uses, and may.
+#[derive(Debug)]
+pub(super) struct Level {
+    usage: AtomicU64,
+    peak: AtomicU64,
+    max: AtomicU64,
+}
+
+/// What has a level: a tenant.
+pub(super) trait HasLevel {
+    fn level(&self) -> &Level;
+
+    /// Who charges is told of a usage that is more: see [`charge`].
+    fn high(&self) -> u64;
+}
+
+/// Why nothing was charged: `usage` at this level, at one instant, and the bytes are more than `max`.
+#[derive(Debug)]
+pub(super) struct Refused<'a, T> {
+    pub(super) at: &'a T,
+    pub(super) usage: u64,
+    pub(super) max: u64,
+}
+
+impl<'a, T: HasLevel> Refused<'a, T> {
+    /// While limits do not change.
+    #[cold]
+    fn at(at: &'a T, usage: u64) -> Self {
+        Self { at, usage, max: at.level().most() }
+    }
+}
+
+impl Level {
+    /// Nothing used, no limit.
+    pub(super) fn new() -> Self {
+        Self { usage: AtomicU64::new(0), peak: AtomicU64::new(0), max: AtomicU64::new(u64::MAX) }
+    }
+
+    pub(super) fn usage(&self) -> u64 {
+        self.usage.load(Ordering::Relaxed)
+    }
+
+    /// The most that `usage` has been.
+    pub(super) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// While no charge is under way: see the head of this file.
+    pub(super) fn set_max(&self, bytes: u64) {
+        self.max.store(bytes, Ordering::Relaxed);
+    }
+
+    fn is_limited(&self) -> bool {
+        self.max() < MOST_USAGE
+    }
+
+    /// How many bytes fit, in all.
+    fn most(&self) -> u64 {
+        self.max().min(MOST_USAGE)
+    }
+
+    /// The usage with `bytes` more, or else the usage that they do not fit beside.
+    fn fits(&self, usage: u64, bytes: u64) -> Result<u64, u64> {
+        let sum = usage.saturating_add(bytes);
+        if sum <= self.most() { Ok(sum) } else { Err(usage) }
+    }
+
+    /// Adds `bytes` if they fit, and says what the usage is then; else, as [`Level::fits`].
+    #[inline(always)]
+    fn decide(&self, bytes: u64) -> Result<u64, u64> {
+        let mut usage = self.usage();
+        loop {
+            let sum = self.fits(usage, bytes)?;
+            // Fails where others have charged or given back meanwhile, and not because they are slow.
+            match self.usage.compare_exchange_weak(usage, sum, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    self.raise_peak(sum);
+                    return Ok(sum);
+                }
+                Err(now) => usage = now,
+            }
+        }
+    }
+
+    /// Adds `bytes` that have been decided, and says what the usage is then.
+    ///
+    /// # Errors
+    ///
+    /// It is more than [`MOST_USAGE`], which no machine has; without `bytes` it is this. The caller subtracts them, and here alone what is
+    /// refused has been counted. No peak shows it.
+    #[inline(always)]
+    pub(super) fn add(&self, bytes: u64) -> Result<u64, u64> {
+        let usage = self.usage.fetch_add(bytes, Ordering::Relaxed);
+        let sum = usage + bytes;
+        // So the peak is never above it, and one look tells both.
+        if sum > self.peak() {
+            if sum > MOST_USAGE {
+                return Err(usage);
+            }
+            self.peak.fetch_max(sum, Ordering::Relaxed);
+        }
+        Ok(sum)
+    }
+
+    #[inline(always)]
+    fn raise_peak(&self, usage: u64) {
+        if usage > self.peak() {
+            self.peak.fetch_max(usage, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn subtract(&self, bytes: u64) {
+        let usage = self.usage.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(usage >= bytes, "more is given back than was charged");
+    }
+}
+
+/// Charges all of `levels`, of which the root is the last one, or none. `at_shelf`: whether the caller keeps limits from changing;
+/// else the lock does. Returns whether a level is past its high limit now.
+///
+/// # Errors
+///
+/// A level whose limit is in the way.
+#[inline]
+pub(super) fn charge<'a, T: HasLevel>(
+    levels: impl Iterator<Item = &'a T> + Clone, bytes: u64, at_shelf: bool, exact: &Mutex<()>,
+) -> Result<bool, Refused<'a, T>> {
+    let known = at_shelf.then(|| topmost(levels.clone()));
+    match known {
+        Some((decisive, 0 | 1)) => decide_and_count(levels, decisive, bytes),
+        _ => charge_locked(levels, known.map(|(decisive, _)| decisive), bytes, exact),
+    }
+}
+
+/// The level that decides at last (`decisive`), and how many have limits.
+#[inline(always)]
+fn topmost<'a, T: HasLevel>(levels: impl Iterator<Item = &'a T>) -> (&'a T, usize) {
+    let mut decisive = None;
+    let mut limits = 0;
+    for at in levels {
+        let is_limited = at.level().is_limited();
+        limits += usize::from(is_limited);
+        if is_limited || limits == 0 {
+            decisive = Some(at);
+        }
+    }
+    (decisive.expect("there is a root"), limits)
+}
+
+/// [`charge`] under the lock, with the level that decides at last, if it is known. That one need not be compared with before.
+#[inline(never)]
+fn charge_locked<'a, T: HasLevel>(
+    levels: impl Iterator<Item = &'a T> + Clone, decisive: Option<&'a T>, bytes: u64, exact: &Mutex<()>,
+) -> Result<bool, Refused<'a, T>> {
+    let _exact = lock(exact);
+    let decisive = decisive.unwrap_or_else(|| topmost(levels.clone()).0);
+    for at in levels.clone().take_while(|at| !ptr::eq(*at, decisive)) {
+        if at.level().is_limited() {
+            at.level().fits(at.level().usage(), bytes).map_err(|usage| Refused::at(at, usage))?;
+        }
+    }
+    decide_and_count(levels, decisive, bytes)
+}
+
+/// The others have no limits, or have been compared with.
+#[inline(always)]
+fn decide_and_count<'a, T: HasLevel>(
+    levels: impl Iterator<Item = &'a T> + Clone, decisive: &'a T, bytes: u64,
+) -> Result<bool, Refused<'a, T>> {
+    let sum = decisive.level().decide(bytes).map_err(|usage| Refused::at(decisive, usage))?;
+    let mut is_high = sum > decisive.high();
+    for at in levels.clone().filter(|at| !ptr::eq(*at, decisive)) {
+        match at.level().add(bytes) {
+            Ok(sum) => is_high |= sum > at.high(),
+            Err(usage) => {
+                decisive.level().subtract(bytes);
+                for charged in levels.filter(|at| !ptr::eq(*at, decisive)) {
+                    charged.level().subtract(bytes);
+                    if ptr::eq(charged, at) {
+                        break;
+                    }
+                }
+                return Err(Refused::at(at, usage));
+            }
+        }
+    }
+    Ok(is_high)
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    impl HasLevel for Level {
+        fn level(&self) -> &Level {
+            self
+        }
+
+        /// So that it shows in what `charge` returns.
+        fn high(&self) -> u64 {
+            100
+        }
+    }
+
+    fn limited(max: u64) -> Level {
+        let level = Level::new();
+        level.set_max(max);
+        level
+    }
+
+    #[test]
+    fn what_passes_all_numbers_is_taken_back_everywhere() {
+        const PART: u64 = MOST_USAGE / 2;
+        let root = Level::new();
+        let middle = Level::new();
+        let leaves = [limited(PART), limited(PART), limited(PART)];
+        let exact = Mutex::new(());
+        for at_shelf in [true, false] {
+            let charge = |leaf: usize, bytes| charge([&leaves[leaf], &middle, &root].into_iter(), bytes, at_shelf, &exact);
+            assert!(charge(0, PART).is_ok() && charge(1, PART).is_ok());
+            let refused = charge(2, 1).expect_err("the middle level has 2^62 already");
+            assert!(ptr::eq(refused.at, &middle));
+            assert_eq!((refused.usage, refused.max), (MOST_USAGE, MOST_USAGE));
+            for (level, usage) in [(&leaves[2], 0), (&middle, MOST_USAGE), (&root, MOST_USAGE)] {
+                assert_eq!(level.usage(), usage);
+            }
+            assert_eq!((middle.peak(), root.peak()), (MOST_USAGE, MOST_USAGE), "what was refused shows");
+            for level in [&leaves[0], &leaves[1], &middle, &middle, &root, &root] {
+                level.subtract(PART);
+            }
+        }
+    }
+
+    /// Whatever level decides: the one with the topmost limit, or the root.
+    #[test]
+    fn each_level_past_its_high_limit_is_told_of() {
+        let exact = Mutex::new(());
+        for limits in [[u64::MAX; 3], [500, u64::MAX, u64::MAX], [u64::MAX, 500, u64::MAX], [500, 500, 500]] {
+            for high in 0..3 {
+                let levels = limits.map(limited);
+                levels[high].add(100).unwrap();
+                let charge = |bytes| charge(levels.iter(), bytes, true, &exact).unwrap();
+                assert!(charge(1), "level {high} of {limits:?}");
+                levels[high].subtract(100);
+                assert!(!charge(99));
+                assert!(charge(1));
+            }
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! A list and the links in it: the only file that follows their pointers.
+//!
+//! A [`List`] is a ring of [`Link`]s through a head of its own, oldest first, behind one lock; a link names the list it is on. The list
+//! knows nothing of tenants, nodes or what the links are part of; whoever puts a link on a list sees to it that the link stays
+//! where it is for as long as it is there (`lru.rs`: the list holds a strong reference to what the link is part of).
+//!
+//! # A link names its list
+//!
+//! `owner` is null (on no list), [`claimed`] (somebody who holds a list's lock is putting it there or taking it off), [`marker`] (a
+//! walker's bookmark, no item), the list, or the list with a mark ([`moving`]: somebody who holds its lock is putting the link elsewhere; for
+//! all others it is on that list, until they have the lock and look again). Who wants a link off its list does not know which one it is on until it has that list's lock:
+//!
+//! ```text
+//!   find owner [L1]; lock that list; is it still the owner [L2]? else again
+//! ```
+//!
+//! * [L1] (acquire) pairs with [L4], the release store that names a list: the list is complete. That the list has not been freed is RCU's
+//!   doing: [L1] is inside a section, and a list is freed a grace period after its last link has left.
+//! * [L2] may be relaxed: a link becomes a list's, and ceases to be, under that list's lock alone.
+//! * [L3], the exchange of null for `claimed` (acquire), pairs with [L5], the release store of null: who puts a link on a list finds the
+//!   pointers as the one who took it off another list left them, and overwrites them later. Only one of several wins.
+//!
+//! A list that has been emptied for good is **dead**: its length says so, and who finds that under its lock looks for another one.
+//!
+//! # In the child of a fork
+//!
+//! A thread that vanishes while it holds the lock leaves the list in the middle of one step. The order of the stores makes that
+//! harmless: `next` pointers always lead through the whole list, and a link is `claimed`, or `moving`, before the store that takes it off and
+//! until after the store that has put it on. So [`List::reset_in_child`] walks along `next`, gives every link it meets to this list, and mends what depends on
+//! that. A link that was claimed or moving, and on no list, stays so for ever ([`Locked::has_lost`]): what it is part of is leaked.
+
+use std::ptr;
+use stillpoint_platform::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard, Ordering, lock_telling};
+
+/// The length of a list that is dead.
+const DEAD: usize = usize::MAX;
+
+/// Somebody is moving the link.
+fn claimed() -> *mut List {
+    ptr::without_provenance_mut(1)
+}
+
+/// Who holds the lock of `list` is moving the link, which has been on it. Addresses of lists are even.
+fn moving(list: *const List) -> *mut List {
+    list.cast_mut().map_addr(|addr| addr | 1)
+}
+
+/// The link is a walker's bookmark.
+fn marker() -> *mut List {
+    ptr::without_provenance_mut(2)
+}
+
+/// What an object embeds to be on a list.
+#[derive(Debug)]
+#[cfg_attr(not(stillpoint_loom), repr(C))]
+pub(super) struct Link {
+    owner: AtomicPtr<List>,
+    /// Written under the owner's lock. The next newer one.
+    next: AtomicPtr<Link>,
+    /// Written under the owner's lock. The next older one.
+    prev: AtomicPtr<Link>,
+}
+
+impl Link {
+    pub(super) fn new() -> Self {
+        Self::of(ptr::null_mut())
+    }
+
+    fn of(owner: *mut List) -> Self {
+        Self { owner: AtomicPtr::new(owner), next: AtomicPtr::new(ptr::null_mut()), prev: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The list that the link is on, at this moment. [L1]
+    ///
+    /// Inside a section that began before the call, it may be followed.
+    pub(super) fn owner(&self) -> Option<*const List> {
+        // Acquire [L1]: the list that L4 names is complete. Nothing is left of what is no list.
+        let list = self.owner.load(Ordering::Acquire).map_addr(|addr| addr & !3);
+        (!list.is_null()).then_some(list.cast_const())
+    }
+
+    /// Whether the link is on `list` at this moment.
+    pub(super) fn is_on(&self, list: &List) -> bool {
+        ptr::eq(self.owner.load(Ordering::Relaxed), list)
+    }
+
+    fn next(&self) -> *const Link {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    fn prev(&self) -> *const Link {
+        self.prev.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a link was not put on a list.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It is on a list already.
+    Linked,
+    /// The list is dead: look for another.
+    Dead,
+}
+
+/// A list.
+///
+/// Two cache lines. Counters read the one with the published count, which those who change the list only store to; so to count costs them no
+/// more than that store, and not the lock.
+#[derive(Debug)]
+#[cfg_attr(not(stillpoint_loom), repr(C))]
+pub(super) struct List {
+    /// Written under the lock, read by anyone.
+    count: AtomicUsize,
+    changing: Changing,
+}
+
+/// What only those who change the list look at.
+#[derive(Debug)]
+#[cfg_attr(not(stillpoint_loom), repr(C, align(64)))]
+struct Changing {
+    lock: Mutex<()>,
+    /// How many links there are, or [`DEAD`]. Under the lock.
+    len: AtomicUsize,
+    head: Link,
+    /// Which [`ListLru`](super::ListLru) it belongs to: it may only be told what is its own.
+    family: u64,
+}
+
+/// A list whose lock is held.
+#[derive(Debug)]
+pub(super) struct Locked<'a> {
+    list: &'a List,
+    _guard: MutexGuard<'a, ()>,
+}
+
+impl List {
+    /// A list that is yet to be [laid out](List::lay_out) where it stays.
+    pub(super) fn new(family: u64) -> Self {
+        let changing = Changing { lock: Mutex::new(()), len: AtomicUsize::new(0), head: Link::of(marker()), family };
+        Self { count: AtomicUsize::new(0), changing }
+    }
+
+    /// Makes it an empty list. Once, before anybody else knows it, and it does not move any more.
+    pub(super) fn lay_out(&self) {
+        let head = self.head();
+        self.changing.head.next.store(head.cast_mut(), Ordering::Relaxed);
+        self.changing.head.prev.store(head.cast_mut(), Ordering::Relaxed);
+    }
+
+    pub(super) fn family(&self) -> u64 {
+        self.changing.family
+    }
+
+    /// Whether it has been dead for a while: who finds that need not take the lock.
+    #[inline]
+    pub(super) fn looks_dead(&self) -> bool {
+        self.changing.len.load(Ordering::Relaxed) == DEAD
+    }
+
+    /// How many links are on it: exact at rest. A dead list has none. Takes no lock.
+    #[inline(always)]
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn head(&self) -> *const Link {
+        ptr::from_ref(&self.changing.head)
+    }
+
+    /// Takes the lock. `P` is told, for measurements.
+    #[inline]
+    pub(super) fn lock<P: super::Probe>(&self) -> Locked<'_> {
+        P::acquiring();
+        let guard = lock_telling(&self.changing.lock, P::waiting, P::waited);
+        Locked { list: self, _guard: guard }
+    }
+
+    /// In the child of a fork: frees the lock and mends the list, if a thread that is no more held it.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread is the only one of the process, and does not hold the lock. If somebody did, a lost link may name this list
+    /// for ever, which must then never be freed: so the result.
+    #[cfg(not(stillpoint_loom))]
+    #[must_use = "a list whose lock was held is not freed"]
+    pub(super) unsafe fn reset_in_child(&self) -> bool {
+        if self.changing.lock.try_lock().is_ok() {
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.changing.lock.reinit(()) };
+        let mut count = 0;
+        let (mut before, mut at) = (self.head(), self.changing.head.next());
+        while at != self.head() {
+            // SAFETY: on the list, so it is alive; see the head of this file.
+            let link = unsafe { &*at };
+            link.prev.store(before.cast_mut(), Ordering::Relaxed);
+            if link.owner.load(Ordering::Relaxed) != marker() {
+                link.owner.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+                count += 1;
+            }
+            (before, at) = (at, link.next());
+        }
+        self.changing.head.prev.store(before.cast_mut(), Ordering::Relaxed);
+        if self.changing.len.load(Ordering::Relaxed) != DEAD {
+            self.changing.len.store(count, Ordering::Relaxed);
+            self.count.store(count, Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+impl<'a> Locked<'a> {
+    pub(super) fn is_dead(&self) -> bool {
+        self.list.changing.len.load(Ordering::Relaxed) == DEAD
+    }
+
+    /// Marks the list, which is empty, as one on which nothing will ever be again.
+    pub(super) fn bury(&self) {
+        debug_assert_eq!(self.list.count(), 0);
+        self.list.changing.len.store(DEAD, Ordering::Relaxed);
+        self.list.count.store(0, Ordering::Relaxed);
+    }
+
+    fn add_to_count(&self, change: isize) -> usize {
+        // Under the lock: no read-modify-write is needed.
+        let len = self.list.changing.len.load(Ordering::Relaxed).wrapping_add_signed(change);
+        self.list.changing.len.store(len, Ordering::Relaxed);
+        self.list.count.store(len, Ordering::Relaxed);
+        len
+    }
+
+    /// [L2] Whether the link is on this list.
+    pub(super) fn has(&self, link: &Link) -> bool {
+        link.is_on(self.list)
+    }
+
+    /// Whether the link was being moved from this list by somebody who has vanished in a fork: under the lock nobody else is moving it.
+    pub(super) fn has_lost(&self, link: &Link) -> bool {
+        link.owner.load(Ordering::Relaxed) == moving(self.list)
+    }
+
+    /// Puts a link on the list, as the newest. Says whether it is the only one.
+    ///
+    /// # Safety
+    ///
+    /// `link` stays alive and where it is until it has been taken off.
+    pub(super) unsafe fn append(&self, link: *const Link) -> Result<bool, Refused> {
+        if self.is_dead() {
+            return Err(Refused::Dead);
+        }
+        // SAFETY: alive, by the caller's promise.
+        let owner = &unsafe { &*link }.owner;
+        // [L3]
+        if owner.compare_exchange(ptr::null_mut(), claimed(), Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return Err(Refused::Linked);
+        }
+        // SAFETY: claimed just now, by us; the rest is the caller's promise.
+        unsafe { self.insert_before(self.list.head(), link) };
+        owner.store(ptr::from_ref(self.list).cast_mut(), Ordering::Release); // [L4]
+        Ok(self.add_to_count(1) == 1)
+    }
+
+    /// Takes a link off the list.
+    ///
+    /// Returns the pointer that it was put on with. The list does not use it any more.
+    pub(super) fn remove(&self, link: &Link) -> *const Link {
+        assert!(self.has(link), "a link is taken off a list that it is not on");
+        let stored = self.take_out(link, claimed());
+        self.add_to_count(-1);
+        link.owner.store(ptr::null_mut(), Ordering::Release); // [L5]
+        stored
+    }
+
+    /// Makes a link the newest one, if it is on this list.
+    pub(super) fn rotate(&self, link: &Link) {
+        if self.has(link) {
+            let stored = self.take_out(link, moving(self.list));
+            // SAFETY: it has been taken out just now and is marked as moving; it is as alive as before.
+            unsafe { self.insert_before(self.list.head(), stored) };
+            link.owner.store(ptr::from_ref(self.list).cast_mut(), Ordering::Release); // [L4]
+        }
+    }
+
+    /// Moves up to `limit` links, oldest first, to `other`, whose lock is held too. Bookmarks stay. Whether there are any left.
+    pub(super) fn move_to(&self, other: &Locked<'_>, limit: usize) -> bool {
+        assert!(!ptr::eq(self.list, other.list) && !other.is_dead(), "links move to another list that is alive");
+        let mut moved = 0;
+        let mut at = self.first();
+        while let Some(link) = at {
+            if moved == limit {
+                break;
+            }
+            // SAFETY: on this list, whose lock is held, so alive.
+            let link = unsafe { &*link };
+            at = self.after(link);
+            let stored = self.take_out(link, moving(self.list));
+            // SAFETY: taken out just now, and still marked as moving.
+            unsafe { other.insert_before(other.list.head(), stored) };
+            link.owner.store(ptr::from_ref(other.list).cast_mut(), Ordering::Release); // [L4]
+            moved += 1;
+        }
+        self.add_to_count(-moved.cast_signed());
+        other.add_to_count(moved.cast_signed());
+        at.is_some()
+    }
+
+    /// The oldest link that is no bookmark.
+    pub(super) fn first(&self) -> Option<*const Link> {
+        self.after(&self.list.changing.head)
+    }
+
+    /// The next newer link that is no bookmark.
+    pub(super) fn after(&self, link: &Link) -> Option<*const Link> {
+        let mut at = link.next();
+        while at != self.list.head() {
+            // SAFETY: on this list, whose lock is held, so alive.
+            let link = unsafe { &*at };
+            if self.has(link) {
+                return Some(at);
+            }
+            at = link.next();
+        }
+        None
+    }
+
+    /// # Safety
+    ///
+    /// `link` is on no list and nobody else's; `place` is on this one, or its head.
+    unsafe fn insert_before(&self, place: *const Link, link: *const Link) {
+        // SAFETY: the caller's promise; the neighbour is on this list, whose lock is held.
+        let (place_ref, link_ref) = unsafe { (&*place, &*link) };
+        let older = place_ref.prev();
+        link_ref.prev.store(older.cast_mut(), Ordering::Relaxed);
+        link_ref.next.store(place.cast_mut(), Ordering::Relaxed);
+        // Release, pairs with `reset_in_child` in the child of a fork: a thread that comes along `next` finds a link that leads on.
+        // SAFETY: as above.
+        unsafe { &*older }.next.store(link.cast_mut(), Ordering::Release);
+        place_ref.prev.store(link.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Leaves `link`, which is on this list, on none, and its owner `mark`. Returns the pointer that the list had.
+    fn take_out(&self, link: &Link, mark: *mut List) -> *const Link {
+        // Release, as [L4]: who follows the mark finds the list complete.
+        link.owner.store(mark, Ordering::Release);
+        let (older, newer) = (link.prev(), link.next());
+        // SAFETY: the neighbours of a link are on its list, whose lock is held.
+        let (older_ref, newer_ref) = unsafe { (&*older, &*newer) };
+        let stored = older_ref.next();
+        debug_assert!(ptr::eq(stored, link));
+        // Release, pairs with `reset_in_child` in the child of a fork: a link that is off the list is marked.
+        older_ref.next.store(newer.cast_mut(), Ordering::Release);
+        newer_ref.prev.store(older.cast_mut(), Ordering::Relaxed);
+        stored
+    }
+}
+
+/// A walker's place in a list, which stays when the lock is let go of. On the heap, because it outlives a walker that vanishes in a fork.
+#[derive(Debug)]
+pub(super) struct Bookmark(*const Link);
+
+impl Bookmark {
+    /// Before the oldest link. To be [removed](Bookmark::remove).
+    pub(super) fn at_start(list: &Locked<'_>) -> Self {
+        let link = Box::into_raw(Box::new(Link::of(marker()))).cast_const();
+        // SAFETY: new, and nobody else's; the place is on the list.
+        unsafe { list.insert_before(list.list.changing.head.next(), link) };
+        Self(link)
+    }
+
+    fn link(&self) -> &Link {
+        // SAFETY: ours until `remove`, which takes it.
+        unsafe { &*self.0 }
+    }
+
+    /// The first link behind it.
+    pub(super) fn next(&self, list: &Locked<'_>) -> Option<*const Link> {
+        list.after(self.link())
+    }
+
+    /// Moves it behind `link`, which is on the list.
+    pub(super) fn move_behind(&self, list: &Locked<'_>, link: &Link) {
+        assert!(list.has(link), "a bookmark goes where a link is");
+        let stored = list.take_out(self.link(), marker());
+        // SAFETY: taken out just now; what follows a link of the list is on it, or its head.
+        unsafe { list.insert_before(link.next(), stored) };
+    }
+
+    /// Moves it before the oldest link.
+    pub(super) fn restart(&self, list: &Locked<'_>) {
+        let stored = list.take_out(self.link(), marker());
+        // SAFETY: taken out just now; the place is on the list, or its head.
+        unsafe { list.insert_before(list.list.changing.head.next(), stored) };
+    }
+
+    pub(super) fn remove(self, list: &Locked<'_>) {
+        let stored = list.take_out(self.link(), marker());
+        // SAFETY: it came out of a box, is off the list, and this was the last of it.
+        drop(unsafe { Box::from_raw(stored.cast_mut()) });
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::Unwatched;
+
+    /// As a fork by another thread leaves it in the child: nobody waits for the one who was moving it.
+    #[test]
+    fn a_link_whose_mover_has_vanished_is_lost() {
+        let (list, link) = (List::new(1), Link::new());
+        list.lay_out();
+        {
+            let locked = list.lock::<Unwatched>();
+            // SAFETY: the link outlives the list's use of it, and stays where it is.
+            unsafe { locked.append(&raw const link) }.unwrap();
+            assert!(locked.has(&link) && !locked.has_lost(&link));
+            locked.take_out(&link, moving(&list));
+        }
+        assert_eq!(link.owner(), Some(ptr::from_ref(&list)), "who wants it off asks the list");
+        let locked = list.lock::<Unwatched>();
+        assert!(!locked.has(&link) && locked.has_lost(&link));
+    }
+}

@@ -1,0 +1,432 @@
+//! Model-checked tests of the protocols in `link.rs`, `ledger.rs`, `levels.rs`, `slots.rs` and `calls.rs`.
+
+use super::{
+    Unwatched,
+    calls::Calls,
+    ledger::{Entry, Ledger},
+    levels::{self, HasLevel, Level},
+    link::{Link, List, Refused},
+    slots::Slots,
+};
+use stillpoint::internal::{GracePeriods, Policy, Sound};
+use stillpoint_platform::{
+    model::{self as loom, thread},
+    sync::{Arc, AtomicUsize, Mutex, Ordering, UnsafeCell},
+};
+
+fn model(test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(test);
+}
+
+/// Two lists and an item, whose cell is used by whoever has it: loom reports two who have it at a time.
+struct World {
+    lists: [List; 2],
+    link: Link,
+    item: UnsafeCell<u32>,
+}
+
+// SAFETY: loom checks each access to the cell.
+unsafe impl Send for World {}
+// SAFETY: as above.
+unsafe impl Sync for World {}
+
+impl World {
+    fn new() -> Arc<Self> {
+        let world = Arc::new(Self { lists: [List::new(1), List::new(1)], link: Link::new(), item: UnsafeCell::new(0) });
+        world.lists.iter().for_each(List::lay_out);
+        world
+    }
+
+    fn add(&self, list: usize) -> Result<bool, Refused> {
+        // SAFETY: the world outlives the model's threads.
+        unsafe { self.lists[list].lock::<Unwatched>().append(&raw const self.link) }
+    }
+
+    /// As `ListLru::del`.
+    fn del(&self) -> bool {
+        while let Some(list) = self.link.owner() {
+            // SAFETY: the lists outlive the model's threads.
+            let locked = unsafe { &*list }.lock::<Unwatched>();
+            if locked.has(&self.link) {
+                // SAFETY: nobody else has it, which is what the test is about.
+                self.item.with_mut(|item| unsafe { *item += 1 });
+                locked.remove(&self.link);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn counts(&self) -> [usize; 2] {
+        [self.lists[0].count(), self.lists[1].count()]
+    }
+}
+
+/// [L1], [L2], [L4]: an item that moves to the parent's list is found and taken off by whoever looks for it meanwhile.
+#[test]
+fn loom_lru_delete_while_reparenting() {
+    model(|| {
+        let world = World::new();
+        assert_eq!(world.add(0), Ok(true));
+        let theirs = Arc::clone(&world);
+        let deleter = thread::spawn(move || theirs.del());
+        {
+            let child = world.lists[0].lock::<Unwatched>();
+            let parent = world.lists[1].lock::<Unwatched>();
+            while child.move_to(&parent, 1) {}
+            child.bury();
+        }
+        assert!(deleter.join().unwrap(), "an item that was on a list all the time was not found");
+        assert_eq!(world.counts(), [0, 0]);
+        assert_eq!(world.add(0), Err(Refused::Dead));
+        assert_eq!(world.add(1), Ok(true));
+    });
+}
+
+/// The same of an item that is made the newest one.
+#[test]
+fn loom_lru_delete_while_rotating() {
+    model(|| {
+        let world = World::new();
+        assert_eq!(world.add(0), Ok(true));
+        let theirs = Arc::clone(&world);
+        let deleter = thread::spawn(move || theirs.del());
+        world.lists[0].lock::<Unwatched>().rotate(&world.link);
+        assert!(deleter.join().unwrap(), "an item that was on a list all the time was not found");
+        assert_eq!(world.counts(), [0, 0]);
+    });
+}
+
+/// Who adds to a list that is being buried is sent on, or its item is moved.
+#[test]
+fn loom_lru_add_while_reparenting() {
+    model(|| {
+        let world = World::new();
+        let theirs = Arc::clone(&world);
+        let adder = thread::spawn(move || match theirs.add(0) {
+            Err(Refused::Dead) => theirs.add(1),
+            added => added,
+        });
+        {
+            let child = world.lists[0].lock::<Unwatched>();
+            let parent = world.lists[1].lock::<Unwatched>();
+            while child.move_to(&parent, 1) {}
+            child.bury();
+        }
+        assert!(adder.join().unwrap().is_ok());
+        assert_eq!(world.counts(), [0, 1]);
+    });
+}
+
+/// [L3], [L5]: of two who add an item to two lists one wins; who adds it after it was taken off finds it whole.
+#[test]
+fn loom_lru_two_add_and_delete() {
+    model(|| {
+        let world = World::new();
+        let others: Vec<_> = (0..2)
+            .map(|list| {
+                let theirs = Arc::clone(&world);
+                thread::spawn(move || {
+                    let added = theirs.add(list).is_ok();
+                    added && theirs.del()
+                })
+            })
+            .collect();
+        let taken = others.into_iter().map(|other| other.join().unwrap()).filter(|&taken| taken).count();
+        assert_eq!(world.counts(), [0, 0]);
+        // SAFETY: the others have ended.
+        assert_eq!(world.item.with(|item| unsafe { *item }), taken as u32);
+        assert!(taken >= 1);
+    });
+}
+
+/// [B1] to [B4]: no item stays behind a clear bit.
+#[test]
+fn loom_lru_bit() {
+    model(|| {
+        let shared = Arc::new((Ledger::new(1), AtomicUsize::new(0)));
+        let entry = Entry::of(0, 3);
+        shared.0.mark(entry);
+        let theirs = Arc::clone(&shared);
+        let adder = thread::spawn(move || {
+            theirs.1.store(1, Ordering::Relaxed); // [B1]
+            theirs.0.mark(entry); // [B2]
+        });
+        let (ledger, count) = &*shared;
+        if count.load(Ordering::Relaxed) == 0 {
+            ledger.clear(entry); // [B3]
+            // [B4]
+            if count.load(Ordering::Relaxed) > 0 {
+                ledger.mark(entry);
+            }
+        }
+        adder.join().unwrap();
+        assert!(ledger.is_marked(entry), "an item is overlooked");
+    });
+}
+
+enum NoWait {}
+// SAFETY: broken on purpose; the model's memory outlives its readers.
+unsafe impl Policy for NoWait {
+    const WAITS_FOR_READERS: bool = false;
+}
+
+/// What is found through the array, and the memory of the array that was replaced: loom reports who touches it too early, or too late.
+struct Watched(UnsafeCell<u32>);
+
+// SAFETY: loom checks each access to the cell.
+unsafe impl Send for Watched {}
+// SAFETY: as above.
+unsafe impl Sync for Watched {}
+
+impl Watched {
+    fn read(&self) -> u32 {
+        // SAFETY: whether anybody writes it is what loom checks.
+        self.0.with(|value| unsafe { *value })
+    }
+
+    fn write(&self, value: u32) {
+        // SAFETY: whether it is ours is what loom checks.
+        self.0.with_mut(|old| unsafe { *old = value });
+    }
+}
+
+struct Growing<P: Policy> {
+    grace_periods: GracePeriods<P>,
+    slots: Slots<Watched>,
+    replaced: Watched,
+}
+
+/// A reader looks two things up, one of which was there before, while the array grows and the other one is put into it.
+fn find_while_growing<P: Policy>() {
+    model(|| {
+        let world = Arc::new(Growing::<P> {
+            grace_periods: GracePeriods::new(),
+            slots: Slots::new(),
+            replaced: Watched(UnsafeCell::new(0)),
+        });
+        world.slots.grow(2, |_, _| panic!("there is none yet")).unwrap();
+        world.slots.put(0, std::sync::Arc::new(Watched(UnsafeCell::new(7))));
+        let theirs = Arc::clone(&world);
+        let reader = thread::spawn(move || {
+            let section = theirs.grace_periods.enter(1);
+            // SAFETY: in a section, which the writer waits for.
+            let found = |index| unsafe { theirs.slots.find_in_section(index) }.map(Watched::read);
+            match found(1) {
+                Some(new) => assert_eq!(new, 8),
+                // Perhaps in the old array.
+                None => {
+                    theirs.replaced.read();
+                }
+            }
+            assert_eq!(found(0), Some(7), "what was there is lost");
+            drop(section);
+        });
+        let mut old = None;
+        world.slots.grow(3, |block, layout| old = Some((block, layout))).unwrap();
+        // Not before: it would be A1 that publishes it.
+        let new = Watched(UnsafeCell::new(0));
+        new.write(8);
+        world.slots.put(1, std::sync::Arc::new(new));
+        let cookie = world.grace_periods.get_state();
+        if world.grace_periods.try_complete(cookie, 2) {
+            world.replaced.write(1);
+        }
+        reader.join().unwrap();
+        let (block, layout) = old.expect("it has grown");
+        // SAFETY: from the global allocator, with this layout; the reader has ended.
+        unsafe { std::alloc::dealloc(block.as_ptr(), layout) };
+    });
+}
+
+/// [A1] with [A2], [A3] with [A4].
+#[test]
+fn loom_slots_find_while_growing() {
+    find_while_growing::<Sound>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_slots_freed_without_a_grace_period() {
+    find_while_growing::<NoWait>();
+}
+
+impl HasLevel for Level {
+    fn level(&self) -> &Level {
+        self
+    }
+
+    fn high(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+/// A charge of `bytes` to the levels with these numbers, the root last.
+type Request = (&'static [usize], u64);
+
+/// What came of it: which requests were admitted, and then usage and peak of every level.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    admitted: Vec<bool>,
+    usage: Vec<u64>,
+    peak: Vec<u64>,
+}
+
+/// The outcome of the requests one after the other, in this order.
+fn in_order(limits: &[u64], requests: &[Request], order: &[usize]) -> Outcome {
+    let none = vec![0; limits.len()];
+    let mut outcome = Outcome { admitted: vec![false; requests.len()], usage: none.clone(), peak: none };
+    for &number in order {
+        let (path, bytes) = requests[number];
+        if path.iter().all(|&level| outcome.usage[level] + bytes <= limits[level]) {
+            outcome.admitted[number] = true;
+            for &level in path {
+                outcome.usage[level] += bytes;
+                outcome.peak[level] = outcome.peak[level].max(outcome.usage[level]);
+            }
+        }
+    }
+    outcome
+}
+
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let shorter = orders(count - 1);
+    let longer = |order: &Vec<usize>, at: usize| [&order[..at], &[count - 1], &order[at..]].concat();
+    (0..count).flat_map(|at| shorter.iter().map(move |order| longer(order, at))).collect()
+}
+
+/// Each request in a thread of its own. What comes of them comes of some order of them, one after the other. `locks`: which each takes.
+fn charge_together(limits: &'static [u64], requests: &'static [Request], locks: &'static [usize]) {
+    model(move || {
+        let levels: Arc<Vec<Level>> = Arc::new(limits.iter().map(|_| Level::new()).collect());
+        for (level, &max) in levels.iter().zip(limits) {
+            level.set_max(max);
+        }
+        let exact: Arc<Vec<Mutex<()>>> = Arc::new(locks.iter().map(|_| Mutex::new(())).collect());
+        let charge = |number: usize| {
+            let (levels, exact) = (Arc::clone(&levels), Arc::clone(&exact));
+            move || {
+                let (path, bytes) = requests[number];
+                levels::charge(path.iter().map(|&level| &levels[level]), bytes, true, &exact[locks[number]]).is_ok()
+            }
+        };
+        let others: Vec<_> = (1..requests.len()).map(|number| thread::spawn(charge(number))).collect();
+        let mut admitted = vec![charge(0)()];
+        admitted.extend(others.into_iter().map(|other| other.join().unwrap()));
+        let read = |of: fn(&Level) -> u64| levels.iter().map(of).collect::<Vec<_>>();
+        let outcome = Outcome { admitted, usage: read(Level::usage), peak: read(Level::peak) };
+        let possible = orders(requests.len()).iter().any(|order| in_order(limits, requests, order) == outcome);
+        assert!(possible, "no order of the charges explains it: {outcome:?}");
+    });
+}
+
+/// 0 is the root, with a limit of 10; 1 is below it, with one of 6; 2 is below the root, without.
+const LIMITS: &[u64] = &[10, 6, u64::MAX];
+
+/// Of the first two one is refused, by the root or by the tenant of both; what is refused by the root is never in the third one's way.
+const REQUESTS: &[Request] = &[(&[1, 0], 5), (&[2, 0], 6), (&[1, 0], 4)];
+
+#[test]
+fn loom_levels_refused_charges_are_not_seen() {
+    charge_together(LIMITS, REQUESTS, &[0, 0, 0]);
+}
+
+/// Those with several limits in their way have one lock, or both fit beside what the other one is about to be.
+#[test]
+#[should_panic(expected = "no order of the charges explains it")]
+fn loom_levels_without_a_common_lock() {
+    charge_together(LIMITS, REQUESTS, &[0, 1, 2]);
+}
+
+/// One limit needs no lock.
+#[test]
+fn loom_levels_one_limit_decides_alone() {
+    charge_together(&[10, u64::MAX, u64::MAX], REQUESTS, &[0, 1, 2]);
+}
+
+/// As charges were made once: counted first, compared, and subtracted again.
+#[test]
+#[should_panic(expected = "is refused for what was never charged")]
+fn loom_levels_counted_before_decided() {
+    model(|| {
+        let level = Arc::new(Level::new());
+        level.set_max(10);
+        let charge = |level: &Level, bytes: u64| {
+            let admitted = level.add(bytes).unwrap() <= level.max();
+            if !admitted {
+                level.subtract(bytes);
+            }
+            admitted
+        };
+        let theirs = Arc::clone(&level);
+        let greedy = thread::spawn(move || charge(&theirs, 11));
+        assert!(charge(&level, 1), "one byte of ten is refused for what was never charged");
+        greedy.join().unwrap();
+    });
+}
+
+/// Calls of two threads, each with a cell that is its own while it is inside.
+struct Callers {
+    calls: Calls,
+    used: [UnsafeCell<u32>; 2],
+}
+
+// SAFETY: loom checks each access to the cells.
+unsafe impl Send for Callers {}
+// SAFETY: as above.
+unsafe impl Sync for Callers {}
+
+impl Callers {
+    fn call(&self, thread: usize) {
+        if self.calls.enter() {
+            // SAFETY: this thread's until it leaves, which is what the test is about.
+            self.used[thread].with_mut(|used| unsafe { *used += 1 });
+            self.calls.leave();
+        }
+    }
+
+    /// What calls have done is seen, and there are none any more.
+    fn is_over(&self) {
+        // SAFETY: no call is under way, which is what the test is about.
+        self.used.iter().for_each(|used| used.with_mut(|used| unsafe { *used += 1 }));
+    }
+}
+
+/// [N1] to [N4]. Time stands still in the model: an end that is not told of the last call is a deadlock, which loom reports. `inside` is
+/// an end inside a call of the ending thread's own, as of a registration that its shrinker drops.
+fn calls_end(inside: bool) {
+    model(move || {
+        let shared = Arc::new(Callers { calls: Calls::new(), used: [UnsafeCell::new(0), UnsafeCell::new(0)] });
+        if inside {
+            assert!(shared.calls.enter());
+        }
+        let callers: Vec<_> = (0..2)
+            .map(|caller| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.call(caller))
+            })
+            .collect();
+        shared.calls.end(inside);
+        shared.is_over();
+        assert!(!shared.calls.enter());
+        if inside {
+            shared.calls.leave();
+        }
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_calls_end() {
+    calls_end(false);
+}
+
+#[test]
+fn loom_calls_end_inside_one() {
+    calls_end(true);
+}

@@ -1,0 +1,387 @@
+//! `ListLru`: what a user sees of the lists, and the only file that knows what the links are part of.
+//!
+//! The safe interface rests on three things. An item is an [`Entry`], whose link nobody but this module can touch. It is put on a list
+//! inside an `Arc`, of which the list keeps one reference: so it neither moves nor dies there, whatever others do with theirs. And a
+//! link is on one list at a time, because only one caller wins the exchange that claims it (`link.rs`). So there is no adapter to get
+//! wrong, and nothing for a user to promise.
+//!
+//! `intrusive-collections` has lists of the same kind. To take an item off one of its lists by the item alone is unsafe there, because an
+//! item does not say which list it is on, which here is the usual case; its lists have no bookmarks for walkers that let the
+//! lock go, and its stores come in an order that a child of a fork could not mend. So `link.rs` is our own.
+
+use super::{
+    Probe, Unwatched,
+    hierarchy::Hierarchy,
+    link::{Link, List},
+    lists::{Lists, One},
+    shrinker::Node,
+    tenant::Tenant,
+    walk::{Isolate, walk_list},
+};
+use std::{
+    alloc::{Layout, handle_alloc_error},
+    fmt,
+    marker::PhantomData,
+    ops::Deref,
+    sync::Arc,
+};
+use stillpoint::{Guard, Section, global, internal::is_global, read_lock};
+
+/// A value that can be on an LRU list: put it into an [`Arc`] and [add](ListLru::add) that.
+///
+/// The link (three words) lies beside the value, so that a list needs no memory of its own for it. On one list at a time; a value that is to
+/// be on two has two layers, each in an [`Arc`] of its own: `Entry<Arc<Entry<T>>>`.
+///
+/// ```
+/// use stillpoint_lru::{Entry, ListLru};
+/// use std::sync::Arc;
+/// let (by_use, by_age) = (ListLru::new(), ListLru::new());
+/// let page = Arc::new(Entry::new("page"));
+/// let aging = Arc::new(Entry::new(page.clone()));
+/// assert!(by_use.add(None, page.clone()) && by_age.add(None, aging.clone()));
+/// assert!(by_age.del(&aging).is_some_and(|aging| by_use.del(&aging).is_some()));
+/// assert!(!page.is_linked() && !aging.is_linked());
+/// ```
+#[repr(C)]
+pub struct Entry<T> {
+    /// First, so that a pointer to it is one to the whole.
+    link: Link,
+    value: T,
+}
+
+impl<T> Entry<T> {
+    /// An entry that is on no list.
+    pub fn new(value: T) -> Self {
+        Self { link: Link::new(), value }
+    }
+
+    /// The value. Nobody else can have the entry, so it is on no list.
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+
+    /// Whether it is on a list, of whichever [`ListLru`], at this moment.
+    #[must_use]
+    pub fn is_linked(&self) -> bool {
+        self.link.owner().is_some()
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The entry that a link on one of `ListLru<T>`'s lists is part of, with the reference that the list has to it.
+    ///
+    /// # Safety
+    ///
+    /// `link` was stored by [`ListLru::add`] of an entry of this type, and the list's reference is the caller's now.
+    pub(super) unsafe fn from_link(link: *const Link) -> Arc<Self> {
+        // SAFETY: the pointer is that of the whole, as `add` got it from `Arc::into_raw`.
+        unsafe { Arc::from_raw(link.cast::<Self>()) }
+    }
+}
+
+impl<T> Deref for Entry<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> From<T> for Entry<T> {
+    fn from(value: T) -> Self {
+        Self::new(value)
+    }
+}
+
+impl<T: Default> Default for Entry<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Entry<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("value", &self.value).field("linked", &self.is_linked()).finish()
+    }
+}
+
+/// LRU lists: one for each (tenant, node), oldest first. The kernel's `struct list_lru`.
+///
+/// Each list has a lock of its own, held for one step at a time and never while user code runs. Lists are made when they are first used;
+/// a list that a tenant has never used takes eight bytes. To count is free of locks: [`ListLru::count_one`].
+///
+/// An item belongs to the tenant that it was added for and to the node of the processor that added it. Dropping the lru drops its references to
+/// the items; it may be shared by an `Arc`.
+///
+/// ```
+/// use stillpoint_lru::{Entry, Isolate, ListLru};
+/// use std::sync::Arc;
+/// let lru = ListLru::new();
+/// let page = Arc::new(Entry::new("page"));
+/// assert!(lru.add(None, page.clone()));
+/// assert!(!lru.add(None, page.clone()), "it is on the list");
+/// assert!(lru.del(&page).is_some());
+/// assert!(lru.del(&page).is_none(), "it is not");
+/// ```
+///
+/// It is invariant in `T`, because items go in by `&self`:
+///
+/// ```compile_fail
+/// use stillpoint_lru::ListLru;
+/// fn shorter(lru: &ListLru<for<'a> fn(&'a str)>) -> &ListLru<fn(&'static str)> {
+///     lru
+/// }
+/// ```
+pub struct ListLru<T: Send + Sync + 'static, P: Probe = Unwatched> {
+    lists: Arc<Lists>,
+    /// Whose tenants have lists here; `None`: all is on the root's.
+    root: Option<Tenant>,
+    /// Invariant in T, as items are put in through `&self`.
+    items: PhantomData<fn(T) -> T>,
+    probe: PhantomData<fn() -> P>,
+}
+
+impl<T: Send + Sync + 'static> ListLru<T> {
+    /// An lru without tenants: all items are on the same lists (one a node), whatever tenant they are added for.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_probe(None)
+    }
+
+    /// An lru with lists for each of the hierarchy's tenants.
+    #[must_use]
+    pub fn for_tenants(hierarchy: &Hierarchy) -> Self {
+        Self::with_probe(Some(hierarchy))
+    }
+
+    /// [`ListLru::new`], or with a hierarchy [`ListLru::for_tenants`], if there is memory for the arrays, of a word a tenant and node.
+    #[must_use]
+    pub fn try_new(hierarchy: Option<&Hierarchy>) -> Option<Self> {
+        Self::try_with_probe(hierarchy)
+    }
+}
+
+impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
+    /// As [`ListLru::new`] and [`ListLru::for_tenants`], with something to watch its locks.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_probe(hierarchy: Option<&Hierarchy>) -> Self {
+        Self::try_with_probe(hierarchy).unwrap_or_else(|| handle_alloc_error(Layout::new::<usize>()))
+    }
+
+    fn try_with_probe(hierarchy: Option<&Hierarchy>) -> Option<Self> {
+        let lists = hierarchy.map_or_else(|| Lists::new(0, 1), Hierarchy::new_lists).ok()?;
+        Some(Self { lists, root: hierarchy.map(|hierarchy| hierarchy.root().clone()), items: PhantomData, probe: PhantomData })
+    }
+
+    pub(super) fn lists(&self) -> &Arc<Lists> {
+        &self.lists
+    }
+
+    /// Where the tenant's list is.
+    #[inline(always)]
+    fn index(&self, tenant: Option<&Tenant>, node: usize) -> usize {
+        match tenant {
+            Some(tenant) if self.lists.hierarchy() != 0 => {
+                self.check(tenant);
+                self.lists.index(tenant.number(), node)
+            }
+            // The root's number is 0.
+            _ => self.lists.index(0, node),
+        }
+    }
+
+    #[inline(always)]
+    fn check(&self, tenant: &Tenant) {
+        if tenant.hierarchy() != self.lists.hierarchy() {
+            wrong_hierarchy();
+        }
+    }
+
+    /// Puts an item on `tenant`'s list of this node, as the newest; `None` names the root. The kernel's `list_lru_add()`.
+    ///
+    /// `false` if it is on a list already, of this lru or another; the reference is then dropped. If the tenant has been deleted its nearest
+    /// ancestor gets it. Some tens of nanoseconds: two atomic read-modify-writes in a section. Allocates only for the
+    /// first item of a list. May wait for the list's lock, which others hold for as long as this takes.
+    ///
+    /// # Panics
+    ///
+    /// If the tenant is one of another hierarchy.
+    pub fn add<'t>(&self, tenant: impl Into<Option<&'t Tenant>>, item: Arc<Entry<T>>) -> bool {
+        let tenant = match (tenant.into(), &self.root) {
+            (Some(tenant), Some(_)) => {
+                self.check(tenant);
+                Some(tenant)
+            }
+            (None, Some(root)) => Some(root),
+            (_, None) => None,
+        };
+        let number = tenant.map_or(0, Tenant::number);
+        let link = Arc::into_raw(item).cast::<Link>();
+        // SAFETY: the list has the reference that was given up just now, until the item is taken off.
+        let added = unsafe { self.lists.add::<P>(tenant.map(Tenant::inner), number, Node::current().0, link) };
+        if !added {
+            // SAFETY: given up just now, and not taken by the list.
+            drop(unsafe { Entry::<T>::from_link(link) });
+        }
+        added
+    }
+
+    /// Takes an item off whatever list of this lru it is on, and returns the list's reference to it; `None` if it is on none. The kernel's
+    /// `list_lru_del()`.
+    ///
+    /// As fast as to add one. An item that another thread is adding at this moment may count as not added yet.
+    pub fn del(&self, item: &Entry<T>) -> Option<Arc<Entry<T>>> {
+        let guard = global().read_lock();
+        loop {
+            let list = item.link().owner()?;
+            // SAFETY: found in a link inside this section, so not freed before its end: see `link.rs`.
+            let list: &List = unsafe { &*list };
+            if list.family() != self.lists.family() {
+                return None;
+            }
+            let locked = list.lock::<P>();
+            if locked.has(item.link()) {
+                let link = locked.remove(item.link());
+                drop(locked);
+                drop(guard);
+                // SAFETY: of this lru's family, so added as an entry of this type; the list has given its reference up just now.
+                return Some(unsafe { Entry::from_link(link) });
+            }
+            if locked.has_lost(item.link()) {
+                return None;
+            }
+        }
+    }
+
+    /// How many items `tenant` has on `node`. The kernel's `list_lru_count_one()`.
+    ///
+    /// Takes no lock, writes nothing that others read: a section and four loads, one or two nanoseconds beyond the section. Exact at rest;
+    /// else what was right a moment ago. A deleted tenant has none.
+    ///
+    /// # Panics
+    ///
+    /// If the tenant is one of another hierarchy.
+    #[inline]
+    #[must_use]
+    pub fn count_one<'t>(&self, tenant: impl Into<Option<&'t Tenant>>, node: Node) -> usize {
+        let guard = read_lock();
+        self.count_at(self.index(tenant.into(), node.0), &guard)
+    }
+
+    /// As [`ListLru::count_one`], inside a section that is open already.
+    ///
+    /// # Panics
+    ///
+    /// Also if the section is not one of the global domain.
+    #[inline]
+    #[must_use]
+    pub fn count_one_in<'t>(&self, tenant: impl Into<Option<&'t Tenant>>, node: Node, section: &impl Section) -> usize {
+        assert!(
+            is_global(section),
+            "stillpoint: LRU lists belong to the global domain; begin the section with stillpoint::read_lock()"
+        );
+        // SAFETY: a section of the global domain is open, and `section` keeps it so.
+        let found = unsafe { self.lists.find_in_section(self.index(tenant.into(), node.0)) };
+        found.map_or(0, |one| one.list.count())
+    }
+
+    #[inline(always)]
+    fn count_at(&self, index: usize, guard: &Guard<'_>) -> usize {
+        self.lists.find(index, guard).map_or(0, |one| one.list.count())
+    }
+
+    /// How many items there are on `node`, of all tenants: looks at each. The kernel's `list_lru_count_node()`.
+    #[must_use]
+    pub fn count_node(&self, node: Node) -> usize {
+        let guard = read_lock();
+        (0..self.lists.tenants()).map(|tenant| self.count_at(self.lists.index(tenant as u32, node.0), &guard)).sum()
+    }
+
+    /// How many items there are. The kernel's `list_lru_count()`.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        Node::all().map(|node| self.count_node(node)).sum()
+    }
+
+    /// Looks at up to `budget` items of `tenant` on `node`, oldest first, and does with each what `isolate` says. Returns how many it has
+    /// taken off. The kernel's `list_lru_walk_one()`.
+    ///
+    /// `isolate` runs with nothing held: it may add, delete, walk, retire and wait; what it does to items that this walk is about to see is
+    /// done when it sees them. Others add and delete meanwhile. A walk looks at no more items than there were at its beginning, so it ends
+    /// whatever `isolate` does. If that panics, the walk ends there and all lists are as they were left.
+    ///
+    /// # Panics
+    ///
+    /// If the tenant is one of another hierarchy; if `isolate` does.
+    pub fn walk_one<'t>(
+        &self, tenant: impl Into<Option<&'t Tenant>>, node: Node, budget: usize,
+        mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate,
+    ) -> usize {
+        let mut budget = budget;
+        self.walk_at(self.index(tenant.into(), node.0), &mut budget, &mut isolate)
+    }
+
+    /// As [`ListLru::walk_one`], over all tenants' lists on `node`. The kernel's `list_lru_walk_node()`.
+    pub fn walk_node(&self, node: Node, budget: usize, mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate) -> usize {
+        let mut budget = budget;
+        self.walk_all(node, &mut budget, &mut isolate)
+    }
+
+    /// As [`ListLru::walk_one`], over all lists. The kernel's `list_lru_walk()`.
+    pub fn walk(&self, budget: usize, mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate) -> usize {
+        let mut budget = budget;
+        Node::all().map(|node| self.walk_all(node, &mut budget, &mut isolate)).sum()
+    }
+
+    fn walk_all(&self, node: Node, budget: &mut usize, isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate) -> usize {
+        let lists = (0..self.lists.tenants()).map(|tenant| self.lists.index(tenant as u32, node.0));
+        let mut removed = 0;
+        for index in lists {
+            if *budget == 0 {
+                break;
+            }
+            removed += self.walk_at(index, budget, isolate);
+        }
+        removed
+    }
+
+    fn walk_at(&self, index: usize, budget: &mut usize, isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate) -> usize {
+        let one: Option<Arc<One>> = self.lists.get(index, &global().read_lock());
+        one.map_or(0, |one| walk_list(self, one, budget, isolate))
+    }
+}
+
+impl<T: Send + Sync + 'static> Default for ListLru<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Send + Sync + 'static, P: Probe> Drop for ListLru<T, P> {
+    fn drop(&mut self) {
+        if let Some(root) = &self.root {
+            Hierarchy::forget_lists(root, &self.lists);
+        }
+        // SAFETY: all links on these lists were added as entries of this type; the list has given its reference up.
+        self.lists.clear(|link| drop(unsafe { Entry::<T>::from_link(link) }));
+    }
+}
+
+impl<T: Send + Sync + 'static, P: Probe> fmt::Debug for ListLru<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListLru").field("count", &self.count()).finish_non_exhaustive()
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wrong_hierarchy() -> ! {
+    panic!(
+        "stillpoint: the tenant is one of another hierarchy than the lists; make the lists with ListLru::for_tenants of the hierarchy \
+         whose tenants use them"
+    );
+}

@@ -1,0 +1,175 @@
+//! Forking: what the child has of lists, tenants and shrinkers.
+//!
+//! Every test forks in a process of its own.
+#![cfg(all(target_os = "linux", not(miri)))]
+
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+
+use common::{
+    eventually,
+    forking::{Forked, end_after, fork, fork_here, is_apart},
+};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use stillpoint_lru::{Charge, Entry, Hierarchy, Isolate, ListLru, Registration, Scope, Shrink, Tenant};
+
+#[test]
+fn all_of_this_holds_without_membarrier_too() {
+    if common::without_membarrier() {
+        assert!(!stillpoint::membarrier_active());
+    } else {
+        common::rerun_without_membarrier().well();
+    }
+}
+
+/// Threads add, take off and walk, charge and reclaim, while others fork: in the child all of that goes on.
+#[test]
+fn lru_lists_and_tenants_of_a_forked_child() {
+    type Lru = ListLru<(u64, Charge)>;
+    struct Shrinker(Arc<Lru>);
+    impl Shrink for Shrinker {
+        fn count(&self, scope: &Scope<'_>) -> usize {
+            self.0.count_one(scope.tenant, scope.node)
+        }
+        fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
+            Some(self.0.walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed))
+        }
+        fn batch(&self) -> usize {
+            4
+        }
+    }
+    let hierarchy = Hierarchy::new();
+    let lru = Arc::new(Lru::for_tenants(&hierarchy));
+    let registration = hierarchy.register(Arc::new(Shrinker(Arc::clone(&lru)))).unwrap();
+    registration.covers(&*lru);
+    let tenants: Vec<Tenant> = (0..4).map(|_| hierarchy.root().create().unwrap()).collect();
+    tenants.iter().for_each(|tenant| {
+        tenant.set_high(300_000);
+        tenant.set_max(500_000);
+    });
+    let insert = |tenant: &Tenant, number: u64| {
+        if let Ok(charge) = tenant.charge(1_000) {
+            assert!(lru.add(tenant, Arc::new(Entry::new((number, charge)))));
+        }
+    };
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = common::Over(&over);
+        for first in 0..4 {
+            let (tenants, lru, over, insert, hierarchy) = (&tenants, &lru, &over, &insert, &hierarchy);
+            scope.spawn(move || {
+                for number in first.. {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    insert(&tenants[number as usize % 4], number);
+                    if number % 64 == 0 {
+                        lru.walk(40, |item| if item.0 % 2 == 0 { Isolate::Rotate } else { Isolate::Removed });
+                        let short = hierarchy.root().create().unwrap();
+                        insert(&short, number);
+                        let _ = short.delete();
+                        // What a deleted tenant leaves is freed by callbacks, which nobody waits for: not more of them than are run.
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            });
+        }
+        for _ in 0..60 {
+            let child = fork(|| {
+                let (mut seen, counted) = (0, lru.count());
+                lru.walk(usize::MAX, |_| {
+                    seen += 1;
+                    Isolate::Skip
+                });
+                assert_eq!(seen, counted);
+                for number in 0..200 {
+                    tenants.iter().for_each(|tenant| insert(tenant, number));
+                }
+                let child = tenants[0].create().unwrap();
+                insert(&child, 1);
+                child.delete().unwrap();
+                hierarchy.relieve_to(0);
+                // Tenants that vanished threads were deleting stay half deleted: nobody is asked about them.
+                lru.walk(usize::MAX, |_| Isolate::Removed);
+                assert_eq!(lru.count(), 0);
+                insert(&tenants[1], 1);
+                tenants[1].set_high(0);
+                eventually(|| lru.count() == 0);
+            });
+            child.well();
+        }
+    });
+}
+
+/// A shrinker forks while another thread is in a call of it: the child goes on with its pass, leaves, and has other shrinkers.
+#[test]
+fn a_shrinker_that_forks() {
+    if !is_apart("a_shrinker_that_forks") {
+        return;
+    }
+    struct Forking {
+        others: AtomicUsize,
+        forked: Mutex<Option<Option<Forked>>>,
+        registration: Mutex<Option<Registration>>,
+        leaves: bool,
+    }
+    impl Shrink for Forking {
+        fn count(&self, _scope: &Scope<'_>) -> usize {
+            if thread::current().name() == Some("other") {
+                self.others.fetch_add(1, Ordering::SeqCst);
+                eventually(|| self.forked.lock().unwrap().is_some());
+            }
+            1_000
+        }
+        fn scan(&self, _scope: &Scope<'_>, _objects: usize) -> Option<usize> {
+            eventually(|| self.others.load(Ordering::SeqCst) > 0);
+            let forked = self.forked.lock().unwrap().is_some();
+            if !forked {
+                let child = fork_here();
+                let reset_in_child = child.is_none();
+                *self.forked.lock().unwrap() = Some(child);
+                if reset_in_child && self.leaves {
+                    drop(self.registration.lock().unwrap().take());
+                }
+            }
+            None
+        }
+    }
+    for leaves in [true, false] {
+        let hierarchy = Hierarchy::new();
+        let (others, forked, registration) = (AtomicUsize::new(0), Mutex::new(None), Mutex::new(None));
+        let forking = Arc::new(Forking { others, forked, registration, leaves });
+        *forking.registration.lock().unwrap() = Some(hierarchy.register(Arc::clone(&forking)).unwrap());
+        let within = hierarchy.clone();
+        let other = thread::Builder::new().name("other".into()).spawn(move || within.relieve()).unwrap();
+        hierarchy.relieve();
+        let child = forking.forked.lock().unwrap().take().expect("it has been asked");
+        let leave = || drop(forking.registration.lock().unwrap().take());
+        if let Some(child) = child {
+            child.well();
+            *forking.forked.lock().unwrap() = Some(None);
+            other.join().unwrap();
+            leave();
+        } else {
+            end_after(|| {
+                leave();
+                let fresh = Forking {
+                    others: AtomicUsize::new(1),
+                    forked: Mutex::new(Some(None)),
+                    registration: Mutex::new(None),
+                    leaves,
+                };
+                let registration = hierarchy.register(Arc::new(fresh)).unwrap();
+                hierarchy.relieve();
+                drop(registration);
+            });
+        }
+    }
+}

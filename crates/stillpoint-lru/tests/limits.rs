@@ -1,0 +1,146 @@
+//! Limits while many charge at once: no charge is refused for what was never charged.
+
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+
+use common::eventually;
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
+use stillpoint_lru::{Charge, ChargeError, Hierarchy, Tenant};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
+const TIB: usize = 1 << 40;
+
+/// Small charges in the scene below.
+const CHARGES: u32 = if cfg!(miri) { 1_000 } else { 200_000 };
+
+/// Runs `work` while another thread keeps asking `tenant` for `bytes`, which is refused each time.
+fn beside_greed<R>(tenant: &Tenant, bytes: usize, work: impl FnOnce() -> R) -> R {
+    let (enough, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !enough.load(Ordering::Relaxed) {
+                assert!(tenant.charge(bytes).is_err());
+                asked.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        eventually(|| asked.load(Ordering::Relaxed) > 0);
+        let result = work();
+        enough.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+#[test]
+fn small_charges_are_never_refused_for_a_siblings_large_ones() {
+    let hierarchy = Hierarchy::new();
+    let root = hierarchy.root();
+    root.set_max(GIB as u64);
+    let (greedy, modest) = (root.create().unwrap(), root.create().unwrap());
+    let refused = beside_greed(&greedy, TIB, || {
+        (0..CHARGES).filter(|number| modest.charge(1 + *number as usize % (20 * KIB)).is_err()).count()
+    });
+    assert_eq!(refused, 0, "of {CHARGES}");
+    assert!(root.statistics().peak < MIB as u64, "{:?}", root.statistics());
+    assert_eq!((root.usage(), greedy.statistics().peak), (0, 0));
+}
+
+#[test]
+fn what_the_root_refuses_refuses_no_charge_below() {
+    let hierarchy = Hierarchy::new();
+    let root = hierarchy.root();
+    root.set_max(GIB as u64);
+    let held = root.charge(512 * MIB).unwrap();
+    let team = root.create().unwrap();
+    team.set_max(GIB as u64);
+    let (greedy, modest) = (team.create().unwrap(), team.create().unwrap());
+    // 600 pass the root's limit and not the team's, in which they and 500 would.
+    let refused = beside_greed(&greedy, 600 * MIB, || (0..CHARGES / 100).filter(|_| modest.charge(500 * MIB).is_err()).count());
+    assert_eq!(refused, 0);
+    assert_eq!((team.statistics().peak, root.statistics().peak), (500 * MIB as u64, 1012 * MIB as u64));
+    drop(held);
+}
+
+/// Each thread holds at most its part of a limit that is just what all parts are: whatever is in stock, none is refused.
+#[test]
+fn what_is_in_stock_refuses_no_charge() {
+    const THREADS: usize = 8;
+    let hierarchy = Hierarchy::new();
+    let root = hierarchy.root();
+    root.set_max((THREADS * 20 * KIB) as u64);
+    let tenants: Vec<Tenant> = (0..THREADS).map(|_| root.create().unwrap()).collect();
+    thread::scope(|scope| {
+        for (thread, tenant) in tenants.iter().enumerate() {
+            scope.spawn(move || {
+                let mut held: Vec<Charge> = Vec::new();
+                for number in 0..CHARGES as usize / 100 {
+                    let bytes = 1 + (number * 7919 + thread * 104_729) % (10 * KIB);
+                    if held.len() == 2 {
+                        drop(held.swap_remove(number % 2));
+                    }
+                    held.push(tenant.charge(bytes).unwrap_or_else(|error| panic!("thread {thread}, charge {number}: {error}")));
+                }
+            });
+        }
+    });
+    assert_eq!(root.usage(), 0);
+    let statistics = root.statistics();
+    assert!(statistics.peak <= statistics.max, "{statistics:?}");
+}
+
+/// Threads charge tenants of three levels, whose limits are changed meanwhile.
+#[test]
+fn refusals_say_why_and_no_peak_passes_the_limit() {
+    let hierarchy = Hierarchy::new();
+    let root = hierarchy.root();
+    let limit = (64 * KIB) as u64;
+    root.set_max(limit);
+    let team = root.create().unwrap();
+    let leaves: Vec<Tenant> = (0..2).map(|_| team.create().unwrap()).chain([root.create().unwrap()]).collect();
+    let enough = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let chargers: Vec<_> = leaves
+            .iter()
+            .enumerate()
+            .map(|(thread, leaf)| {
+                scope.spawn(move || {
+                    let mut held: Vec<Charge> = Vec::new();
+                    for number in 0..CHARGES as usize / 200 {
+                        match leaf.charge(1 + (number * 7919 + thread * 104_729) % (40 * KIB)) {
+                            Ok(charge) => held.push(charge),
+                            Err(ChargeError::OverLimit { requested, usage, max }) => {
+                                assert!(usage + requested > max, "refused {requested} beside {usage} of {max}");
+                                held.pop();
+                            }
+                            Err(error) => panic!("{error}"),
+                        }
+                        if held.len() == 3 {
+                            drop(held.swap_remove(number % 3));
+                        }
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            for max in [limit / 2, u64::MAX, limit / 4, limit].into_iter().cycle() {
+                team.set_max(max);
+                leaves[0].set_max(max / 2);
+                if enough.load(Ordering::Relaxed) {
+                    break;
+                }
+                thread::yield_now();
+            }
+        });
+        chargers.into_iter().for_each(|charger| charger.join().unwrap());
+        enough.store(true, Ordering::Relaxed);
+    });
+    for tenant in leaves.iter().chain([&team, root]) {
+        let statistics = tenant.statistics();
+        assert_eq!(statistics.usage, 0);
+        assert!(statistics.peak <= limit, "{statistics:?}");
+    }
+}

@@ -1,0 +1,452 @@
+//! Memory pressure, in all forms of the protocol, with real files of each kind.
+#![cfg(all(target_os = "linux", not(miri)))]
+
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+
+use common::{eventually, returns};
+use std::{
+    ffi::{CString, OsStr},
+    fs::{self, OpenOptions},
+    io::{ErrorKind, Read, Write},
+    os::{
+        fd::AsRawFd,
+        unix::{
+            ffi::OsStrExt,
+            fs::OpenOptionsExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use stillpoint_lru::{
+    Charge, Entry, Hierarchy, Isolate, ListLru, Pressure, PressureError, PressureWatch, Registration, Scope, Shrink,
+};
+
+struct Cache(ListLru<Charge>);
+
+impl Shrink for Cache {
+    fn count(&self, scope: &Scope<'_>) -> usize {
+        self.0.count_one(scope.tenant, scope.node)
+    }
+
+    fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
+        Some(self.0.walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed))
+    }
+
+    fn batch(&self) -> usize {
+        8
+    }
+}
+
+/// A cache with a thousand objects of a kilobyte, a folder for files, and who watches.
+struct World {
+    cache: Arc<Cache>,
+    hierarchy: Hierarchy,
+    folder: PathBuf,
+    passes: Arc<AtomicUsize>,
+}
+
+impl World {
+    fn new(name: &str) -> Self {
+        let hierarchy = Hierarchy::new();
+        let cache = Arc::new(Cache(ListLru::for_tenants(&hierarchy)));
+        // For ever: these are tests.
+        let registration = hierarchy.register(Arc::clone(&cache)).unwrap();
+        registration.covers(&cache.0);
+        std::mem::forget(registration);
+        let folder = std::env::temp_dir().join(format!("stillpoint-pressure-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let world = Self { cache, hierarchy, folder, passes: Arc::default() };
+        world.fill();
+        world
+    }
+
+    fn fill(&self) {
+        while self.hierarchy.root().usage() < 1_000_000 {
+            let charge = self.hierarchy.root().charge(1_000).unwrap();
+            assert!(self.cache.0.add(None, Arc::new(Entry::new(charge))));
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn start(&self, watch: PressureWatch) -> Result<Pressure, PressureError> {
+        let passes = Arc::clone(&self.passes);
+        let after = move |_: &_| {
+            passes.fetch_add(1, Ordering::SeqCst);
+        };
+        watch.target(500_000).after_pass(after).start(&self.hierarchy)
+    }
+
+    /// Waits for a pass, which must have reached its target.
+    fn relieved(&self, pressure: &Pressure, events: u64) {
+        eventually(|| pressure.events() >= events);
+        assert!(self.passes.load(Ordering::SeqCst) >= events as usize);
+        assert!(self.hierarchy.root().usage() <= 500_000);
+        assert!(pressure.objects() > 0);
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn make_fifo(path: &Path) {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: a text that ends in 0.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+}
+
+#[test]
+fn a_fifo() {
+    let world = World::new("fifo");
+    let path = world.path("fifo");
+    make_fifo(&path);
+    let pressure = world.start(PressureWatch::new(&path)).unwrap();
+    assert!(pressure.is_watching());
+    for round in 1..4 {
+        // A writer that comes and goes.
+        OpenOptions::new().write(true).open(&path).unwrap().write_all(&[b'x'; 10_000]).unwrap();
+        world.relieved(&pressure, round);
+        world.fill();
+    }
+    assert!(pressure.is_watching());
+    returns(move || drop(pressure));
+    let before = world.cache.0.count();
+    OpenOptions::new().read(true).write(true).open(&path).unwrap().write_all(b"x").unwrap();
+    assert_eq!(world.cache.0.count(), before, "nobody watches any more");
+}
+
+#[test]
+fn a_socket_that_closes_and_comes_back() {
+    let world = World::new("socket");
+    let path = world.path("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let write = "c29tZSAyMDAwMDAgMjAwMDAwMAA=";
+    let watch = PressureWatch::from_variables(Some(path.as_os_str()), Some(OsStr::new(write))).unwrap().unwrap();
+    let pressure = world.start(watch).unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    let mut payload = [0; 20];
+    peer.read_exact(&mut payload).unwrap();
+    assert_eq!(&payload, b"some 200000 2000000\0");
+    peer.write_all(b"now").unwrap();
+    world.relieved(&pressure, 1);
+    // The peer goes, and then everything does.
+    drop(peer);
+    let (peer, _) = listener.accept().unwrap();
+    drop((peer, listener));
+    fs::remove_file(&path).unwrap();
+    eventually(|| !pressure.is_watching());
+    world.fill();
+    let listener = UnixListener::bind(&path).unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    eventually(|| pressure.is_watching());
+    let before = pressure.events();
+    peer.write_all(b"again").unwrap();
+    world.relieved(&pressure, before + 1);
+    returns(move || drop(pressure));
+}
+
+#[test]
+fn the_kernels_file() {
+    let world = World::new("psi");
+    if !Path::new("/proc/pressure/memory").exists() {
+        println!("no /proc/pressure/memory here: left out");
+        return;
+    }
+    // There may be no pressure; the kernel's answers to what is written are real.
+    match world.start(PressureWatch::system()) {
+        Ok(pressure) => {
+            assert!(pressure.is_watching());
+            returns(move || drop(pressure));
+        }
+        Err(PressureError::Refused { source, .. }) => println!("the kernel refuses a watch here: {source}"),
+        Err(error) => panic!("{error}"),
+    }
+    let error = world.start(PressureWatch::new("/proc/pressure/memory").payload(*b"nonsense\0")).unwrap_err();
+    assert!(matches!(error, PressureError::Refused { .. }), "{error}");
+}
+
+#[test]
+fn what_is_not_watched() {
+    let world = World::new("off");
+    assert!(PressureWatch::from_variables(None, None).unwrap().is_none());
+    assert!(PressureWatch::from_variables(Some(OsStr::new("")), None).unwrap().is_none());
+    assert!(PressureWatch::from_variables(Some(OsStr::new("/dev/null")), None).unwrap().is_none());
+    let pressure = world.start(PressureWatch::new("/dev/null")).unwrap();
+    assert!(!pressure.is_watching());
+    drop(pressure);
+
+    let refused = |watch: PressureWatch, says: &str| {
+        let error = world.start(watch).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    };
+    refused(PressureWatch::new(world.path("nothing")), "is it there");
+    refused(PressureWatch::new("/dev/zero"), "no pressure file");
+    refused(PressureWatch::new(&world.folder), "no pressure file");
+    fs::write(world.path("plain"), "").unwrap();
+    refused(PressureWatch::new(world.path("plain")), "no pressure file");
+    drop(UnixListener::bind(world.path("deaf")).unwrap());
+    refused(PressureWatch::new(world.path("deaf")), "cannot watch");
+    let error = PressureWatch::from_variables(Some(OsStr::new("/tmp/x")), Some(OsStr::new("?"))).unwrap_err();
+    assert!(matches!(error, PressureError::Payload) && error.to_string().contains("base64"));
+}
+
+#[test]
+fn a_watch_that_is_dropped_after_a_pass_and_one_that_panics() {
+    let world = World::new("rude");
+    let path = world.path("fifo");
+    make_fifo(&path);
+    let kept: Arc<Mutex<Option<Pressure>>> = Arc::default();
+    let (own, calls) = (Arc::clone(&kept), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&calls);
+    let after = move |_: &_| {
+        if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+            panic!("expected");
+        }
+        drop(own.lock().unwrap().take());
+    };
+    *kept.lock().unwrap() = Some(PressureWatch::new(&path).after_pass(after).start(&world.hierarchy).unwrap());
+    let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
+    writer.write_all(b"x").unwrap();
+    eventually(|| kept.lock().unwrap().as_ref().is_some_and(|watch| watch.events() == 1));
+    assert_eq!(kept.lock().unwrap().as_ref().map(|watch| (watch.panics(), watch.is_watching())), Some((1, true)));
+    writer.write_all(b"x").unwrap();
+    eventually(|| kept.lock().unwrap().is_none());
+}
+
+#[test]
+fn by_hand() {
+    let world = World::new("hand");
+    let relieved = world.hierarchy.relieve();
+    assert!(relieved.objects > 0 && relieved.bytes >= 250_000, "{relieved:?}");
+    assert!(world.hierarchy.root().usage() >= 700_000, "a quarter, not everything");
+    world.hierarchy.relieve_to(0);
+    assert_eq!((world.hierarchy.root().usage(), world.cache.0.count()), (0, 0));
+}
+
+#[test]
+fn a_peer_that_tells_and_goes_is_heard() {
+    let world = World::new("goes");
+    let path = world.folder.join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let watch = PressureWatch::new(&path).start(&world.hierarchy).unwrap();
+    for number in 1..=3 {
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.write_all(b"x").unwrap();
+        drop(peer);
+        eventually(|| watch.events() >= number);
+    }
+}
+
+#[test]
+fn a_watch_ends_though_a_child_of_a_fork_lives() {
+    let world = World::new("forks");
+    let path = world.folder.join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let watch = PressureWatch::new(&path).start(&world.hierarchy).unwrap();
+    let _peer = listener.accept().unwrap();
+    // SAFETY: the child does nothing but sleep until it is killed.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        while !watch.is_watching() {
+            // SAFETY: as above.
+            unsafe { libc::pause() };
+        }
+        // SAFETY: ends the process, which would watch where only its parent may.
+        unsafe { libc::_exit(1) };
+    }
+    returns(move || drop(watch));
+    let mut status = 0;
+    // SAFETY: our own child.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, &raw mut status, 0);
+    }
+    assert!(libc::WIFSIGNALED(status), "the child was told that it watches");
+}
+
+/// Bytes that lie in a FIFO.
+fn queued(file: &fs::File) -> i32 {
+    let mut bytes = 0;
+    // SAFETY: a place for the number.
+    assert_eq!(unsafe { libc::ioctl(file.as_raw_fd(), libc::FIONREAD, &raw mut bytes) }, 0);
+    bytes
+}
+
+const PAYLOAD: &[u8] = b"some 200000 2000000\0";
+
+/// No process reads it but the watch, which would hear itself.
+#[test]
+fn a_fifo_without_a_reader_is_not_written_to() {
+    let world = World::new("echo");
+    let path = world.path("fifo");
+    make_fifo(&path);
+    let pressure = world.start(PressureWatch::new(&path).payload(PAYLOAD)).unwrap();
+    let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
+    eventually(|| queued(&writer) == 0);
+    for passes in 1..=3 {
+        writer.write_all(b"x").unwrap();
+        eventually(|| queued(&writer) == 0 && pressure.events() >= passes);
+    }
+    returns(move || drop(pressure));
+    assert_eq!(world.passes.load(Ordering::SeqCst), 3, "one for each byte");
+}
+
+#[test]
+fn a_fifos_payload_is_the_other_ends() {
+    let world = World::new("other");
+    let path = world.path("fifo");
+    make_fifo(&path);
+    let mut other = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
+    let pressure = world.start(PressureWatch::new(&path).payload(PAYLOAD)).unwrap();
+    let (mut read, mut bytes) = (Vec::new(), [0; 7]);
+    eventually(|| {
+        // In pieces, as a shell does.
+        read.extend_from_slice(other.read(&mut bytes).map_or(&[], |some| &bytes[..some]));
+        read.len() == PAYLOAD.len()
+    });
+    assert_eq!(read, PAYLOAD);
+    other.write_all(b"x").unwrap();
+    world.relieved(&pressure, 1);
+    returns(move || drop(pressure));
+    assert_eq!(world.passes.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn what_is_written_behind_a_payload_is_heard() {
+    let world = World::new("behind");
+    let path = world.path("fifo");
+    make_fifo(&path);
+    let mut other = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let pressure = world.start(PressureWatch::new(&path).payload(PAYLOAD)).unwrap();
+    other.write_all(b"x").unwrap();
+    world.relieved(&pressure, 1);
+    returns(move || drop(pressure));
+    assert_eq!(world.passes.load(Ordering::SeqCst), 1);
+}
+
+/// Fills the listener's backlog with connections, which are returned, by watches that are started until one is refused.
+fn fill_backlog(path: &Path) -> Vec<Pressure> {
+    let path = path.to_owned();
+    returns(move || {
+        let (hierarchy, mut waiting) = (Hierarchy::new(), Vec::new());
+        loop {
+            match PressureWatch::new(&path).start(&hierarchy) {
+                Ok(watch) => waiting.push(watch),
+                Err(PressureError::Refused { source, .. }) if source.kind() == ErrorKind::WouldBlock => return waiting,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    })
+}
+
+#[test]
+fn a_listener_with_a_full_backlog_does_not_block() {
+    let world = World::new("backlog");
+    let path = world.path("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    // SAFETY: our own socket.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
+    let watches = [(); 2].map(|()| world.start(PressureWatch::new(&path)).unwrap());
+    let peers = watches.each_ref().map(|_| listener.accept().unwrap().0);
+    let waiting = fill_backlog(&path);
+    let error = world.start(PressureWatch::new(&path)).unwrap_err().to_string();
+    assert!(error.contains("start again"), "{error}");
+    // Their peers go, and they come to the same door.
+    drop(peers);
+    eventually(|| watches.iter().all(|watch| !watch.is_watching()));
+    // For some tries; how many does not matter.
+    thread::sleep(Duration::from_millis(1_500));
+    let [first, second] = watches;
+    returns(move || drop(first));
+    assert!(!second.is_watching());
+    // There is a place again, and it is taken.
+    let mut accepted: Vec<UnixStream> = waiting.iter().map(|_| listener.accept().unwrap().0).collect();
+    drop(waiting);
+    accepted.push(listener.accept().unwrap().0);
+    eventually(|| second.is_watching());
+    accepted.last_mut().unwrap().write_all(b"x").unwrap();
+    world.relieved(&second, 1);
+    returns(move || drop(second));
+}
+
+#[test]
+fn a_flood_is_answered_ten_times_a_second() {
+    let world = World::new("flood");
+    let path = world.path("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let began = Instant::now();
+    let pressure = world.start(PressureWatch::new(&path)).unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = common::Over(&over);
+        scope.spawn(|| {
+            peer.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
+            while !over.load(Ordering::SeqCst) {
+                let _ = peer.write(b"x");
+            }
+        });
+        eventually(|| pressure.events() >= 4);
+        // Those that the first pass has not answered have been put off, each time.
+        assert!(pressure.coalesced() >= 3, "{}", pressure.coalesced());
+    });
+    returns(move || drop(pressure));
+    // The first at once: more time would allow for more of them.
+    let (passes, most) = (world.passes.load(Ordering::SeqCst), began.elapsed().as_millis() / 100 + 1);
+    assert!(passes as u128 <= most, "{passes} of at most {most}");
+}
+
+/// A shrinker that leaves in its first call, and so ends with the pass, in a panic.
+struct Leaving(Mutex<Option<Registration>>);
+
+impl Shrink for Leaving {
+    fn count(&self, _scope: &Scope<'_>) -> usize {
+        self.0.lock().unwrap().take();
+        panic!("expected");
+    }
+
+    fn scan(&self, _scope: &Scope<'_>, _objects: usize) -> Option<usize> {
+        None
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        panic!("expected");
+    }
+}
+
+#[test]
+fn a_watch_survives_its_shrinkers() {
+    let world = World::new("shrinkers");
+    let path = world.path("fifo");
+    make_fifo(&path);
+    let pressure = world.start(PressureWatch::new(&path)).unwrap();
+    for round in 1..4 {
+        let leaving = Arc::new(Leaving(Mutex::new(None)));
+        let registration = world.hierarchy.register(Arc::clone(&leaving)).unwrap();
+        *leaving.0.lock().unwrap() = Some(registration);
+        let weak = Arc::downgrade(&leaving);
+        drop(leaving);
+        OpenOptions::new().write(true).open(&path).unwrap().write_all(b"x").unwrap();
+        world.relieved(&pressure, round);
+        eventually(|| weak.strong_count() == 0);
+        world.fill();
+    }
+    assert_eq!((pressure.panics(), pressure.is_watching()), (0, true));
+    returns(move || drop(pressure));
+}

@@ -1,0 +1,19 @@
+//! Random programs against the model; `scripts/fuzz` runs the same for as long as one likes.
+#![cfg(not(miri))]
+
+#[path = "models/list_lru.rs"]
+mod list_lru;
+#[path = "../../stillpoint/tests/models/mod.rs"]
+#[allow(dead_code, reason = "the steps alone")]
+mod models;
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn lru_lists_are_as_in_the_model(program in prop::collection::vec(any::<u8>(), 0..300)) {
+        list_lru::run(&program);
+    }
+}

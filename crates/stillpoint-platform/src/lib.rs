@@ -1,0 +1,40 @@
+//! The one seam to the system, for the crates of Stillpoint. No promise of stability to anybody else.
+//!
+//! Everything that Stillpoint asks of the operating system or of the machine's memory model passes through here:
+//! [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers), [`event`] (sleeping and waking),
+//! [`clock`], [`cpu`], `numa`, [`thread`], [`owned_mutex`] (a lock across user code), [`fork`], [`user_code`] (calls of it),
+//! [`memory`] (that can be done without), `mmap` (address space; Linux). Under `--cfg stillpoint_loom` the same names are answered
+//! by a model, so that what stands on them is checked as it is, line by line, and not as a copy.
+//!
+//! This crate decides nothing: it knows neither grace periods nor readers.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(unix))]
+compile_error!("stillpoint is for Linux; it also builds on other Unixes, with less");
+
+pub mod barrier;
+pub mod clock;
+pub mod cpu;
+pub mod event;
+pub mod fork;
+pub mod memory;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+pub mod mmap;
+#[cfg(not(stillpoint_loom))]
+pub mod numa;
+pub mod owned_mutex;
+pub mod sync;
+pub mod thread;
+pub mod user_code;
+
+/// What answers under `--cfg stillpoint_loom`: loom, which tries all schedules of a small program on weak memory; with
+/// `--cfg stillpoint_shuttle` beside it shuttle, which tries many of a larger one on strong memory.
+#[cfg(all(stillpoint_loom, not(stillpoint_shuttle)))]
+pub use loom as model;
+#[cfg(all(stillpoint_loom, stillpoint_shuttle))]
+pub use shuttle as model;
+
+/// The code in the package's README.md compiles, and does what it says.
+#[cfg(all(doctest, not(stillpoint_loom)))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,289 @@
+//! Who the calling thread is, and starting another.
+//!
+//! The key of POSIX's by which C programs have a thread's end told: to find it must mean to find what the C library has written for it, its
+//! destructor above all. [T1] its publication (release) pairs with [T2] the loads of it (acquire). What that orders is the C library's, so
+//! there is no model of it.
+
+use std::{io, num::NonZeroU64, thread::JoinHandle};
+
+/// A number that no other thread of this process has or will have. Unlike a thread id it is never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token(NonZeroU64);
+
+impl Token {
+    /// The number.
+    #[inline]
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// The calling thread's token. Works in thread-local destructors.
+#[cfg(not(stillpoint_loom))]
+#[inline]
+pub fn token() -> Token {
+    use std::{
+        cell::Cell,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Without a destructor, so that it outlives every destructor of the thread.
+    thread_local!(static TOKEN: Cell<Option<Token>> = const { Cell::new(None) });
+    TOKEN.get().unwrap_or_else(|| {
+        let token = Token(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).expect("2^64 threads"));
+        TOKEN.set(Some(token));
+        token
+    })
+}
+
+/// loom's threads share one system thread; its tests pass the tokens they need.
+#[cfg(stillpoint_loom)]
+pub fn token() -> Token {
+    Token(NonZeroU64::new(u64::MAX - 1).expect("not 0"))
+}
+
+#[cfg(stillpoint_loom)]
+impl Token {
+    /// The token of a model's thread.
+    pub fn for_model(number: u64) -> Self {
+        Self(NonZeroU64::new(number).expect("0 is no token"))
+    }
+}
+
+/// The kernel's id of the calling thread; 0 where there is none.
+pub fn tid() -> u32 {
+    #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+    return rustix::thread::gettid().as_raw_pid().cast_unsigned();
+    #[cfg(not(all(target_os = "linux", not(any(stillpoint_loom, miri)))))]
+    0
+}
+
+/// Runs `spawn` with every signal blocked in the calling thread, so that a thread which it starts has them blocked for good: a
+/// handler of the program must never find itself on a thread that the program does not know, in the middle of an allocation.
+pub fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
+    #[cfg(all(unix, not(any(stillpoint_loom, miri))))]
+    let _restore = {
+        struct Restore(libc::sigset_t);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                // SAFETY: the set that the call below has filled in.
+                unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+            }
+        }
+        // SAFETY: plain integers, for which zeroes are a value.
+        let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+        // SAFETY: pointers to our own sets. Neither call can fail with these arguments.
+        unsafe {
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
+        }
+        Restore(old)
+    };
+    spawn()
+}
+
+/// The name of the thread with kernel id `tid`, as a person gave it; `None` once it is gone or where it cannot be known.
+pub fn name_of(tid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+/// A thread that may be joined; detached if this is dropped.
+#[derive(Debug)]
+pub enum Handle {
+    /// One of std's.
+    Std(JoinHandle<()>),
+    #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+    /// One of the C library's.
+    Bare(bare::Handle),
+}
+
+/// Starts a thread that does `work`.
+///
+/// In the child of a fork it is none of std's: each of those takes a lock of the process at its start and its end (for what it says
+/// of overflowing stacks), which a thread that has vanished may have held. Nor is it for the C face: such a thread ends the process
+/// if there is no memory for what it keeps of itself.
+pub fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
+    #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+    if cfg!(feature = "c-symbols") || super::fork::process().is_child() {
+        return bare::spawn(name, Box::new(work)).map(Handle::Bare);
+    }
+    std::thread::Builder::new().name(name).spawn(work).map(Handle::Std)
+}
+
+impl Handle {
+    /// Waits for the thread's end. If it panicked, that has been printed.
+    pub fn join(self) {
+        match self {
+            Self::Std(thread) => drop(thread.join()),
+            #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+            Self::Bare(thread) => thread.join(),
+        }
+    }
+}
+
+/// Threads of the C library's.
+#[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+mod bare {
+    use crate::user_code;
+    use std::{ffi::CString, io, mem, ptr};
+
+    /// Not joined, not detached.
+    #[derive(Debug)]
+    pub struct Handle(libc::pthread_t);
+
+    // SAFETY: a thread's id is good on every thread of the process; that some C libraries (musl) make a pointer of it is their affair.
+    unsafe impl Send for Handle {}
+
+    struct Start {
+        name: Option<CString>,
+        work: Box<dyn FnOnce() + Send>,
+    }
+
+    extern "C" fn start(argument: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: `spawn` has left the box to this thread.
+        let Start { name, work } = *unsafe { Box::from_raw(argument.cast::<Start>()) };
+        if let Some(name) = name {
+            // For people alone.
+            let _ = rustix::thread::set_name(&name);
+        }
+        // What panics here has been printed.
+        let _ = user_code::contained(work);
+        ptr::null_mut()
+    }
+
+    pub(super) fn spawn(name: String, work: Box<dyn FnOnce() + Send>) -> io::Result<Handle> {
+        let argument = Box::into_raw(Box::new(Start { name: CString::new(name).ok(), work }));
+        let mut thread = mem::MaybeUninit::uninit();
+        // SAFETY: a place for the thread's id, the usual attributes, and what `start` expects.
+        match unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), start, argument.cast()) } {
+            // SAFETY: it has been written.
+            0 => Ok(Handle(unsafe { thread.assume_init() })),
+            error => {
+                // SAFETY: no thread has been started, so the box is still ours.
+                drop(unsafe { Box::from_raw(argument) });
+                Err(io::Error::from_raw_os_error(error))
+            }
+        }
+    }
+
+    impl Handle {
+        pub(super) fn join(self) {
+            // SAFETY: neither joined nor detached, and from now on nobody's.
+            unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
+            mem::forget(self);
+        }
+    }
+
+    impl Drop for Handle {
+        fn drop(&mut self) {
+            // SAFETY: neither joined nor detached, and from now on nobody's.
+            unsafe { libc::pthread_detach(self.0) };
+        }
+    }
+}
+
+/// Has `end` called at the end of the calling thread, once. Whether that could be arranged: not at its very end, nor, for the C face,
+/// if there is no memory for it. The process has one such function.
+///
+/// For the C face by a key of POSIX's, whose destructors come after those of all thread-local objects, and not in a thread that ends
+/// the process: the C library has a place for it in each thread, where what std asks for takes memory, without which the process ends.
+#[cfg(not(stillpoint_loom))]
+pub fn call_at_end(end: fn()) -> bool {
+    #[cfg(all(feature = "c-symbols", target_os = "linux"))]
+    return key::call_at_end(end);
+    #[cfg(not(all(feature = "c-symbols", target_os = "linux")))]
+    {
+        use std::cell::Cell;
+        struct AtEnd(Cell<Option<fn()>>);
+        impl Drop for AtEnd {
+            fn drop(&mut self) {
+                if let Some(end) = self.0.take() {
+                    end();
+                }
+            }
+        }
+        thread_local!(static AT_END: AtEnd = const { AtEnd(Cell::new(None)) });
+        AT_END.try_with(|at_end| at_end.0.set(Some(end))).is_ok()
+    }
+}
+
+/// A key of POSIX's.
+#[cfg(all(feature = "c-symbols", target_os = "linux", not(stillpoint_loom)))]
+mod key {
+    use std::{
+        ffi::c_void,
+        mem,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+
+    /// The key's number and one more; 0 for none yet.
+    static KEY: AtomicU64 = AtomicU64::new(0);
+
+    unsafe extern "C" fn destructor(end: *mut c_void) {
+        // SAFETY: a `fn()`, which `call_at_end` has put there.
+        let end = unsafe { mem::transmute::<*mut c_void, fn()>(end) };
+        end();
+    }
+
+    /// Two threads may both make one; the slower gives its own back. Neither waits for the other, which may vanish in a fork.
+    fn key() -> Option<libc::pthread_key_t> {
+        let known = KEY.load(Ordering::Acquire); // Acquire [T2]: the key that is found has its destructor.
+        if known > 0 {
+            return libc::pthread_key_t::try_from(known - 1).ok();
+        }
+        let mut made = 0;
+        // SAFETY: a place for the key, and a destructor for what is put there.
+        if unsafe { libc::pthread_key_create(&raw mut made, Some(destructor)) } != 0 {
+            return None;
+        }
+        // Release [T1]: the destructor is there before the key is found. Acquire [T2], of the faster thread's.
+        match KEY.compare_exchange(0, u64::from(made) + 1, Ordering::Release, Ordering::Acquire) {
+            Ok(_) => Some(made),
+            Err(faster) => {
+                // SAFETY: made just now, and nobody has used it.
+                unsafe { libc::pthread_key_delete(made) };
+                libc::pthread_key_t::try_from(faster - 1).ok()
+            }
+        }
+    }
+
+    pub(super) fn call_at_end(end: fn()) -> bool {
+        // SAFETY: a key of ours.
+        key().is_some_and(|key| unsafe { libc::pthread_setspecific(key, end as *const c_void) } == 0)
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_bare_thread_works_and_is_joined() {
+        use std::sync::mpsc::channel;
+        let (tell, told) = channel();
+        let thread = bare::spawn("bare".into(), Box::new(move || tell.send((token(), name_of(tid()))).unwrap())).unwrap();
+        thread.join();
+        let (theirs, name) = told.recv().unwrap();
+        assert_ne!(theirs, token());
+        assert_eq!(name.as_deref(), Some("bare"));
+        bare::spawn("bare".into(), Box::new(|| std::panic::resume_unwind(Box::new("expected")))).unwrap().join();
+    }
+
+    #[test]
+    fn tokens_differ_between_threads_and_stay() {
+        let mine = token();
+        assert_eq!(mine, token());
+        assert_ne!(mine, std::thread::spawn(token).join().unwrap());
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_named_thread_is_found_by_its_id() {
+        let named = std::thread::Builder::new().name("holdout".into());
+        let name = named.spawn(|| name_of(tid())).unwrap().join().unwrap();
+        assert_eq!(name.as_deref(), Some("holdout"));
+        assert_eq!(name_of(u32::MAX), None);
+    }
+}

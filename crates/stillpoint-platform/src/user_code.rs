@@ -1,0 +1,189 @@
+//! Calls of user code: callbacks, deferred destructors, stall handlers, shrinkers, wakers of tasks, subscribers of `tracing`.
+//!
+//! It may panic, block, fork, and use the library. So every call of it that is not the caller's own goes through [`run`], which does all
+//! that such a call needs, in this order:
+//!
+//! 1. The thread is marked as running user code of the domain ([`runs_for`]), so that what would wait for the calling thread itself is
+//!    refused. (Nothing waits for the return of a waker, which is called outside of passes: it has a mark of its own, [`wakes`].)
+//! 2. A panic is caught, and one of the payload's destructor too.
+//! 3. It is reported, with the feature `tracing`. The subscriber is user code: its panic is caught, and what it does within an event
+//!    makes no further events on that thread, or one that panics in each would never come back.
+//!
+//! The caller has nothing locked, and what it has marked is taken back by a destructor. A panic in a destructor that runs because of a
+//! panic ends the process, as in all of Rust: so a thing that is called and then dropped takes two calls of [`run`].
+
+use std::{
+    cell::Cell,
+    iter, mem,
+    panic::{self, AssertUnwindSafe},
+    ptr,
+};
+
+/// The number of user code that is no domain's.
+pub const NO_DOMAIN: u64 = 0;
+
+/// A domain whose user code runs on this thread, inside that of others: what a destructor of one domain retires to another may free
+/// there and then.
+struct Frame {
+    domain: u64,
+    what: What,
+    outer: *const Frame,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// What a barrier may wait for: a callback, a destructor, a handler.
+    Called,
+    /// A task's waker.
+    Waker,
+}
+
+#[cfg(not(stillpoint_loom))]
+thread_local! {
+    /// The innermost of them; null for none.
+    static FRAMES: Cell<*const Frame> = const { Cell::new(ptr::null()) };
+}
+
+// The models' threads share one system thread.
+#[cfg(stillpoint_loom)]
+crate::model::thread_local! {
+    static FRAMES: Cell<*const Frame> = Cell::new(ptr::null());
+}
+
+/// Whether the calling thread runs user code of domain `id` at this moment, other than wakers.
+#[inline]
+pub fn runs_for(id: u64) -> bool {
+    is_marked(id, What::Called)
+}
+
+/// Whether it runs a waker for domain `id`.
+pub fn is_waking(id: u64) -> bool {
+    is_marked(id, What::Waker)
+}
+
+fn is_marked(id: u64, what: What) -> bool {
+    // SAFETY: null, or a frame of a `marked` that has not returned, on this thread's stack.
+    let frame = |at: *const Frame| unsafe { at.as_ref() };
+    iter::successors(frame(FRAMES.with(Cell::get)), |inner| frame(inner.outer))
+        .any(|frame| frame.domain == id && frame.what == what)
+}
+
+/// Whether the calling thread runs any user code that the library has called.
+#[inline]
+pub fn runs() -> bool {
+    !FRAMES.with(Cell::get).is_null()
+}
+
+/// Runs `code`, of domain `id`, and reports whether it panicked. Nothing unwinds out of it.
+///
+/// The caller touches nothing afterwards that `code` may have left half changed; that is what makes `AssertUnwindSafe` true.
+pub fn panics(id: u64, code: impl FnOnce()) -> bool {
+    run(id, code).is_none()
+}
+
+/// The same, for code that returns something: `None` if it panicked.
+pub fn run<R>(id: u64, code: impl FnOnce() -> R) -> Option<R> {
+    run_as(What::Called, id, code)
+}
+
+/// Calls a task's waker for domain `id`, and reports whether it panicked. What it runs may wait for callbacks of the domain.
+pub fn wakes(id: u64, waker: impl FnOnce()) -> bool {
+    run_as(What::Waker, id, waker).is_none()
+}
+
+fn run_as<R>(what: What, id: u64, code: impl FnOnce() -> R) -> Option<R> {
+    marked(what, id, || {
+        let result = contained(code);
+        #[cfg(feature = "tracing")]
+        if result.is_none() {
+            once(|| tracing::error!(domain = id, "a callback, destructor, waker or handler panicked"));
+        }
+        result
+    })
+}
+
+/// Has the subscriber of `tracing` told of something in domain `id`. Whether it panicked.
+#[cfg(feature = "tracing")]
+pub fn tell(id: u64, event: impl FnOnce()) -> bool {
+    marked(What::Called, id, || once(event))
+}
+
+/// What `work` returns; `None` if it panics. Nothing unwinds out of it, not even out of the payload's destructor. For the top of a thread
+/// of the library's own; what calls user code calls [`run`].
+pub fn contained<R>(work: impl FnOnce() -> R) -> Option<R> {
+    let payload = match panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => return Some(result),
+        Err(payload) => payload,
+    };
+    if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // A payload whose destructor panics with a payload: a leak is what that program gets.
+        mem::forget(second);
+    }
+    None
+}
+
+/// Does `work` with the calling thread marked as running user code of domain `id`.
+fn marked<R>(what: What, id: u64, work: impl FnOnce() -> R) -> R {
+    struct Restore(*const Frame);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            FRAMES.with(|frames| frames.set(self.0));
+        }
+    }
+    let outer = FRAMES.with(Cell::get);
+    let frame = Frame { domain: id, what, outer };
+    let _restore = Restore(outer);
+    FRAMES.with(|frames| frames.set(&raw const frame));
+    work()
+}
+
+/// Makes an event, but not within an event. Whether the subscriber panicked.
+#[cfg(feature = "tracing")]
+fn once(event: impl FnOnce()) -> bool {
+    thread_local!(static WITHIN: Cell<bool> = const { Cell::new(false) });
+    if WITHIN.replace(true) {
+        return false;
+    }
+    let panicked = contained(event).is_none();
+    WITHIN.set(false);
+    panicked
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    struct Bomb(u32);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                panic::resume_unwind(Box::new(Bomb(self.0 - 1)));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_unwinds_not_even_from_the_payload() {
+        assert!(!panics(1, || ()));
+        assert_eq!(run(1, || 5), Some(5));
+        assert!(panics(1, || panic::resume_unwind(Box::new("expected"))));
+        assert!(panics(1, || panic::resume_unwind(Box::new(Bomb(2)))));
+    }
+
+    #[test]
+    fn the_thread_is_marked_while_user_code_runs_and_its_payload_is_dropped() {
+        static MARKED: AtomicBool = AtomicBool::new(false);
+        struct Looks;
+        impl Drop for Looks {
+            fn drop(&mut self) {
+                MARKED.store(runs_for(7) && runs_for(8) && !runs_for(9), Ordering::Relaxed);
+            }
+        }
+        assert!(!runs());
+        assert!(!panics(7, || assert!(panics(8, || panic::resume_unwind(Box::new(Looks))))));
+        assert!(MARKED.load(Ordering::Relaxed), "the payload goes before the marks");
+        assert!(!runs() && !runs_for(7));
+    }
+}

@@ -1,0 +1,243 @@
+//! The page map: from an address to the area around it, in one load or two.
+//!
+//! One word for each page of the arena (`span.rs`), and above them one for each slot of 2 MiB. An area writes the word of each of its pages,
+//! but where it covers a whole slot it writes the slot's alone; so publishing a gigabyte takes 512 stores and not 262,144. A
+//! look-up reads the page's word, and if that is empty the slot's. Nothing but the words is shared between the two sides: no lock, no
+//! count, no tree.
+//!
+//! # Orderings
+//!
+//! ```text
+//!   alloc    memory accessible, zero, guarded; word = span                 [V1] release
+//!   find     word                                                          [V2] acquire
+//!   free     word = 0                                                      [V3]
+//!            ... under the node's lock to the drain; its cookie            (W1)
+//!   reuse    the cookie's grace period has ended; purge; V1 of another     [V4] (W6)
+//! ```
+//!
+//! * **V1 with V2.** Who finds the area sees what was done to its memory before it was handed out.
+//! * **V2 with V3, V4.** Take a section whose V2 read an area's word, and a purge of that area. Had the section begun after the
+//!   cookie's grace period had started, its R1 would have read W1's value or a later one: V3 happens before V2, which then
+//!   reads 0, or the word of another area that was published later. So it began before, the grace period waits for it, and all that it does with the
+//!   memory happens before the purge (`gp/engine.rs`, R4 with W4, W5 with W6).
+//! * The words of one area are written one after the other. Each tells of the whole area, so whoever sees one of them while others
+//!   are still missing, or gone already, sees an area whose memory is all there: before V1 all of it is ready, and until V4 none
+//!   of it is touched.
+//!
+//! `loom_tests.rs` checks each pair on the code below.
+//!
+//! `used` counts the words that are set in a slot, so that a walk passes over empty ones. It is raised before V1 and lowered after V3:
+//! a walker that knows of an area (by what its V1 happened before) finds it.
+
+use super::span::{Extent, PAGE_BITS, Span};
+use stillpoint_platform::{
+    mmap::{NoTable, Table},
+    sync::{AtomicU32, AtomicU64, Ordering},
+};
+
+/// Pages of a slot. Fewer in the model, which looks at every word.
+pub(crate) const SLOT_PAGES: u32 = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = if cfg!(stillpoint_loom) { 1 } else { 9 };
+
+#[derive(Debug)]
+pub(crate) struct Map {
+    pages: Table<AtomicU64>,
+    slots: Table<AtomicU64>,
+    used: Table<AtomicU32>,
+}
+
+impl Map {
+    /// A map of `pages` pages, a multiple of [`SLOT_PAGES`].
+    pub(crate) fn new(pages: u32) -> Result<Self, NoTable> {
+        let slots = (pages >> SLOT_BITS) as usize;
+        Ok(Self { pages: Table::new(pages as usize)?, slots: Table::new(slots)?, used: Table::new(slots)? })
+    }
+
+    /// [V2] The area whose pages the byte at `offset` lies in; `None` also past the map's end. Async-signal-safe.
+    #[inline(always)]
+    pub(crate) fn find(&self, offset: usize) -> Option<Extent> {
+        let page = offset >> PAGE_BITS;
+        match Span::from_bits(self.pages.get(page)?.load(Ordering::Acquire)) {
+            Some(span) => Some(span.extent(page << PAGE_BITS)),
+            None => self.find_large(page),
+        }
+    }
+
+    #[inline(never)]
+    fn find_large(&self, page: usize) -> Option<Extent> {
+        self.slot_extent(page >> SLOT_BITS)
+    }
+
+    fn slot_extent(&self, slot: usize) -> Option<Extent> {
+        // Acquire [V2]: who finds the area finds its memory as it was before V1.
+        let span = Span::from_bits(self.slots[slot].load(Ordering::Acquire))?;
+        Some(span.extent(slot << (SLOT_BITS + PAGE_BITS)))
+    }
+
+    /// [V2] The first area that does not end before `offset`, among those that lie below page `end`.
+    pub(crate) fn find_or_next(&self, offset: usize, end: u32) -> Option<Extent> {
+        let end = end as usize;
+        let mut page = offset >> PAGE_BITS;
+        if page < end
+            && let Some(around) = self.find(offset)
+        {
+            return Some(around);
+        }
+        while page < end {
+            let slot = page >> SLOT_BITS;
+            let past = (slot + 1) << SLOT_BITS;
+            // Acquire, pairs with `clear`: a slot that has become empty has none of those words any more.
+            if self.used[slot].load(Ordering::Acquire) > 0 {
+                if let Some(large) = self.slot_extent(slot) {
+                    return Some(large);
+                }
+                for page in page..past {
+                    // Acquire [V2]: as in `find`.
+                    if let Some(span) = Span::from_bits(self.pages[page].load(Ordering::Acquire)) {
+                        return Some(span.extent(page << PAGE_BITS));
+                    }
+                }
+            }
+            page = past;
+        }
+        None
+    }
+
+    /// [V1] Has the area found from now on. Its pages have no other.
+    pub(crate) fn publish(&self, start: u32, pages: u32, slack: u32) {
+        self.set(
+            start,
+            pages,
+            |back| Span::new(pages, back, slack).bits(),
+            |used, count| {
+                used.fetch_add(count, Ordering::Relaxed);
+            },
+        );
+    }
+
+    /// [V3] Has the area found no more.
+    pub(crate) fn clear(&self, start: u32, pages: u32) {
+        self.set(start, pages, |_| Span::NONE, |_, _| ());
+        self.each_slot(start, pages, |slot, count| {
+            // Release, pairs with `find_or_next`: the words are cleared [V3] before they are no longer counted.
+            self.used[slot].fetch_sub(count, Ordering::Release);
+        });
+    }
+
+    /// Takes the area that starts at this very page out of the map, if there is one: of several that try, one succeeds.
+    #[cfg(not(stillpoint_loom))]
+    pub(crate) fn claim(&self, start: u32) -> Option<Extent> {
+        let at = (start as usize) << PAGE_BITS;
+        let extent = self.find(at).filter(|extent| extent.start == at)?;
+        let (_, pages) = extent.pages();
+        let page = &self.pages[start as usize];
+        let word = if page.load(Ordering::Relaxed) == Span::NONE { &self.slots[start as usize >> SLOT_BITS] } else { page };
+        let expected = Span::new(pages, 0, (((pages as usize) << PAGE_BITS) - extent.len) as u32).bits();
+        // AcqRel [V3]: of several that free the area one wins, and sees it as V1 left it.
+        word.compare_exchange(expected, Span::NONE, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        self.clear(start, pages);
+        Some(extent)
+    }
+
+    /// Writes the words of an area; `before` is told of each slot, and how many words it will have set there.
+    fn set(&self, start: u32, pages: u32, word: impl Fn(u32) -> u64, before: impl Fn(&AtomicU32, u32)) {
+        self.each_slot(start, pages, |slot, count| before(&self.used[slot], count));
+        let (whole, end) = (whole_slots(start, pages), start + pages);
+        let write = |from: u32, to: u32| {
+            for page in from..to {
+                // Release [V1]: the area's memory is ready before it is found. (For V3 the lock that follows would do.)
+                self.pages[page as usize].store(word(page - start), Ordering::Release);
+            }
+        };
+        if whole.is_empty() {
+            write(start, end);
+            return;
+        }
+        write(start, whole.start << SLOT_BITS);
+        for slot in whole.clone() {
+            // Release [V1]: the same for a whole slot.
+            self.slots[slot as usize].store(word((slot << SLOT_BITS) - start), Ordering::Release);
+        }
+        write(whole.end << SLOT_BITS, end);
+    }
+
+    /// Calls `each` with every slot that an area has words in, and how many.
+    fn each_slot(&self, start: u32, pages: u32, mut each: impl FnMut(usize, u32)) {
+        let (whole, end) = (whole_slots(start, pages), start + pages);
+        let mut page = start;
+        while page < end {
+            let slot = page >> SLOT_BITS;
+            let past = ((slot + 1) << SLOT_BITS).min(end);
+            each(slot as usize, if whole.contains(&slot) { 1 } else { past - page });
+            page = past;
+        }
+    }
+}
+
+/// The slots that lie in an area from end to end.
+fn whole_slots(start: u32, pages: u32) -> std::ops::Range<u32> {
+    let (first, past) = (start.div_ceil(SLOT_PAGES), (start + pages) >> SLOT_BITS);
+    first..past.max(first)
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::span::PAGE;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const PAGES: u32 = 4 * SLOT_PAGES;
+
+    fn extent(start: u32, pages: u32, slack: u32) -> Extent {
+        Extent { start: start as usize * PAGE, len: pages as usize * PAGE - slack as usize }
+    }
+
+    #[test]
+    fn an_area_over_whole_slots_is_found_from_every_page() {
+        let map = Map::new(PAGES).unwrap();
+        let (start, pages) = (SLOT_PAGES - 3, 2 * SLOT_PAGES + 5);
+        map.publish(start, pages, 7);
+        for page in 0..PAGES as usize {
+            let inside = (start as usize..(start + pages) as usize).contains(&page);
+            assert_eq!(map.find(page * PAGE + 9), inside.then(|| extent(start, pages, 7)), "{page}");
+        }
+        assert_eq!(map.find(PAGES as usize * PAGE), None);
+        assert_eq!(map.find(usize::MAX), None);
+        assert_eq!(map.claim(start + 1), None);
+        assert_eq!(map.claim(start), Some(extent(start, pages, 7)));
+        assert_eq!(map.claim(start), None);
+        assert_eq!(map.find_or_next(0, PAGES), None);
+        assert!(map.used.iter().all(|used| used.load(Ordering::Relaxed) == 0));
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_tree(steps in prop::collection::vec((0..PAGES, 1..2 * SLOT_PAGES, 0..PAGE as u32, any::<bool>()), 1..40)) {
+            let map = Map::new(PAGES).unwrap();
+            let mut model: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+            for (start, pages, slack, claim) in steps {
+                let end = start + pages;
+                let overlaps = model.iter().find(|&(&s, &(p, _))| s < end && start < s + p).map(|(&s, &(p, k))| (s, p, k));
+                match overlaps {
+                    Some((s, p, k)) => {
+                        model.remove(&s);
+                        if claim { prop_assert_eq!(map.claim(s), Some(extent(s, p, k))) } else { map.clear(s, p) }
+                    }
+                    None if end <= PAGES => {
+                        model.insert(start, (pages, slack));
+                        map.publish(start, pages, slack);
+                    }
+                    None => {}
+                }
+            }
+            for page in (0..PAGES).step_by(if cfg!(miri) { 97 } else { 1 }) {
+                let around = model.range(..=page).next_back().filter(|&(&s, &(p, _))| page < s + p);
+                let next = around.or_else(|| model.range(page..).next());
+                let of = |(&s, &(p, k)): (&u32, &(u32, u32))| extent(s, p, k);
+                prop_assert_eq!(map.find(page as usize * PAGE + 1), around.map(of));
+                prop_assert_eq!(map.find_or_next(page as usize * PAGE, PAGES), next.map(of));
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! A domain's end where its last handle is kept by an arena or an area: who drops that does not wait.
+#![cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
+
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+
+use common::keeps::{self, Keep};
+use stillpoint::Domain;
+use stillpoint_vmap::Arena;
+
+fn arena(domain: &Domain) -> Arena {
+    Arena::builder().capacity(1 << 30).domain(domain).build().expect("addresses")
+}
+
+const KEEPS: &[Keep] = &[|domain| Box::new(arena(domain)), |domain| Box::new(arena(domain).alloc(1, 1).expect("memory"))];
+
+#[test]
+fn dropping_what_keeps_a_domain_does_not_wait_for_its_service_thread() {
+    keeps::drop_does_not_wait(KEEPS);
+}
+
+#[test]
+fn so_it_is_in_a_thread_local_destructor() {
+    keeps::nor_in_a_thread_local_destructor(KEEPS);
+}
+
+#[test]
+fn and_in_a_callback_of_its_own() {
+    keeps::nor_in_a_callback_of_its_own(KEEPS);
+}
+
+#[test]
+fn in_the_child_of_a_fork_it_just_ends() {
+    keeps::in_the_child_of_a_fork_it_just_ends(KEEPS);
+}
