@@ -214,7 +214,7 @@ impl ForkReset for Shared {
                 set(&mut registered, shrinker.number);
             });
             // Whoever was ending a registration may have vanished before its lists forgot it.
-            for lists in self.lists.peek().into_iter().flatten() {
+            for lists in self.lists.peek() {
                 lists.keep_shrinker_if(|number| registered[number / 64] & 1 << (number % 64) != 0);
             }
         }
@@ -265,12 +265,12 @@ impl Shared {
 
     /// The lists that there are at this moment.
     pub(super) fn lists(&self) -> Vec<Arc<Lists>> {
-        self.lists.load(&read_lock()).cloned().unwrap_or_default()
+        self.lists.load_cloned()
     }
 
     /// The shrinkers that there are at this moment.
     pub(super) fn shrinkers(&self) -> Vec<Arc<Registered>> {
-        self.shrinkers.load(&read_lock()).cloned().unwrap_or_default()
+        self.shrinkers.load_cloned()
     }
 
     /// All lists but those that are made after this, by one who sees whatever the caller has done before: under the lock under which they
@@ -282,13 +282,13 @@ impl Shared {
     /// The lists, without a section, whose end may wait and run destructors: nothing of that is for one who has the lock.
     fn lists_at_rest<'a>(&'a self, _numbers: &'a MutexGuard<'_, Numbers>) -> &'a [Arc<Lists>] {
         // SAFETY: replaced under the lock.
-        unsafe { self.lists.peek() }.map_or(&[], Vec::as_slice)
+        unsafe { self.lists.peek() }
     }
 
     /// The same of shrinkers.
     fn shrinkers_at_rest<'a>(&'a self, _numbers: &'a MutexGuard<'_, Numbers>) -> &'a [Arc<Registered>] {
         // SAFETY: as above.
-        unsafe { self.shrinkers.peek() }.map_or(&[], Vec::as_slice)
+        unsafe { self.shrinkers.peek() }
     }
 
     /// # Safety
@@ -296,7 +296,7 @@ impl Shared {
     /// The calling thread is the only one. It need not be able to read: the domain may not have been put in order yet.
     unsafe fn each_shrinker(&self, each: impl FnMut(&Registered)) {
         // SAFETY: the caller's promise.
-        unsafe { self.shrinkers.peek() }.into_iter().flatten().map(|shrinker| &**shrinker).for_each(each);
+        unsafe { self.shrinkers.peek() }.iter().map(|shrinker| &**shrinker).for_each(each);
     }
 
     /// A number for a new tenant, for which all arrays have room.

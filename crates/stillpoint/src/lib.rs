@@ -3,7 +3,8 @@
 //! Readers find shared data without a lock, a fence or an atomic read-modify-write; writers replace it, and what they replaced is
 //! freed when the last reader that may still hold it has left. This is the Linux kernel's RCU, with its `kvfree_rcu()`:
 //!
-//! * [`read_lock`] begins a read-side critical section, for about a nanosecond; [`Rcu<T>`](Rcu) is a cell that is read inside one.
+//! * [`read_lock`] begins a read-side critical section, for about a nanosecond; [`Rcu<T>`](Rcu) is a cell that is read inside one,
+//!   [`RcuOption<T>`](RcuOption) one that may be empty.
 //! * [`synchronize`] waits for a grace period: until all sections that had begun before have ended. [`Domain::start_poll`] and
 //!   [`Domain::poll`] ask without waiting, [`call`] has a function run afterwards.
 //! * [`retire`] frees an object after a grace period, thousands of them for the price of one. What waits is bounded.
@@ -14,16 +15,16 @@
 //! ```
 //! use stillpoint::{Rcu, read_lock};
 //!
+//! #[derive(Clone)]
 //! struct Limits { requests: u32 }
-//! static LIMITS: Rcu<Limits> = Rcu::empty();
+//! static LIMITS: Rcu<Limits> = Rcu::from_static(&Limits { requests: 100 });
 //!
-//! LIMITS.store(Limits { requests: 100 });
 //! let reader = std::thread::spawn(|| {
 //!     let guard = read_lock();
-//!     LIMITS.load(&guard).map(|limits| limits.requests)
+//!     LIMITS.load(&guard).requests
 //! });
 //! LIMITS.store(Limits { requests: 200 }); // the old one is freed when no reader is left
-//! assert!(matches!(reader.join().unwrap(), Some(100 | 200)));
+//! assert!(matches!(reader.join().unwrap(), 100 | 200));
 //! ```
 //!
 //! # The memory budget
@@ -84,8 +85,8 @@ pub(crate) use stillpoint_platform as platform;
 pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
-    CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, Retired, Section, barrier, call, global,
-    kvfree_barrier, read, read_lock, retire, synchronize, synchronize_expedited,
+    CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption, Retired, Section, Snapshot,
+    barrier, call, global, kvfree_barrier, read, read_lock, retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
 

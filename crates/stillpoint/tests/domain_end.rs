@@ -7,12 +7,12 @@ use common::{
     keeps::{self, Keep, kept_by},
 };
 use std::sync::mpsc::{Sender, channel};
-use stillpoint::{Domain, Rcu};
+use stillpoint::{Domain, Rcu, RcuOption};
 
 const KEEPS: &[Keep] = &[
     |domain| Box::new(Rcu::new_in(domain, 1)),
-    |domain| Box::new(Rcu::<u32>::empty_in(domain)),
-    |domain| Box::new(Rcu::new_in(domain, 1).take()),
+    |domain| Box::new(RcuOption::<u32>::empty_in(domain)),
+    |domain| Box::new(RcuOption::new_in(domain, 1).take()),
     A_GUARD,
 ];
 
@@ -57,7 +57,7 @@ fn a_domain_that_ends_by_itself_lets_go_of_everything() {
         domain.on_stall(move |_| {
             let _ = &handler;
         });
-        let cell = Rcu::<u32>::empty_in(&domain);
+        let cell = RcuOption::<u32>::empty_in(&domain);
         if had_one {
             domain.call(|| ());
             domain.barrier();

@@ -177,7 +177,7 @@ fn a_thousand_tasks_wait_and_no_thread_is_started_for_them() {
 fn a_future_moves_between_threads() {
     let domain = Domain::new();
     let tally = Tally::new();
-    let cell = stillpoint::Rcu::new_in(&domain, tally.value(1));
+    let cell = stillpoint::RcuOption::new_in(&domain, tally.value(1));
     let reader = Reader::enter(&domain);
     let old = cell.take().expect("it holds one");
     let mut future = Box::pin(domain.synchronize_async());

@@ -27,7 +27,7 @@ fn assert_works(domain: &Domain) {
     returns(move || {
         let tally = Tally::new();
         let cell = Rcu::new_in(&domain, tally.value(1));
-        assert_eq!(cell.load(&domain.read_lock()).expect("just made").get(), 1);
+        assert_eq!(cell.load(&domain.read_lock()).get(), 1);
         domain.synchronize();
         let (called, is_called) = channel();
         domain.call(move || called.send(()).expect("the receiver is there"));
@@ -86,8 +86,8 @@ fn waiting_for_a_retired_value_inside_a_section_panics_and_the_value_is_freed_la
     let tally = Tally::new();
     let cell = Rcu::new_in(&domain, tally.value(1));
     let guard = domain.read_lock();
-    let value = cell.load(&guard).expect("just made");
-    let retired = cell.take().expect("the cell was not empty");
+    let value = cell.load(&guard);
+    let retired = cell.swap(tally.value(2));
     assert_refused("waiting for a grace period", &panic_message(|| retired.wait()));
     assert_eq!((value.get(), tally.dropped()), (1, 0), "the section is still open");
     drop(guard);
@@ -300,8 +300,8 @@ fn a_guard_of_the_wrong_domain_is_refused_with_both_named_and_what_to_use() {
     let domain = Domain::new();
     let (mine, global) = (Rcu::new_in(&domain, 1), Rcu::new(2));
     let check = |cell: &Rcu<i32>, guard: &Guard<'_>| {
-        let loading = panic_message(|| cell.load(guard).copied());
-        let exchanging = panic_message(|| cell.compare_exchange(None, Box::new(3), guard).is_ok());
+        let loading = panic_message(|| *cell.load(guard));
+        let exchanging = panic_message(|| cell.compare_exchange(&1, Box::new(3), guard).is_ok());
         for message in [loading, exchanging] {
             assert!(message.contains("use the read_lock() of the domain that the cell was made in"), "{message}");
             assert!(message.contains("domain 1 "), "{message}");
@@ -309,8 +309,8 @@ fn a_guard_of_the_wrong_domain_is_refused_with_both_named_and_what_to_use() {
     };
     check(&mine, &stillpoint::read_lock());
     check(&global, &domain.read_lock());
-    assert_eq!(mine.load(&domain.read_lock()), Some(&1));
-    assert_eq!(global.load(&stillpoint::read_lock()), Some(&2));
+    assert_eq!(mine.load(&domain.read_lock()), &1);
+    assert_eq!(global.load(&stillpoint::read_lock()), &2);
 }
 
 const DEEPEST: usize = 65_535;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Tally, panic_message};
-use stillpoint::{CallbackHead, Domain, Rcu, tasks_trace::TraceDomain};
+use stillpoint::{CallbackHead, Domain, Rcu, RcuOption, tasks_trace::TraceDomain};
 
 /// `Domain { id: 7, ..` without its statistics: the number by which its readers name it.
 fn number(domain: &Domain) -> String {
@@ -55,7 +55,7 @@ fn handles_of_the_same_are_equal_and_of_others_are_not() {
 
 #[test]
 fn values_are_shown_where_they_can_be_seen() {
-    let cell = Rcu::new(String::from("limits"));
+    let cell = RcuOption::new(String::from("limits"));
     let retired = cell.take().expect("just made");
     assert_eq!(format!("{retired:?}"), "Retired(\"limits\")");
     // What is queued is the queue's alone, so nothing of it is shown.
@@ -82,7 +82,7 @@ fn a_section_is_one_however_it_is_borrowed() {
     let cell = Rcu::new_in(&domain, tally.value(3));
     let guard = domain.read_lock();
     let by_reference = &&guard;
-    assert_eq!(cell.load(by_reference).map(|value| value.get()), Some(3));
+    assert_eq!(cell.load(by_reference).get(), 3);
     let stranger = other.read_lock();
-    assert!(panic_message(|| cell.load(&&stranger).is_some()).contains("domain"));
+    assert!(panic_message(|| cell.load(&&stranger).get()).contains("domain"));
 }

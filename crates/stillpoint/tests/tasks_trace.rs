@@ -45,14 +45,14 @@ fn an_owned_guard_keeps_what_it_has_found_until_it_is_dropped_on_another_thread(
         let tally = Tally::new();
         let cell = Rcu::new_in(&domain, tally.value(1));
         let guard = domain.read_lock_owned();
-        let value = cell.load(&guard).expect("just made");
+        let value = cell.load(&guard);
         cell.store(tally.value(2));
         let cookie = domain.start_poll();
         assert!(!domain.poll(cookie));
         thread::scope(|scope| {
             scope.spawn(|| {
                 assert_eq!(value.get(), 1);
-                assert_eq!(cell.load(&guard).expect("not empty").get(), 2, "shared, it reads for both");
+                assert_eq!(cell.load(&guard).get(), 2, "shared, it reads for both");
             });
         });
         assert_eq!((value.get(), tally.dropped()), (1, 0));
@@ -74,7 +74,7 @@ fn owned_guards_hold_across_the_wrap() {
     let cell = Rcu::new_in(&domain, tally.value(0));
     for round in 1..8 {
         let guard = domain.read_lock_owned();
-        let value = cell.load(&guard).expect("not empty");
+        let value = cell.load(&guard);
         cell.store(tally.value(round));
         let cookie = domain.get_state();
         assert!(!domain.poll(cookie), "round {round}: {cookie:?} waits for the guard");
@@ -110,14 +110,14 @@ fn a_guard_of_a_thread_lasts_while_the_thread_sleeps() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let guard = domain.read_lock();
-                let value = cell.load(&guard).expect("just made");
+                let value = cell.load(&guard);
                 entered.send(()).expect("the receiver is there");
                 thread::sleep(Duration::from_millis(20));
                 assert_eq!(value.get(), 1);
                 woken.store(true, Ordering::SeqCst);
             });
             has_entered.recv().expect("it enters");
-            drop(cell.swap(tally.value(2)).expect("not empty").wait());
+            drop(cell.swap(tally.value(2)).wait());
             assert!(woken.load(Ordering::SeqCst), "the wait has waited");
         });
     }
@@ -146,10 +146,10 @@ fn the_global_domain_is_its_own() {
 fn a_guard_of_one_domain_does_not_protect_a_cell_of_another() {
     let (mine, other) = (TraceDomain::new(), TraceDomain::new());
     let cell = Rcu::new_in(&mine, 1);
-    assert!(panic_message(|| cell.load(&other.read_lock_owned()).copied()).contains("cannot protect"));
-    assert!(panic_message(|| cell.load(&tasks_trace::read_lock_owned()).copied()).contains("cannot protect"));
-    assert!(panic_message(|| Rcu::new(1).load(&tasks_trace::read_lock()).copied()).contains("cannot protect"));
-    assert_eq!(cell.load(&mine.read_lock_static()), Some(&1));
+    assert!(panic_message(|| *cell.load(&other.read_lock_owned())).contains("cannot protect"));
+    assert!(panic_message(|| *cell.load(&tasks_trace::read_lock_owned())).contains("cannot protect"));
+    assert!(panic_message(|| *Rcu::new(1).load(&tasks_trace::read_lock())).contains("cannot protect"));
+    assert_eq!(cell.load(&mine.read_lock_static()), &1);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn tasks_hold_guards_across_awaits() {
                 task::spawn(async move {
                     for _ in 0..20 {
                         let guard = domain.read_lock_owned();
-                        let value = cell.load(&guard).expect("never empty");
+                        let value = cell.load(&guard);
                         let number = value.get();
                         time::sleep(Duration::from_micros(200)).await;
                         task::yield_now().await;
@@ -294,7 +294,7 @@ fn a_wait_inside_a_guard_of_the_thread_is_refused() {
         domain.barrier();
         let cell = Rcu::new_in(&domain, 1);
         let guard = domain.read_lock();
-        let old = cell.swap(2).expect("not empty");
+        let old = cell.swap(2);
         assert!(panic_message(|| old.wait()).contains("waiting for a grace period"));
         drop(guard);
         domain.synchronize();
@@ -480,8 +480,8 @@ impl Drop for Late {
     fn drop(&mut self) {
         drop(self.kept.take());
         let guard = tasks_trace::read_lock_owned().named("late");
-        assert_eq!(self.cell.load(&guard), Some(&1));
-        assert_eq!(self.cell.load(&tasks_trace::read_lock()), Some(&1));
+        assert_eq!(self.cell.load(&guard), &1);
+        assert_eq!(self.cell.load(&tasks_trace::read_lock()), &1);
         drop(guard);
         self.done.store(true, Ordering::SeqCst);
     }
@@ -513,7 +513,7 @@ fn what_is_retired_under_owned_guards_waits_for_them_and_no_longer() {
     let tally = Tally::new();
     let cell = Rcu::new_in(&domain, tally.value(0));
     let guard = domain.read_lock_owned();
-    let value = cell.load(&guard).expect("just made");
+    let value = cell.load(&guard);
     for number in 1..5_000 {
         cell.store(tally.value(number));
     }
@@ -541,7 +541,7 @@ fn a_thousand_threads_and_their_guards() {
             let (keep, cell, domain, tally) = (keep.clone(), &cell, &domain, &tally);
             scope.spawn(move || {
                 let guard = domain.read_lock_owned();
-                let value = cell.load(&guard).expect("never empty").get();
+                let value = cell.load(&guard).get();
                 if number % 10 == 0 {
                     cell.store(tally.value(number));
                 }

@@ -68,6 +68,7 @@ fn folder_of(package: &str) -> String {
         "stillpoint-manual" => "docs".to_owned(),
         "stillpoint-examples" => "examples".to_owned(),
         "config-reload" => "examples/tokio".to_owned(),
+        "config-extractor" => "examples/axum".to_owned(),
         name => format!("crates/{name}"),
     }
 }

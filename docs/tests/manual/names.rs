@@ -11,9 +11,11 @@ use std::{
 };
 
 /// Types whose methods, fields and variants chapters name as `Type::name`, beside those that have any in the sources under other names.
-const TYPES: [&str; 28] = [
+const TYPES: [&str; 30] = [
     "Domain",
     "Rcu",
+    "RcuOption",
+    "Snapshot",
     "Retired",
     "Guard",
     "QsbrReader",

@@ -14,7 +14,7 @@ use stillpoint::{Rcu, read_lock};
 
 type Routes = BTreeMap<u32, &'static str>;
 
-static ROUTES: Rcu<Routes> = Rcu::empty();
+static ROUTES: Rcu<Routes> = Rcu::from_static(const { &Routes::new() });
 static DONE: AtomicBool = AtomicBool::new(false);
 static LOOKUPS: AtomicU64 = AtomicU64::new(0);
 static UPDATES: AtomicU64 = AtomicU64::new(0);
@@ -24,7 +24,7 @@ const READERS: usize = 2;
 /// The port for an address. No lock, and no write that another thread sees.
 fn look_up(address: u32) -> Option<&'static str> {
     let guard = read_lock();
-    let routes = ROUTES.load(&guard)?;
+    let routes = ROUTES.load(&guard);
     routes.range(..=address).next_back().map(|(_, &port)| port)
 }
 
@@ -41,13 +41,11 @@ fn read() {
 /// Read, copy, update: look-ups go on meanwhile, and the old table is freed when the last of them has left it.
 fn update(number: u32) {
     let network = number % (1 << 24);
-    ROUTES.update(|old| {
-        let mut new = old.clone();
-        new.insert(network << 8, if network.is_multiple_of(2) { "eth1" } else { "eth2" });
-        if new.len() > 64 {
-            new.retain(|&start, _| start == 0 || start > network.saturating_sub(32) << 8);
+    ROUTES.modify(|routes| {
+        routes.insert(network << 8, if network.is_multiple_of(2) { "eth1" } else { "eth2" });
+        if routes.len() > 64 {
+            routes.retain(|&start, _| start == 0 || start > network.saturating_sub(32) << 8);
         }
-        new
     });
     UPDATES.fetch_add(1, Ordering::Relaxed);
 }

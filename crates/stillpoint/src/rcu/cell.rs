@@ -1,34 +1,23 @@
 //! `Rcu<T>`: a value that is read without a lock and replaced as a whole.
-//!
-//! The store that publishes a value (release) pairs with the load that finds it (acquire): the reader sees the value complete. (Consume would do; Rust has none, and on x86-64 and AArch64 an acquire load costs the same or one cycle more.) The
-//! store that replaces a value is also what unlinks it; it comes before W1 in the program order of whoever retires the old value.
 
-use super::{
-    Domain, Retired, Section,
-    domain::Kept,
-    thread::{RCU, global_id},
-};
-use std::{
-    fmt,
-    ptr::{self, NonNull},
-    sync::atomic::{AtomicPtr, Ordering},
-};
+use super::{Domain, RcuOption, Retired, Section, Snapshot};
+use std::{convert::Infallible, fmt, ptr::NonNull};
 
 /// A cell whose value is read inside read-side critical sections, without a lock or a write, and replaced as a whole.
 ///
-/// The kernel's `__rcu` pointer with `rcu_dereference()` and `rcu_assign_pointer()`. A cell may be empty. It belongs to a domain:
-/// the global one ([`Rcu::new`], [`Rcu::empty`]) or another ([`Rcu::new_in`]). Dropping a cell retires its value, which readers
-/// who have found it keep for as long as their sections last.
+/// The kernel's `__rcu` pointer with `rcu_dereference()` and `rcu_assign_pointer()`. It always holds a value; one that may be empty is
+/// an [`RcuOption`]. It belongs to a domain: the global one ([`Rcu::new`]) or another ([`Rcu::new_in`]). Dropping a cell retires its
+/// value, which readers who have found it keep for as long as their sections last.
 ///
 /// ```
 /// use stillpoint::{Rcu, read_lock};
-/// static CONFIG: Rcu<Vec<&str>> = Rcu::empty();
 ///
-/// CONFIG.store(vec!["fast"]);
+/// let config = Rcu::new(vec!["fast"]);
 /// let guard = read_lock();
-/// let config = CONFIG.load(&guard).expect("stored above");
-/// CONFIG.store(vec!["fast", "small"]); // the old value is freed when no reader is left
-/// assert_eq!(config, &["fast"]);
+/// let seen = config.load(&guard);
+/// config.store(vec!["fast", "small"]); // the old value is freed when no reader is left
+/// assert_eq!(seen, &["fast"]);
+/// assert_eq!(config.load(&guard), &["fast", "small"]);
 /// ```
 ///
 /// A reference cannot outlive its guard:
@@ -40,36 +29,82 @@ use std::{
 /// drop(guard);
 /// println!("{value:?}");
 /// ```
-pub struct Rcu<T: Send + Sync + 'static> {
-    value: AtomicPtr<T>,
-    /// `None`: the global one.
-    domain: Option<Kept>,
+///
+/// # Statics
+///
+/// One whose first value the compiler can make is made by [`Rcu::from_static`]. Where the program makes it, either it is an [`RcuOption`],
+/// filled at the start or by [`RcuOption::load_or_init`], or a `LazyLock<Rcu<T>>` (as is that of a cell in another domain).
+///
+/// # Values without a size
+///
+/// A cell is one word that a reader loads, and a pointer to a slice, `str` or trait object is two. Put it in a box (or an `Arc`), and a
+/// reader pays one more load: an `Rcu<Box<[T]>>`, `Rcu<Box<str>>` or `Rcu<Box<dyn Trait>>` is read as a `&[T]`, `&str` or `&dyn Trait`.
+///
+/// ```
+/// let ports = stillpoint::Rcu::new(Box::<[u16]>::from([80, 443]));
+/// let guard = stillpoint::read_lock();
+/// let ports: &[u16] = ports.load(&guard);
+/// assert_eq!(ports, [80, 443]);
+/// ```
+///
+/// # User code
+///
+/// Closures that are handed to a cell, and `Clone` of its values, run inside a section, with no lock held. They may use the same cell; they
+/// may panic, which leaves the cell as it was. They must not wait for a grace period of the cell's domain (which panics), and what else
+/// they wait for, the domain's deferred frees wait for too.
+pub struct Rcu<T: Send + Sync + 'static>(
+    /// Never empty: made full, and emptied by none of our methods but the one that takes the cell apart.
+    RcuOption<T>,
+);
+
+/// What an `Rcu` held, or holds.
+#[track_caller]
+fn full<V>(value: Option<V>) -> V {
+    value.expect("an Rcu is never empty")
 }
 
 impl<T: Send + Sync + 'static> Rcu<T> {
     /// A cell of the global domain that holds `value`. Allocates.
-    pub fn new(value: T) -> Self {
-        Self::from(Box::new(value))
-    }
-
-    /// A cell of the global domain that holds nothing.
     #[must_use]
-    pub const fn empty() -> Self {
-        Self { value: AtomicPtr::new(ptr::null_mut()), domain: None }
+    pub fn new(value: T) -> Self {
+        Self(RcuOption::new(value))
     }
 
     /// A cell of `domain` that holds `value`. Allocates. The cell keeps the domain alive.
-    pub fn new_in(domain: &Domain, value: T) -> Self {
-        Self { value: AtomicPtr::new(Box::into_raw(Box::new(value))), domain: Some(domain.into()) }
-    }
-
-    /// A cell of `domain` that holds nothing.
     #[must_use]
-    pub fn empty_in(domain: &Domain) -> Self {
-        Self { value: AtomicPtr::new(ptr::null_mut()), domain: Some(domain.into()) }
+    pub fn new_in(domain: &Domain, value: T) -> Self {
+        Self(RcuOption::new_in(domain, value))
     }
 
-    /// The present value; `None` if the cell is empty. The kernel's `rcu_dereference()`.
+    /// A cell of the global domain whose first value is a static one: for statics. Does not allocate.
+    ///
+    /// The first value is never freed or dropped. Where it would have to be given away ([`into_inner`](Self::into_inner),
+    /// [`Retired::wait`], [`get_mut`](Self::get_mut)), that is a clone of it. Its type must have a size other than 0.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use stillpoint::{Rcu, read_lock};
+    ///
+    /// #[derive(Clone)]
+    /// struct Limits { requests: u32 }
+    /// static LIMITS: Rcu<Limits> = Rcu::from_static(&Limits { requests: 100 });
+    /// // `const`, because a map has a destructor.
+    /// static ROUTES: Rcu<BTreeMap<u32, &str>> = Rcu::from_static(const { &BTreeMap::new() });
+    ///
+    /// assert_eq!(LIMITS.load(&read_lock()).requests, 100);
+    /// LIMITS.store(Limits { requests: 200 });
+    /// ROUTES.modify(|routes| routes.insert(1, "eth0"));
+    /// assert_eq!(ROUTES.load(&read_lock()).len(), 1);
+    /// ```
+    #[must_use]
+    pub const fn from_static(value: &'static T) -> Self
+    where
+        T: Clone,
+    {
+        Self(RcuOption::from_static(value))
+    }
+
+    /// The present value. The kernel's `rcu_dereference()`.
     ///
     /// A load and a comparison; async-signal-safe. The value stays for as long as the guard does.
     ///
@@ -77,20 +112,56 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// If `guard` is of another domain than the cell, or an offline [`QsbrReader`](crate::QsbrReader): it would protect nothing.
     #[inline]
-    pub fn load<'g>(&self, guard: &'g impl Section) -> Option<&'g T> {
-        self.check(guard);
-        // Acquire, pairs with `replace` and `compare_exchange`: the value is complete.
-        // SAFETY: the value is alive now, because whoever unlinks it retires it in the cell's domain and the guard's section of
-        // that domain has begun before; it stays for as long as the guard, which `'g` borrows.
-        unsafe { self.value.load(Ordering::Acquire).as_ref() }
+    #[must_use]
+    #[track_caller]
+    pub fn load<'g>(&self, guard: &'g impl Section) -> &'g T {
+        // SAFETY: never null, by the field's promise; it is alive, and stays for as long as the guard, as in `RcuOption::load`.
+        unsafe { &*self.0.pointer(guard) }
     }
 
-    #[inline(always)]
-    fn check(&self, guard: &impl Section) {
-        let own = self.domain.as_ref().map_or(const { global_id(RCU) }, |domain| domain.id());
-        if guard.domain_id() != own {
-            wrong_domain(guard.domain_id(), own);
-        }
+    /// The present value together with `guard`, in one value that derefs to it: for a request's struct, an extractor, a stream.
+    ///
+    /// With an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which must be of the cell's domain, it may go to other threads; one of
+    /// [`read_lock_static`](crate::tasks_trace::TraceDomain::read_lock_static) borrows from nothing.
+    ///
+    /// ```
+    /// use stillpoint::{Rcu, Snapshot, tasks_trace::TraceDomain};
+    /// struct Request { config: Snapshot<String>, path: &'static str }
+    ///
+    /// let domain = TraceDomain::new();
+    /// let config = Rcu::new_in(&domain, String::from("v1"));
+    /// let request = Request { config: config.load_owned(domain.read_lock_static()), path: "/" };
+    /// config.store("v2".into());
+    /// std::thread::spawn(move || assert_eq!((&**request.config, request.path), ("v1", "/"))).join().unwrap();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`load`](Self::load).
+    #[track_caller]
+    pub fn load_owned<G: Section>(&self, guard: G) -> Snapshot<T, G> {
+        let value = NonNull::from(self.load(&guard));
+        // SAFETY: `load` lends it for as long as the guard is there.
+        unsafe { Snapshot::new(value, guard) }
+    }
+
+    /// A clone of the present value, which is made inside a section of its own.
+    #[must_use]
+    pub fn load_cloned(&self) -> T
+    where
+        T: Clone,
+    {
+        self.read(T::clone)
+    }
+
+    /// Runs `read` with the present value, inside a section of its own.
+    ///
+    /// ```
+    /// let cell = stillpoint::Rcu::new(vec![1, 2]);
+    /// assert_eq!(cell.read(Vec::len), 2);
+    /// ```
+    pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        self.0.read(|value| read(full(value)))
     }
 
     /// The present value, outside any section: for the one who alone replaces it, under a lock say. The kernel's
@@ -103,61 +174,42 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// ```
     /// # use std::sync::Mutex;
     /// # use stillpoint::Rcu;
-    /// static LIST: Rcu<Vec<u32>> = Rcu::empty();
+    /// static LIST: Rcu<Vec<u32>> = Rcu::from_static(const { &Vec::new() });
     /// static CHANGE: Mutex<()> = Mutex::new(());
     ///
     /// fn add(number: u32) {
     ///     let _change = CHANGE.lock().unwrap();
     ///     // SAFETY: the list is replaced under this lock alone.
-    ///     let mut list = unsafe { LIST.peek() }.cloned().unwrap_or_default();
+    ///     let mut list = unsafe { LIST.peek() }.clone();
     ///     list.push(number);
     ///     LIST.store(list);
     /// }
     /// add(1);
     /// add(2);
-    /// stillpoint::read(|guard| assert_eq!(LIST.load(guard).unwrap(), &[1, 2]));
+    /// stillpoint::read(|guard| assert_eq!(LIST.load(guard), &[1, 2]));
     /// ```
-    pub unsafe fn peek(&self) -> Option<&T> {
-        // Acquire, pairs with `replace` and `compare_exchange`: the value is complete.
-        // SAFETY: alive, because only who replaces it retires it.
-        unsafe { self.value.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// Whether the cell holds nothing at this moment.
-    pub fn is_empty(&self) -> bool {
-        self.value.load(Ordering::Relaxed).is_null()
+    #[must_use]
+    pub unsafe fn peek(&self) -> &T {
+        // SAFETY: the caller's promise.
+        full(unsafe { self.0.peek() })
     }
 
     /// Replaces the value; the old one is freed after a grace period. The kernel's `rcu_assign_pointer()` and `kvfree_rcu()`.
     ///
     /// Allocates, retires; may wait a bounded time where [`Domain::retire`] does.
+    #[inline]
     pub fn store(&self, value: T) {
-        drop(self.swap(value));
+        self.0.store(value);
     }
 
     /// Replaces the value and returns the old one, which readers may still be using. Allocates.
-    pub fn swap(&self, value: T) -> Option<Retired<T>> {
-        self.replace(Box::into_raw(Box::new(value)))
+    #[inline]
+    #[must_use = "to drop the old value: `store`"]
+    pub fn swap(&self, value: T) -> Retired<T> {
+        full(self.0.swap(value))
     }
 
-    /// Empties the cell and returns what it held.
-    pub fn take(&self) -> Option<Retired<T>> {
-        self.replace(ptr::null_mut())
-    }
-
-    fn replace(&self, new: *mut T) -> Option<Retired<T>> {
-        // Release, pairs with `load`: the new value is complete. Acquire, pairs with the release here: so is the old one.
-        let old = self.value.swap(new, Ordering::AcqRel);
-        self.unlinked(old)
-    }
-
-    fn unlinked(&self, old: *mut T) -> Option<Retired<T>> {
-        // SAFETY: it came out of a box when it was stored, and the caller has just unlinked it, which only one can.
-        NonNull::new(old).map(|old| unsafe { Retired::new(old, self.domain.clone()) })
-    }
-
-    /// Replaces the value if it is still `current`, a reference that [`Rcu::load`] gave (`None`: if the cell is still empty).
-    /// Returns the old value.
+    /// Replaces the value if it is still `current`, a reference that [`Rcu::load`] gave. Returns the old value.
     ///
     /// There is no ABA: as long as `guard` is held, nothing else can come to lie at `current`'s address.
     ///
@@ -168,86 +220,115 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// # Panics
     ///
     /// If `guard` is of another domain than the cell.
-    pub fn compare_exchange<'g>(
-        &self, current: Option<&'g T>, new: Box<T>, guard: &'g impl Section,
-    ) -> Result<Option<Retired<T>>, Box<T>> {
-        self.check(guard);
-        let current = current.map_or(ptr::null_mut(), |current| ptr::from_ref(current).cast_mut());
-        let new = Box::into_raw(new);
-        // Release, pairs with `load`: the new value is complete. Acquire, pairs with `replace`: so is the old one.
-        match self.value.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(old) => Ok(self.unlinked(old)),
-            // SAFETY: it came out of a box a moment ago and nobody has seen it.
-            Err(_) => Err(unsafe { Box::from_raw(new) }),
-        }
+    #[track_caller]
+    pub fn compare_exchange<'g>(&self, current: &'g T, new: Box<T>, guard: &'g impl Section) -> Result<Retired<T>, Box<T>> {
+        self.0.compare_exchange(Some(current), Some(new), guard).map(full).map_err(full)
     }
 
-    /// Replaces the value by what `update` makes of it, again and again until nobody has been faster. Read, copy, update.
+    /// Replaces the value by what `update` makes of it, again and again until no other thread has been faster. Read, copy, update.
     ///
-    /// `None` if the cell is empty (`update` is then not called), else the old value. Begins a section of its own; do not call
-    /// it inside one that should stay short.
+    /// Returns the old value: drop it to have it freed after a grace period, or [`wait`](Retired::wait) for its readers. `update` runs
+    /// in a section that begins here, so it should be short. If it replaces this cell's value itself, each time, it never ends.
     ///
     /// ```
     /// let counts = stillpoint::Rcu::new(vec![1, 2]);
     /// counts.update(|old| old.iter().map(|n| n + 1).collect());
-    /// assert_eq!(counts.into_inner(), Some(vec![2, 3]));
+    /// assert_eq!(counts.into_inner(), [2, 3]);
     /// ```
-    pub fn update(&self, mut update: impl FnMut(&T) -> T) -> Option<Retired<T>> {
-        let guard = super::home(&self.domain).read_lock();
-        loop {
-            let current = self.load(&guard)?;
-            if let Ok(old) = self.compare_exchange(Some(current), Box::new(update(current)), &guard) {
-                return old;
-            }
-        }
+    #[inline]
+    pub fn update(&self, mut update: impl FnMut(&T) -> T) -> Retired<T> {
+        let Ok(old) = self.try_update(|old| Ok::<_, Infallible>(update(old)));
+        old
     }
 
-    /// The value, taken out of the cell. Waits for a grace period if there is one: readers may have found it through a reference
-    /// to the cell that is gone by now, in a section that is not.
+    /// The same for an `update` that may refuse, which leaves the cell as it is.
+    ///
+    /// ```
+    /// let seats = stillpoint::Rcu::new(1_u32);
+    /// let book = || seats.try_update(|free| free.checked_sub(1).ok_or("sold out")).map(drop);
+    /// assert_eq!((book(), book()), (Ok(()), Err("sold out")));
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What `update` returned.
+    #[inline]
+    pub fn try_update<E>(&self, mut update: impl FnMut(&T) -> Result<T, E>) -> Result<Retired<T>, E> {
+        self.0.try_update(|old| update(full(old)).map(Some)).map(full)
+    }
+
+    /// Changes a clone of the value and publishes it, again and again until no other thread has been faster. Returns what `modify`
+    /// does.
+    ///
+    /// As [`update`](Self::update); the old value is freed after a grace period.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// let routes = stillpoint::Rcu::new(HashMap::from([(1, "eth0")]));
+    /// let removed = routes.modify(|routes| routes.remove(&1));
+    /// assert_eq!(removed, Some("eth0"));
+    /// ```
+    pub fn modify<R>(&self, mut modify: impl FnMut(&mut T) -> R) -> R
+    where
+        T: Clone,
+    {
+        let Ok((_, result)) = self.0.try_replace(|old| {
+            let mut new = full(old).clone();
+            let result = modify(&mut new);
+            Ok::<_, Infallible>((Some(new), result))
+        });
+        result
+    }
+
+    /// The value, to be changed in place. Waits for a grace period if there is one: readers may have found it through a reference to the
+    /// cell that is gone by now, in a section that is not.
+    ///
+    /// # Panics
+    ///
+    /// Inside a section of the cell's domain.
+    ///
+    /// # Deadlocks
+    ///
+    /// If the caller itself keeps an [`OwnedGuard`](crate::tasks_trace::OwnedGuard) of that domain, or a [`Snapshot`] with one.
+    #[must_use]
+    #[track_caller]
+    pub fn get_mut(&mut self) -> &mut T {
+        full(self.0.get_mut())
+    }
+
+    /// The value, taken out of the cell. Waits as [`get_mut`](Self::get_mut) does.
     ///
     /// # Panics
     ///
     /// Inside a section of the cell's domain.
     #[must_use]
-    pub fn into_inner(self) -> Option<T> {
-        self.take().map(|value| *value.wait())
+    #[track_caller]
+    pub fn into_inner(self) -> T {
+        full(self.0.into_inner())
     }
 }
 
-#[cold]
-#[inline(never)]
-fn wrong_domain(guard: u64, cell: u64) -> ! {
-    assert!(
-        guard != 0,
-        "stillpoint: a QSBR reader that is offline (its `Offline` was leaked) protects nothing; register a new one"
-    );
-    panic!(
-        "stillpoint: a guard of domain {guard} cannot protect a cell of domain {cell}; use the read_lock() of the domain that the \
-         cell was made in (domain 1 is the global one)"
-    );
-}
-
-impl<T: Send + Sync + 'static> Drop for Rcu<T> {
-    fn drop(&mut self) {
-        drop(self.take());
-    }
-}
-
-impl<T: Send + Sync + 'static> Default for Rcu<T> {
+impl<T: Default + Send + Sync + 'static> Default for Rcu<T> {
+    /// A cell that holds `T`'s default.
     fn default() -> Self {
-        Self::empty()
+        Self::new(T::default())
+    }
+}
+
+impl<T: Send + Sync + 'static> From<T> for Rcu<T> {
+    fn from(value: T) -> Self {
+        Self::new(value)
     }
 }
 
 impl<T: Send + Sync + 'static> From<Box<T>> for Rcu<T> {
     fn from(value: Box<T>) -> Self {
-        Self { value: AtomicPtr::new(Box::into_raw(value)), domain: None }
+        Self(value.into())
     }
 }
 
 impl<T: fmt::Debug + Send + Sync + 'static> fmt::Debug for Rcu<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let guard = super::home(&self.domain).read_lock();
-        f.debug_tuple("Rcu").field(&self.load(&guard)).finish()
+        self.read(|value| f.debug_tuple("Rcu").field(value).finish())
     }
 }

@@ -41,7 +41,7 @@ use std::{fmt, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
 /// let domain = stillpoint::Domain::new();
 /// let cell = stillpoint::Rcu::new_in(&domain, 1);
 /// let guard = domain.read_lock();
-/// assert_eq!(cell.load(&guard), Some(&1));
+/// assert_eq!(cell.load(&guard), &1);
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 #[repr(transparent)]

@@ -45,10 +45,15 @@ impl<'d> Guard<'d> {
 
 /// An open read-side critical section, of whatever kind: what [`Rcu::load`](crate::Rcu::load) relies on.
 ///
-/// A [`Guard`], or an online [`QsbrReader`](crate::QsbrReader). Sealed: no other type can be one.
+/// A [`Guard`], an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), or an online [`QsbrReader`](crate::QsbrReader). Sealed: no other type can be one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a read-side critical section",
+    label = "this protects nothing that is read through it",
+    note = "a section is a `stillpoint::Guard`, which `read_lock()` gives, a `tasks_trace::OwnedGuard` or a `QsbrReader`: pass `&guard`"
+)]
 pub trait Section: sealed::Section {}
 
-impl<S: sealed::Section> Section for S {}
+impl<S: Section> Section for &S {}
 
 pub(crate) mod sealed {
     pub trait Section {
@@ -63,6 +68,8 @@ pub(crate) mod sealed {
         }
     }
 }
+
+impl Section for Guard<'_> {}
 
 impl sealed::Section for Guard<'_> {
     #[inline(always)]

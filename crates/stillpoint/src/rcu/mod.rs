@@ -9,7 +9,11 @@
 //! | `domain`, `wait`, `retire` | the same with all of the machinery, as users see it; the fast path of `retire` |
 //! | `future` | waiting for grace periods and callbacks without a thread |
 //! | `raw` | the same without guards and panics, for the C face |
-//! | `cell`, `retired` | `Rcu<T>` and what is swapped out of it |
+//! | `cell` | `Rcu<T>`, which is never empty |
+//! | `option` | `RcuOption<T>`, which may be: what all cells are made of |
+//! | `retired` | what is swapped out of a cell |
+//! | `snapshot` | a guard and what was found through it, in one value |
+//! | `unwind` | that panics of user code break none of these |
 //!
 //! This room adds no orderings of its own beyond the cell's: the proofs are in `gp/engine.rs`.
 
@@ -18,6 +22,7 @@ mod core;
 mod domain;
 mod future;
 pub(crate) mod guard;
+mod option;
 mod qsbr;
 #[cfg(unix)]
 // Its functions end sections without having the guards: for the C face alone, which has its own contract.
@@ -25,7 +30,9 @@ mod qsbr;
 pub mod raw;
 mod retire;
 mod retired;
+mod snapshot;
 pub(crate) mod thread;
+mod unwind;
 mod wait;
 
 pub use self::core::Core;
@@ -34,9 +41,11 @@ pub use domain::Domain;
 pub use domain::Kept;
 pub use future::{CallbackBarrier, GracePeriod};
 pub use guard::{Guard, Section};
+pub use option::RcuOption;
 pub use qsbr::{Offline, QsbrReader};
 pub use retire::{EmbedsHead, retire};
 pub use retired::Retired;
+pub use snapshot::Snapshot;
 use thread::RCU;
 
 use crate::gp::{GLOBALS, policy::Sound};
@@ -108,7 +117,7 @@ pub(crate) fn is_global(section: &impl Section) -> bool {
 /// ```
 /// let cell = stillpoint::Rcu::new("routes");
 /// let guard = stillpoint::read_lock();
-/// assert_eq!(cell.load(&guard), Some(&"routes"));
+/// assert_eq!(cell.load(&guard), &"routes");
 /// ```
 #[inline(always)]
 pub fn read_lock() -> Guard<'static> {
@@ -138,7 +147,7 @@ fn read_lock_unusual<const GLOBAL: usize>() -> Guard<'static> {
 ///
 /// ```
 /// let cell = stillpoint::Rcu::new(20);
-/// assert_eq!(stillpoint::read(|guard| cell.load(guard).copied()), Some(20));
+/// assert_eq!(stillpoint::read(|guard| *cell.load(guard)), 20);
 /// ```
 #[inline(always)]
 pub fn read<R>(section: impl FnOnce(&Guard<'_>) -> R) -> R {
@@ -150,6 +159,7 @@ pub fn read<R>(section: impl FnOnce(&Guard<'_>) -> R) -> R {
 /// # Panics
 ///
 /// Inside a section of the global domain.
+#[track_caller]
 pub fn synchronize() {
     global().synchronize();
 }
@@ -159,6 +169,7 @@ pub fn synchronize() {
 /// # Panics
 ///
 /// Inside a section of the global domain.
+#[track_caller]
 pub fn synchronize_expedited() {
     global().synchronize_expedited();
 }
@@ -173,6 +184,7 @@ pub fn call(callback: impl FnOnce() + Send + 'static) {
 /// # Panics
 ///
 /// If it would wait for itself.
+#[track_caller]
 pub fn barrier() {
     global().barrier();
 }
@@ -182,6 +194,7 @@ pub fn barrier() {
 /// # Panics
 ///
 /// If it would wait for itself.
+#[track_caller]
 pub fn kvfree_barrier() {
     global().kvfree_barrier();
 }

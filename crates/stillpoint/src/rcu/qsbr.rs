@@ -1,6 +1,6 @@
 //! Readers by quiescent states: threads that read all the time and say when they do not.
 
-use super::{Core, guard::sealed};
+use super::{Core, Section, guard::sealed};
 use crate::{gp::Record, kvfree::Policy};
 use std::{cell::Cell, fmt, marker::PhantomData};
 
@@ -36,7 +36,7 @@ impl<P: Policy> Synchronize for Core<P> {
 /// let routes = Rcu::new_in(&domain, vec![1, 2]);
 /// let mut reader = domain.qsbr_reader();
 /// for _packet in 0..3 {
-///     assert_eq!(routes.load(&reader).map(Vec::len), Some(2));
+///     assert_eq!(routes.load(&reader).len(), 2);
 ///     reader.quiescent_state(); // once a packet, or once a batch
 /// }
 /// ```
@@ -131,6 +131,8 @@ impl<'d> QsbrReader<'d> {
         domain.synchronize();
     }
 }
+
+impl Section for QsbrReader<'_> {}
 
 impl sealed::Section for QsbrReader<'_> {
     #[inline(always)]

@@ -4,24 +4,28 @@ use super::{Domain, domain::Kept, home};
 use crate::gp::Cookie;
 use std::{fmt, mem, ops::Deref, ptr::NonNull};
 
+/// How to get a box of a value that is not in one.
+pub(super) type CopyOut<T> = fn(&T) -> Box<T>;
+
 /// A value that was taken out of an [`Rcu`](crate::Rcu) cell: readers who found it before may still be using it.
 ///
-/// Drop it, and it is freed after a grace period. Or get the box back: [`Retired::wait`], [`Retired::try_into_box`]. It can be
-/// read meanwhile: it derefs to the value.
+/// Drop it, and it is freed after a grace period. Or get the box back: [`Retired::wait`], [`Retired::try_into_box`] (of a
+/// [static](crate::Rcu::from_static) value, a clone in a box). It can be read meanwhile: it derefs to the value.
 ///
 /// ```
 /// let cell = stillpoint::Rcu::new(String::from("old"));
-/// let old = cell.swap(String::from("new")).expect("the cell was not empty");
+/// let old = cell.swap(String::from("new"));
 /// assert_eq!(*old, "old");
 /// let mut back: Box<String> = old.wait();
 /// back.push_str(" and mine again");
 /// ```
-#[must_use = "dropping it frees the value after a grace period; `wait` gives the box back"]
 pub struct Retired<T: Send + Sync + 'static> {
     value: NonNull<T>,
     /// `None`: the global one.
     domain: Option<Kept>,
     cookie: Option<Cookie>,
+    /// Of a static's value, which is never freed.
+    copy: Option<CopyOut<T>>,
 }
 
 // SAFETY: it owns a T that others may still read: both ways of sharing apply, and T is Send and Sync.
@@ -32,9 +36,9 @@ unsafe impl<T: Send + Sync> Sync for Retired<T> {}
 impl<T: Send + Sync + 'static> Retired<T> {
     /// # Safety
     ///
-    /// `value` came out of a box, new readers of `domain` cannot find it, and nobody else frees it.
-    pub(super) unsafe fn new(value: NonNull<T>, domain: Option<Kept>) -> Self {
-        Self { value, domain, cookie: None }
+    /// `value` came out of a box, new readers of `domain` cannot find it, and nobody else frees it; or it is static, and `copy` is there.
+    pub(super) unsafe fn new(value: NonNull<T>, domain: Option<Kept>, copy: Option<CopyOut<T>>) -> Self {
+        Self { value, domain, cookie: None, copy }
     }
 
     fn domain(&self) -> &Domain {
@@ -53,6 +57,7 @@ impl<T: Send + Sync + 'static> Retired<T> {
     ///
     /// Inside a section of the domain; the value is then freed later, as if dropped.
     #[must_use]
+    #[track_caller]
     pub fn wait(self) -> Box<T> {
         match self.cookie {
             Some(cookie) => self.domain().cond_synchronize(cookie),
@@ -72,6 +77,9 @@ impl<T: Send + Sync + 'static> Retired<T> {
     }
 
     fn into_box(mut self) -> Box<T> {
+        if let Some(copy) = self.copy {
+            return copy(&self);
+        }
         let (value, domain) = (self.value, self.domain.take());
         mem::forget(self);
         drop(domain);
@@ -91,8 +99,10 @@ impl<T: Send + Sync + 'static> Deref for Retired<T> {
 
 impl<T: Send + Sync + 'static> Drop for Retired<T> {
     fn drop(&mut self) {
-        // SAFETY: by `new`'s contract; this is the end of our own use.
-        unsafe { self.domain().retire(self.value) };
+        if self.copy.is_none() {
+            // SAFETY: by `new`'s contract; this is the end of our own use.
+            unsafe { self.domain().retire(self.value) };
+        }
     }
 }
 

@@ -21,6 +21,7 @@ impl Domain {
     /// # Deadlocks
     ///
     /// If a reader waits, in its section, for something that the caller holds (a lock, say).
+    #[track_caller]
     pub fn synchronize(&self) {
         self.core().synchronize();
     }
@@ -37,6 +38,7 @@ impl Domain {
     /// ```
     /// stillpoint::global().synchronize_expedited();
     /// ```
+    #[track_caller]
     pub fn synchronize_expedited(&self) {
         self.core().synchronize_expedited();
     }
@@ -74,6 +76,7 @@ impl Domain {
     /// # Panics
     ///
     /// If the grace period waits for a section of the calling thread.
+    #[track_caller]
     pub fn cond_synchronize(&self, cookie: Cookie) {
         self.core().cond_synchronize(cookie);
     }
@@ -196,6 +199,7 @@ impl Domain {
     ///
     /// If it would wait for itself: inside a callback or a deferred destructor of this domain, or inside a section that began
     /// before one of those callbacks was queued.
+    #[track_caller]
     pub fn barrier(&self) {
         self.core().barrier();
     }
@@ -208,6 +212,7 @@ impl Domain {
     ///
     /// If it would wait for itself: inside a callback or a deferred destructor of this domain; inside a section while anything
     /// waits.
+    #[track_caller]
     pub fn kvfree_barrier(&self) {
         self.core().kvfree_barrier();
     }

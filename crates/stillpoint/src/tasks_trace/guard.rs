@@ -3,7 +3,7 @@
 use crate::{
     gp::Record,
     platform::clock,
-    rcu::{Kept, guard::sealed, thread},
+    rcu::{Kept, Section, guard::sealed, thread},
 };
 use std::{fmt, marker::PhantomData, panic::Location, ptr::NonNull};
 
@@ -20,7 +20,7 @@ use std::{fmt, marker::PhantomData, panic::Location, ptr::NonNull};
 /// use stillpoint::{Rcu, tasks_trace};
 /// async fn fetch(cell: &Rcu<Vec<u8>>) -> usize {
 ///     let guard = tasks_trace::read_lock_owned();
-///     let found = cell.load(&guard).map_or(0, Vec::len);
+///     let found = cell.load(&guard).len();
 ///     std::future::ready(()).await;
 ///     found
 /// }
@@ -77,6 +77,8 @@ impl<'d> OwnedGuard<'d> {
         self
     }
 }
+
+impl Section for OwnedGuard<'_> {}
 
 impl sealed::Section for OwnedGuard<'_> {
     #[inline(always)]

@@ -19,10 +19,10 @@
 //! let config = Rcu::new_in(&domain, String::from("v1"));
 //!
 //! let guard = domain.read_lock_owned().named("request 17");
-//! let seen = config.load(&guard).expect("not empty");
+//! let seen = config.load(&guard);
 //! config.store("v2".into()); // does not wait; "v1" is freed when the request is done
 //! std::thread::scope(|scope| {
-//!     scope.spawn(|| assert_eq!(config.load(&guard).map(String::as_str), Some("v2")));
+//!     scope.spawn(|| assert_eq!(config.load(&guard), "v2"));
 //! });
 //! assert_eq!(seen, "v1");
 //! drop(guard); // here or on any other thread
@@ -119,6 +119,7 @@ pub fn read_lock_owned() -> OwnedGuard<'static> {
 ///
 /// If the calling thread holds a [`Guard`] of this domain. An [`OwnedGuard`] that it would have to drop cannot be seen: it then waits for
 /// ever, and the stall is reported.
+#[track_caller]
 pub fn synchronize() {
     global().synchronize();
 }
@@ -140,6 +141,7 @@ pub fn call(callback: impl FnOnce() + Send + 'static) {
 /// # Panics
 ///
 /// If it would wait for itself, as far as that can be seen.
+#[track_caller]
 pub fn barrier() {
     global().barrier();
 }

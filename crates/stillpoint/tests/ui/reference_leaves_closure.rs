@@ -3,6 +3,6 @@
 fn main() {
     let cell = stillpoint::Rcu::new(1);
     let mut value = None;
-    stillpoint::read(|guard| value = cell.load(guard));
+    stillpoint::read(|guard| value = Some(cell.load(guard)));
     println!("{value:?}");
 }

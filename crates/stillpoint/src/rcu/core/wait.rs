@@ -11,15 +11,18 @@ use std::ptr::NonNull;
 
 impl<P: Policy> Core<P> {
     /// [`Domain::synchronize`](crate::Domain::synchronize).
+    #[track_caller]
     pub fn synchronize(&self) {
         self.wait_for_readers(Haste::Normal);
     }
 
     /// [`Domain::synchronize_expedited`](crate::Domain::synchronize_expedited).
+    #[track_caller]
     pub fn synchronize_expedited(&self) {
         self.wait_for_readers(Haste::Expedited);
     }
 
+    #[track_caller]
     fn wait_for_readers(&self, haste: Haste) {
         if self.try_synchronize(haste).is_err() {
             refuse("waiting for a grace period");
@@ -70,6 +73,7 @@ impl<P: Policy> Core<P> {
     }
 
     /// [`Domain::cond_synchronize`](crate::Domain::cond_synchronize).
+    #[track_caller]
     pub fn cond_synchronize(&self, cookie: Cookie) {
         if self.try_wait(self.known(cookie), Haste::Normal).is_err() {
             refuse("waiting for a grace period");
@@ -97,6 +101,7 @@ impl<P: Policy> Core<P> {
     }
 
     /// [`Domain::barrier`](crate::Domain::barrier).
+    #[track_caller]
     pub fn barrier(&self) {
         if self.try_barrier().is_err() {
             refuse("barrier()");
@@ -108,6 +113,7 @@ impl<P: Policy> Core<P> {
     }
 
     /// [`Domain::kvfree_barrier`](crate::Domain::kvfree_barrier).
+    #[track_caller]
     pub fn kvfree_barrier(&self) {
         if self.try_kvfree_barrier().is_err() {
             refuse("kvfree_barrier()");
@@ -125,6 +131,7 @@ impl<P: Policy> Core<P> {
 }
 
 #[cold]
+#[track_caller]
 fn refuse(what: &str) -> ! {
     panic!(
         "stillpoint: {what} would wait for the calling thread itself, which is inside a read-side critical section, a callback \

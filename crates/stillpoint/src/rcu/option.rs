@@ -1,0 +1,422 @@
+//! `RcuOption<T>`: what every cell is made of. A pointer that is replaced atomically, and may be null.
+//!
+//! The store that publishes a value (release) pairs with the load that finds it (acquire): the reader sees the value
+//! complete. (Consume would do; Rust has none, and on x86-64 and AArch64 an acquire load costs the same or one cycle more.) The
+//! store that replaces a value is also what unlinks it; it comes before W1 in the program order of whoever retires the old value.
+
+use super::{
+    Domain, Retired, Section, Snapshot,
+    domain::Kept,
+    home,
+    retired::CopyOut,
+    thread::{RCU, global_id},
+};
+use std::{
+    convert::Infallible,
+    fmt,
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicPtr, Ordering},
+};
+
+/// An [`Rcu`](crate::Rcu) cell that may be empty.
+///
+/// Has what an `Rcu` has, with an `Option` where that has a value: [`load`](Self::load) gives `Option<&T>`, and
+/// [`update`](Self::update) maps an `Option` to an `Option`, so that an update of an empty cell is not lost. [`empty`](Self::empty)
+/// is `const`: for statics that are filled when the program knows with what.
+///
+/// ```
+/// use stillpoint::{RcuOption, read_lock};
+/// static CONFIG: RcuOption<Vec<&str>> = RcuOption::empty();
+///
+/// assert_eq!(CONFIG.load(&read_lock()), None);
+/// CONFIG.store(vec!["fast"]);
+/// assert_eq!(CONFIG.load(&read_lock()), Some(&vec!["fast"]));
+/// ```
+pub struct RcuOption<T: Send + Sync + 'static> {
+    value: AtomicPtr<T>,
+    /// `None`: the global one.
+    domain: Option<Kept>,
+    /// The value that a static cell started with, which is nobody's to free.
+    first: Option<First<T>>,
+}
+
+struct First<T: 'static> {
+    value: &'static T,
+    copy: CopyOut<T>,
+}
+
+impl<T: Send + Sync + 'static> RcuOption<T> {
+    /// A cell of the global domain that holds nothing. Does not allocate.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self { value: AtomicPtr::new(ptr::null_mut()), domain: None, first: None }
+    }
+
+    /// A cell of `domain` that holds nothing. The cell keeps the domain alive.
+    #[must_use]
+    pub fn empty_in(domain: &Domain) -> Self {
+        Self::of(None, Some(domain.into()))
+    }
+
+    /// A cell of the global domain that holds `value`. Allocates.
+    #[must_use]
+    pub fn new(value: T) -> Self {
+        Self::from(value)
+    }
+
+    /// A cell of `domain` that holds `value`. Allocates. The cell keeps the domain alive.
+    #[must_use]
+    pub fn new_in(domain: &Domain, value: T) -> Self {
+        Self::of(Some(Box::new(value)), Some(domain.into()))
+    }
+
+    /// See [`Rcu::from_static`](crate::Rcu::from_static).
+    pub(super) const fn from_static(value: &'static T) -> Self
+    where
+        T: Clone,
+    {
+        // Else a box of a value without size might have its address.
+        assert!(size_of::<T>() != 0, "a value without size needs no static: use Rcu::new");
+        let first = First { value, copy: |value| Box::new(value.clone()) };
+        Self { value: AtomicPtr::new(ptr::from_ref(value).cast_mut()), domain: None, first: Some(first) }
+    }
+
+    fn of(value: Option<Box<T>>, domain: Option<Kept>) -> Self {
+        Self { value: AtomicPtr::new(into_raw(value)), domain, first: None }
+    }
+
+    /// The present value. The kernel's `rcu_dereference()`.
+    ///
+    /// A load and two comparisons; async-signal-safe. The value stays for as long as the guard does.
+    ///
+    /// # Panics
+    ///
+    /// If `guard` is of another domain than the cell, or an offline [`QsbrReader`](crate::QsbrReader): it would protect nothing.
+    #[inline]
+    #[must_use]
+    #[track_caller]
+    pub fn load<'g>(&self, guard: &'g impl Section) -> Option<&'g T> {
+        // SAFETY: the value is alive now, because whoever unlinks it retires it in the cell's domain and the guard's section of
+        // that domain has begun before; it stays for as long as the guard, which `'g` borrows.
+        unsafe { self.pointer(guard).as_ref() }
+    }
+
+    /// The present value's address, or null.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn pointer(&self, guard: &impl Section) -> *const T {
+        self.check(guard);
+        // Acquire, pairs with `replace`, `compare_exchange` and `load_or_init`: the value is complete.
+        self.value.load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn check(&self, guard: &impl Section) {
+        let own = self.domain.as_ref().map_or(const { global_id(RCU) }, |domain| domain.id());
+        if guard.domain_id() != own {
+            wrong_domain(guard.domain_id(), own);
+        }
+    }
+
+    /// The present value together with `guard`, in one value that derefs to it. See [`Rcu::load_owned`](crate::Rcu::load_owned).
+    ///
+    /// # Panics
+    ///
+    /// As [`load`](Self::load).
+    #[must_use]
+    #[track_caller]
+    pub fn load_owned<G: Section>(&self, guard: G) -> Option<Snapshot<T, G>> {
+        let value = NonNull::from(self.load(&guard)?);
+        // SAFETY: `load` lends it for as long as the guard is there.
+        Some(unsafe { Snapshot::new(value, guard) })
+    }
+
+    /// A clone of the present value, which is made inside a section of its own.
+    #[must_use]
+    pub fn load_cloned(&self) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.read(|value| value.cloned())
+    }
+
+    /// Runs `read` with the present value, inside a section of its own.
+    ///
+    /// ```
+    /// let cell = stillpoint::RcuOption::new(vec![1, 2]);
+    /// assert_eq!(cell.read(|value| value.map(Vec::len)), Some(2));
+    /// ```
+    pub fn read<R>(&self, read: impl FnOnce(Option<&T>) -> R) -> R {
+        read(self.load(&home(&self.domain).read_lock()))
+    }
+
+    /// The present value, or else what `init` makes, which is then the cell's. Where two threads meet, one value stays and both
+    /// get it; the other is dropped.
+    ///
+    /// For statics that fill themselves. It takes no lock, so threads that meet may each call `init`, and a fork leaves nothing
+    /// locked behind; if `init` panics, the cell stays empty for the next one. Allocates if the cell is empty.
+    ///
+    /// ```
+    /// use stillpoint::{RcuOption, read_lock};
+    /// static WORDS: RcuOption<Vec<String>> = RcuOption::empty();
+    /// let guard = read_lock();
+    /// let words = WORDS.load_or_init(&guard, || vec!["found".to_string()]);
+    /// assert_eq!(words, &["found"]);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`load`](Self::load).
+    #[inline]
+    #[track_caller]
+    pub fn load_or_init<'g>(&self, guard: &'g impl Section, init: impl FnOnce() -> T) -> &'g T {
+        match self.load(guard) {
+            Some(value) => value,
+            None => self.init(guard, init()),
+        }
+    }
+
+    /// Puts `value` into the cell if that is still empty.
+    #[cold]
+    #[track_caller]
+    fn init<'g>(&self, guard: &'g impl Section, value: T) -> &'g T {
+        let new = Box::into_raw(Box::new(value));
+        loop {
+            // Release, pairs with `pointer`: the new value is complete. Acquire, pairs with `replace`: so is the old one.
+            if self.value.compare_exchange(ptr::null_mut(), new, Ordering::Release, Ordering::Relaxed).is_ok() {
+                // SAFETY: as in `load`: if it has been unlinked since, then after the guard's section had begun.
+                return unsafe { &*new };
+            }
+            if let Some(value) = self.load(guard) {
+                // SAFETY: it came out of a box above, and nobody has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                return value;
+            }
+        }
+    }
+
+    /// The present value, outside any section: for the one who alone replaces it. See [`Rcu::peek`](crate::Rcu::peek).
+    ///
+    /// # Safety
+    ///
+    /// Nobody replaces it for as long as the reference is used.
+    #[must_use]
+    pub unsafe fn peek(&self) -> Option<&T> {
+        // SAFETY: alive, because only who replaces it retires it.
+        // Acquire, pairs with `replace` and `compare_exchange`: the value is complete.
+        unsafe { self.value.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Whether the cell holds nothing at this moment.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.value.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Replaces the value; the old one is freed after a grace period. The kernel's `rcu_assign_pointer()` and `kvfree_rcu()`.
+    ///
+    /// Allocates, retires; may wait a bounded time where [`Domain::retire`] does.
+    #[inline]
+    pub fn store(&self, value: T) {
+        drop(self.swap(value));
+    }
+
+    /// Replaces the value and returns the old one, which readers may still be using. Allocates.
+    #[inline]
+    #[must_use = "to drop the old value: `store`"]
+    pub fn swap(&self, value: T) -> Option<Retired<T>> {
+        self.replace(Some(Box::new(value)))
+    }
+
+    /// Empties the cell and returns what it held, which readers may still be using.
+    pub fn take(&self) -> Option<Retired<T>> {
+        self.replace(None)
+    }
+
+    #[inline]
+    fn replace(&self, new: Option<Box<T>>) -> Option<Retired<T>> {
+        // Release, pairs with `pointer`: the new value is complete. Acquire, pairs with the release here: so is the old one.
+        self.unlinked(self.value.swap(into_raw(new), Ordering::AcqRel))
+    }
+
+    #[inline]
+    fn unlinked(&self, old: *mut T) -> Option<Retired<T>> {
+        // SAFETY: it came out of a box when it was stored, or is the first; the caller has just unlinked it, which only one can.
+        NonNull::new(old).map(|old| unsafe { Retired::new(old, self.domain.clone(), self.copy_of_first(old.as_ptr())) })
+    }
+
+    /// How to copy `value` if it is the first of a static cell, which cannot be had otherwise.
+    fn copy_of_first(&self, value: *const T) -> Option<CopyOut<T>> {
+        self.first.as_ref().filter(|first| ptr::eq(first.value, value)).map(|first| first.copy)
+    }
+
+    /// Replaces the value if it is still `current`, what [`load`](Self::load) gave. Returns the old value.
+    ///
+    /// There is no ABA: as long as `guard` is held, nothing else can come to lie at `current`'s address.
+    ///
+    /// # Errors
+    ///
+    /// `new`, unchanged, if the cell holds something else.
+    ///
+    /// # Panics
+    ///
+    /// If `guard` is of another domain than the cell.
+    #[track_caller]
+    pub fn compare_exchange<'g>(
+        &self, current: Option<&'g T>, new: Option<Box<T>>, guard: &'g impl Section,
+    ) -> Result<Option<Retired<T>>, Option<Box<T>>> {
+        self.check(guard);
+        let current = current.map_or(ptr::null_mut(), |current| ptr::from_ref(current).cast_mut());
+        let new = into_raw(new);
+        // Release, pairs with `pointer`: the new value is complete. Acquire, pairs with `replace`: so is the old one.
+        match self.value.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(old) => Ok(self.unlinked(old)),
+            // SAFETY: it came out of a box a moment ago and nobody has seen it.
+            Err(_) => Err(NonNull::new(new).map(|new| unsafe { Box::from_raw(new.as_ptr()) })),
+        }
+    }
+
+    /// Replaces what the cell holds by what `update` makes of it. See [`Rcu::update`](crate::Rcu::update).
+    ///
+    /// `update` is also called for an empty cell, and may empty the cell. Returns what it held.
+    ///
+    /// ```
+    /// let count = stillpoint::RcuOption::empty();
+    /// count.update(|old| Some(old.copied().unwrap_or_default() + 1));
+    /// assert_eq!(count.into_inner(), Some(1));
+    /// ```
+    pub fn update(&self, mut update: impl FnMut(Option<&T>) -> Option<T>) -> Option<Retired<T>> {
+        let Ok((old, ())) = self.try_replace(|old| Ok::<_, Infallible>((update(old), ())));
+        old
+    }
+
+    /// The same for an `update` that may refuse, which leaves the cell as it is. See [`Rcu::try_update`](crate::Rcu::try_update).
+    ///
+    /// # Errors
+    ///
+    /// What `update` returned.
+    #[inline]
+    pub fn try_update<E>(&self, mut update: impl FnMut(Option<&T>) -> Result<Option<T>, E>) -> Result<Option<Retired<T>>, E> {
+        self.try_replace(|old| Ok((update(old)?, ()))).map(|(old, ())| old)
+    }
+
+    /// Changes a clone of what the cell holds and publishes it. Returns what `modify` does. See
+    /// [`Rcu::modify`](crate::Rcu::modify).
+    pub fn modify<R>(&self, mut modify: impl FnMut(&mut Option<T>) -> R) -> R
+    where
+        T: Clone,
+    {
+        let Ok((_, result)) = self.try_replace(|old| {
+            let mut new = old.cloned();
+            let result = modify(&mut new);
+            Ok::<_, Infallible>((new, result))
+        });
+        result
+    }
+
+    /// Replaces the value by what `replace` makes of it, until no other thread has been faster. Returns the old one and what else
+    /// `replace` made.
+    ///
+    /// User code runs in a section of ours: in `replace`, and where the value of an attempt that was lost is dropped.
+    #[inline]
+    pub(super) fn try_replace<R, E>(
+        &self, mut replace: impl FnMut(Option<&T>) -> Result<(Option<T>, R), E>,
+    ) -> Result<(Option<Retired<T>>, R), E> {
+        let guard = home(&self.domain).read_lock();
+        loop {
+            let current = self.load(&guard);
+            let (new, result) = replace(current)?;
+            if let Ok(old) = self.compare_exchange(current, new.map(Box::new), &guard) {
+                return Ok((old, result));
+            }
+        }
+    }
+
+    /// The value, to be changed in place. See [`Rcu::get_mut`](crate::Rcu::get_mut).
+    ///
+    /// # Panics
+    ///
+    /// Inside a section of the cell's domain, unless the cell is empty.
+    #[track_caller]
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        let value = *self.value.get_mut();
+        if let Some(copy) = self.copy_of_first(value) {
+            // SAFETY: the first value is static.
+            *self.value.get_mut() = Box::into_raw(copy(unsafe { &*value }));
+        } else if !value.is_null() {
+            home(&self.domain).synchronize();
+        }
+        // SAFETY: it came out of a box, and is still ours. Readers can find it only through this cell, which we have to ourselves; those who had
+        // found it before have left, or it is a copy that none has seen.
+        unsafe { self.value.get_mut().as_mut() }
+    }
+
+    /// The value, taken out of the cell. See [`Rcu::into_inner`](crate::Rcu::into_inner).
+    ///
+    /// # Panics
+    ///
+    /// Inside a section of the cell's domain, unless the cell is empty.
+    #[must_use]
+    #[track_caller]
+    pub fn into_inner(self) -> Option<T> {
+        // Not `map`: the panic is to name the caller's line.
+        let value = self.take()?;
+        Some(*value.wait())
+    }
+}
+
+fn into_raw<T>(value: Option<Box<T>>) -> *mut T {
+    value.map_or(ptr::null_mut(), Box::into_raw)
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn wrong_domain(guard: u64, cell: u64) -> ! {
+    assert!(
+        guard != 0,
+        "stillpoint: a QSBR reader that is offline (its `Offline` was leaked) protects nothing; register a new one"
+    );
+    panic!(
+        "stillpoint: a guard of domain {guard} cannot protect a cell of domain {cell}; use the read_lock() of the domain that the \
+         cell was made in (domain 1 is the global one)"
+    );
+}
+
+impl<T: Send + Sync + 'static> Drop for RcuOption<T> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+impl<T: Send + Sync + 'static> Default for RcuOption<T> {
+    /// An empty cell.
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl<T: Send + Sync + 'static> From<T> for RcuOption<T> {
+    fn from(value: T) -> Self {
+        Self::from(Box::new(value))
+    }
+}
+
+impl<T: Send + Sync + 'static> From<Box<T>> for RcuOption<T> {
+    fn from(value: Box<T>) -> Self {
+        Self::of(Some(value), None)
+    }
+}
+
+impl<T: Send + Sync + 'static> From<Option<T>> for RcuOption<T> {
+    fn from(value: Option<T>) -> Self {
+        Self::of(value.map(Box::new), None)
+    }
+}
+
+impl<T: fmt::Debug + Send + Sync + 'static> fmt::Debug for RcuOption<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.read(|value| f.debug_tuple("RcuOption").field(&value).finish())
+    }
+}

@@ -1,0 +1,125 @@
+//! A section and what was found in it, in one value.
+
+use crate::tasks_trace::OwnedGuard;
+use std::{fmt, ops::Deref, ptr::NonNull};
+
+/// A value that was found in a cell, together with the guard of the section in which it was: it derefs to the value.
+///
+/// Made by [`Rcu::load_owned`](crate::Rcu::load_owned). The value stays as it is for as long as the snapshot is kept, whatever becomes of
+/// the cell; so does the section, with all that a section holds up. Where the guard may be sent to other threads, so may the snapshot.
+///
+/// ```
+/// use stillpoint::{Rcu, Snapshot, tasks_trace};
+/// struct Config { greeting: String }
+///
+/// async fn answer(config: Snapshot<Config>) -> usize {
+///     std::future::ready(()).await; // perhaps on another thread after this
+///     config.greeting.len()
+/// }
+/// fn spawn(_: impl Future<Output = usize> + Send + 'static) {}
+/// let cell = Rcu::new_in(tasks_trace::global(), Config { greeting: "hello".into() });
+/// spawn(answer(cell.load_owned(tasks_trace::read_lock_owned())));
+/// ```
+///
+/// What it lends does not outlive it:
+///
+/// ```compile_fail,E0505
+/// use stillpoint::{Rcu, read_lock};
+/// let snapshot = Rcu::new(1).load_owned(read_lock());
+/// let value: &i32 = &snapshot;
+/// drop(snapshot);
+/// println!("{value}");
+/// ```
+#[must_use = "the section ends as soon as the snapshot is dropped"]
+pub struct Snapshot<T: ?Sized, G = OwnedGuard<'static>> {
+    /// Good for as long as the guard is there, and read only: a pointer, because the guard is dropped while this struct is still
+    /// there.
+    value: NonNull<T>,
+    guard: G,
+}
+
+// SAFETY: it stands for a `&T`, which may be sent if T is Sync, and a guard.
+unsafe impl<T: ?Sized + Sync, G: Send> Send for Snapshot<T, G> {}
+// SAFETY: as for Send.
+unsafe impl<T: ?Sized + Sync, G: Sync> Sync for Snapshot<T, G> {}
+
+impl<T: ?Sized, G> Snapshot<T, G> {
+    /// # Safety
+    ///
+    /// `value` may be read for as long as `guard` is there, wherever that is moved to.
+    pub(super) unsafe fn new(value: NonNull<T>, guard: G) -> Self {
+        Self { value, guard }
+    }
+
+    /// The guard, to load other cells of the domain in the same section.
+    ///
+    /// ```
+    /// use stillpoint::{Rcu, Snapshot, read_lock};
+    /// let (names, ports) = (Rcu::new("a"), Rcu::new(80));
+    /// let name = names.load_owned(read_lock());
+    /// assert_eq!((*name, ports.load(Snapshot::guard(&name))), ("a", &80));
+    /// ```
+    pub fn guard(this: &Self) -> &G {
+        &this.guard
+    }
+
+    /// The guard, for other uses. The value is given up.
+    pub fn into_guard(this: Self) -> G {
+        this.guard
+    }
+
+    /// A part of the value, with the same guard.
+    ///
+    /// ```
+    /// use stillpoint::{Rcu, Snapshot, read_lock};
+    /// let pair = Rcu::new((1, String::from("one"))).load_owned(read_lock());
+    /// let name: Snapshot<str, _> = Snapshot::map(pair, |pair| pair.1.as_str());
+    /// assert_eq!(&*name, "one");
+    /// ```
+    pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> Snapshot<U, G> {
+        let value = NonNull::from(part(&this));
+        Snapshot { value, guard: this.guard }
+    }
+
+    /// A part of the value, with the same guard, if there is that part.
+    ///
+    /// # Errors
+    ///
+    /// The snapshot, unchanged, if `part` found nothing.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use stillpoint::{Rcu, Snapshot, read_lock};
+    /// let tenants = Rcu::new(HashMap::from([("a", 1)])).load_owned(read_lock());
+    /// let tenant = Snapshot::try_map(tenants, |tenants| tenants.get("a")).expect("it is there");
+    /// assert_eq!(*tenant, 1);
+    /// ```
+    pub fn try_map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> Option<&U>) -> Result<Snapshot<U, G>, Self> {
+        match part(&this).map(NonNull::from) {
+            Some(value) => Ok(Snapshot { value, guard: this.guard }),
+            None => Err(this),
+        }
+    }
+}
+
+impl<T: ?Sized, G> Deref for Snapshot<T, G> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard is there, and lent for as long as this reference is.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T: fmt::Debug + ?Sized, G> fmt::Debug for Snapshot<T, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Snapshot").field(&&**self).finish()
+    }
+}
+
+impl<T: fmt::Display + ?Sized, G> fmt::Display for Snapshot<T, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}
