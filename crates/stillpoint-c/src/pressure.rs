@@ -48,7 +48,7 @@ struct After {
 unsafe impl Send for After {}
 
 impl After {
-    fn call(&mut self, relieved: &stillpoint_lru::Relieved) {
+    fn call(&mut self, relieved: &stillpoint_lru::Reclaimed) {
         let relieved = Relieved::from(*relieved);
         // SAFETY: the promise of whoever started the watch.
         unsafe { (self.function)(&raw const relieved, self.data) };

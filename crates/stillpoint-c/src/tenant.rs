@@ -71,8 +71,8 @@ pub struct Relieved {
     pub bytes: u64,
 }
 
-impl From<stillpoint_lru::Relieved> for Relieved {
-    fn from(relieved: stillpoint_lru::Relieved) -> Self {
+impl From<stillpoint_lru::Reclaimed> for Relieved {
+    fn from(relieved: stillpoint_lru::Reclaimed) -> Self {
         Self { objects: relieved.objects, bytes: relieved.bytes }
     }
 }
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy,
     guarded_with_memory(|| {
         // SAFETY: the caller's promise.
         let hierarchy = &unsafe { handle(hierarchy) }?.0;
-        let done = if target == u64::MAX { hierarchy.relieve() } else { hierarchy.relieve_to(target) };
+        let done = if target == u64::MAX { hierarchy.reclaim() } else { hierarchy.reclaim_to(target) };
         if !relieved.is_null() {
             // SAFETY: the caller's promise.
             unsafe { relieved.write(done.into()) };

@@ -109,7 +109,7 @@ fn make_fifo(path: &Path) {
 }
 
 #[test]
-fn a_fifo() {
+fn fifo() {
     let world = World::new("fifo");
     let path = world.path("fifo");
     make_fifo(&path);
@@ -129,7 +129,7 @@ fn a_fifo() {
 }
 
 #[test]
-fn a_socket_that_closes_and_comes_back() {
+fn socket_that_closes_and_reopens() {
     let world = World::new("socket");
     let path = world.path("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -159,7 +159,7 @@ fn a_socket_that_closes_and_comes_back() {
 }
 
 #[test]
-fn the_kernels_file() {
+fn psi_file() {
     let world = World::new("psi");
     if !Path::new("/proc/pressure/memory").exists() {
         println!("no /proc/pressure/memory here: left out");
@@ -179,7 +179,7 @@ fn the_kernels_file() {
 }
 
 #[test]
-fn what_is_not_watched() {
+fn unwatchable_files() {
     let world = World::new("off");
     assert!(PressureWatch::from_variables(None, None).unwrap().is_none());
     assert!(PressureWatch::from_variables(Some(OsStr::new("")), None).unwrap().is_none());
@@ -204,7 +204,7 @@ fn what_is_not_watched() {
 }
 
 #[test]
-fn a_watch_that_is_dropped_after_a_pass_and_one_that_panics() {
+fn dropped_watch_and_panicking_callback() {
     let world = World::new("rude");
     let path = world.path("fifo");
     make_fifo(&path);
@@ -227,17 +227,17 @@ fn a_watch_that_is_dropped_after_a_pass_and_one_that_panics() {
 }
 
 #[test]
-fn by_hand() {
+fn reclaim_by_hand_and_by_watch() {
     let world = World::new("hand");
-    let relieved = world.hierarchy.relieve();
+    let relieved = world.hierarchy.reclaim();
     assert!(relieved.objects > 0 && relieved.bytes >= 250_000, "{relieved:?}");
     assert!(world.hierarchy.root().usage() >= 700_000, "a quarter, not everything");
-    world.hierarchy.relieve_to(0);
+    world.hierarchy.reclaim_to(0);
     assert_eq!((world.hierarchy.root().usage(), world.cache.0.count()), (0, 0));
 }
 
 #[test]
-fn a_peer_that_tells_and_goes_is_heard() {
+fn peer_that_writes_and_closes() {
     let world = World::new("goes");
     let path = world.folder.join("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -251,7 +251,7 @@ fn a_peer_that_tells_and_goes_is_heard() {
 }
 
 #[test]
-fn a_watch_ends_though_a_child_of_a_fork_lives() {
+fn watch_ends_while_a_child_of_fork_lives() {
     let world = World::new("forks");
     let path = world.folder.join("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -290,7 +290,7 @@ const PAYLOAD: &[u8] = b"some 200000 2000000\0";
 
 /// No process reads it but the watch, which would hear itself.
 #[test]
-fn a_fifo_without_a_reader_is_not_written_to() {
+fn fifo_without_reader_gets_no_payload() {
     let world = World::new("echo");
     let path = world.path("fifo");
     make_fifo(&path);
@@ -306,7 +306,7 @@ fn a_fifo_without_a_reader_is_not_written_to() {
 }
 
 #[test]
-fn a_fifos_payload_is_the_other_ends() {
+fn fifo_payload_is_left_to_the_reader() {
     let world = World::new("other");
     let path = world.path("fifo");
     make_fifo(&path);
@@ -326,7 +326,7 @@ fn a_fifos_payload_is_the_other_ends() {
 }
 
 #[test]
-fn what_is_written_behind_a_payload_is_heard() {
+fn input_behind_the_payload_is_pressure() {
     let world = World::new("behind");
     let path = world.path("fifo");
     make_fifo(&path);
@@ -354,7 +354,7 @@ fn fill_backlog(path: &Path) -> Vec<Pressure> {
 }
 
 #[test]
-fn a_listener_with_a_full_backlog_does_not_block() {
+fn full_backlog_does_not_block() {
     let world = World::new("backlog");
     let path = world.path("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -384,7 +384,7 @@ fn a_listener_with_a_full_backlog_does_not_block() {
 }
 
 #[test]
-fn a_flood_is_answered_ten_times_a_second() {
+fn passes_are_rate_limited() {
     let world = World::new("flood");
     let path = world.path("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -431,7 +431,7 @@ impl Drop for Leaving {
 }
 
 #[test]
-fn a_watch_survives_its_shrinkers() {
+fn watch_survives_panicking_shrinkers() {
     let world = World::new("shrinkers");
     let path = world.path("fifo");
     make_fifo(&path);

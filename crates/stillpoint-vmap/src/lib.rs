@@ -21,65 +21,31 @@
 //! In the child of a fork, private arenas are copies, as all private memory is: live areas are there, those of vanished threads too (leaked), and
 //! what was free is found again when the child first frees something. An arena over a memory file is shared with the parent: the
 //! child finds, checks, copies and shares; [`Arena::alloc`] refuses, and what it frees is only forgotten there.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `span`, `map` | the page map: its word, its levels; **the orderings V1 to V4** |
-//! | `space`, `node` | free address space; pools |
-//! | `arena`, `area`, `builder` | allocating and freeing |
-//! | `drain` | giving memory back |
-//! | `check`, `copy`, `read` | finding, checking, copying |
-//! | `info`, `error` | statistics, descriptions, dumps; errors |
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks what is compiled for it, not what uses that.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
+// `span` and `map` are the page map, which is model-checked: its head has the proof. `space` has the free address space, `node` the pools,
+// `copy` the copies; on them stands `arena`. Imports lead from the later ones to the earlier ones.
 
-// Compiled for the model, which checks the map, and for everything else.
+#[cfg(not(stillpoint_loom))]
+mod arena;
+mod copy;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests;
 mod map;
+mod node;
+mod space;
 mod span;
 
 #[cfg(not(stillpoint_loom))]
-mod area;
-#[cfg(not(stillpoint_loom))]
-mod arena;
-#[cfg(not(stillpoint_loom))]
-mod builder;
-#[cfg(not(stillpoint_loom))]
-mod check;
-#[cfg(not(stillpoint_loom))]
-mod copy;
-#[cfg(not(stillpoint_loom))]
-mod drain;
-#[cfg(not(stillpoint_loom))]
-mod error;
-#[cfg(not(stillpoint_loom))]
-mod info;
-#[cfg(not(stillpoint_loom))]
-mod node;
-#[cfg(not(stillpoint_loom))]
-mod read;
-#[cfg(not(stillpoint_loom))]
-mod space;
-
-#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
-mod loom_tests;
-
-#[cfg(not(stillpoint_loom))]
-pub use {
-    area::Area,
-    arena::Arena,
-    builder::Builder,
-    check::{Checked, Found},
-    error::Error,
-    info::{Description, Dump, DumpedArea, Statistics},
-    read::Reader,
+pub use arena::{
+    Area, Arena, Builder, Checked, Description, Dump, DumpedArea, Error, Found, Reader, Statistics, drain_without_grace_period,
 };
-#[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
-pub use {copy::copy, drain::drain_without_grace_period};
+pub use copy::copy;
 
 /// The code in the package's README.md compiles, and does what it says.
-#[cfg(all(doctest, not(stillpoint_loom)))]
+#[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,0 +1,155 @@
+//! An area: some pages that are one owner's, until it is dropped.
+
+use super::{error::Error, state::ArenaState};
+use crate::{
+    copy,
+    node::Home,
+    space::Range,
+    span::{Extent, PAGE_BITS},
+};
+use std::{fmt, mem, ptr::NonNull};
+use stillpoint::Domain;
+use stillpoint_platform::sync::Arc;
+
+/// Memory from an [`Arena`](super::Arena): whole pages, zero at first. The kernel's `vmalloc()` area.
+///
+/// Dropping it frees it lazily (the kernel's `vfree()`): from then on [`Arena::find`](super::Arena::find) does not find it, while
+/// whoever has it checked can finish; its memory is given back, and its address used again, by a later drain, after a grace period.
+/// Drop costs some tens of nanoseconds; once in so many megabytes it does the drain for all. May be dropped on any thread, and inside sections. Not
+/// async-signal-safe.
+///
+/// The memory is shared, by anybody who knows the address: there is no `&[u8]` of it, only copies and a raw pointer.
+///
+/// ```
+/// let arena = stillpoint_vmap::Arena::new()?;
+/// let area = arena.alloc(10_000, 1)?;
+/// area.copy_from(9_990, b"ten bytes.")?;
+/// let mut bytes = [0; 4];
+/// area.copy_to(9_994, &mut bytes)?;
+/// assert_eq!(&bytes, b"byte");
+/// # Ok::<(), stillpoint_vmap::Error>(())
+/// ```
+pub struct Area {
+    state: Arc<ArenaState>,
+    start: u32,
+    home: Home,
+    len: usize,
+}
+
+impl Area {
+    pub(crate) fn new(state: Arc<ArenaState>, start: u32, home: Home, len: usize) -> Self {
+        Self { state, start, home, len }
+    }
+
+    fn extent(&self) -> Extent {
+        Extent { start: (self.start as usize) << PAGE_BITS, len: self.len }
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub fn addr(&self) -> usize {
+        self.as_ptr().addr()
+    }
+
+    /// Its first byte. Good for [`Area::len`] bytes until the area is dropped, and for those who have it checked until their section
+    /// ends, or the last handle of the arena is gone.
+    ///
+    /// Reading and writing through it races with copies by others, unless nobody else has a handle of the arena: whoever has one can walk
+    /// it, and read and write every area. References to the memory are for those alone who can rule that out.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.state.at(self.extent().start).as_ptr()
+    }
+
+    /// Its length in bytes, as it was asked for.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "no area is empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where it begins in the arena; for an arena over a memory file ([`Arena::file`](super::Arena::file)) also in that file, where another process finds it.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.extent().start as u64
+    }
+
+    /// Copies from the area, from its byte number `from` on.
+    ///
+    /// Async-signal-safe. Bytes that others write meanwhile arrive in some mixture.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CrossesEnd`] or [`Error::Overflow`] if the area has not that many bytes.
+    pub fn copy_to(&self, from: usize, to: &mut [u8]) -> Result<(), Error> {
+        let at = self.part(from, to.len())?;
+        // SAFETY: inside the area, which is accessible while `self` lives; `to` is the caller's alone.
+        unsafe { copy::copy(to.as_mut_ptr(), at, to.len()) };
+        Ok(())
+    }
+
+    /// Copies into the area, from its byte number `to` on.
+    ///
+    /// Async-signal-safe. Others may see the bytes arrive in any order.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Area::copy_to`].
+    pub fn copy_from(&self, to: usize, from: &[u8]) -> Result<(), Error> {
+        let at = self.part(to, from.len())?;
+        // SAFETY: inside the area, which is accessible while `self` lives; nobody writes what `from` borrows.
+        unsafe { copy::copy_in(at, from) };
+        Ok(())
+    }
+
+    fn part(&self, at: usize, len: usize) -> Result<*mut u8, Error> {
+        let addr = self.addr().wrapping_add(at);
+        let after = self.addr().checked_add(at).and_then(|addr| addr.checked_add(len));
+        let end = at.checked_add(len).filter(|_| after.is_some()).ok_or(Error::Overflow { addr, len })?;
+        if end > self.len {
+            return Err(Error::CrossesEnd { addr, len, end: self.addr() + self.len });
+        }
+        Ok(self.as_ptr().wrapping_add(at))
+    }
+
+    /// Frees the area after a grace period of the arena's domain; until then it is found as before. The kernel's `vfree_rcu()`, or
+    /// `kvfree_rcu()` of such memory.
+    ///
+    /// For areas whose address readers come by in an RCU-protected structure: those who have got it can still have it checked.
+    /// (Dropping an area that has just been unlinked keeps its memory for them too, but they would no longer find it.) May be called
+    /// inside sections; the rest is done on the domain's service thread. Allocates. Not async-signal-safe.
+    pub fn free_rcu(self) {
+        let domain = self.state.domain.clone();
+        self.free_rcu_in(&domain);
+    }
+
+    /// The same after a grace period of `domain`, to which the readers belong.
+    pub fn free_rcu_in(self, domain: &Domain) {
+        let area = NonNull::from(Box::leak(Box::new(self)));
+        // SAFETY: out of a box just now, and nobody else knows it.
+        unsafe { domain.retire(area) };
+    }
+
+    /// Gives the area up for its address. It stays until [`Arena::free_raw`](super::Arena::free_raw), and keeps the arena.
+    #[must_use = "the address is the only way to free the area"]
+    pub fn into_raw(self) -> NonNull<u8> {
+        let area = mem::ManuallyDrop::new(self);
+        let at = area.state.at(area.extent().start);
+        // SAFETY: the field is not used again: `area` is never dropped.
+        mem::forget(unsafe { std::ptr::read(&raw const area.state) });
+        at
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        let (_, pages) = self.extent().pages();
+        self.state.free(Range::new(self.start, pages), self.home);
+    }
+}
+
+impl fmt::Debug for Area {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Area").field("addr", &self.as_ptr()).field("len", &self.len).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,242 @@
+//! How an arena is to be.
+
+use super::{
+    Arena,
+    error::Error,
+    lazy::LazyQueue,
+    state::{ArenaState, CHUNK, Settings, Shard},
+};
+use crate::{
+    map::{Map, SLOT_PAGES},
+    space::{Range, Space},
+    span::{PAGE, PAGE_BITS},
+};
+use crossbeam_utils::CachePadded;
+use std::os::fd::AsFd;
+use stillpoint::{
+    Domain,
+    internal::{self, Kept},
+};
+use stillpoint_platform::{
+    cpu,
+    fork::{AtForkHandle, process},
+    memory,
+    mmap::{Advice, Backing, Mapping, Table, advise, has_vectored_advice, memory_file, page_size},
+    sync::{Arc, AtomicU32, Mutex},
+};
+
+/// The kernel's bound on nodes.
+const MAX_NODES: usize = 128;
+
+/// 2^30 pages: no sum of page numbers overflows.
+const MAX_BYTES: usize = 1 << 42;
+
+/// The settings of an [`Arena`] that is to be.
+///
+/// ```
+/// let arena = stillpoint_vmap::Arena::builder().capacity(1 << 30).lazy_limit(16 << 20).build()?;
+/// assert_eq!(arena.addresses().len(), 1 << 30);
+/// # Ok::<(), stillpoint_vmap::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing happens before `build`"]
+pub struct Builder {
+    capacity: usize,
+    lazy_limit: usize,
+    guards: bool,
+    poison: bool,
+    huge: bool,
+    callers: bool,
+    file: bool,
+    domain: Option<Kept>,
+}
+
+impl Arena {
+    /// An arena with the defaults of [`Builder`]: 64 GiB of addresses, private memory, guard pages, a domain of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Builder::build`].
+    pub fn new() -> Result<Self, Error> {
+        Self::builder().build()
+    }
+
+    /// The settings of an arena that is to be.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        // The kernel's lazy_max_pages().
+        let lazy = (usize::BITS - cpu::count().leading_zeros()) as usize * (32 << 20);
+        Self {
+            capacity: 64 << 30,
+            lazy_limit: lazy,
+            guards: true,
+            poison: false,
+            huge: false,
+            callers: false,
+            file: false,
+            domain: None,
+        }
+    }
+
+    /// Addresses for areas, in bytes; rounded up to a multiple of 2 MiB. 64 GiB by default; 4 TiB at most.
+    ///
+    /// Addresses cost no memory. The page map takes 8 bytes for a page that has been used.
+    pub fn capacity(mut self, bytes: usize) -> Self {
+        self.capacity = bytes;
+        self
+    }
+
+    /// Memory that may have been freed and not given back, in bytes, guard pages counted; the next free after half of it drains. By default 32 MiB
+    /// times the bits of the number of CPUs, the kernel's `lazy_max_pages()`.
+    ///
+    /// A drain costs a grace period and a system call or two for all of it. Readers that stay can hold back more than that: then a free
+    /// outside sections waits, 10 ms at most, for each further half.
+    pub fn lazy_limit(mut self, bytes: usize) -> Self {
+        self.lazy_limit = bytes;
+        self
+    }
+
+    /// Whether there is a guard page behind each area, which nobody can touch. Yes by default; needs Linux 6.13 (6.15 for a memory
+    /// file), and is left out on older ones: [`Statistics::guards`](super::Statistics::guards).
+    pub fn guards(mut self, guards: bool) -> Self {
+        self.guards = guards;
+        self
+    }
+
+    /// Whether freed memory faults, from its drain until it is used again, where it would else read zero: for the search for bugs. Costs an allocation a
+    /// system call. Not by default; [`Builder::build`] fails where there are no guard pages.
+    pub fn poison(mut self, poison: bool) -> Self {
+        self.poison = poison;
+        self
+    }
+
+    /// Whether the kernel is advised to use huge pages, and areas of 2 MiB and more begin at a multiple of that. Not by default.
+    pub fn huge_pages(mut self, huge: bool) -> Self {
+        self.huge = huge;
+        self
+    }
+
+    /// Whether the arena keeps who allocated each area, for [`Arena::describe`] and [`Arena::dump`]. 8 bytes a page. Not by default.
+    pub fn track_callers(mut self, track: bool) -> Self {
+        self.callers = track;
+        self
+    }
+
+    /// Whether the memory is that of an unnamed file ([`Arena::file`]), which other processes may map. Not by default.
+    ///
+    /// The children of a fork share it with their parent, and do not allocate from it.
+    pub fn memory_file(mut self, file: bool) -> Self {
+        self.file = file;
+        self
+    }
+
+    /// The domain whose sections keep areas in place; by default the arena has one of its own.
+    pub fn domain(mut self, domain: &Domain) -> Self {
+        self.domain = Some(domain.into());
+        self
+    }
+
+    /// Makes the arena. Some ten system calls.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ZeroSize`] or [`Error::TooLarge`] for a capacity of that kind; [`Error::System`] if the system refuses the address space, the
+    /// first memory, or the guards that poison needs; [`Error::PageSize`] if its pages are not of 4 KiB.
+    pub fn build(self) -> Result<Arena, Error> {
+        let pages = self.pages()?;
+        let capacity = (pages as usize) << PAGE_BITS;
+        let file = self.file.then(|| memory_file("stillpoint", capacity as u64)).transpose()?;
+        let backing = file.as_ref().map_or(Backing::Anonymous, |file| Backing::File(file.as_fd()));
+        // Aligned like that, page numbers are aligned as the addresses are, whatever alignment an area can have.
+        let memory = Mapping::reserve(capacity, capacity.next_power_of_two(), backing)?;
+        // From the start: what is accessible is one mapping then, which grows without a further one.
+        memory.allow(0, (CHUNK as usize) << PAGE_BITS)?;
+        let mut space = Space::new(0, pages);
+        space.advance(CHUNK);
+        let settings = self.settings(&memory)?;
+        let domain = self.domain.unwrap_or_else(|| Kept::from(&Domain::new()));
+        let nodes = cpu::count().clamp(1, MAX_NODES);
+        let shards = memory::try_several(nodes, || CachePadded::new(Shard::new()))
+            .ok_or(Error::System { call: "malloc", errno: libc::ENOMEM })?;
+        let state = Arc::new(ArenaState {
+            place: AtForkHandle::reserve(),
+            domain_id: internal::domain_id(&domain),
+            map: Map::new(pages)?,
+            memory,
+            domain,
+            file,
+            settings,
+            pages,
+            space: Mutex::new(space),
+            frontier: AtomicU32::new(CHUNK),
+            shards,
+            drain: LazyQueue::new(),
+            callers: self.callers.then(|| Table::new(pages as usize)).transpose()?,
+            process: process(),
+            rebuild_below: AtomicU32::new(0),
+        });
+        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
+        unsafe { state.place.occupy(&*state) };
+        Ok(Arena { state })
+    }
+
+    fn pages(&self) -> Result<u32, Error> {
+        let size = page_size();
+        if size != PAGE {
+            return Err(Error::PageSize { size });
+        }
+        if self.capacity == 0 {
+            return Err(Error::ZeroSize);
+        }
+        let most = MAX_BYTES;
+        if self.capacity > most {
+            return Err(Error::TooLarge { size: self.capacity, most });
+        }
+        Ok(self.capacity.div_ceil(PAGE).next_multiple_of(SLOT_PAGES as usize) as u32)
+    }
+
+    /// Finds out what the kernel offers for this kind of memory, by trying it on the first page.
+    fn settings(&self, memory: &Mapping) -> Result<Settings, Error> {
+        let first = memory.pages(0, PAGE);
+        let try_out = |advice| {
+            // SAFETY: nobody knows the page yet.
+            unsafe { advise(&[first], advice, false) }.1
+        };
+        let purge = if self.file { Advice::Remove } else { Advice::DontNeed };
+        // SAFETY: the same.
+        let vectored = unsafe { has_vectored_advice(first, purge) };
+        try_out(purge)?;
+        let guards = match self.guards || self.poison {
+            true => try_out(Advice::InstallGuards).and_then(|()| try_out(Advice::RemoveGuards)),
+            false => Ok(()),
+        };
+        if self.poison {
+            guards?;
+        }
+        if self.huge {
+            let all = Range::new(0, self.pages()?);
+            // Advice: a kernel without huge pages does without.
+            // SAFETY: it changes no bytes.
+            let _ = unsafe { advise(&[memory.pages(0, (all.pages as usize) << PAGE_BITS)], Advice::HugePages, false) };
+        }
+        Ok(Settings {
+            guard: u32::from(self.guards && guards.is_ok()),
+            poison: self.poison,
+            huge: self.huge,
+            vectored,
+            purge,
+            lazy_pages: (self.lazy_limit >> PAGE_BITS) as u64,
+        })
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,322 @@
+//! Looking areas up, checking ranges, copying what has been checked.
+
+use super::{Arena, error::Error};
+use crate::{
+    copy::{copy, copy_in, copy_overlapping},
+    span::{Extent, PAGE_BITS},
+};
+use std::{fmt, marker::PhantomData, ops::Range, ptr::NonNull};
+use stillpoint::Section;
+
+/// A live area that was found, as long as the section lasts in which it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found<'g>(Checked<'g>);
+
+impl<'g> Found<'g> {
+    /// Its first address.
+    #[must_use]
+    pub fn addr(&self) -> usize {
+        self.0.addr()
+    }
+
+    /// Its length in bytes, as it was asked for.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "no area is empty")]
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Its addresses.
+    #[must_use]
+    pub fn addresses(&self) -> Range<usize> {
+        self.addr()..self.addr() + self.len()
+    }
+
+    /// All of it, as a checked range.
+    #[must_use]
+    pub fn whole(&self) -> Checked<'g> {
+        self.0
+    }
+}
+
+/// A range that lies inside one live area, and stays there as long as the section lasts in which it was checked.
+///
+/// Its bytes may be written by others at any time, also by other processes: there are copies of them, and no references.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Checked<'g> {
+    at: NonNull<u8>,
+    len: usize,
+    section: PhantomData<&'g ()>,
+}
+
+impl Checked<'_> {
+    /// Its first address.
+    #[must_use]
+    pub fn addr(&self) -> usize {
+        self.at.addr().get()
+    }
+
+    /// Its first byte, good for [`Checked::len`] bytes until the section ends, or the last handle of the arena is gone. See [`Area::as_ptr`](super::Area::as_ptr).
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.at.as_ptr()
+    }
+
+    /// Its length in bytes, 1 at least.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "no checked range is empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies its bytes to `to`. Async-signal-safe.
+    ///
+    /// # Panics
+    ///
+    /// If `to` is not as long.
+    #[inline]
+    pub fn copy_to(&self, to: &mut [u8]) {
+        self.assert_len(to.len());
+        // SAFETY: the area lives, by `'g`; `to` is the caller's alone.
+        unsafe { copy(to.as_mut_ptr(), self.as_ptr(), to.len()) }
+    }
+
+    /// Copies `from` to its bytes. Async-signal-safe.
+    ///
+    /// # Panics
+    ///
+    /// If `from` is not as long.
+    #[inline]
+    pub fn copy_from(&self, from: &[u8]) {
+        self.assert_len(from.len());
+        // SAFETY: the area lives, by `'g`; nobody writes what `from` borrows.
+        unsafe { copy_in(self.as_ptr(), from) }
+    }
+
+    /// Copies the bytes of `from` to its own, which may be some of the same: as if by way of a buffer. Async-signal-safe.
+    ///
+    /// # Panics
+    ///
+    /// If `from` is not as long.
+    pub fn copy_between(&self, from: &Checked<'_>) {
+        self.assert_len(from.len);
+        // SAFETY: both areas live.
+        unsafe { copy_overlapping(self.as_ptr(), from.as_ptr(), self.len) }
+    }
+
+    #[inline]
+    fn assert_len(&self, other: usize) {
+        if other != self.len {
+            wrong_length(self.len, other);
+        }
+    }
+}
+
+// SAFETY: the bytes are accessed by copies that may race. The section may belong to another thread, and outlives `'g`.
+unsafe impl Send for Checked<'_> {}
+// SAFETY: the same.
+unsafe impl Sync for Checked<'_> {}
+
+impl fmt::Debug for Checked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checked").field("at", &self.at).field("len", &self.len).finish()
+    }
+}
+
+impl Arena {
+    /// Whoever calls this has found the range in a live area, in a section that `'g` borrows.
+    #[inline(always)]
+    fn checked<'g>(&'g self, offset: usize, len: usize) -> Checked<'g> {
+        Checked { at: self.state.at(offset), len, section: PhantomData }
+    }
+
+    fn found<'g>(&'g self, extent: Extent) -> Found<'g> {
+        Found(self.checked(extent.start, extent.len))
+    }
+
+    /// The live area that `addr` lies in. The kernel's `find_vmap_area()`, without its lock.
+    ///
+    /// One load of the page map, or two for an area of 2 MiB and more. Never blocks; async-signal-safe. What an area has beyond the size that was asked for,
+    /// up to the end of its last page, is not part of it.
+    ///
+    /// # Panics
+    ///
+    /// If `section` is of another domain than the arena, or an offline [`QsbrReader`](stillpoint::QsbrReader): it would keep nothing in place.
+    ///
+    /// ```
+    /// # let arena = stillpoint_vmap::Arena::new()?;
+    /// let area = arena.alloc(5000, 1)?;
+    /// let guard = arena.read_lock();
+    /// let found = arena.find(area.addr() + 4999, &guard).expect("it lives");
+    /// assert_eq!((found.addr(), found.len()), (area.addr(), 5000));
+    /// assert!(arena.find(area.addr() + 5000, &guard).is_none());
+    /// # Ok::<(), stillpoint_vmap::Error>(())
+    /// ```
+    #[inline]
+    pub fn find<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Found<'g>> {
+        self.assert_section(section);
+        let offset = addr.wrapping_sub(self.state.base());
+        let extent = self.state.map.find(offset).filter(|extent| offset - extent.start < extent.len)?;
+        Some(self.found(extent))
+    }
+
+    /// The live area that `addr` lies in, or else the next one above. The kernel's `find_vmap_area_exceed_addr_lock()`.
+    ///
+    /// Passes over 2 MiB without areas in one load; else as [`Arena::find`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Arena::find`].
+    pub fn find_or_next<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Found<'g>> {
+        self.assert_section(section);
+        let mut offset = addr.saturating_sub(self.state.base());
+        loop {
+            // Acquire, pairs with `take_range`: what lies below has been made accessible.
+            let end = self.state.frontier.load(std::sync::atomic::Ordering::Acquire);
+            let extent = self.state.map.find_or_next(offset, end)?;
+            if extent.end() > offset {
+                return Some(self.found(extent));
+            }
+            // Behind the area's size, in its last page.
+            offset = extent.end().next_multiple_of(1 << PAGE_BITS);
+        }
+    }
+
+    /// The live areas from `addr` on, by address.
+    ///
+    /// Each step is a [`Arena::find_or_next`]: an area that lives all the while is met once; one that is made or freed meanwhile, perhaps.
+    ///
+    /// # Panics
+    ///
+    /// As [`Arena::find`].
+    pub fn areas_from<'g>(&'g self, addr: usize, section: &'g impl Section) -> impl Iterator<Item = Found<'g>> {
+        let mut at = Some(addr);
+        std::iter::from_fn(move || {
+            let found = self.find_or_next(at?, section);
+            at = found.map(|found| found.addresses().end);
+            found
+        })
+    }
+
+    /// The live areas, by address. As [`Arena::areas_from`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Arena::find`].
+    pub fn areas<'g>(&'g self, section: &'g impl Section) -> impl Iterator<Item = Found<'g>> {
+        self.areas_from(0, section)
+    }
+
+    /// Makes sure that `len` bytes from `addr` lie inside one live area, which then stays for as long as the section. The kernel's
+    /// `check_object_size()`, which lets go of its lock before the copy, while here the copy is covered.
+    ///
+    /// A find and two comparisons. Never blocks; async-signal-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotLive`], [`Error::CrossesEnd`]; [`Error::ZeroSize`] and [`Error::Overflow`] for lengths that no range has.
+    ///
+    /// # Panics
+    ///
+    /// As [`Arena::find`].
+    #[inline]
+    pub fn check<'g>(&'g self, addr: usize, len: usize, section: &'g impl Section) -> Result<Checked<'g>, Error> {
+        self.assert_section(section);
+        let offset = addr.wrapping_sub(self.state.base());
+        if let Some(extent) = self.state.map.find(offset)
+            && let room = extent.len.wrapping_sub(offset - extent.start)
+            // Behind the area's size the room is a huge number; so is `len - 1` of no bytes.
+            && room <= extent.len
+            && len.wrapping_sub(1) < room
+        {
+            return Ok(self.checked(offset, len));
+        }
+        Err(self.why_not(addr, len))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn why_not(&self, addr: usize, len: usize) -> Error {
+        let base = self.state.base();
+        if len == 0 {
+            return Error::ZeroSize;
+        }
+        if addr.checked_add(len).is_none() {
+            return Error::Overflow { addr, len };
+        }
+        match self.state.map.find(addr.wrapping_sub(base)) {
+            // Not one that has been made there since the check.
+            Some(extent) if addr < base + extent.end() && addr + len > base + extent.end() => {
+                Error::CrossesEnd { addr, len, end: base + extent.end() }
+            }
+            _ => Error::NotLive { addr },
+        }
+    }
+
+    /// Copies bytes from `from`, an address in a live area, to `to`, in a section of its own. The kernel's `copy_to_user()` with a hardened usercopy.
+    ///
+    /// [`Arena::check`] and [`Checked::copy_to`]. Async-signal-safe in threads that have read in the domain before.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Arena::check`]; nothing has been copied then. No bytes are copied from anywhere.
+    #[inline]
+    pub fn copy_to(&self, from: usize, to: &mut [u8]) -> Result<(), Error> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        let guard = self.read_lock();
+        self.check(from, to.len(), &guard)?.copy_to(to);
+        Ok(())
+    }
+
+    /// Copies `from` to `to`, an address in a live area, in a section of its own. The kernel's `copy_from_user()` with a hardened usercopy.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Arena::copy_to`].
+    #[inline]
+    pub fn copy_from(&self, to: usize, from: &[u8]) -> Result<(), Error> {
+        if from.is_empty() {
+            return Ok(());
+        }
+        let guard = self.read_lock();
+        self.check(to, from.len(), &guard)?.copy_from(from);
+        Ok(())
+    }
+
+    /// Copies `len` bytes from the address `from` to the address `to`, each in a live area; they may overlap.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Arena::copy_to`].
+    pub fn copy_between(&self, to: usize, from: usize, len: usize) -> Result<(), Error> {
+        if len == 0 {
+            return Ok(());
+        }
+        let guard = self.read_lock();
+        let from = self.check(from, len, &guard)?;
+        self.check(to, len, &guard)?.copy_between(&from);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn assert_section(&self, section: &impl Section) {
+        if section.domain_id() != self.state.domain_id {
+            wrong_domain(section.domain_id(), self.state.domain_id);
+        }
+    }
+}
+
+#[cold]
+fn wrong_length(own: usize, other: usize) -> ! {
+    panic!("stillpoint: a checked range of {own} bytes is copied to or from {other}: make them equal");
+}
+
+#[cold]
+fn wrong_domain(section: u64, own: u64) -> ! {
+    panic!(
+        "stillpoint: an arena of domain {own} is searched in a section of domain {section} (0: of none, an offline QSBR reader), \
+         which keeps none of its areas in place. Use Arena::read_lock, or build the arena with the readers' domain"
+    );
+}

@@ -1,0 +1,280 @@
+//! What there is: statistics, what an address is, a dump of all areas.
+
+use super::{Arena, check::Found, state::Shard};
+use crate::{
+    node::Freed,
+    span::{PAGE, PAGE_BITS},
+};
+use std::{
+    fmt::{self, Write},
+    panic::Location,
+};
+use stillpoint_platform::sync::{Ordering, lock};
+
+/// An arena's statistics: what there is now, and what has happened since it was built.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Live areas.
+    pub areas: u64,
+    /// Their pages, in bytes.
+    pub live_bytes: u64,
+    /// Freed and not given back yet, guard pages included.
+    pub lazy_bytes: u64,
+    /// Ready for use in the pools, without guard pages. Addresses, not memory.
+    pub pooled_bytes: u64,
+    /// In no pool, and accessible. Addresses, not memory.
+    pub free_bytes: u64,
+    /// Accessible addresses; the rest of the capacity has never been used.
+    pub accessible_bytes: u64,
+    /// All addresses.
+    pub capacity_bytes: u64,
+    /// Whether there are guard pages behind areas.
+    pub guards: bool,
+    /// Whether the kernel takes many ranges in one call.
+    pub vectored: bool,
+    /// Areas allocated since the arena was built.
+    pub allocated: u64,
+    /// Batches given back.
+    pub drains: u64,
+    /// What they came to, guard pages included.
+    pub drained_bytes: u64,
+    /// Drains that the system refused in part.
+    pub failed_drains: u64,
+}
+
+/// What an address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Description {
+    /// No address of the arena.
+    Outside,
+    /// In a live area.
+    Live {
+        /// Where the area starts.
+        start: usize,
+        /// Its length in bytes.
+        len: usize,
+        /// How far into it the address is.
+        offset: usize,
+        /// Who allocated it, if the arena keeps that.
+        caller: Option<&'static Location<'static>>,
+    },
+    /// In the last page of a live area, behind the size that was asked for, or in the guard page that follows.
+    PastEnd {
+        /// Where the area starts.
+        start: usize,
+        /// Its length in bytes.
+        len: usize,
+        /// How far behind its end the address is.
+        by: usize,
+    },
+    /// Freed, and waiting for readers or for a drain.
+    Freed {
+        /// Where what was freed starts.
+        start: usize,
+        /// Its length in bytes, guard pages included.
+        len: usize,
+    },
+    /// Free, or in a pool.
+    Free,
+    /// Never used so far.
+    Unused,
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Outside => write!(f, "no address of this arena"),
+            Self::Live { start, len, offset, caller } => {
+                write!(f, "byte {offset} of an area of {len} bytes starting at {start:#x}")?;
+                caller.map_or(Ok(()), |caller| write!(f, ", allocated at {caller}"))
+            }
+            Self::PastEnd { start, len, by } => {
+                write!(f, "{by} bytes past the end of the area of {len} bytes starting at {start:#x}")
+            }
+            Self::Freed { start, len } => write!(f, "freed and not given back yet: {len} bytes starting at {start:#x}"),
+            Self::Free => write!(f, "free"),
+            Self::Unused => write!(f, "never used"),
+        }
+    }
+}
+
+/// A line of a [`Dump`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DumpedArea {
+    /// Its first address.
+    pub addr: usize,
+    /// Its length: of a live area as it was asked for; of a freed one with its guard page.
+    pub len: usize,
+    /// Whether it is live; else it was freed, and waits to be given back.
+    pub live: bool,
+    /// Who allocated it, if the arena keeps that.
+    pub caller: Option<&'static Location<'static>>,
+}
+
+/// The live areas and the freed ones that have not been given back, by address: the kernel's `/proc/vmallocinfo`. As text by its `Display`, as JSON by
+/// [`Dump::to_json`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dump {
+    /// A line each.
+    pub areas: Vec<DumpedArea>,
+}
+
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for area in &self.areas {
+            let end = area.addr + area.len.next_multiple_of(PAGE);
+            write!(f, "{:#014x}-{end:#014x} {:>10}", area.addr, area.len)?;
+            match area.live {
+                true => write!(f, " pages={}", area.len.div_ceil(PAGE))?,
+                false => write!(f, " unpurged")?,
+            }
+            match area.caller {
+                Some(caller) => writeln!(f, " {caller}")?,
+                None => writeln!(f)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Dump {
+    /// An array of objects: `addr`, `len`, `state` (`live` or `unpurged`), and where it is known `caller`.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut json = String::from("[");
+        for area in &self.areas {
+            let comma = if json.len() > 1 { "," } else { "" };
+            let state = if area.live { "live" } else { "unpurged" };
+            // Writing to a string does not fail.
+            let _ = write!(json, "{comma}{{\"addr\":{},\"len\":{},\"state\":\"{state}\"", area.addr, area.len);
+            if let Some(caller) = area.caller {
+                let _ = write!(json, ",\"caller\":\"{}:{}\"", escaped(caller.file()), caller.line());
+            }
+            json.push('}');
+        }
+        json.push(']');
+        json
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => escaped.extend(['\\', letter]),
+            control if control.is_control() => {
+                let _ = write!(escaped, "\\u{:04x}", control as u32);
+            }
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+impl Arena {
+    /// What the arena has and has done. Takes a lock a node; exact at rest, else a glimpse.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let state = &*self.state;
+        let sum = |of: fn(&Shard) -> u64| state.shards.iter().map(|shard| of(shard)).sum::<u64>();
+        // What has been freed first: an area that is allocated and freed meanwhile must not make the difference negative.
+        // Acquire, for that order of the loads. Needs no partner: the counts are written under the nodes' locks, and are a glimpse.
+        let (areas_freed, pages_freed) =
+            (sum(|shard| shard.areas_freed.load(Ordering::Acquire)), sum(|shard| shard.pages_freed.load(Ordering::Acquire)));
+        // Acquire needs no partner: as above.
+        let (areas, pages) = (sum(|shard| shard.areas.load(Ordering::Acquire)), sum(|shard| shard.pages.load(Ordering::Acquire)));
+        let (free, frontier) = {
+            let space = lock(&state.space);
+            (space.free_pages(), u64::from(space.frontier()))
+        };
+        Statistics {
+            areas: areas.saturating_sub(areas_freed),
+            live_bytes: pages.saturating_sub(pages_freed) << PAGE_BITS,
+            lazy_bytes: state.drain.waiting() << PAGE_BITS,
+            pooled_bytes: sum(|shard| lock(&shard.node).pooled()) << PAGE_BITS,
+            free_bytes: free << PAGE_BITS,
+            accessible_bytes: frontier << PAGE_BITS,
+            capacity_bytes: u64::from(state.pages) << PAGE_BITS,
+            guards: state.settings.guard > 0,
+            vectored: state.settings.vectored,
+            allocated: areas,
+            drains: state.drain.drains.load(Ordering::Relaxed),
+            drained_bytes: state.drain.pages.load(Ordering::Relaxed) << PAGE_BITS,
+            failed_drains: state.drain.failures.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What an address is. The kernel's `vmalloc_dump_obj()`.
+    ///
+    /// For messages: takes a lock a node and looks at all that has been freed. The answer may be out of date when it comes.
+    #[must_use]
+    pub fn describe(&self, addr: usize) -> Description {
+        let state = &*self.state;
+        if !self.addresses().contains(&addr) {
+            return Description::Outside;
+        }
+        let guard = self.read_lock();
+        let offset = addr - state.base();
+        let behind = (state.settings.guard as usize) << PAGE_BITS;
+        // In an area, or in the guard page of one.
+        let around = state.map.find(offset).or_else(|| state.map.find(offset.checked_sub(behind)?));
+        if let Some(extent) = around {
+            let (start, len) = (state.base() + extent.start, extent.len);
+            return match offset.checked_sub(extent.end()) {
+                Some(by) => Description::PastEnd { start, len, by },
+                None => Description::Live { start, len, offset: offset - extent.start, caller: self.caller(extent.start) },
+            };
+        }
+        drop(guard);
+        let page = (offset >> PAGE_BITS) as u32;
+        let freed = self.freed().into_iter().find(|freed| (freed.range.start..freed.range.end()).contains(&page));
+        match freed {
+            Some(freed) => {
+                let area = self.dumped(freed);
+                Description::Freed { start: area.addr, len: area.len }
+            }
+            None if page >= state.frontier.load(Ordering::Relaxed) => Description::Unused,
+            None => Description::Free,
+        }
+    }
+
+    /// A list of what there is. Looks at the whole map, in one section, and takes a lock a node.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        let guard = self.read_lock();
+        let base = self.state.base();
+        let live = |found: Found<'_>| DumpedArea {
+            addr: found.addr(),
+            len: found.len(),
+            live: true,
+            caller: self.caller(found.addr() - base),
+        };
+        let mut areas: Vec<_> = self.areas(&guard).map(live).collect();
+        drop(guard);
+        areas.extend(self.freed().into_iter().map(|freed| self.dumped(freed)));
+        areas.sort_unstable_by_key(|area| area.addr);
+        Dump { areas }
+    }
+
+    /// What has been freed and not purged.
+    fn freed(&self) -> Vec<Freed> {
+        // In this order, so that nothing is missed between the nodes and the queue.
+        let queue = lock(&self.state.drain.queue);
+        let mut freed: Vec<Freed> = queue.iter().flat_map(|batch| &batch.ranges).copied().collect();
+        self.state.shards.iter().for_each(|shard| freed.extend_from_slice(&lock(&shard.node).freed));
+        freed
+    }
+
+    fn dumped(&self, freed: Freed) -> DumpedArea {
+        let addr = self.state.base() + ((freed.range.start as usize) << PAGE_BITS);
+        DumpedArea { addr, len: (freed.range.pages as usize) << PAGE_BITS, live: false, caller: None }
+    }
+
+    fn caller(&self, start: usize) -> Option<&'static Location<'static>> {
+        let caller = self.state.callers.as_ref()?[start >> PAGE_BITS].load(Ordering::Relaxed);
+        // SAFETY: null, or what `alloc` has put there: a location of the program's text.
+        unsafe { caller.as_ref() }
+    }
+}
