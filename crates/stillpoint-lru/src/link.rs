@@ -1,14 +1,15 @@
-//! A list and the links in it: the only file that follows their pointers.
+//! A list and the links in it: the only file that follows their pointers, but for `memcg/fork.rs` in the child of a fork.
 //!
 //! A [`List`] is a ring of [`Link`]s through a head of its own, oldest first, behind one lock; a link names the list it is on. The list
-//! knows nothing of tenants, nodes or what the links are part of; whoever puts a link on a list sees to it that the link stays
-//! where it is for as long as it is there (`lru.rs`: the list holds a strong reference to what the link is part of).
+//! knows nothing of tenants, nodes or what the links are part of; the caller of `append` keeps the link where it is for as long as it is there
+//! (`lru.rs`: the list holds a strong reference to what the link is part of).
 //!
 //! # A link names its list
 //!
-//! `owner` is null (on no list), [`claimed`] (somebody who holds a list's lock is putting it there or taking it off), [`marker`] (a
-//! walker's bookmark, no item), the list, or the list with a mark ([`moving`]: somebody who holds its lock is putting the link elsewhere; for
-//! all others it is on that list, until they have the lock and look again). Who wants a link off its list does not know which one it is on until it has that list's lock:
+//! `owner` is null (on no list), [`claimed`] (a thread that holds a list's lock is putting it there or taking it off), [`marker`] (a
+//! walker's bookmark, no item), the list, or the list with a mark ([`moving`]: a thread that holds its lock is putting the link elsewhere; for
+//! all others it is on that list, until they have the lock and look again). Which list a link is on is known
+//! only under that list's lock, so `del` looks twice:
 //!
 //! ```text
 //!   read `owner`; lock that list; is it still the owner? else again
@@ -20,14 +21,14 @@
 //! * The exchange of null for `claimed` in `append` (acquire) pairs with the release store of null in `remove`: `append` finds the
 //!   pointers as `remove` left them on another list, and overwrites them later. Of several that append a link only one wins.
 //!
-//! A list that has been emptied for good is **dead**: its length says so, and who finds that under its lock looks for another one.
+//! A list that has been emptied for good is **dead**: its length says so, and a thread that finds that under its lock looks for another list.
 //!
 //! # In the child of a fork
 //!
 //! A thread that vanishes while it holds the lock leaves the list in the middle of one step. The order of the stores makes that
 //! harmless: `next` pointers always lead through the whole list, and a link is `claimed`, or `moving`, before the store that takes it off and
-//! until after the store that has put it on. So `List::reset_in_child` (`memcg/fork.rs`) walks along `next`, gives every link it meets to this list, and mends what depends on
-//! that. A link that was claimed or moving, and on no list, stays so for ever ([`Locked::has_lost`]): what it is part of is leaked.
+//! until after the store that has put it on. So `List::reset_in_child` (`memcg/fork.rs`) walks along `next`, gives every link it meets to this
+//! list, and mends what depends on that. A link that was claimed or moving, and on no list, stays so for ever ([`Locked::is_orphan`]): what it is part of is leaked.
 
 use crate::probe::Probe;
 use std::ptr;
@@ -36,12 +37,12 @@ use stillpoint_platform::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard, Order
 /// The length of a list that is dead.
 pub(crate) const DEAD: usize = usize::MAX;
 
-/// Somebody is moving the link.
+/// A thread is moving the link.
 fn claimed() -> *mut List {
     ptr::without_provenance_mut(1)
 }
 
-/// Who holds the lock of `list` is moving the link, which has been on it. Addresses of lists are even.
+/// A thread that holds the lock of `list` is moving the link, which has been on it. Addresses of lists are even.
 fn moving(list: *const List) -> *mut List {
     list.cast_mut().map_addr(|addr| addr | 1)
 }
@@ -137,7 +138,7 @@ pub(crate) struct Locked<'a> {
 }
 
 impl List {
-    /// A list that is yet to be [laid out](List::lay_out) where it stays.
+    /// A list that is yet to be [initialised](List::init) where it stays.
     pub(crate) fn new(lru_id: u64) -> Self {
         let changing = Changing { lock: Mutex::new(()), len: AtomicUsize::new(0), head: Link::of(marker()), lru_id };
         Self { count: AtomicUsize::new(0), changing }
@@ -204,7 +205,7 @@ impl<'a> Locked<'a> {
         link.is_on(self.list)
     }
 
-    /// Whether the link was being moved from this list by somebody who has vanished in a fork: under the lock nobody else is moving it.
+    /// Whether the link was being moved from this list by a thread that has vanished in a fork: under the lock no other is moving it.
     pub(crate) fn is_orphan(&self, link: &Link) -> bool {
         link.owner.load(Ordering::Relaxed) == moving(self.list)
     }

@@ -99,7 +99,7 @@ fn loom_lru_delete_while_rotating() {
     });
 }
 
-/// Who adds to a list that is being buried is sent on, or its item is moved.
+/// An addition to a list that is being marked dead is refused, or its item is moved.
 #[test]
 fn loom_lru_add_while_reparenting() {
     model(|| {

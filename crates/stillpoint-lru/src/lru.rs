@@ -175,7 +175,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
                 let link = locked.remove(item.link());
                 drop(locked);
                 drop(guard);
-                // SAFETY: of this lru's family, so added as an entry of this type; the list has given its reference up just now.
+                // SAFETY: the list has this lru's id, so added as an entry of this type; the list has given its reference up just now.
                 return Some(unsafe { Entry::from_link(link) });
             }
             if locked.is_orphan(item.link()) {

@@ -32,7 +32,7 @@ struct Unit {
     deferred: [AtomicU64; UNIT],
 }
 
-/// Made unit by unit: a tenant that nobody shrinks has only the empty places.
+/// Made unit by unit: a tenant without shrinkers has only the empty places.
 #[derive(Debug)]
 pub(crate) struct ShrinkerMap(Box<[AtomicPtr<Unit>]>);
 
@@ -114,7 +114,7 @@ impl ShrinkerMap {
         self.unit(index).is_some_and(|unit| unit.bits.load(Ordering::Relaxed) & index.mask() != 0)
     }
 
-    /// Takes the work that was put off.
+    /// Takes the deferred work.
     pub(crate) fn take_deferred(&self, index: Index) -> u64 {
         self.unit(index).map_or(0, |unit| {
             let deferred = &unit.deferred[index.bit];
@@ -123,11 +123,11 @@ impl ShrinkerMap {
         })
     }
 
-    /// Puts work off.
+    /// Defers work.
     pub(crate) fn defer(&self, index: Index, objects: u64) {
         if objects > 0 {
             let deferred = &self.unit_or_make(index).deferred[index.bit];
-            // At most 2^62 each, and taken as a whole: see `shrinker::plan`. Wrapping would lose a hint, nothing else.
+            // At most 2^62 each, and taken as a whole: see `scan_plan.rs`. Wrapping would lose a hint, nothing else.
             deferred.fetch_add(objects, Ordering::Relaxed);
         }
     }
@@ -138,7 +138,7 @@ impl ShrinkerMap {
         self.take_deferred(index);
     }
 
-    /// Gives all work that was put off to `heir`.
+    /// Gives all deferred work to the parent. The kernel's `reparent_shrinker_deferred()`.
     pub(crate) fn reparent_deferred(&self, parent_map: &ShrinkerMap) {
         for unit in 0..self.0.len() {
             for bit in 0..UNIT {

@@ -88,7 +88,7 @@ impl World {
     }
 
     /// Waits for a pass, which must have reached its target.
-    fn relieved(&self, pressure: &Pressure, events: u64) {
+    fn wait_for_pass(&self, pressure: &Pressure, events: u64) {
         eventually(|| pressure.events() >= events);
         assert!(self.passes.load(Ordering::SeqCst) >= events as usize);
         assert!(self.hierarchy.root().usage() <= 500_000);
@@ -118,7 +118,7 @@ fn fifo() {
     for round in 1..4 {
         // A writer that comes and goes.
         OpenOptions::new().write(true).open(&path).unwrap().write_all(&[b'x'; 10_000]).unwrap();
-        world.relieved(&pressure, round);
+        world.wait_for_pass(&pressure, round);
         world.fill();
     }
     assert!(pressure.is_watching());
@@ -141,7 +141,7 @@ fn socket_that_closes_and_reopens() {
     peer.read_exact(&mut payload).unwrap();
     assert_eq!(&payload, b"some 200000 2000000\0");
     peer.write_all(b"now").unwrap();
-    world.relieved(&pressure, 1);
+    world.wait_for_pass(&pressure, 1);
     // The peer goes, and then everything does.
     drop(peer);
     let (peer, _) = listener.accept().unwrap();
@@ -154,7 +154,7 @@ fn socket_that_closes_and_reopens() {
     eventually(|| pressure.is_watching());
     let before = pressure.events();
     peer.write_all(b"again").unwrap();
-    world.relieved(&pressure, before + 1);
+    world.wait_for_pass(&pressure, before + 1);
     returns(move || drop(pressure));
 }
 
@@ -229,8 +229,8 @@ fn dropped_watch_and_panicking_callback() {
 #[test]
 fn reclaim_by_hand_and_by_watch() {
     let world = World::new("hand");
-    let relieved = world.hierarchy.reclaim();
-    assert!(relieved.objects > 0 && relieved.bytes >= 250_000, "{relieved:?}");
+    let reclaimed = world.hierarchy.reclaim();
+    assert!(reclaimed.objects > 0 && reclaimed.bytes >= 250_000, "{reclaimed:?}");
     assert!(world.hierarchy.root().usage() >= 700_000, "a quarter, not everything");
     world.hierarchy.reclaim_to(0);
     assert_eq!((world.hierarchy.root().usage(), world.cache.0.count()), (0, 0));
@@ -320,7 +320,7 @@ fn fifo_payload_is_left_to_the_reader() {
     });
     assert_eq!(read, PAYLOAD);
     other.write_all(b"x").unwrap();
-    world.relieved(&pressure, 1);
+    world.wait_for_pass(&pressure, 1);
     returns(move || drop(pressure));
     assert_eq!(world.passes.load(Ordering::SeqCst), 1);
 }
@@ -333,7 +333,7 @@ fn input_behind_the_payload_is_pressure() {
     let mut other = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let pressure = world.start(PressureWatch::new(&path).payload(PAYLOAD)).unwrap();
     other.write_all(b"x").unwrap();
-    world.relieved(&pressure, 1);
+    world.wait_for_pass(&pressure, 1);
     returns(move || drop(pressure));
     assert_eq!(world.passes.load(Ordering::SeqCst), 1);
 }
@@ -379,7 +379,7 @@ fn full_backlog_does_not_block() {
     accepted.push(listener.accept().unwrap().0);
     eventually(|| second.is_watching());
     accepted.last_mut().unwrap().write_all(b"x").unwrap();
-    world.relieved(&second, 1);
+    world.wait_for_pass(&second, 1);
     returns(move || drop(second));
 }
 
@@ -443,7 +443,7 @@ fn watch_survives_panicking_shrinkers() {
         let weak = Arc::downgrade(&leaving);
         drop(leaving);
         OpenOptions::new().write(true).open(&path).unwrap().write_all(b"x").unwrap();
-        world.relieved(&pressure, round);
+        world.wait_for_pass(&pressure, round);
         eventually(|| weak.strong_count() == 0);
         world.fill();
     }

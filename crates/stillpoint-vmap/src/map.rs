@@ -20,7 +20,7 @@
 //!   after the cookie's grace period had started, its R1 would have read W1's value or a later one: `clear` happens before `find`, which
 //!   then reads 0, or the word of another area that was published later. So it began before, the grace period waits for it, and all that it
 //!   does with the memory happens before the purge (`gp/engine.rs`, R4 with W4, W5 with W6).
-//! * The words of one area are written one after the other. Each tells of the whole area, so whoever sees one of them while others
+//! * The words of one area are written one after the other. Each tells of the whole area, so a thread that sees one of them while others
 //!   are still missing, or gone already, sees an area whose memory is all there: before `publish` all of it is ready, and until the
 //!   purge none of it is touched.
 //!

@@ -3,7 +3,7 @@
 use crate::link::Link;
 use std::{fmt, ops::Deref, sync::Arc};
 
-/// A value that can be on an LRU list: put it into an [`Arc`] and [add](ListLru::add) that.
+/// A value that can be on an LRU list: put it into an [`Arc`] and [add](crate::ListLru::add) that.
 ///
 /// The link (three words) lies beside the value, so that a list needs no memory of its own for it. On one list at a time; a value that is to
 /// be on two has two layers, each in an [`Arc`] of its own: `Entry<Arc<Entry<T>>>`.
@@ -37,7 +37,7 @@ impl<T> Entry<T> {
         self.value
     }
 
-    /// Whether it is on a list, of whichever [`ListLru`], at this moment.
+    /// Whether it is on a list, of whichever [`ListLru`](crate::ListLru), at this moment.
     #[must_use]
     pub fn is_linked(&self) -> bool {
         self.link.owner().is_some()
@@ -51,7 +51,7 @@ impl<T> Entry<T> {
     ///
     /// # Safety
     ///
-    /// `link` was stored by [`ListLru::add`] of an entry of this type, and the list's reference is the caller's now.
+    /// `link` was stored by [`ListLru::add`](crate::ListLru::add) of an entry of this type, and the list's reference is the caller's now.
     pub(crate) unsafe fn from_link(link: *const Link) -> Arc<Self> {
         // SAFETY: the pointer is that of the whole, as `add` got it from `Arc::into_raw`.
         unsafe { Arc::from_raw(link.cast::<Self>()) }

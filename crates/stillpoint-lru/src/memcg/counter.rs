@@ -135,7 +135,7 @@ unsafe fn put(tenant: *const Memcg, amount: u64) {
     // SAFETY: `own` is not 0, so the reference below is still held.
     let counts = &unsafe { &*tenant }.counter().0;
     let whole = counts.whole.load(Ordering::Relaxed);
-    // Release and acquire, pairs with `give_back` of other threads: whatever was done for other charges and handles is done before the end.
+    // Release and acquire, pairs with `put` of other threads: whatever was done for other charges and handles is done before the end.
     if counts.own.fetch_sub(amount, Ordering::AcqRel) == amount {
         // SAFETY: left to what `own` counts, by `keep`, and that was the last of it.
         drop(unsafe { Arc::from_raw(whole) });

@@ -66,7 +66,7 @@ impl Hierarchy {
     }
 
     /// Frees memory: a quarter of what is charged, or, if nothing is, about 71 % of what each shrinker of the usual cost has (42 % at twice that
-    /// cost, nearly all at none: [`Shrink::seeks`](super::Shrink::seeks)). What a [pressure watch](super::PressureWatch) does when it is told. The
+    /// cost, nearly all at none: [`Shrink::seeks`](super::Shrink::seeks)). What a [pressure watch](crate::PressureWatch) does when it is told. The
     /// kernel's `drop_caches`, in part.
     ///
     /// Runs on the calling thread, with a break after every 500 us; does not wait for grace periods. Inside a shrinker it does nothing.

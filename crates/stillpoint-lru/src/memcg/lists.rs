@@ -1,4 +1,4 @@
-//! The lists of one [`ListLru`](super::ListLru): one for each (tenant, node) that has ever had an item there.
+//! The lists of one [`ListLru`](crate::ListLru): one for each (tenant, node) that has ever had an item there.
 //!
 //! They are found through an array of slots (`slots.rs`), `nodes` of them for each tenant's number; an empty slot is all that a list
 //! takes which is not there. The array grows when a tenant gets a number that it has no room for (`hierarchy.rs`), before anybody has
@@ -6,8 +6,8 @@
 //!
 //! # A tenant that goes
 //!
-//! It is marked as deleted first, so that whoever comes from now on turns to its parent; [`Lists::reparent`] then moves its items
-//! over, some at a time, each under the locks of both lists (the child's first), and buries the list under its lock: who had found it
+//! It is marked as deleted first, so that an addition from now on turns to its parent; [`Lists::reparent`] then moves its items
+//! over, some at a time, each under the locks of both lists (the child's first), and marks the list dead under its lock: a thread that had found it
 //! and waited for the lock looks again. A list is only made under `change`, where the mark is looked at; `reparent` takes `change` after
 //! the mark was set. So no list comes after the last look.
 
@@ -63,7 +63,7 @@ pub(crate) struct Lists {
     pub(super) slots: Slots<One>,
     /// Which hierarchy's tenants have lists here; 0 for a lru without tenants.
     hierarchy: u64,
-    /// What the lists' `family` is: unlike any other lru's.
+    /// What the lists' `lru_id` is: unlike any other lru's.
     lru_id: u64,
     nodes: usize,
     /// The shrinker that is to be told of items, plus 1; 0 for none. Changed under `change`.
@@ -160,7 +160,7 @@ impl Lists {
                     let locked = one.list.lock::<P>();
                     // SAFETY: the caller's promise.
                     let appended = unsafe { locked.append(link) };
-                    // Under the lock: who sets it looks at each list under its lock afterwards.
+                    // Under the lock: `tell_shrinker` sets it and then looks at each list under its lock.
                     let shrinker = self.shrinker.load(Ordering::Relaxed);
                     drop(locked);
                     match appended {
@@ -206,7 +206,7 @@ impl Lists {
             self.slots.put(index, One::new(self.lru_id, tenant.cloned(), node));
             found(self).expect("put there just now")
         });
-        // SAFETY: as long as the lock is held nobody takes it out.
+        // SAFETY: as long as the lock is held it is not taken out.
         unsafe { &*one }
     }
 
@@ -252,7 +252,7 @@ impl Lists {
         for index in 0..unsafe { self.slots.peek_len() } {
             // SAFETY: the lock is held.
             if let Some(one) = unsafe { self.slots.peek(index) } {
-                // Who had the list's lock before has been counted; who gets it later finds the shrinker.
+                // What was added under the list's lock before this is counted; what is added later finds the shrinker.
                 drop(one.list.lock::<Unwatched>());
                 if one.list.count() > 0 {
                     one.tell(shrinker + 1);
@@ -336,7 +336,7 @@ impl One {
 
 /// Drops lists after a grace period: a section may have found one in a slot, or in a link that was on it.
 ///
-/// As deferred frees, which count against the domain's budget: who makes and deletes tenants faster than they are freed waits.
+/// As deferred frees, which count against the domain's budget: a thread that makes and deletes tenants faster than they are freed waits.
 pub(crate) fn keep_for_readers(dead: Vec<Arc<One>>) {
     dead.into_iter().for_each(|one| retire_shared(global(), one));
 }

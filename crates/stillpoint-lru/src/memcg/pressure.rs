@@ -152,7 +152,7 @@ impl PressureWatch {
     ///
     /// If the file is not there, refuses to be opened or written to, or is none of those in the protocol; if there is no thread. If it is
     /// a socket whose listener has as many connections waiting as it takes ([`PressureError::Refused`] with
-    /// [`ErrorKind::WouldBlock`]): try again later. If it is `/dev/null` the program has been told not to watch: nothing is started, and all is
+    /// [`ErrorKind::WouldBlock`](std::io::ErrorKind::WouldBlock)): try again later. If it is `/dev/null` the program has been told not to watch: nothing is started, and all is
     /// well.
     pub fn start(self, hierarchy: &Hierarchy) -> Result<Pressure, PressureError> {
         let state = Arc::new(State::default());
@@ -160,7 +160,7 @@ impl PressureWatch {
             return Ok(Pressure { state, thread: None });
         }
         let source = self.open()?;
-        // Release, pairs with `is_watching`: the file is open for who sees it.
+        // Release, pairs with `is_watching`: the file is open for a thread that sees it.
         state.watching.store(true, Ordering::Release);
         let (stop, stopped) = UnixStream::pair().map_err(PressureError::Thread)?;
         let process = fork::process();
@@ -190,7 +190,7 @@ fn is_null(path: &Path) -> bool {
 
 /// A watch under way. Dropping it ends it: waits for a pass under way, unless it is dropped after one on that very thread.
 ///
-/// In the child of a fork nobody watches; start another one there.
+/// In the child of a fork no thread watches; start another one there.
 #[derive(Debug)]
 #[must_use = "dropping it ends the watch"]
 pub struct Pressure {
@@ -296,7 +296,7 @@ impl Watcher {
         let state = Arc::clone(&self.state);
         let _ = user_code::contained(|| self.watch(source));
         // In whatever way it has ended.
-        // Release, pairs with `is_watching`: what the watch did is seen by who sees its end.
+        // Release, pairs with `is_watching`: a thread that sees its end sees what the watch did.
         state.watching.store(false, Ordering::Release);
         user_code::panics(user_code::NO_DOMAIN, move || drop(self));
     }
@@ -314,7 +314,7 @@ impl Watcher {
                 }
                 Heard::Nothing => {}
                 Heard::Gone => {
-                    // Release, pairs with `is_watching`: who sees it gone sees the passes before.
+                    // Release, pairs with `is_watching`: a thread that sees it gone sees the passes before.
                     self.state.watching.store(false, Ordering::Release);
                     if clock::now() > opened + LAST_RETRY {
                         retry = 0;
@@ -330,7 +330,7 @@ impl Watcher {
                         }
                     };
                     opened = clock::now();
-                    // Release, pairs with `is_watching`: the file is open again for who sees it.
+                    // Release, pairs with `is_watching`: the file is open again for a thread that sees it.
                     self.state.watching.store(true, Ordering::Release);
                 }
             }
@@ -400,7 +400,7 @@ impl Watcher {
         }
         self.state.panics.fetch_add(panics, Ordering::Relaxed);
         self.state.objects.fetch_add(reclaimed.objects, Ordering::Relaxed);
-        // Release, pairs with `events`: the pass, its counts included, is over for who sees it counted.
+        // Release, pairs with `events`: the pass, its counts included, is over for a thread that sees it counted.
         self.state.events.fetch_add(1, Ordering::Release);
         // User code may have forked, and the child must not read what the parent is told.
         self.process == fork::process()

@@ -201,13 +201,13 @@ fn effective_protection(tenants: &[Tenant], target: &Memcg, limit: fn(&Memcg) ->
     for tenant in tenants {
         *claimed.entry(parent(tenant)).or_default() += claim(tenant);
     }
-    let mut shares = HashMap::new();
+    let mut effective = HashMap::new();
     let share = |tenant: &Tenant| {
         let memcg = tenant.memcg();
         let share = match memcg.parent() {
             _ if std::ptr::eq(&**memcg, target) => 0,
             Some(above) if !std::ptr::eq(above, target) => {
-                let available = shares.get(&above.number()).copied().unwrap_or(0);
+                let available = effective.get(&above.number()).copied().unwrap_or(0);
                 let claims = claimed[&parent(tenant)];
                 if claims <= available {
                     limit(memcg)
@@ -218,7 +218,7 @@ fn effective_protection(tenants: &[Tenant], target: &Memcg, limit: fn(&Memcg) ->
             }
             _ => limit(memcg),
         };
-        shares.insert(memcg.number(), share);
+        effective.insert(memcg.number(), share);
         share
     };
     tenants.iter().map(share).collect()

@@ -71,7 +71,7 @@ impl Drop for Registration {
         self.tree.remove_shrinker(&self.registered);
         self.registered.calls.end(self.registered.is_calling());
         self.tree.all_lists().iter().for_each(|lists| lists.forget_shrinker(self.registered.number));
-        // Nobody asks it any more; its number may be used again once nothing is remembered under it.
+        // It is asked no more; its number may be used again once nothing is remembered under it.
         self.tree.for_each_tenant(|tenant: &Memcg| {
             Node::all().for_each(|node| tenant.shrinker_map().forget(Index::of(node.0, self.registered.number)));
         });

@@ -24,7 +24,7 @@ pub(crate) struct Reclaiming(());
 impl Reclaiming {
     /// `None` if it is in one already.
     pub(crate) fn begin() -> Option<Self> {
-        (!RECLAIMING.replace(true)).then_some(Self(()))
+        (!RECLAIMING.replace(true)).then(|| Self(()))
     }
 }
 

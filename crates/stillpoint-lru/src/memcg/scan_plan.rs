@@ -31,7 +31,7 @@ pub(super) struct ScanPlan {
 }
 
 impl ScanPlan {
-    /// For `freeable` objects, of which so many are `unprotected`. What was put off was counted of those already.
+    /// For `freeable` objects, of which so many are `unprotected`. What was deferred was counted of those already.
     pub(super) fn new(freeable: u64, unprotected: u64, deferred: u64, priority: u32, seeks: u32) -> Self {
         let most = freeable.saturating_mul(2);
         let delta = match seeks {
@@ -42,7 +42,7 @@ impl ScanPlan {
         Self { total: (deferred >> priority).saturating_add(delta).min(most), due: deferred.saturating_add(delta), most }
     }
 
-    /// What is put off.
+    /// What is deferred.
     pub(super) fn deferred_after(&self, scanned: u64) -> u64 {
         self.due.saturating_sub(scanned).min(self.most)
     }

@@ -1,4 +1,4 @@
-//! Shrinkers: who can free memory, how they are registered, and how much each is asked for.
+//! Shrinkers: the trait, and one call of one.
 
 use super::{
     Tenant,
@@ -40,12 +40,12 @@ pub struct Scope<'a> {
 pub trait Shrink: Send + Sync + 'static {
     /// About how many objects could be freed; 0 if there is nothing to do. The kernel's `count_objects`.
     ///
-    /// Called far more often than `scan`, so it should be cheap: [`ListLru::count_one`]. A pass scans at most twice as many, and at most
+    /// Called far more often than `scan`, so it should be cheap: [`ListLru::count_one`](crate::ListLru::count_one). A pass scans at most twice as many, and at most
     /// about a million, whatever this says.
     fn count(&self, scope: &Scope<'_>) -> usize;
 
     /// Looks at up to `objects` objects and frees what can be freed; how many it freed, or `None` if it cannot work now (the kernel's
-    /// `SHRINK_STOP`). The kernel's `scan_objects`. See [`ListLru::walk_one`].
+    /// `SHRINK_STOP`). The kernel's `scan_objects`. See [`ListLru::walk_one`](crate::ListLru::walk_one).
     fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize>;
 
     /// What it costs to make an object again: 2 is usual, more spares this shrinker, 0 means nothing at all. The kernel's `seeks`.
@@ -140,7 +140,7 @@ impl Registered {
         result
     }
 
-    /// As [`Registered::contained`]; `None` as well if the registration has ended meanwhile, by `work` itself, say: nothing more is asked then,
+    /// As [`Registered::catch_panic`]; `None` as well if the registration has ended meanwhile, by `work` itself, say: nothing more is asked then,
     /// nor remembered under a number that may be another's.
     fn call<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         self.catch_panic(work).filter(|_| !self.calls.is_ending())

@@ -37,13 +37,13 @@ use stillpoint_platform::{
 pub(crate) const BATCH: u64 = 16 << 10;
 
 /// What a tenant may have in stock on a processor.
-const MOST: u64 = 2 * BATCH;
+const MAX: u64 = 2 * BATCH;
 
 /// The per-CPU stocks of a hierarchy.
 #[derive(Debug)]
 pub(crate) struct Stocks {
     pub(super) per_cpu: Box<[CachePadded<PerCpuStock>]>,
-    /// Taken by who takes all per-CPU stocks, before the first.
+    /// Taken by a thread that takes all per-CPU stocks, before the first.
     pub(super) all: Mutex<()>,
     /// For charges that per-CPU stocks do not do for: see `levels.rs`. Taken after per-CPU stocks.
     pub(super) exact: Mutex<()>,
@@ -52,30 +52,30 @@ pub(crate) struct Stocks {
 impl Stocks {
     /// `None` if there is no memory.
     pub(crate) fn new() -> Option<Self> {
-        let shelf = || {
+        let stock = || {
             CachePadded::new(PerCpuStock {
                 taken: AtomicBool::new(false),
                 waiting: AtomicUsize::new(0),
                 entries: UnsafeCell::new([EMPTY; ENTRIES]),
             })
         };
-        let per_cpu = memory::try_several(cpu::count(), shelf)?;
+        let per_cpu = memory::try_several(cpu::count(), stock)?;
         Some(Self { per_cpu, all: Mutex::new(()), exact: Mutex::new(()) })
     }
 
     #[inline]
-    fn shelf(&self) -> Option<StockGuard> {
+    fn this_cpu(&self) -> Option<StockGuard> {
         self.per_cpu[cpu::current() % self.per_cpu.len()].try_take()
     }
 
     /// Takes `bytes` from stock, if there are so many for `tenant`.
     #[inline]
     pub(crate) fn take(&self, tenant: &Memcg, bytes: u64) -> bool {
-        if bytes > MOST {
+        if bytes > MAX {
             return false;
         }
-        let Some(mut shelf) = self.shelf() else { return false };
-        match shelf.of(tenant) {
+        let Some(mut stock) = self.this_cpu() else { return false };
+        match stock.of(tenant) {
             Some(entry) if entry.bytes >= bytes => {
                 entry.bytes -= bytes;
                 true
@@ -88,17 +88,17 @@ impl Stocks {
     ///
     /// # Errors
     ///
-    /// The tenant whose limit is in the way. Perhaps because of what is in stock: then [`Stocks::charge_alone`] does it.
+    /// The tenant whose limit is in the way. Perhaps because of what is in stock: then [`Stocks::charge_exact`] does it.
     pub(crate) fn charge<'a>(&self, tenant: &'a Memcg, bytes: u64) -> Result<bool, Refused<'a, Memcg>> {
-        let Some(mut shelf) = self.shelf() else { return counter::charge(tenant, bytes, false, &self.exact) };
-        // At the per-CPU stock: who has emptied it is not to find, in the counters, what is about to lie there.
+        let Some(mut stock) = self.this_cpu() else { return counter::charge(tenant, bytes, false, &self.exact) };
+        // With the stock taken: a thread that has emptied it must not find, in the counters, what is about to be put there.
         if bytes < BATCH
             && !tenant.is_deleted()
             && let Ok(is_high) = counter::charge(tenant, BATCH, true, &self.exact)
         {
             // SAFETY: charged just now; the caller's handle keeps the tenant, and so this.
-            let surplus = unsafe { shelf.put(tenant, BATCH - bytes) };
-            drop(shelf);
+            let surplus = unsafe { stock.put(tenant, BATCH - bytes) };
+            drop(stock);
             surplus.release();
             return Ok(is_high);
         }
@@ -125,16 +125,16 @@ impl Stocks {
     /// Gives back what is in stock, and keeps all per-CPU stocks empty and taken while `work` runs: others charge without, under `exact`.
     fn with_stocks_empty<R>(&self, work: impl FnOnce() -> R) -> R {
         let _all = lock(&self.all);
-        for shelf in &self.per_cpu {
-            let mut taken = ManuallyDrop::new(shelf.take());
+        for stock in &self.per_cpu {
+            let mut taken = ManuallyDrop::new(stock.take());
             for entry in taken.entries().iter().filter(|entry| entry.bytes > 0) {
                 // SAFETY: charged, and under the flag ours alone. The second half follows below.
                 unsafe { counter::subtract(entry.tenant, entry.bytes) };
             }
         }
         let result = work();
-        for shelf in &self.per_cpu {
-            let mut taken = StockGuard(&raw const **shelf);
+        for stock in &self.per_cpu {
+            let mut taken = StockGuard(&raw const **stock);
             let drained = mem::replace(taken.entries(), [EMPTY; ENTRIES]);
             drop(taken);
             drained.into_iter().for_each(|entry| Surplus(entry).release());
@@ -150,15 +150,15 @@ impl Stocks {
     /// its hierarchy. Both may be gone afterwards, so neither is passed as a reference.
     #[inline]
     pub(crate) unsafe fn give(this: *const Self, tenant: *const Memcg, bytes: u64) {
-        // Who reclaims wants to see what it has reclaimed.
+        // A thread that reclaims looks at the usage for what it has reclaimed.
         if bytes <= BATCH && !is_reclaiming() {
             // SAFETY: the bytes are still ours, and keep it.
-            if let Some(mut shelf) = unsafe { (*this).shelf() } {
+            if let Some(mut stock) = unsafe { (*this).this_cpu() } {
                 // SAFETY: as above.
                 if unsafe { !(*tenant).is_deleted() } {
                     // SAFETY: the caller's promise.
-                    let surplus = unsafe { shelf.put(tenant, bytes) };
-                    drop(shelf);
+                    let surplus = unsafe { stock.put(tenant, bytes) };
+                    drop(stock);
                     return surplus.release();
                 }
             }
@@ -169,8 +169,8 @@ impl Stocks {
 
     /// Gives back what is in stock: all of it, or `only` a tenant's.
     pub(crate) fn drain(&self, only: Option<&Memcg>) {
-        for shelf in &self.per_cpu {
-            let mut taken = shelf.take();
+        for stock in &self.per_cpu {
+            let mut taken = stock.take();
             let is_due = |entry: &CachedCharge| only.is_none_or(|tenant| ptr::eq(entry.tenant, tenant));
             let drained = taken.entries().each_mut().map(|entry| {
                 let due = if is_due(entry) { mem::replace(entry, EMPTY) } else { EMPTY };
@@ -183,13 +183,13 @@ impl Stocks {
 
     /// How many bytes are in stock for `tenant` and what is below it.
     pub(crate) fn of_subtree(&self, tenant: &Memcg) -> u64 {
-        let shelf = |shelf: &CachePadded<PerCpuStock>| -> u64 {
-            let mut taken = shelf.take();
+        let stock = |stock: &CachePadded<PerCpuStock>| -> u64 {
+            let mut taken = stock.take();
             let entries = taken.entries().iter().filter(|entry| entry.bytes > 0);
             // SAFETY: bytes in stock keep their tenant alive, and stay while the flag is ours.
             entries.filter(|entry| unsafe { &*entry.tenant }.is_within(tenant)).map(|entry| entry.bytes).sum()
         };
-        self.per_cpu.iter().map(shelf).sum()
+        self.per_cpu.iter().map(stock).sum()
     }
 }
 
@@ -220,25 +220,25 @@ mod tests {
     #[test]
     fn waiter_for_a_stock_comes_first() {
         let hierarchy = Hierarchy::new();
-        let shelf = &*hierarchy.root().memcg().tree.stocks().per_cpu[0];
-        let taken = shelf.try_take().expect("no other thread has it");
+        let stock = &*hierarchy.root().memcg().tree.stocks().per_cpu[0];
+        let taken = stock.try_take().expect("no other thread has it");
         let enough = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                let _taken = shelf.take();
+                let _taken = stock.take();
                 while !enough.load(Ordering::Relaxed) {
                     thread::yield_now();
                 }
             });
-            while shelf.waiting.load(Ordering::Relaxed) == 0 {
+            while stock.waiting.load(Ordering::Relaxed) == 0 {
                 thread::yield_now();
             }
             drop(taken);
-            let overtaken = (0..100).any(|_| shelf.try_take().is_some());
+            let overtaken = (0..100).any(|_| stock.try_take().is_some());
             enough.store(true, Ordering::Relaxed);
             assert!(!overtaken, "others came first");
         });
-        assert!(shelf.try_take().is_some(), "there is no waiter any more");
+        assert!(stock.try_take().is_some(), "there is no waiter any more");
     }
 
     #[test]

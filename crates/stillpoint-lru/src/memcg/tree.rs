@@ -1,4 +1,4 @@
-//! What the tenants of one hierarchy share: who has which number, the lists and the shrinkers, the stock and the background reclaimer.
+//! What the tenants of one hierarchy share: tenants by number, the lists and the shrinkers, the stock and the background reclaimer.
 //!
 //! Tenants are found by their numbers, through an array that is read in sections (`slots.rs`). Lists and shrinkers are few, and are kept
 //! as whole vectors that are replaced ([`Rcu`]): an iteration keeps what it has found, and delays no change.
@@ -8,7 +8,7 @@
 //!
 //! It is an index into the lists' arrays. All of them have room for it before anybody has the tenant: [`Tree::take_number`] grows
 //! them one after the other and, if there is no memory for one, gives the number back; those that have grown stay as they are.
-//! A number is used again when no handle of its tenant is left, and so nobody who could look something up by it; by then the
+//! A number is used again when no handle of its tenant is left, and so nothing is looked up by it; by then the
 //! lists under it are gone.
 
 use super::{
@@ -179,7 +179,7 @@ impl Tree {
         self.tenants.put(tenant.number() as usize, Arc::clone(tenant));
     }
 
-    /// Nobody has a handle of tenant `number` any more, and there are no lists under that number.
+    /// There is no handle of tenant `number` any more, and there are no lists under that number.
     pub(crate) fn release_number(&self, number: u32) {
         let taken = {
             let mut numbers = lock(&self.numbers);
@@ -193,7 +193,7 @@ impl Tree {
         }
     }
 
-    /// Calls `each` for every tenant that somebody has a handle of, inside a section.
+    /// Calls `each` for every tenant that has a handle, inside a section.
     pub(crate) fn for_each_tenant(&self, mut each: impl FnMut(&Memcg)) {
         let guard = read_lock();
         for index in 0..self.tenants.len() {

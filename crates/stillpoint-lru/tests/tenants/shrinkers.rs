@@ -38,23 +38,23 @@ fn misbehaving_shrinker_ends_its_scan() {
     let hierarchy = Hierarchy::new();
     let odd = Arc::new(Odd::default());
     let registration = hierarchy.register(Arc::clone(&odd)).unwrap();
-    let relieve = || {
+    let reclaim = || {
         odd.scans.store(0, Ordering::SeqCst);
-        let relieved = hierarchy.reclaim();
-        (odd.scans.load(Ordering::SeqCst), relieved.objects)
+        let reclaimed = hierarchy.reclaim();
+        (odd.scans.load(Ordering::SeqCst), reclaimed.objects)
     };
-    assert_eq!(relieve(), (0, 0), "nothing to free");
+    assert_eq!(reclaim(), (0, 0), "nothing to free");
     odd.count.store(usize::MAX, Ordering::SeqCst);
-    let (scans, objects) = relieve();
+    let (scans, objects) = reclaim();
     assert!(scans > 0 && objects == 0, "it promised everything and freed nothing");
     assert!(scans <= 11 * (1 << 20) / 128, "a million objects for each priority");
     odd.frees.store(usize::MAX, Ordering::SeqCst);
-    let (scans, objects) = relieve();
+    let (scans, objects) = reclaim();
     assert_eq!(objects, 128 * scans as u64, "it cannot have freed more than it was asked about");
     odd.stops.store(true, Ordering::SeqCst);
-    assert_eq!(relieve(), (11, 0), "once for each priority");
+    assert_eq!(reclaim(), (11, 0), "once for each priority");
     odd.panics.store(true, Ordering::SeqCst);
-    assert_eq!(relieve(), (11, 0));
+    assert_eq!(reclaim(), (11, 0));
     assert_eq!(registration.panics(), 11);
 }
 

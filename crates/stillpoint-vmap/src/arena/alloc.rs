@@ -27,6 +27,7 @@ const BATCH: u32 = 32;
 const ATTEMPTS: usize = 3;
 
 impl ArenaState {
+    #[inline]
     pub(crate) fn alloc(&self, size: usize, align: usize) -> Result<(u32, Home), Error> {
         if size == 0 {
             return Err(Error::ZeroSize);
@@ -48,6 +49,7 @@ impl ArenaState {
     }
 
     /// A range for an area of `pages`: from a pool, else carved out of the free space, else after a drain.
+    #[inline]
     fn take(&self, pages: u32, align: u32, size: usize) -> Result<(u32, Home), Error> {
         let (index, shard) = self.this_node();
         if pages <= CLASSES {
@@ -138,7 +140,7 @@ impl ArenaState {
         let chunk = (frontier / 8).next_multiple_of(CHUNK).clamp(CHUNK, LARGEST_CHUNK);
         let goal = needed.max(frontier.saturating_add(chunk)).next_multiple_of(CHUNK).min(self.pages);
         self.memory.allow((frontier as usize) << PAGE_BITS, ((goal - frontier) as usize) << PAGE_BITS)?;
-        // Release, pairs with `find_or_next`: the addresses below are accessible for who walks that far.
+        // Release, pairs with `find_or_next`: the addresses below are accessible for a walk that comes that far.
         self.frontier.store(goal, Ordering::Release);
         space.advance(goal);
         Ok(space.take(pages, align).expect("the frontier has gone as far as it takes"))

@@ -1,6 +1,6 @@
 //! Giving freed memory back: gather, sort, merge, wait out a grace period, one call for all of it.
 //!
-//! A **batch** is what had been freed when somebody gathered it. It gets a cookie, named after all of its areas had left the map (the nodes' locks
+//! A **batch** is what had been freed when it was gathered. It gets a cookie, named after all of its areas had left the map (the nodes' locks
 //! order that: `Map::clear`, the lock, W1), and waits in a queue. Whoever finds the cookie's grace period ended takes the batch out, has the kernel take
 //! the memory of its ranges, merged, and only then gives the ranges to the pools or the free space (the purge in `map.rs`).
 //!
@@ -27,7 +27,7 @@ use stillpoint_platform::{
     sync::{MutexGuard, Ordering, lock, try_lock},
 };
 
-/// How long who frees waits for readers, outside sections, when too much waits for them already.
+/// How long a free waits for readers, outside sections, when too much waits for them already.
 const PATIENCE: u64 = 10_000_000;
 
 /// How long an allocation that finds the address space used up waits for readers, outside sections: a hundred times as long as a free does.
@@ -40,7 +40,7 @@ const PURGE_BYTES: usize = 64;
 const NO_MEMORY: Refused = Refused { call: "malloc", errno: libc::ENOMEM };
 
 impl ArenaState {
-    /// A drain by one who frees: of what has ripened, unless somebody else is at it.
+    /// A drain by a free: of batches that are ready, unless another thread is at it.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_drain(&self) {
@@ -154,7 +154,7 @@ impl ArenaState {
         ((!left.is_empty()).then_some(Batch { cookie, ranges: left }), result)
     }
 
-    /// Gives purged ranges to the pools that they come from, or else to the free space; and from the pools what nobody needs.
+    /// Gives purged ranges to the pools that they come from, or else to the free space; and from the pools what is not needed.
     fn return_ranges(&self, purged: &[Freed]) {
         let guard = self.settings.guard;
         let mut released = Vec::new();

@@ -30,7 +30,7 @@ impl ForkReset for ArenaState {
 impl LazyQueue {
     /// # Safety
     ///
-    /// As for [`ForkReset::reset_in_child`](stillpoint_platform::fork::ForkReset::reset_in_child).
+    /// As for [`ForkReset::reset_in_child`].
     pub(crate) unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise; no user code runs under the lock.
         unsafe { self.queue.reinit(Queue::new()) };
@@ -72,7 +72,7 @@ impl ArenaState {
             free = range.end();
         }
         self.enqueue(&mut queue, gaps);
-        // Release, pairs with `ensure_rebuilt`: who finds nothing lost there finds the free space as we have left it.
+        // Release, pairs with `ensure_rebuilt`: a thread that finds 0 there finds the free space as we have left it.
         self.rebuild_below.store(0, Ordering::Release);
     }
 }

@@ -25,7 +25,7 @@ impl ArenaState {
         if done < ranges.len() {
             let mut node = lock(&self.this_node().1.node);
             for &range in &ranges[done..] {
-                // What cannot be remembered either is nobody's from now on.
+                // What cannot be remembered either is lost from now on.
                 let _ = self.add_lazy(&mut node, Freed { range, home: Home::NONE });
             }
         }
@@ -63,7 +63,7 @@ impl ArenaState {
 
     /// Leaves a range to a later drain. Whether there should be one now: the caller sees to it when it has let go of the node.
     ///
-    /// Nobody waits for memory under that lock: `None` if there is none to remember the range by.
+    /// No thread waits for memory under that lock: `None` if there is none to remember the range by.
     #[inline]
     pub(crate) fn add_lazy(&self, node: &mut Node, freed: Freed) -> Option<bool> {
         node.has_room().then_some(())?;
@@ -74,7 +74,7 @@ impl ArenaState {
     }
 
     /// A range that is found no more, and cannot be remembered: its memory is taken after a grace period of its own. Where there is no waiting,
-    /// or the system refuses, it stays what it is, and nobody's.
+    /// or the system refuses, it is lost.
     #[cold]
     #[inline(never)]
     pub(crate) fn drain_now(&self, range: Range) {

@@ -60,6 +60,7 @@ impl Shard {
 }
 
 /// Adds to a count that only the holder of a lock writes.
+#[inline]
 pub(crate) fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
@@ -100,6 +101,7 @@ impl ArenaState {
     }
 
     /// Whether this process must leave allocation to its parent.
+    #[inline]
     pub(crate) fn belongs_to_parent(&self) -> bool {
         self.file.is_some() && process() != self.process
     }
@@ -125,6 +127,7 @@ impl ArenaState {
         (all, Ok(()))
     }
 
+    #[inline]
     pub(crate) fn this_node(&self) -> (usize, &Shard) {
         let index = cpu::current() % self.shards.len();
         (index, &self.shards[index])

@@ -1,6 +1,6 @@
 //! One processor's stock: some tenants' charged bytes behind a flag.
 
-use super::{BATCH, MOST};
+use super::{BATCH, MAX};
 use crate::memcg::{Memcg, counter};
 use std::{
     cell::UnsafeCell,
@@ -53,7 +53,7 @@ impl PerCpuStock {
 
     #[inline]
     pub(crate) fn try_take_now(&self) -> Option<StockGuard> {
-        // Acquire, pairs with `drop` of Taken: the entries are as the last taker left them.
+        // Acquire, pairs with `drop`: the entries are as the last taker left them.
         (!self.taken.swap(true, Ordering::Acquire)).then(|| StockGuard(self))
     }
 
@@ -101,13 +101,13 @@ impl StockGuard {
     ///
     /// # Safety
     ///
-    /// As for [`Stocks::give`].
+    /// As for [`Stocks::give`](super::Stocks::give).
     #[inline]
     pub(crate) unsafe fn put(&mut self, tenant: *const Memcg, bytes: u64) -> Surplus {
         if let Some(entry) = self.of(tenant) {
             // An entry of no bytes may be one of a tenant that is no more, whose memory is this one's now; so the pointer is replaced.
             *entry = CachedCharge { tenant, bytes: entry.bytes + bytes };
-            if entry.bytes <= MOST {
+            if entry.bytes <= MAX {
                 return Surplus(EMPTY);
             }
             let surplus = entry.bytes - BATCH;
