@@ -10,7 +10,9 @@ fn main() {
         .warnings(true)
         .extra_warnings(true)
         .compile("stillpoint_thread");
-    let compat = ["flavour", "call", "fork", "defer", "pointer", "futex"].map(|file| format!("compat/runtime/{file}.c"));
+    let files = std::fs::read_dir("compat/runtime").expect("compat/runtime").map(|file| file.expect("a file").path());
+    let mut compat: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "c")).collect();
+    compat.sort();
     for place in ["compat/runtime", "include/stillpoint"] {
         println!("cargo::rerun-if-changed={place}");
     }

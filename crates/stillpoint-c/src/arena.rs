@@ -1,28 +1,24 @@
 //! The address space.
 
 use crate::{
-    border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back, try_boxed},
-    domain::{Domain, may_end, pointer, write_sized},
+    deferred_area,
+    domain::{Domain, check_unused, pointer},
+    ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
+    handle::{deref, free_handle, new_handle, write_sized},
 };
 use std::{
-    cell::Cell,
     ffi::{c_char, c_int, c_void},
     os::fd::AsRawFd,
     ptr::{self, NonNull},
-    slice, thread,
-    time::{Duration, Instant},
+    slice,
 };
-use stillpoint::CallbackHead;
-use stillpoint_vmap::Error;
+use stillpoint_vmap::{ArenaStatistics, Error};
 
-/// Between two attempts to free what there was no memory to remember.
-const PAUSE: Duration = Duration::from_millis(1);
-
-/// A stretch of address space: `struct stillpoint_arena`.
+/// A stretch of address space.
 #[derive(Debug)]
 pub struct Arena {
     arena: stillpoint_vmap::Arena,
-    /// Whether its domain is nobody else's, and ends with it.
+    /// Whether its domain is its own, and ends with it.
     has_own_domain: bool,
 }
 
@@ -69,7 +65,7 @@ fn errno(error: Error) -> c_int {
 /// The options are NULL or good; the handle can be written to `arena`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, arena: *mut *mut Arena) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         let mut builder = stillpoint_vmap::Arena::builder();
         let mut has_own_domain = true;
         // SAFETY: the caller's promise.
@@ -92,7 +88,7 @@ pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, aren
                 .memory_file(options.memory_file);
         }
         // SAFETY: the caller's promise.
-        unsafe { hand_out(arena, || Ok(Arena { arena: builder.build().map_err(errno)?, has_own_domain })) }
+        unsafe { new_handle(arena, || Ok(Arena { arena: builder.build().map_err(errno)?, has_own_domain })) }
     })
 }
 
@@ -105,19 +101,19 @@ pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, aren
 ///
 /// # Safety
 ///
-/// The handle is used by nobody else, and by nobody afterwards; areas may be, but can no longer be freed.
+/// No other thread uses the handle, and it is not used afterwards; areas may be, but can no longer be freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let Some(used) = (unsafe { arena.as_ref() }) else { return Ok(0) };
         if used.has_own_domain {
-            may_end(used.arena.domain())?;
+            check_unused(used.arena.domain())?;
         }
         // What an arena keeps of its domain never waits for the end of that; a handle does. The program may unload what callbacks are in.
         let domain = used.arena.domain().clone();
         // SAFETY: the caller's promise.
-        unsafe { take_back(arena) };
+        unsafe { free_handle(arena) };
         drop(domain);
         Ok(0)
     })
@@ -132,9 +128,9 @@ pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_alloc(arena: *mut Arena, size: usize, align: usize, error: *mut c_int) -> *mut c_void {
     let mut area = ptr::null_mut();
-    let outcome = guarded_with_memory(|| {
+    let outcome = catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        area = unsafe { handle(arena) }?.arena.alloc(size, align).map_err(errno)?.into_raw().as_ptr().cast();
+        area = unsafe { deref(arena) }?.arena.alloc(size, align).map_err(errno)?.into_raw().as_ptr().cast();
         Ok(0)
     });
     if !error.is_null() {
@@ -148,12 +144,12 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(arena: *mut Arena, size: usize, 
 ///
 /// # Safety
 ///
-/// The handle is good; the area is nobody's but the caller's, and readers who have it checked.
+/// The handle is good; the area is the caller's alone, but for readers that have it checked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mut c_void) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        unsafe { handle(arena)?.arena.free_raw(area.cast()) }.map(|()| 0).map_err(|error| match errno(error) {
+        unsafe { deref(arena)?.arena.free_raw(area.cast()) }.map(|()| 0).map_err(|error| match errno(error) {
             libc::EFAULT => {
                 misuse(libc::EFAULT, "stillpoint_arena_free_area() where no area starts: freed already, or none of this arena's")
             }
@@ -163,7 +159,7 @@ pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mu
 }
 
 /// Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
-/// -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to remember it by; nothing is freed then. If
+/// -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to track it; nothing is freed then. If
 /// there is none when the grace period has ended, it is tried again after another, until there is; barriers do not wait for that.
 ///
 /// # Safety
@@ -171,74 +167,19 @@ pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mu
 /// As for stillpoint_arena_free_area().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(arena: *mut Arena, area: *mut c_void) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        let arena = &unsafe { handle(arena) }?.arena;
+        let arena = &unsafe { deref(arena) }?.arena;
         let start = area.cast::<u8>();
         let found = arena.find(start.addr(), &arena.read_lock()).map(|around| around.whole().as_ptr().addr());
         if found != Some(start.addr()) {
             let errno = if found.is_some() { libc::EINVAL } else { libc::EFAULT };
             return Err(misuse(errno, "stillpoint_arena_free_area_rcu() where no area starts"));
         }
-        let waiting = try_boxed(Waiting { link: CallbackHead::new(), arena: arena.clone(), start, queued: Instant::now() })?;
-        // SAFETY: made by `try_boxed` just now, and given up here.
-        unsafe { queue(waiting) };
+        // SAFETY: the caller's promise.
+        unsafe { deferred_area::free_after_grace_period(arena, start) }?;
         Ok(0)
     })
-}
-
-/// An area that is freed after a grace period.
-#[repr(C)]
-struct Waiting {
-    link: CallbackHead,
-    arena: stillpoint_vmap::Arena,
-    start: *const u8,
-    queued: Instant,
-}
-
-thread_local! {
-    /// When the thread's last pause ended.
-    static PAUSED: Cell<Option<Instant>> = const { Cell::new(None) };
-}
-
-/// Sleeps, once for all that have been queued before: other callbacks of the domain wait for it meanwhile.
-fn pause(queued: Instant) {
-    if PAUSED.get().is_none_or(|ended| ended < queued) {
-        thread::sleep(PAUSE);
-        PAUSED.set(Some(Instant::now()));
-    }
-}
-
-/// # Safety
-///
-/// The box is the caller's, who gives it up.
-unsafe fn queue(waiting: *mut Waiting) {
-    // SAFETY: the caller's promise. What is queued has a handle of the arena, too, but may be freed before the call returns.
-    let arena = unsafe { (*waiting).arena.clone() };
-    // SAFETY: a box's address is not null; the head is its first field, and an arena may be used on any thread.
-    unsafe { arena.domain().call_head(NonNull::new_unchecked(waiting).cast(), free_waiting) };
-}
-
-unsafe fn free_waiting(link: NonNull<CallbackHead>) {
-    let waiting = link.cast::<Waiting>().as_ptr();
-    // SAFETY: `queue` gave it up to this, as the first field of a box, and it has been called for: it is this function's alone.
-    let Waiting { arena, start, queued, .. } = unsafe { &mut *waiting };
-    // SAFETY: the promise of `stillpoint_arena_free_area_rcu`'s caller.
-    match unsafe { arena.free_raw(*start) } {
-        Ok(()) => {}
-        Err(Error::System { .. }) => {
-            // No memory to remember it by, and nothing tells when there is some: again after a pause and another grace period.
-            pause(*queued);
-            *queued = Instant::now();
-            // SAFETY: this function's alone, as above, and not touched after this.
-            return unsafe { queue(waiting) };
-        }
-        Err(_) => {
-            misuse(libc::EFAULT, "stillpoint_arena_free_area_rcu() of what is no area any more when its grace period has ended");
-        }
-    }
-    // SAFETY: a box, which is in no queue any more.
-    drop(unsafe { Box::from_raw(waiting) });
 }
 
 /// The domain whose sections keep areas in place. It belongs to the arena: stillpoint_domain_destroy() is not for it. NULL for NULL.
@@ -249,7 +190,7 @@ unsafe fn free_waiting(link: NonNull<CallbackHead>) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_domain(arena: *const Arena) -> *mut Domain {
     // SAFETY: the caller's promise.
-    guarded_or(ptr::null_mut(), || unsafe { arena.as_ref() }.map_or(ptr::null_mut(), |arena| pointer(arena.arena.domain())))
+    catch_panic_or(ptr::null_mut(), || unsafe { arena.as_ref() }.map_or(ptr::null_mut(), |arena| pointer(arena.arena.domain())))
 }
 
 /// Makes sure that `size` bytes from an address lie inside one live area: check_object_size(). Inside a section of the arena's domain they
@@ -261,9 +202,9 @@ pub unsafe extern "C" fn stillpoint_arena_domain(arena: *const Arena) -> *mut Do
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_check(arena: *const Arena, address: *const c_void, size: usize) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
-        let arena = &unsafe { handle(arena) }?.arena;
+        let arena = &unsafe { deref(arena) }?.arena;
         let guard = arena.read_lock();
         arena.check(address.addr(), size, &guard).map(|_| 0).map_err(errno)
     })
@@ -277,7 +218,7 @@ pub unsafe extern "C" fn stillpoint_arena_check(arena: *const Arena, address: *c
 /// The handle is good or NULL; `size` is NULL or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_find(arena: *const Arena, address: *const c_void, size: *mut usize) -> *mut c_void {
-    guarded_or(ptr::null_mut(), || {
+    catch_panic_or(ptr::null_mut(), || {
         // SAFETY: the caller's promise.
         let Some(arena) = (unsafe { arena.as_ref() }) else { return ptr::null_mut() };
         let guard = arena.arena.read_lock();
@@ -308,9 +249,9 @@ fn buffer(at: *const c_void, size: usize) -> Result<NonNull<u8>, c_int> {
 pub unsafe extern "C" fn stillpoint_arena_copy_out(
     arena: *const Arena, to: *mut c_void, from: *const c_void, size: usize,
 ) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise. The bytes are only written.
-        let (arena, to) = unsafe { (&handle(arena)?.arena, slice::from_raw_parts_mut(buffer(to, size)?.as_ptr(), size)) };
+        let (arena, to) = unsafe { (&deref(arena)?.arena, slice::from_raw_parts_mut(buffer(to, size)?.as_ptr(), size)) };
         arena.copy_to(from.addr(), to).map(|()| 0).map_err(errno)
     })
 }
@@ -319,14 +260,14 @@ pub unsafe extern "C" fn stillpoint_arena_copy_out(
 ///
 /// # Safety
 ///
-/// The handle is good; `size` bytes can be read at `from`, which nobody writes meanwhile, and which lie in no arena.
+/// The handle is good; `size` bytes can be read at `from`, which no thread writes meanwhile, and which lie in no arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_copy_in(
     arena: *const Arena, to: *mut c_void, from: *const c_void, size: usize,
 ) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
-        let (arena, from) = unsafe { (&handle(arena)?.arena, slice::from_raw_parts(buffer(from, size)?.as_ptr(), size)) };
+        let (arena, from) = unsafe { (&deref(arena)?.arena, slice::from_raw_parts(buffer(from, size)?.as_ptr(), size)) };
         arena.copy_from(to.addr(), from).map(|()| 0).map_err(errno)
     })
 }
@@ -340,9 +281,9 @@ pub unsafe extern "C" fn stillpoint_arena_copy_in(
 pub unsafe extern "C" fn stillpoint_arena_copy_between(
     arena: *const Arena, to: *mut c_void, from: *const c_void, size: usize,
 ) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
-        let arena = &unsafe { handle(arena) }?.arena;
+        let arena = &unsafe { deref(arena) }?.arena;
         arena.copy_between(to.addr(), from.addr(), size).map(|()| 0).map_err(errno)
     })
 }
@@ -355,7 +296,7 @@ pub unsafe extern "C" fn stillpoint_arena_copy_between(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
     // SAFETY: the caller's promise.
-    guarded_with_memory(|| unsafe { handle(arena) }?.arena.drain().map(|()| 0).map_err(errno))
+    catch_panic_with_memory(|| unsafe { deref(arena) }?.arena.drain().map(|()| 0).map_err(errno))
 }
 
 /// Gives back what can be had without waiting; how many bytes that were.
@@ -366,7 +307,7 @@ pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_shrink(arena: *mut Arena) -> u64 {
     // SAFETY: the caller's promise.
-    guarded_or(0, || unsafe { arena.as_ref() }.map_or(0, |arena| arena.arena.shrink()))
+    catch_panic_or(0, || unsafe { arena.as_ref() }.map_or(0, |arena| arena.arena.shrink()))
 }
 
 /// The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another. To share areas: give another process the
@@ -377,9 +318,9 @@ pub unsafe extern "C" fn stillpoint_arena_shrink(arena: *mut Arena) -> u64 {
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_file(arena: *const Arena) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
-        let arena = &unsafe { handle(arena) }?.arena;
+        let arena = &unsafe { deref(arena) }?.arena;
         arena.file().map(|file| file.as_raw_fd()).ok_or(libc::ENOENT)
     })
 }
@@ -392,7 +333,7 @@ pub unsafe extern "C" fn stillpoint_arena_file(arena: *const Arena) -> c_int {
 /// The handle is good or NULL; `size` is NULL or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_addresses(arena: *const Arena, size: *mut usize) -> *mut c_void {
-    guarded_or(ptr::null_mut(), || {
+    catch_panic_or(ptr::null_mut(), || {
         // SAFETY: the caller's promise.
         let Some(arena) = (unsafe { arena.as_ref() }) else { return ptr::null_mut() };
         let addresses = arena.arena.addresses();
@@ -412,9 +353,9 @@ pub unsafe extern "C" fn stillpoint_arena_addresses(arena: *const Arena, size: *
 /// The handle is good; `offset` can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_offset(arena: *const Arena, address: *const c_void, offset: *mut u64) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
-        let addresses = unsafe { handle(arena) }?.arena.addresses();
+        let addresses = unsafe { deref(arena) }?.arena.addresses();
         if offset.is_null() {
             return Err(misuse(libc::EINVAL, "stillpoint_arena_offset() with nowhere to write to"));
         }
@@ -436,9 +377,9 @@ pub unsafe extern "C" fn stillpoint_arena_offset(arena: *const Arena, address: *
 pub unsafe extern "C" fn stillpoint_arena_describe(
     arena: *const Arena, address: *const c_void, text: *mut c_char, size: usize,
 ) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        let whole = unsafe { handle(arena) }?.arena.describe(address.addr()).to_string();
+        let whole = unsafe { deref(arena) }?.arena.describe(address.addr()).to_string();
         if size > 0 {
             let length = whole.len().min(size - 1);
             let text = buffer(text.cast(), size)?.as_ptr();
@@ -452,38 +393,6 @@ pub unsafe extern "C" fn stillpoint_arena_describe(
     })
 }
 
-/// What an arena has and has done.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub struct ArenaStatistics {
-    /// Live areas.
-    pub areas: u64,
-    /// Their pages, in bytes.
-    pub live_bytes: u64,
-    /// Freed and not given back yet.
-    pub lazy_bytes: u64,
-    /// Ready for use in the pools.
-    pub pooled_bytes: u64,
-    /// In no pool, and accessible.
-    pub free_bytes: u64,
-    /// Accessible addresses.
-    pub accessible_bytes: u64,
-    /// All addresses.
-    pub capacity_bytes: u64,
-    /// Areas allocated so far.
-    pub allocated: u64,
-    /// Batches given back.
-    pub drains: u64,
-    /// What they came to, in bytes.
-    pub drained_bytes: u64,
-    /// Drains that the system refused in part.
-    pub failed_drains: u64,
-    /// 1 if there are guard pages behind areas, else 0.
-    pub guards: u64,
-    /// 1 if the kernel takes many ranges in one call, else 0.
-    pub vectored: u64,
-}
-
 /// Writes the statistics, as stillpoint_domain_statistics() does.
 ///
 /// # Safety
@@ -493,29 +402,6 @@ pub struct ArenaStatistics {
 pub unsafe extern "C" fn stillpoint_arena_get_statistics(
     arena: *const Arena, statistics: *mut ArenaStatistics, size: usize,
 ) -> c_int {
-    guarded(|| {
-        // SAFETY: the caller's promise.
-        let now = unsafe { handle(arena) }?.arena.statistics();
-        if statistics.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_arena_get_statistics() with nowhere to write to"));
-        }
-        let now = ArenaStatistics {
-            areas: now.areas,
-            live_bytes: now.live_bytes,
-            lazy_bytes: now.lazy_bytes,
-            pooled_bytes: now.pooled_bytes,
-            free_bytes: now.free_bytes,
-            accessible_bytes: now.accessible_bytes,
-            capacity_bytes: now.capacity_bytes,
-            allocated: now.allocated,
-            drains: now.drains,
-            drained_bytes: now.drained_bytes,
-            failed_drains: now.failed_drains,
-            guards: now.guards.into(),
-            vectored: now.vectored.into(),
-        };
-        // SAFETY: the caller's promise.
-        unsafe { write_sized(&now, statistics, size) };
-        Ok(0)
-    })
+    // SAFETY: the caller's promise.
+    catch_panic(|| unsafe { write_sized(&deref(arena)?.arena.statistics(), statistics, size) })
 }

@@ -1,8 +1,8 @@
 //! Functions that run after a grace period.
 
 use crate::{
-    border::{guarded, misuse, tells},
-    domain::{Domain, named},
+    domain::{Domain, resolve},
+    ffi::{catch_panic, diagnostics_enabled, misuse},
 };
 use std::{ffi::c_int, mem, ptr::NonNull};
 use stillpoint::{CallbackHead, raw};
@@ -80,7 +80,7 @@ pub(crate) unsafe fn is_queued(head: *const Head) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_call(domain: *mut Domain, head: *mut Head, function: Function) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| unsafe { call(domain, head, function, |head| is_queued(head)) })
+    catch_panic(|| unsafe { call(domain, head, function, |head| is_queued(head)) })
 }
 
 /// The same for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for programs. What looks queued is then looked
@@ -92,9 +92,10 @@ pub unsafe extern "C" fn stillpoint_domain_call(domain: *mut Domain, head: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_call_copied(domain: *mut Domain, head: *mut Head, function: Function) -> c_int {
     // SAFETY: the caller's promise.
-    let waits = |head: *const Head| unsafe { tells() && is_queued(head) && raw::is_queued(named(domain), head.cast()) };
+    let waits =
+        |head: *const Head| unsafe { diagnostics_enabled() && is_queued(head) && raw::is_queued(resolve(domain), head.cast()) };
     // SAFETY: the caller's promise.
-    guarded(|| unsafe { call(domain, head, function, waits) })
+    catch_panic(|| unsafe { call(domain, head, function, waits) })
 }
 
 /// # Safety
@@ -115,7 +116,7 @@ unsafe fn call(
             ));
         }
         (&raw mut (*head).function).cast::<usize>().write(mem::transmute::<Function, usize>(function) ^ mark(head));
-        named(domain).call_head(place.cast(), RUN);
+        resolve(domain).call_head(place.cast(), RUN);
     }
     Ok(0)
 }
@@ -128,10 +129,10 @@ pub(crate) const LARGEST_OFFSET: usize = 4096;
 /// # Safety
 ///
 /// The head lies there, in a block of `malloc()` that is given up, and is in no queue.
-pub(crate) unsafe fn free_later(domain: &stillpoint::Domain, head: *mut Head, offset: usize) {
+pub(crate) unsafe fn free_after_grace_period(domain: &stillpoint::Domain, head: *mut Head, offset: usize) {
     unsafe fn free(link: NonNull<CallbackHead>) {
         let head = link.cast::<Head>().as_ptr();
-        // SAFETY: `free_later` wrote the offset in the function's place, and was given the block.
+        // SAFETY: `free_after_grace_period` wrote the offset in the function's place, and was given the block.
         unsafe {
             let offset = (&raw const (*head).function).cast::<usize>().read();
             libc::free(head.byte_sub(offset).cast());

@@ -1,14 +1,17 @@
 //! Domains, as C sees them.
 
-use crate::border::{guarded, guarded_or, misuse};
-use crate::reserve;
+use crate::{
+    ffi::{catch_panic, catch_panic_or, misuse},
+    handle::write_sized,
+    reserve, static_domain,
+};
 use std::{
     ffi::{CString, c_char, c_int, c_void},
     ptr,
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::atomic::AtomicPtr,
     time::Duration,
 };
-use stillpoint::{Cookie as Named, StallReport, Stalled, raw, tasks_trace};
+use stillpoint::{StallReport, Stalled, Statistics, raw, tasks_trace};
 
 /// A domain: `struct stillpoint_domain`. A pointer to one is a pointer to a handle that is never moved.
 #[derive(Debug)]
@@ -22,13 +25,13 @@ pub(crate) fn pointer(domain: &stillpoint::Domain) -> *mut Domain {
     ptr::from_ref(domain).cast_mut().cast()
 }
 
-/// The domain that C means: null is the global one.
+/// The domain that C refers to: null is the global one.
 ///
 /// # Safety
 ///
 /// Null, or what this file gave and has not destroyed for as long as the reference is used.
 #[inline]
-pub(crate) unsafe fn named<'a>(domain: *const Domain) -> &'a stillpoint::Domain {
+pub(crate) unsafe fn resolve<'a>(domain: *const Domain) -> &'a stillpoint::Domain {
     // SAFETY: the caller's promise.
     match unsafe { domain.as_ref() } {
         Some(domain) => &domain.0,
@@ -36,67 +39,53 @@ pub(crate) unsafe fn named<'a>(domain: *const Domain) -> &'a stillpoint::Domain 
     }
 }
 
-pub(crate) const INSIDE: &str = "a wait for a grace period, for callbacks or for deferred frees inside a read-side critical section, a callback \
+pub(crate) const SELF_DEADLOCK: &str = "a wait for a grace period, for callbacks or for deferred frees inside a read-side critical section, a callback \
                                  or an online QSBR reader of the same domain, which would be a wait for itself: leave that first";
 
-fn waited(outcome: Result<(), raw::Deadlock>) -> Result<c_int, c_int> {
-    outcome.map(|()| 0).map_err(|_| misuse(libc::EDEADLK, INSIDE))
+fn wait_result(outcome: Result<(), raw::Deadlock>) -> Result<c_int, c_int> {
+    outcome.map(|()| 0).map_err(|_| misuse(libc::EDEADLK, SELF_DEADLOCK))
 }
 
 /// The global domain: what a domain that is NULL means. Never destroyed.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_global() -> *mut Domain {
-    guarded_or(ptr::null_mut(), || pointer(stillpoint::global()))
+    catch_panic_or(ptr::null_mut(), || pointer(stillpoint::global()))
 }
 
 /// The global domain of readers that sleep: see stillpoint_trace_read_lock(). Never destroyed.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_trace_global() -> *mut Domain {
-    guarded_or(ptr::null_mut(), || pointer(tasks_trace::global()))
+    catch_panic_or(ptr::null_mut(), || pointer(tasks_trace::global()))
 }
 
 /// A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if there is no memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
-    made(stillpoint::Domain::new)
+    new_domain(stillpoint::Domain::new)
 }
 
-fn made(make: fn() -> stillpoint::Domain) -> *mut Domain {
-    guarded_or(ptr::null_mut(), || reserve::ready().map_or(ptr::null_mut(), |()| Box::into_raw(Box::new(Domain(make())))))
+fn new_domain(make: fn() -> stillpoint::Domain) -> *mut Domain {
+    catch_panic_or(ptr::null_mut(), || reserve::check().map_or(ptr::null_mut(), |()| Box::into_raw(Box::new(Domain(make())))))
 }
 
-/// The same, with readers that fence, so that its grace periods make no system call and interrupt nobody.
+/// As stillpoint_domain_new(), with readers that fence, so that its grace periods make no system call and interrupt no thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
-    made(stillpoint::Domain::with_fences)
+    new_domain(stillpoint::Domain::with_fences)
 }
 
-/// Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new(), but never NULL: at worst it
+/// The domain at `place`, made if there is none: for domains that are static. As stillpoint_domain_new(), but never NULL: at worst it
 /// waits for memory.
 ///
 /// # Safety
 ///
 /// `place` is null or has a domain, and is written to by this function alone.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_domain_make_once(place: *mut *mut Domain) -> *mut Domain {
-    guarded_or(ptr::null_mut(), || {
-        // SAFETY: the caller's promise; it has the alignment of a pointer.
-        let place = unsafe { AtomicPtr::from_ptr(place) };
-        // Acquire, pairs with the exchange below, in `stillpoint_domain_make_once`: the domain that is found is complete.
-        let known = place.load(Ordering::Acquire);
-        if !known.is_null() {
-            return known;
-        }
-        let made = Box::into_raw(Box::new(Domain(stillpoint::Domain::new())));
-        // Release, pairs with the load above, in `stillpoint_domain_make_once`: complete before it is found. Acquire: so is the faster thread's.
-        match place.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => made,
-            Err(faster) => {
-                // SAFETY: made just now, and nobody has seen it.
-                unsafe { stillpoint_domain_destroy(made) };
-                faster
-            }
-        }
+pub unsafe extern "C" fn stillpoint_domain_get_or_make(place: *mut *mut Domain) -> *mut Domain {
+    catch_panic_or(ptr::null_mut(), || {
+        // SAFETY: the caller's promise; it has the alignment of a pointer. A `Domain` is nothing but the library's, by `repr(transparent)`.
+        let place = unsafe { AtomicPtr::from_ptr(place.cast()) };
+        static_domain::get_or_make(place, stillpoint::Domain::new).cast()
     })
 }
 
@@ -105,28 +94,34 @@ pub unsafe extern "C" fn stillpoint_domain_make_once(place: *mut *mut Domain) ->
 ///
 /// -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section, -EINVAL for a global domain; it is
 /// then still there.
-/// Nobody may be using it otherwise, or afterwards. NULL does nothing.
+/// It may not be in use otherwise, nor used afterwards. NULL does nothing.
 ///
 /// # Safety
 ///
-/// The domain came from stillpoint_domain_new() or its like, is used by nobody else, and by nobody afterwards.
+/// The domain came from stillpoint_domain_new() or its like, no other thread uses it, and it is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_destroy(domain: *mut Domain) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let Some(used) = (unsafe { domain.as_ref() }) else { return Ok(0) };
-        if crate::is_global(domain) {
+        if is_global(&used.0) {
             return Err(misuse(libc::EINVAL, "a global domain cannot be destroyed"));
         }
-        may_end(&used.0)?;
+        check_unused(&used.0)?;
         // SAFETY: `stillpoint_domain_new` took it out of a box, and the caller gives it up.
         drop(unsafe { Box::from_raw(domain) });
         Ok(0)
     })
 }
 
-/// Whether a domain may be ended here and now, as far as can be seen: nobody is in it.
-pub(crate) fn may_end(domain: &stillpoint::Domain) -> Result<(), c_int> {
+/// Whether `domain` is one that no program may destroy.
+fn is_global(domain: &stillpoint::Domain) -> bool {
+    [stillpoint::global(), tasks_trace::global()].iter().any(|global| ptr::eq(*global, domain))
+        || static_domain::is_static(domain)
+}
+
+/// Whether a domain may be ended here and now, as far as can be seen: no thread is in it.
+pub(crate) fn check_unused(domain: &stillpoint::Domain) -> Result<(), c_int> {
     if raw::is_reading(domain) || raw::in_callback(domain) {
         return Err(misuse(
             libc::EDEADLK,
@@ -150,10 +145,10 @@ pub(crate) fn may_end(domain: &stillpoint::Domain) -> Result<(), c_int> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_synchronize(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| waited(raw::synchronize(unsafe { named(domain) })))
+    catch_panic(|| wait_result(raw::synchronize(unsafe { resolve(domain) }, false)))
 }
 
-/// The same in haste: looks for up to 50 microseconds before it sleeps. synchronize_rcu_expedited().
+/// stillpoint_domain_synchronize(), expedited: spins for up to 50 microseconds before it sleeps. synchronize_rcu_expedited().
 ///
 /// # Safety
 ///
@@ -161,7 +156,7 @@ pub unsafe extern "C" fn stillpoint_domain_synchronize(domain: *mut Domain) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_synchronize_expedited(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| waited(raw::synchronize_expedited(unsafe { named(domain) })))
+    catch_panic(|| wait_result(raw::synchronize(unsafe { resolve(domain) }, true)))
 }
 
 /// Names the next grace period without starting it: get_state_synchronize_rcu().
@@ -172,7 +167,7 @@ pub unsafe extern "C" fn stillpoint_domain_synchronize_expedited(domain: *mut Do
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_get_state(domain: *mut Domain) -> Cookie {
     // SAFETY: the caller's promise.
-    unsafe { named(domain) }.get_state().into_raw()
+    unsafe { resolve(domain) }.get_state().into_raw()
 }
 
 /// Starts a grace period and names it; it ends without a further call: start_poll_synchronize_rcu(). Does not block.
@@ -183,9 +178,9 @@ pub unsafe extern "C" fn stillpoint_domain_get_state(domain: *mut Domain) -> Coo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_start_poll(domain: *mut Domain) -> Cookie {
     // SAFETY: the caller's promise.
-    let domain = unsafe { named(domain) };
+    let domain = unsafe { resolve(domain) };
     // It panics only by a fault of the library. What is then named ends later than what was asked for, never earlier.
-    guarded_or(None, || Some(domain.start_poll())).unwrap_or_else(|| domain.get_state()).into_raw()
+    catch_panic_or(None, || Some(domain.start_poll())).unwrap_or_else(|| domain.get_state()).into_raw()
 }
 
 /// Whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a section that section counts.
@@ -196,7 +191,7 @@ pub unsafe extern "C" fn stillpoint_domain_start_poll(domain: *mut Domain) -> Co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_poll(domain: *mut Domain, cookie: Cookie) -> bool {
     // SAFETY: the caller's promise.
-    guarded_or(false, || unsafe { named(domain) }.poll(Named::from_raw(cookie)))
+    catch_panic_or(false, || unsafe { resolve(domain) }.poll(stillpoint::Cookie::from_raw(cookie)))
 }
 
 /// Waits until the grace period has ended: cond_synchronize_rcu(). -EDEADLK if it waits for a section of the calling thread.
@@ -207,10 +202,10 @@ pub unsafe extern "C" fn stillpoint_domain_poll(domain: *mut Domain, cookie: Coo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_cond_synchronize(domain: *mut Domain, cookie: Cookie) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| waited(raw::cond_synchronize(unsafe { named(domain) }, Named::from_raw(cookie), false)))
+    catch_panic(|| wait_result(raw::cond_synchronize(unsafe { resolve(domain) }, stillpoint::Cookie::from_raw(cookie), false)))
 }
 
-/// The same in haste: cond_synchronize_rcu_expedited().
+/// stillpoint_domain_cond_synchronize(), expedited: cond_synchronize_rcu_expedited().
 ///
 /// # Safety
 ///
@@ -218,7 +213,7 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize(domain: *mut Domain,
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(domain: *mut Domain, cookie: Cookie) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| waited(raw::cond_synchronize(unsafe { named(domain) }, Named::from_raw(cookie), true)))
+    catch_panic(|| wait_result(raw::cond_synchronize(unsafe { resolve(domain) }, stillpoint::Cookie::from_raw(cookie), true)))
 }
 
 /// Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it would wait for itself: inside a
@@ -230,7 +225,7 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(domain: *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_barrier(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| waited(raw::barrier(unsafe { named(domain) })))
+    catch_panic(|| wait_result(raw::barrier(unsafe { resolve(domain) })))
 }
 
 /// Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier(). -EDEADLK as for the other one.
@@ -241,7 +236,7 @@ pub unsafe extern "C" fn stillpoint_domain_barrier(domain: *mut Domain) -> c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| waited(raw::kvfree_barrier(unsafe { named(domain) })))
+    catch_panic(|| wait_result(raw::kvfree_barrier(unsafe { resolve(domain) })))
 }
 
 /// Callbacks of the domain that are queued from now on, stillpoint_call() and those of the liburcu flavour that it belongs to, run no earlier
@@ -255,7 +250,7 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier(domain: *mut Domain) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_set_callback_delay(domain: *mut Domain, milliseconds: u64) {
     // SAFETY: the caller's promise.
-    guarded_or((), || unsafe { named(domain) }.set_callback_delay(Duration::from_millis(milliseconds)));
+    catch_panic_or((), || unsafe { resolve(domain) }.set_callback_delay(Duration::from_millis(milliseconds)));
 }
 
 /// That delay, in milliseconds. Async-signal-safe.
@@ -266,7 +261,7 @@ pub unsafe extern "C" fn stillpoint_domain_set_callback_delay(domain: *mut Domai
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_callback_delay(domain: *mut Domain) -> u64 {
     // SAFETY: the caller's promise.
-    guarded_or(0, || unsafe { named(domain) }.callback_delay().as_millis().try_into().unwrap_or(u64::MAX))
+    catch_panic_or(0, || unsafe { resolve(domain) }.callback_delay().as_millis().try_into().unwrap_or(u64::MAX))
 }
 
 /// How long a grace period may be held up before that counts as a stall. 10 seconds by default.
@@ -277,7 +272,7 @@ pub unsafe extern "C" fn stillpoint_domain_callback_delay(domain: *mut Domain) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_set_stall_timeout(domain: *mut Domain, milliseconds: u64) {
     // SAFETY: the caller's promise.
-    guarded_or((), || unsafe { named(domain) }.set_stall_timeout(Duration::from_millis(milliseconds)));
+    catch_panic_or((), || unsafe { resolve(domain) }.set_stall_timeout(Duration::from_millis(milliseconds)));
 }
 
 /// What is to be told of a stall: `stillpoint_stall_function`.
@@ -287,7 +282,7 @@ pub type StallFunction = Option<unsafe extern "C" fn(report: *const Stall, data:
 #[derive(Debug)]
 #[repr(C)]
 pub struct Stall {
-    /// The report: who holds it up and who waits, with names, thread ids, and where owned guards were made.
+    /// The report: the holdouts and the waiters, with names, thread ids, and where owned guards were made.
     pub text: *const c_char,
     /// How long it has been held up, in nanoseconds.
     pub lasted_ns: u64,
@@ -304,13 +299,13 @@ struct StallHandler {
     data: *mut c_void,
 }
 
-// SAFETY: whoever sets the handler promises that it may be called on any thread with its data.
+// SAFETY: the caller of stillpoint_domain_on_stall() promises that it may be called on any thread with its data.
 unsafe impl Send for StallHandler {}
 // SAFETY: as for Send.
 unsafe impl Sync for StallHandler {}
 
 impl StallHandler {
-    fn tell(&self, report: &StallReport) {
+    fn report(&self, report: &StallReport) {
         let text = CString::new(report.to_string().replace('\0', "?")).unwrap_or_default();
         let stall = Stall {
             text: text.as_ptr(),
@@ -319,7 +314,7 @@ impl StallHandler {
             tid: report.holdouts.first().map_or(0, |first| first.thread.tid),
             service: report.stalled == Stalled::Service,
         };
-        // SAFETY: the promise of whoever set it.
+        // SAFETY: the promise of its caller.
         unsafe { (self.function)(&raw const stall, self.data) };
     }
 }
@@ -333,61 +328,17 @@ impl StallHandler {
 /// The domain is NULL or alive. The function may be called with the data on any thread until the domain is destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_on_stall(domain: *mut Domain, function: StallFunction, data: *mut c_void) {
-    guarded_or((), || {
+    catch_panic_or((), || {
         // SAFETY: the caller's promise.
-        let domain = unsafe { named(domain) };
+        let domain = unsafe { resolve(domain) };
         match function {
             Some(function) => {
                 let handler = StallHandler { function, data };
-                domain.on_stall(move |report| handler.tell(report));
+                domain.on_stall(move |report| handler.report(report));
             }
             None => domain.on_stall(|_| ()),
         }
     });
-}
-
-/// What a domain does and has done.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub struct Statistics {
-    /// Objects given to kvfree that have not been freed.
-    pub objects_pending: u64,
-    /// What they take up, in bytes.
-    pub bytes_pending: u64,
-    /// Pages of 4 KiB that remember them.
-    pub pages: u64,
-    /// Callbacks that have not been called.
-    pub callbacks_pending: u64,
-    /// Objects freed.
-    pub objects_freed: u64,
-    /// Callbacks called.
-    pub callbacks_invoked: u64,
-    /// Grace periods that have ended.
-    pub grace_periods: u64,
-    /// Records of readers.
-    pub records: u64,
-    /// Heavy barriers (membarrier calls, or fences).
-    pub heavy_barriers: u64,
-    /// Grace periods that a thread ended because its queue had reached its share.
-    pub assists: u64,
-    /// Bounded waits past the budget.
-    pub waits: u64,
-    /// Objects freed at once after a grace period of their own, for want of memory.
-    pub inline_waits: u64,
-    /// Grace periods held up for longer than the stall time-out.
-    pub stalls: u64,
-    /// Times that the service thread was late by more than that.
-    pub service_stalls: u64,
-    /// Objects that are never freed, as there was no memory to remember them by. C's own functions leave such an object to the caller (-ENOMEM): these
-    /// are objects that Rust code in the process retired.
-    pub objects_leaked: u64,
-    /// Destructors, callbacks, wakers and stall handlers of Rust code in the process that panicked.
-    pub panics: u64,
-    /// Tasks of Rust code in the process that wait for a grace period or for callbacks.
-    pub futures_pending: u64,
-    /// Times that the service thread panicked, by a fault of the library's, and began again. After three within a minute it stays down: barriers
-    /// then do its work.
-    pub service_failures: u64,
 }
 
 /// Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that this library does not know are 0. Takes a
@@ -398,52 +349,11 @@ pub struct Statistics {
 /// The domain is NULL or alive; `statistics` can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_statistics(domain: *mut Domain, statistics: *mut Statistics, size: usize) -> c_int {
-    guarded(|| {
-        if statistics.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_domain_statistics() with nowhere to write to"));
-        }
-        // SAFETY: the caller's promise.
-        let now = unsafe { named(domain) }.statistics();
-        let now = Statistics {
-            objects_pending: now.objects_pending,
-            bytes_pending: now.bytes_pending,
-            pages: now.pages,
-            callbacks_pending: now.callbacks_pending,
-            objects_freed: now.objects_freed,
-            callbacks_invoked: now.callbacks_invoked,
-            grace_periods: now.grace_periods,
-            records: now.records,
-            heavy_barriers: now.heavy_barriers,
-            assists: now.assists,
-            waits: now.waits,
-            inline_waits: now.inline_waits,
-            stalls: now.stalls,
-            service_stalls: now.service_stalls,
-            objects_leaked: now.objects_leaked,
-            panics: now.panics,
-            futures_pending: now.futures_pending,
-            service_failures: now.service_failures,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { write_sized(&now, statistics, size) };
-        Ok(0)
-    })
-}
-
-/// Writes a struct that only grows to a caller who may know fewer or more of its fields.
-///
-/// # Safety
-///
-/// `size` bytes can be written at `to`; every byte of T is initialised.
-pub(crate) unsafe fn write_sized<T>(from: &T, to: *mut T, size: usize) {
     // SAFETY: the caller's promise.
-    unsafe {
-        ptr::write_bytes(to.cast::<u8>(), 0, size);
-        ptr::copy_nonoverlapping(ptr::from_ref(from).cast::<u8>(), to.cast::<u8>(), size.min(size_of::<T>()));
-    }
+    catch_panic(|| unsafe { write_sized(&resolve(domain).statistics(), statistics, size) })
 }
 
-/// How many bytes may wait to be freed before those who add more are slowed down. 8 MiB by default.
+/// How many bytes may wait to be freed before threads that add more are throttled. 8 MiB by default.
 ///
 /// # Safety
 ///
@@ -451,5 +361,16 @@ pub(crate) unsafe fn write_sized<T>(from: &T, to: *mut T, size: usize) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_set_budget(domain: *mut Domain, bytes: usize) {
     // SAFETY: the caller's promise.
-    guarded_or((), || unsafe { named(domain) }.set_budget(bytes));
+    catch_panic_or((), || unsafe { resolve(domain) }.set_budget(bytes));
+}
+
+/// That budget, in bytes.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_budget(domain: *mut Domain) -> usize {
+    // SAFETY: the caller's promise.
+    catch_panic_or(0, || unsafe { resolve(domain) }.budget())
 }

@@ -2,33 +2,41 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `border` | nothing unwinds across it; errors become errno; what is misuse |
-//! | `reserve` | memory for when there is none |
-//! | `reader` | sections of threads, and the thread-local state of the inlined ones |
+//! | `ffi`, `handle`, `log` | panics end here, errors become errno, misuse is reported; what C has pointers to |
+//! | `reserve` | the allocator, and its memory for when there is none |
+//! | `thread` | what a thread has cached, and its end; `thread.c` has the thread-local state of the inlined functions |
+//! | `reader` | sections of threads, owned guards |
 //! | `qsbr` | readers by quiescent states |
-//! | `domain` | domains: grace periods, cookies |
+//! | `domain`, `static_domain` | domains: grace periods, cookies; those that are made at their first use |
 //! | `callback` | functions that run after a grace period |
 //! | `kvfree` | deferred frees of blocks of `malloc()` |
 //! | `tenant`, `lru`, `pressure` | tenants and charges; LRU lists and shrinkers; memory pressure |
-//! | `arena` | the address space |
+//! | `arena`, `deferred_area` | the address space |
 //! | `urcu`, `compat/` | liburcu's names and libraries |
-//! | `thread.c` | where that state lies |
 //!
 //! Everything that C sees is a function `stillpoint_*` here, whose comment becomes the header's (`include/stillpoint/functions.h`, made by
 //! cbindgen in a test), or inlined in `include/stillpoint/stillpoint.h`. It adds no orderings of its own.
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub mod arena;
-pub mod border;
 pub mod callback;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod deferred_area;
 pub mod domain;
+pub mod ffi;
+mod handle;
 pub mod kvfree;
+mod log;
 pub mod lru;
 pub mod pressure;
 pub mod qsbr;
 pub mod reader;
 mod reserve;
+mod static_domain;
 pub mod tenant;
+// What it has of C's is not C's business.
+/// cbindgen:ignore
+mod thread;
+// Its functions are declared in `compat/urcu/stillpoint/runtime.h`.
+/// cbindgen:ignore
 pub mod urcu;
-
-pub(crate) use reader::is_global;

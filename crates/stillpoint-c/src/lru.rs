@@ -1,7 +1,8 @@
 //! LRU lists.
 
 use crate::{
-    border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back},
+    ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
+    handle::{deref, free_handle, new_handle},
     reserve,
     tenant::{Hierarchy, Tenant},
 };
@@ -21,7 +22,7 @@ pub(crate) struct Object {
     release: ReleaseFunction,
 }
 
-// SAFETY: whoever makes an entry promises that its object may be released on any thread; the library does nothing else with it.
+// SAFETY: the caller of stillpoint_entry_new() promises that its object may be released on any thread; the library does nothing else with it.
 unsafe impl Send for Object {}
 // SAFETY: as for Send.
 unsafe impl Sync for Object {}
@@ -29,7 +30,7 @@ unsafe impl Sync for Object {}
 impl Drop for Object {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: the promise of whoever made the entry.
+            // SAFETY: the promise of stillpoint_entry_new()'s caller.
             unsafe { release(self.object) };
         }
     }
@@ -40,7 +41,7 @@ impl Drop for Object {
 #[repr(transparent)]
 pub struct LruEntry(stillpoint_lru::Entry<Object>);
 
-/// LRU lists, one for each tenant and node: `struct stillpoint_lru`.
+/// LRU lists, one for each tenant and node.
 #[derive(Debug)]
 pub struct Lru {
     pub(crate) lists: ListLru<Object>,
@@ -66,7 +67,7 @@ impl Lru {
 /// The hierarchy is NULL or good; the handle can be written to `lru`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_new(hierarchy: *mut Hierarchy, lru: *mut *mut Lru) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let hierarchy = unsafe { hierarchy.as_ref() }.map(|hierarchy| hierarchy.0.clone());
         let make = || {
@@ -74,7 +75,7 @@ pub unsafe extern "C" fn stillpoint_lru_new(hierarchy: *mut Hierarchy, lru: *mut
             Ok(Lru { lists, hierarchy })
         };
         // SAFETY: the caller's promise.
-        unsafe { hand_out(lru, make) }
+        unsafe { new_handle(lru, make) }
     })
 }
 
@@ -86,7 +87,7 @@ pub unsafe extern "C" fn stillpoint_lru_new(hierarchy: *mut Hierarchy, lru: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_free(lru: *mut Lru) {
     // SAFETY: the caller's promise.
-    unsafe { take_back(lru) };
+    unsafe { free_handle(lru) };
 }
 
 /// An entry for an object, with one reference, the caller's. When the last reference is let go (lists have one to each entry that is on them, walks
@@ -97,8 +98,8 @@ pub unsafe extern "C" fn stillpoint_lru_free(lru: *mut Lru) {
 /// `release` may be called with the object on any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_entry_new(object: *mut c_void, release: ReleaseFunction) -> *mut LruEntry {
-    guarded_or(std::ptr::null_mut(), || {
-        if reserve::ready().is_err() {
+    catch_panic_or(std::ptr::null_mut(), || {
+        if reserve::check().is_err() {
             return std::ptr::null_mut();
         }
         Arc::into_raw(Arc::new(stillpoint_lru::Entry::new(Object { object, release }))).cast_mut().cast()
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn stillpoint_entry_get(entry: *mut LruEntry) -> *mut LruE
 pub unsafe extern "C" fn stillpoint_entry_put(entry: *mut LruEntry) {
     if !entry.is_null() {
         // SAFETY: it came out of an `Arc`, by the caller's promise.
-        guarded_or((), || unsafe { Arc::decrement_strong_count(entry.cast::<stillpoint_lru::Entry<Object>>()) });
+        catch_panic_or((), || unsafe { Arc::decrement_strong_count(entry.cast::<stillpoint_lru::Entry<Object>>()) });
     }
 }
 
@@ -152,9 +153,9 @@ pub unsafe extern "C" fn stillpoint_entry_object(entry: *const LruEntry) -> *mut
 /// The handles are good; the entry is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_add(lru: *mut Lru, tenant: *mut Tenant, entry: *mut LruEntry) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        let (lru, tenant) = unsafe { (handle(lru)?, tenant.as_ref()) };
+        let (lru, tenant) = unsafe { (deref(lru)?, tenant.as_ref()) };
         if entry.is_null() {
             return Err(misuse(libc::EINVAL, "stillpoint_lru_add() of NULL"));
         }
@@ -172,9 +173,9 @@ pub unsafe extern "C" fn stillpoint_lru_add(lru: *mut Lru, tenant: *mut Tenant, 
 /// The handle is good; the entry is alive, and the caller has a reference.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_del(lru: *mut Lru, entry: *mut LruEntry) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
-        let (lru, entry) = unsafe { (handle(lru)?, handle(entry)?) };
+        let (lru, entry) = unsafe { (deref(lru)?, deref(entry)?) };
         lru.lists.del(&entry.0).map(|_| 0).ok_or(libc::ENOENT)
     })
 }
@@ -182,11 +183,11 @@ pub unsafe extern "C" fn stillpoint_lru_del(lru: *mut Lru, entry: *mut LruEntry)
 /// How many NUMA nodes there are; a machine without has one.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_nodes() -> usize {
-    guarded_or(1, || Node::all().count())
+    catch_panic_or(1, || Node::all().count())
 }
 
 fn node(number: usize) -> Result<Node, c_int> {
-    Node::all().nth(number).ok_or_else(|| misuse(libc::EINVAL, "a node that there is not: ask stillpoint_nodes()"))
+    Node::all().nth(number).ok_or_else(|| misuse(libc::EINVAL, "no such NUMA node (see stillpoint_nodes())"))
 }
 
 /// How many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 also for what does not exist.
@@ -196,10 +197,10 @@ fn node(number: usize) -> Result<Node, c_int> {
 /// The handles are good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_count_one(lru: *const Lru, tenant: *const Tenant, number: usize) -> usize {
-    guarded_or(0, || {
+    catch_panic_or(0, || {
         let count = || {
             // SAFETY: the caller's promise.
-            let (lru, tenant) = unsafe { (handle(lru)?, tenant.as_ref()) };
+            let (lru, tenant) = unsafe { (deref(lru)?, tenant.as_ref()) };
             Ok::<_, c_int>(lru.lists.count_one(lru.tenant(tenant)?, node(number)?))
         };
         count().unwrap_or(0)
@@ -214,7 +215,7 @@ pub unsafe extern "C" fn stillpoint_lru_count_one(lru: *const Lru, tenant: *cons
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_count(lru: *const Lru) -> usize {
     // SAFETY: the caller's promise.
-    guarded_or(0, || unsafe { lru.as_ref() }.map_or(0, |lru| lru.lists.count()))
+    catch_panic_or(0, || unsafe { lru.as_ref() }.map_or(0, |lru| lru.lists.count()))
 }
 
 /// What a walk does with an entry: what an isolate function returns. The kernel's `enum lru_status`. Any other number is a stop.
@@ -259,10 +260,10 @@ fn isolate(status: c_int) -> Isolate {
 pub unsafe extern "C" fn stillpoint_lru_walk(
     lru: *mut Lru, tenant: *mut Tenant, number: usize, budget: usize, function: IsolateFunction, data: *mut c_void,
 ) -> usize {
-    guarded_or(0, || {
+    catch_panic_or(0, || {
         let walk = || {
             // SAFETY: the caller's promise.
-            let (lru, tenant) = unsafe { (handle(lru)?, tenant.as_ref()) };
+            let (lru, tenant) = unsafe { (deref(lru)?, tenant.as_ref()) };
             let function = function.ok_or_else(|| misuse(libc::EINVAL, "stillpoint_lru_walk() without a function"))?;
             let ask = |item: &Arc<stillpoint_lru::Entry<Object>>| {
                 // SAFETY: the caller's promise; the walk has a reference to the entry.
@@ -302,41 +303,42 @@ pub struct ShrinkerOps {
     pub seeks: u32,
     /// How many objects a scan should look at; 0 stands for the usual, 128.
     pub batch: usize,
-    /// Whether the memory is nobody's: it is then asked in passes over the whole hierarchy alone, with the root as tenant.
+    /// Whether the memory is no tenant's: it is then asked in passes over the whole hierarchy alone, with the root as tenant.
     pub not_per_tenant: bool,
 }
 
-struct Shrinker {
+/// A shrinker whose functions are the program's.
+struct CallbackShrinker {
     ops: ShrinkerOps,
     hierarchy: stillpoint_lru::Hierarchy,
 }
 
-// SAFETY: whoever registers promises that the functions may be called with the data on any thread.
-unsafe impl Send for Shrinker {}
+// SAFETY: the caller of stillpoint_shrinker_register() promises that the functions may be called with the data on any thread.
+unsafe impl Send for CallbackShrinker {}
 // SAFETY: as for Send.
-unsafe impl Sync for Shrinker {}
+unsafe impl Sync for CallbackShrinker {}
 
-impl Shrinker {
-    fn ask<R>(&self, scope: &stillpoint_lru::Scope<'_>, ask: impl FnOnce(*const Scope) -> R) -> R {
+impl CallbackShrinker {
+    fn with_scope<R>(&self, scope: &stillpoint_lru::Scope<'_>, call: impl FnOnce(*const Scope) -> R) -> R {
         // Never dropped as such: its parts are.
         let mut tenant = ManuallyDrop::new(Tenant { tenant: scope.tenant.clone(), hierarchy: self.hierarchy.clone() });
-        let answer = ask(&Scope { tenant: &raw mut *tenant, node: scope.node.index() });
+        let result = call(&Scope { tenant: &raw mut *tenant, node: scope.node.index() });
         drop(ManuallyDrop::into_inner(tenant));
-        answer
+        result
     }
 }
 
-impl stillpoint_lru::Shrink for Shrinker {
+impl stillpoint_lru::Shrink for CallbackShrinker {
     fn count(&self, scope: &stillpoint_lru::Scope<'_>) -> usize {
         let Some(count) = self.ops.count else { return 0 };
-        // SAFETY: the promise of whoever registered it.
-        self.ask(scope, |scope| unsafe { count(scope, self.ops.data) })
+        // SAFETY: the promise of stillpoint_shrinker_register()'s caller.
+        self.with_scope(scope, |scope| unsafe { count(scope, self.ops.data) })
     }
 
     fn scan(&self, scope: &stillpoint_lru::Scope<'_>, objects: usize) -> Option<usize> {
         let scan = self.ops.scan?;
-        // SAFETY: the promise of whoever registered it.
-        let freed = self.ask(scope, |scope| unsafe { scan(scope, objects, self.ops.data) });
+        // SAFETY: the promise of stillpoint_shrinker_register()'s caller.
+        let freed = self.with_scope(scope, |scope| unsafe { scan(scope, objects, self.ops.data) });
         usize::try_from(freed).ok()
     }
 
@@ -353,9 +355,9 @@ impl stillpoint_lru::Shrink for Shrinker {
     }
 }
 
-/// A shrinker that is registered: `struct stillpoint_shrinker`.
+/// A registered shrinker.
 #[derive(Debug)]
-pub struct Registered {
+pub struct Shrinker {
     registration: stillpoint_lru::Registration,
     hierarchy: stillpoint_lru::Hierarchy,
 }
@@ -368,21 +370,21 @@ pub struct Registered {
 /// handle can be written to `shrinker`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_shrinker_register(
-    hierarchy: *mut Hierarchy, ops: *const ShrinkerOps, shrinker: *mut *mut Registered,
+    hierarchy: *mut Hierarchy, ops: *const ShrinkerOps, shrinker: *mut *mut Shrinker,
 ) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
-        let (hierarchy, ops) = unsafe { (&handle(hierarchy)?.0, *handle(ops)?) };
+        let (hierarchy, ops) = unsafe { (&deref(hierarchy)?.0, *deref(ops)?) };
         if ops.count.is_none() || ops.scan.is_none() {
             return Err(misuse(libc::EINVAL, "a shrinker without both functions"));
         }
         let register = || {
-            let made = Arc::new(Shrinker { ops, hierarchy: hierarchy.clone() });
+            let made = Arc::new(CallbackShrinker { ops, hierarchy: hierarchy.clone() });
             let registration = hierarchy.register(made).map_err(|_| libc::ENOSPC)?;
-            Ok(Registered { registration, hierarchy: hierarchy.clone() })
+            Ok(Shrinker { registration, hierarchy: hierarchy.clone() })
         };
         // SAFETY: the caller's promise.
-        unsafe { hand_out(shrinker, register) }
+        unsafe { new_handle(shrinker, register) }
     })
 }
 
@@ -393,10 +395,10 @@ pub unsafe extern "C" fn stillpoint_shrinker_register(
 ///
 /// The handles are good.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_shrinker_covers(shrinker: *mut Registered, lru: *mut Lru) -> c_int {
-    guarded_with_memory(|| {
+pub unsafe extern "C" fn stillpoint_shrinker_covers(shrinker: *mut Shrinker, lru: *mut Lru) -> c_int {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        let (shrinker, lru) = unsafe { (handle(shrinker)?, handle(lru)?) };
+        let (shrinker, lru) = unsafe { (deref(shrinker)?, deref(lru)?) };
         if lru.hierarchy.as_ref() != Some(&shrinker.hierarchy) {
             return Err(misuse(libc::EXDEV, "a shrinker that is to cover the lists of another hierarchy"));
         }
@@ -411,7 +413,7 @@ pub unsafe extern "C" fn stillpoint_shrinker_covers(shrinker: *mut Registered, l
 ///
 /// The handle is not used again.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_shrinker_free(shrinker: *mut Registered) {
+pub unsafe extern "C" fn stillpoint_shrinker_free(shrinker: *mut Shrinker) {
     // SAFETY: the caller's promise.
-    unsafe { take_back(shrinker) };
+    unsafe { free_handle(shrinker) };
 }

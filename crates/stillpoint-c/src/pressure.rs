@@ -1,8 +1,9 @@
 //! Memory pressure: what the system says of it is turned into passes over a hierarchy.
 
 use crate::{
-    border::{guarded, guarded_or, hand_out, handle, take_back},
-    tenant::{Hierarchy, Relieved},
+    ffi::{catch_panic, catch_panic_or},
+    handle::{deref, free_handle, new_handle},
+    tenant::Hierarchy,
 };
 use std::{
     env,
@@ -10,14 +11,14 @@ use std::{
     os::unix::ffi::OsStrExt,
     slice,
 };
-use stillpoint_lru::{PressureError, PressureWatch};
+use stillpoint_lru::{PressureError, PressureWatch, Reclaimed};
 
-/// A watch under way: `struct stillpoint_pressure`.
+/// A watch for memory pressure.
 #[derive(Debug)]
 pub struct Pressure(stillpoint_lru::Pressure);
 
 /// What is called after each pass, on the watching thread: `stillpoint_relieved_function`.
-pub type RelievedFunction = Option<unsafe extern "C" fn(relieved: *const Relieved, data: *mut c_void)>;
+pub type RelievedFunction = Option<unsafe extern "C" fn(relieved: *const Reclaimed, data: *mut c_void)>;
 
 /// Where to watch, and how. Zeroes are the defaults.
 #[derive(Debug, Clone, Copy)]
@@ -39,25 +40,24 @@ pub struct PressureOptions {
     pub data: *mut c_void,
 }
 
-struct After {
-    function: unsafe extern "C" fn(*const Relieved, *mut c_void),
+struct PassCallback {
+    function: unsafe extern "C" fn(*const Reclaimed, *mut c_void),
     data: *mut c_void,
 }
 
-// SAFETY: whoever starts the watch promises that the function may be called with the data on its thread.
-unsafe impl Send for After {}
+// SAFETY: the caller of stillpoint_pressure_watch() promises that the function may be called with the data on its thread.
+unsafe impl Send for PassCallback {}
 
-impl After {
-    fn call(&mut self, relieved: &stillpoint_lru::Reclaimed) {
-        let relieved = Relieved::from(*relieved);
-        // SAFETY: the promise of whoever started the watch.
-        unsafe { (self.function)(&raw const relieved, self.data) };
+impl PassCallback {
+    fn call(&mut self, relieved: &Reclaimed) {
+        // SAFETY: the promise of stillpoint_pressure_watch()'s caller.
+        unsafe { (self.function)(relieved, self.data) };
     }
 }
 
 /// What the service manager has said; `None` if it has said nothing. Not to watch is something too: it has named the null device, of which a
 /// watch does nothing.
-fn said() -> Result<Option<PressureWatch>, PressureError> {
+fn watch_of_service_manager() -> Result<Option<PressureWatch>, PressureError> {
     let null_device = || env::var_os("MEMORY_PRESSURE_WATCH").filter(|path| !path.is_empty()).map(PressureWatch::new);
     Ok(PressureWatch::from_env()?.or_else(null_device))
 }
@@ -71,7 +71,7 @@ fn errno(error: PressureError) -> c_int {
 
 /// Starts a thread that waits until the system says that memory is short, and then has the hierarchy's shrinkers free some. Without options,
 /// what the service manager has said in the environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be
-/// watched, else what the system says. Watching /dev/null does nothing, and is no error, whoever has named it: a service manager that has said
+/// watched, else what the system says. Watching /dev/null does nothing, and is no error: a service manager that has said
 /// so is obeyed, and the system not watched in its place.
 ///
 /// # Safety
@@ -82,9 +82,9 @@ fn errno(error: PressureError) -> c_int {
 pub unsafe extern "C" fn stillpoint_pressure_watch(
     hierarchy: *mut Hierarchy, options: *const PressureOptions, pressure: *mut *mut Pressure,
 ) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
-        let (hierarchy, options) = unsafe { (&handle(hierarchy)?.0, options.as_ref()) };
+        let (hierarchy, options) = unsafe { (&deref(hierarchy)?.0, options.as_ref()) };
         let start = || {
             let mut watch = match options {
                 Some(options) if !options.path.is_null() => {
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
                         watch.payload(unsafe { slice::from_raw_parts(options.payload.cast::<u8>(), options.payload_size) })
                     }
                 }
-                _ => match said().map_err(errno)? {
+                _ => match watch_of_service_manager().map_err(errno)? {
                     Some(watch) => watch,
                     None if options.is_some_and(|options| options.or_system) => PressureWatch::system(),
                     None => return Err(libc::ENODATA),
@@ -109,14 +109,14 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
                     watch = watch.target(options.target);
                 }
                 if let Some(function) = options.after {
-                    let mut after = After { function, data: options.data };
+                    let mut after = PassCallback { function, data: options.data };
                     watch = watch.after_pass(move |relieved| after.call(relieved));
                 }
             }
             Ok(Pressure(watch.start(hierarchy).map_err(errno)?))
         };
         // SAFETY: the caller's promise.
-        unsafe { hand_out(pressure, start) }
+        unsafe { new_handle(pressure, start) }
     })
 }
 
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { counted(pressure, stillpoint_lru::Pressure::events) }
+    unsafe { read_count(pressure, stillpoint_lru::Pressure::events) }
 }
 
 /// How often it was said again less than a tenth of a second after a pass. The next pass was put off until then, and stands for all that had been
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_coalesced(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { counted(pressure, stillpoint_lru::Pressure::coalesced) }
+    unsafe { read_count(pressure, stillpoint_lru::Pressure::coalesced) }
 }
 
 /// How many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn stillpoint_pressure_coalesced(pressure: *const Pressure
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { counted(pressure, stillpoint_lru::Pressure::objects) }
+    unsafe { read_count(pressure, stillpoint_lru::Pressure::objects) }
 }
 
 /// How often a pass has panicked; the watch goes on. Only Rust code that takes part in passes panics, and shrinkers' panics are not counted here. 0
@@ -163,15 +163,15 @@ pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_panics(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { counted(pressure, stillpoint_lru::Pressure::panics) }
+    unsafe { read_count(pressure, stillpoint_lru::Pressure::panics) }
 }
 
 /// # Safety
 ///
 /// The handle is good or NULL.
-unsafe fn counted(pressure: *const Pressure, count: fn(&stillpoint_lru::Pressure) -> u64) -> u64 {
+unsafe fn read_count(pressure: *const Pressure, count: fn(&stillpoint_lru::Pressure) -> u64) -> u64 {
     // SAFETY: the caller's promise.
-    guarded_or(0, || unsafe { pressure.as_ref() }.map_or(0, |pressure| count(&pressure.0)))
+    catch_panic_or(0, || unsafe { pressure.as_ref() }.map_or(0, |pressure| count(&pressure.0)))
 }
 
 /// Whether there is a thread that watches, and the file is open: not, if it is /dev/null, or has gone away and not come back yet; nor in the child
@@ -183,7 +183,7 @@ unsafe fn counted(pressure: *const Pressure, count: fn(&stillpoint_lru::Pressure
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_is_watching(pressure: *const Pressure) -> bool {
     // SAFETY: the caller's promise.
-    guarded_or(false, || unsafe { pressure.as_ref() }.is_some_and(|pressure| pressure.0.is_watching()))
+    catch_panic_or(false, || unsafe { pressure.as_ref() }.is_some_and(|pressure| pressure.0.is_watching()))
 }
 
 /// Ends a watch: waits for a pass under way, unless it is called after one on that very thread. NULL does nothing.
@@ -194,5 +194,5 @@ pub unsafe extern "C" fn stillpoint_pressure_is_watching(pressure: *const Pressu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_free(pressure: *mut Pressure) {
     // SAFETY: the caller's promise.
-    unsafe { take_back(pressure) };
+    unsafe { free_handle(pressure) };
 }

@@ -1,12 +1,13 @@
 //! Sections of threads.
 //!
-//! The usual section is in the header: it uses what `remember` has put into the thread-local state of `thread.c`, of which
-//! nothing is there before a thread's first section, where readers have to fence, and after the thread's end has begun. All else comes here.
+//! The fast path of a section is in the header: it uses the record that `thread.rs` has cached. The slow path is here: a thread's first section,
+//! nested ones, those where readers have to fence, and those after the thread's end has begun.
 
 use crate::{
-    border::{guarded, guarded_or, guarded_with_memory, misuse},
-    domain::{Domain, named},
+    domain::{Domain, resolve},
+    ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
     reserve,
+    thread::{cache_record, unregistered, watch_exit},
 };
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -18,113 +19,57 @@ use stillpoint::{raw, tasks_trace};
 /// A thread's record: `struct stillpoint_record`.
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct Record(raw::Reader);
+pub struct Record(raw::Record);
 
-unsafe extern "C" {
-    fn stillpoint_thread_remember_(which: c_int, record: *const c_void, started: *const AtomicU64);
-    fn stillpoint_thread_forget_(which: c_int);
-    fn stillpoint_thread_share_(share: *const c_void);
-    fn stillpoint_nobody_() -> *const c_void;
-}
-
-/// The third of the numbers that the header knows, after `raw::RCU` and `raw::TRACE`.
-pub(crate) const QSBR: usize = 2;
-
-const _: () = assert!(raw::RCU == 0 && raw::TRACE == 1);
-
-/// Has [`forget_all`] called at the calling thread's end. Whether that could be arranged.
-pub(crate) fn watch_end() -> bool {
-    // SAFETY: nobody in this crate asks for another.
-    unsafe { raw::at_threads_end(forget_all) }
-}
-
-/// Whether the calling thread may be registered in `domain`, or is. If not its sections get by without.
+/// Whether the calling thread may be registered in `domain`, or is. If not its sections do without.
 #[inline]
 pub(crate) fn may_register(domain: &stillpoint::Domain) -> bool {
-    reserve::is_whole() || raw::is_registered(domain) || reserve::ready().is_ok()
-}
-
-/// Has the calling thread's inlined read side use `record` until its end.
-pub(crate) fn remember(which: usize, record: &raw::Reader, domain: &stillpoint::Domain) {
-    // SAFETY: the record is the calling thread's until `forget_all`, which comes before the record is given back.
-    unsafe { stillpoint_thread_remember_(which as c_int, ptr::from_ref(record).cast(), raw::started(domain)) };
-}
-
-pub(crate) fn forget(which: usize) {
-    // SAFETY: `which` is one of three.
-    unsafe { stillpoint_thread_forget_(which as c_int) };
-}
-
-/// Has the calling thread's inlined kvfree use its share until its end.
-pub(crate) fn remember_share() {
-    if let Some(share) = raw::share()
-        && watch_end()
-    {
-        // SAFETY: the share is the calling thread's until `forget_all`, which comes before it is given back.
-        unsafe { stillpoint_thread_share_(share.as_ptr().cast()) };
-    }
-}
-
-/// At a thread's end.
-pub(crate) fn forget_all() {
-    // SAFETY: null is for no share.
-    unsafe { stillpoint_thread_share_(ptr::null()) };
-    forget(raw::RCU);
-    forget(raw::TRACE);
-    crate::urcu::forget();
-    crate::qsbr::end();
-    if raw::has_open_section(stillpoint::global()) || raw::has_open_section(tasks_trace::global()) {
-        misuse(
-            libc::EBUSY,
-            "a thread ends inside a read-side critical section: unless one of its destructors leaves it, it stays open, and no grace period \
-             ends any more",
-        );
-    }
+    reserve::is_untouched() || raw::is_registered(domain) || reserve::check().is_ok()
 }
 
 fn global(which: c_int) -> (usize, &'static stillpoint::Domain) {
     if which == raw::TRACE as c_int { (raw::TRACE, tasks_trace::global()) } else { (raw::RCU, stillpoint::global()) }
 }
 
-/// The unusual ways of stillpoint_read_lock(); not for programs. `started` is where the caller would load from by itself.
+/// The slow path of stillpoint_read_lock(); not for programs. `started` is where the caller would load from by itself.
 #[unsafe(no_mangle)]
-pub extern "C" fn stillpoint_lock_slow(which: c_int, started: *const u64) {
+pub extern "C" fn stillpoint_read_lock_slow(which: c_int, started: *const u64) {
     let (which, domain) = global(which);
     if !may_register(domain) {
-        return raw::lock_late(domain);
+        return raw::lock_unregistered(domain);
     }
-    // Also where nothing will be remembered: for what it says of sections that are left open.
-    let watched = watch_end();
+    // Also where nothing will be cached: it reports sections that are left open.
+    let watched = watch_exit();
     if let Some(record) = raw::lock_global(which)
         && watched
         && ptr::eq(started.cast(), raw::started(domain))
     {
-        remember(which, record, domain);
+        cache_record(which, record, domain);
     }
 }
 
-/// The unusual ways of stillpoint_read_unlock(); not for programs.
+/// The slow path of stillpoint_read_unlock(); not for programs.
 #[unsafe(no_mangle)]
-pub extern "C" fn stillpoint_unlock_slow(which: c_int) -> c_int {
+pub extern "C" fn stillpoint_read_unlock_slow(which: c_int) -> c_int {
     // SAFETY: the caller's business, as everywhere in C.
-    guarded(|| left(unsafe { raw::unlock(global(which).1) }))
+    catch_panic(|| unlock_result(unsafe { raw::unlock(global(which).1) }))
 }
 
-pub(crate) fn left(outcome: Result<(), raw::NotReading>) -> Result<c_int, c_int> {
+pub(crate) fn unlock_result(outcome: Result<(), raw::NotReading>) -> Result<c_int, c_int> {
     outcome
         .map(|()| 0)
         .map_err(|_| misuse(libc::EPERM, "a read unlock without a lock: this thread is in no section of the domain"))
 }
 
-/// The end of a section that somebody waits for; not for programs.
+/// The end of a section that a thread waits for, or that has left work to do; not for programs.
 ///
 /// # Safety
 ///
 /// The record is the calling thread's, and its outermost section has just ended.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_ended_with_flags(record: *const Record) {
+pub unsafe extern "C" fn stillpoint_read_unlock_special(record: *const Record) {
     // SAFETY: the caller's promise.
-    unsafe { (*record).0.ended_with_flags() };
+    unsafe { (*record).0.unlock_special() };
 }
 
 /// Registers the calling thread as a reader of the domain, so that its sections there are async-signal-safe from the first on. A thread
@@ -137,9 +82,9 @@ pub unsafe extern "C" fn stillpoint_ended_with_flags(record: *const Record) {
 /// The domain is NULL or alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_register_thread(domain: *mut Domain) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
-        let domain = unsafe { named(domain) };
+        let domain = unsafe { resolve(domain) };
         if raw::is_registered(domain) {
             return Err(libc::EEXIST);
         }
@@ -149,7 +94,7 @@ pub unsafe extern "C" fn stillpoint_domain_register_thread(domain: *mut Domain) 
 
 fn register(domain: &stillpoint::Domain) -> Result<(), c_int> {
     let registered = may_register(domain) && raw::register(domain);
-    let why = if raw::is_ending() { libc::ESRCH } else { libc::ENOMEM };
+    let why = if raw::is_exiting() { libc::ESRCH } else { libc::ENOMEM };
     registered.then_some(()).ok_or(why)
 }
 
@@ -171,17 +116,17 @@ pub struct DomainReader {
 /// The domain is NULL or alive; the reader is NULL or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_reader_init(domain: *mut Domain, reader: *mut DomainReader) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         if reader.is_null() {
             return Err(misuse(libc::EINVAL, "stillpoint_domain_reader_init() with nowhere to write to"));
         }
         // SAFETY: the caller's promise.
-        let used = unsafe { named(domain) };
+        let used = unsafe { resolve(domain) };
         register(used)?;
-        let (record, started) = match raw::reader(used) {
+        let (record, started) = match raw::cacheable_record(used) {
             Some(record) => (record.as_ptr().cast_const().cast(), raw::started(used)),
-            // SAFETY: it gives the address of something static. The second is not looked at behind the first.
-            None => (unsafe { stillpoint_nobody_() }, ptr::null()),
+            // The slow path comes before the second is looked at.
+            None => (unregistered(), ptr::null()),
         };
         // SAFETY: the caller's promise.
         unsafe { reader.write(DomainReader { record, started, domain }) };
@@ -189,7 +134,7 @@ pub unsafe extern "C" fn stillpoint_domain_reader_init(domain: *mut Domain, read
     })
 }
 
-/// The unusual ways of stillpoint_domain_reader_unlock(); not for programs.
+/// The slow path of stillpoint_domain_reader_unlock(); not for programs.
 ///
 /// # Safety
 ///
@@ -197,10 +142,10 @@ pub unsafe extern "C" fn stillpoint_domain_reader_init(domain: *mut Domain, read
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_reader_unlock_slow(reader: *const DomainReader) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| left(unsafe { raw::unlock(named((*reader).domain)) }))
+    catch_panic(|| unlock_result(unsafe { raw::unlock(resolve((*reader).domain)) }))
 }
 
-/// The unusual ways of stillpoint_domain_reader_lock(); not for programs.
+/// The slow path of stillpoint_domain_reader_lock(); not for programs.
 ///
 /// # Safety
 ///
@@ -219,7 +164,7 @@ pub unsafe extern "C" fn stillpoint_domain_reader_lock_slow(reader: *const Domai
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_is_registered(domain: *mut Domain) -> bool {
     // SAFETY: the caller's promise.
-    guarded_or(false, || raw::is_registered(unsafe { named(domain) }))
+    catch_panic_or(false, || raw::is_registered(unsafe { resolve(domain) }))
 }
 
 /// Begins a section of the domain, or a level of it: srcu_read_lock(). As stillpoint_read_lock(), by a call.
@@ -230,11 +175,11 @@ pub unsafe extern "C" fn stillpoint_domain_is_registered(domain: *mut Domain) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_read_lock(domain: *mut Domain) {
     // SAFETY: the caller's promise.
-    let domain = unsafe { named(domain) };
+    let domain = unsafe { resolve(domain) };
     if may_register(domain) {
         raw::lock(domain);
     } else {
-        raw::lock_late(domain);
+        raw::lock_unregistered(domain);
     }
 }
 
@@ -246,7 +191,7 @@ pub unsafe extern "C" fn stillpoint_domain_read_lock(domain: *mut Domain) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_read_unlock(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| left(unsafe { raw::unlock(named(domain)) }))
+    catch_panic(|| unlock_result(unsafe { raw::unlock(resolve(domain)) }))
 }
 
 /// Whether the calling thread is inside a section of the domain: rcu_read_lock_held().
@@ -257,15 +202,15 @@ pub unsafe extern "C" fn stillpoint_domain_read_unlock(domain: *mut Domain) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_read_lock_held(domain: *mut Domain) -> bool {
     // SAFETY: the caller's promise.
-    guarded_or(false, || raw::is_reading(unsafe { named(domain) }))
+    catch_panic_or(false, || raw::is_reading(unsafe { resolve(domain) }))
 }
 
 /// A section that belongs to no thread: `struct stillpoint_guard`. It is the record itself.
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct Guard(raw::Reader);
+pub struct Guard(raw::Record);
 
-/// Begins a section that belongs to whoever has what is returned, until stillpoint_guard_end(), on whatever thread: a request, a task. For
+/// Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on whatever thread: a request, a task. For
 /// readers that sleep; usually in the trace domain. Some 10 nanoseconds. NULL if there is no memory.
 ///
 /// A wait for it by its own holder cannot be refused: it never ends, and is reported as a stall.
@@ -276,8 +221,8 @@ pub struct Guard(raw::Reader);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_guard(domain: *mut Domain) -> *mut Guard {
     // SAFETY: the caller's promise.
-    let domain = unsafe { named(domain) };
-    if reserve::is_whole() || raw::has_spare(domain) || reserve::ready().is_ok() {
+    let domain = unsafe { resolve(domain) };
+    if reserve::is_untouched() || raw::has_cached_record(domain) || reserve::check().is_ok() {
         raw::lock_owned(domain).as_ptr().cast()
     } else {
         ptr::null_mut()
@@ -291,7 +236,7 @@ pub unsafe extern "C" fn stillpoint_domain_guard(domain: *mut Domain) -> *mut Gu
 /// The guard is the caller's and has not been ended; the name is a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_guard_name(guard: *mut Guard, name: *const c_char) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
         let Some(guard) = (unsafe { guard.as_ref() }).filter(|_| !name.is_null()) else {
             return Err(misuse(libc::EINVAL, "stillpoint_guard_name() with a null guard or name"));
@@ -309,7 +254,7 @@ pub unsafe extern "C" fn stillpoint_guard_name(guard: *mut Guard, name: *const c
 /// The guard is the caller's, and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_guard_end(guard: *mut Guard) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let Some(guard) = (unsafe { guard.as_ref() }) else { return Ok(0) };
         // SAFETY: the caller's promise.
@@ -317,10 +262,4 @@ pub unsafe extern "C" fn stillpoint_guard_end(guard: *mut Guard) -> c_int {
             .map(|()| 0)
             .map_err(|_| misuse(libc::EPERM, "stillpoint_guard_end() of a guard that has been ended"))
     })
-}
-
-/// Whether `domain` is one that the process has from the start.
-pub(crate) fn is_global(domain: *const Domain) -> bool {
-    let is = |other: &stillpoint::Domain| ptr::eq(domain.cast(), other);
-    is(stillpoint::global()) || is(tasks_trace::global()) || crate::qsbr::known().is_some_and(is)
 }

@@ -1,23 +1,23 @@
-//! Memory for when there is none: no function that C calls ends the process for want of it.
+//! An emergency reserve of memory: no function that C calls ends the process because it is out of memory.
 //!
 //! Rust ends the process where an allocation fails whose caller does not ask whether it did, in the library's own code as in std's. So this
-//! crate has an allocator. It is the C library's, and behind it a last resort for those who cannot be refused:
+//! crate has an allocator. It is the C library's, and behind it a last resort for callers that cannot be refused:
 //!
 //! 1. **The reserve**, some hundred blocks in a static array, of which no page is touched before the first is taken. All that one call of the
 //!    library may take without asking fits in a few blocks. A block is good until it is freed, by whom and whenever.
-//! 2. **Waiting.** When that is used up the caller sleeps and tries again. So does the kernel for those who must not fail.
+//! 2. **Waiting.** When that is used up the caller sleeps and tries again. So does the kernel for allocations that must not fail.
 //!
-//! That this is not reached is [`ready`]'s business: functions that can report an error ask it before they begin. While most of the reserve
+//! That this is not reached is [`check`]'s business: functions that can report an error ask it before they begin. While most of the reserve
 //! is there it says yes; after that, only if the C library has memory at the moment. So what an error leaves behind is what was there before,
-//! and there is half a reserve for those who cannot report one: readers, threads that end, the library's own threads, calls under way.
+//! and there is half a reserve for callers that cannot report one: readers, threads that end, the library's own threads, calls under way.
 //!
 //! Allocations that can be refused, and say so (pages of deferred frees, handles, arrays that grow), are: they never see the reserve.
 //!
 //! Taking and giving back are one atomic read-modify-write on a map of bits: no lock, which a thread that has vanished in a fork might have.
-//! Taking a block comes after what its last owner did with it: [M1] giving back (release) pairs with [M2] taking (acquire). Others may take and give back
+//! Taking a block (acquire) comes after what its last owner did with it before giving it back (release). Others may take and give back
 //! in between: a read-modify-write continues the release sequence. The pair is one of the language's own, so there is no model of it.
 
-use crate::border::say;
+use crate::log::log;
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::UnsafeCell,
@@ -56,7 +56,7 @@ const ALIGN: usize = 2048;
 #[repr(C, align(2048))]
 struct Blocks(UnsafeCell<mem::MaybeUninit<[u8; BYTES]>>);
 
-// SAFETY: a block is used by whoever has taken it.
+// SAFETY: a block is used only by the caller that has taken it.
 unsafe impl Sync for Blocks {}
 
 static ARRAY: Blocks = Blocks(UnsafeCell::new(mem::MaybeUninit::uninit()));
@@ -71,7 +71,8 @@ impl Class {
 
     fn take(&self) -> Option<NonNull<u8>> {
         let free = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
-        let before = self.taken.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?; // [M2]
+        // Acquire, pairs with `give_back`: the last owner is done with the block.
+        let before = self.taken.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
         TAKEN.fetch_add(1, Ordering::Relaxed);
         let at = self.start + before.trailing_ones() as usize * self.bytes;
         // SAFETY: in the array: there are 64 blocks from `start` on.
@@ -80,7 +81,8 @@ impl Class {
 
     fn give_back(&self, at: usize) {
         let bit = 1 << ((at - self.start) / self.bytes);
-        self.taken.fetch_and(!bit, Ordering::Release); // [M1]
+        // Release, pairs with `take`: we are done with the block.
+        self.taken.fetch_and(!bit, Ordering::Release);
         TAKEN.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -95,7 +97,7 @@ fn take(layout: Layout) -> Option<NonNull<u8>> {
 
 /// Where in the array, if it is a block of it.
 #[inline(always)]
-fn place(block: *mut u8) -> Option<usize> {
+fn offset_of(block: *mut u8) -> Option<usize> {
     let at = block.addr().wrapping_sub(ARRAY.0.get().addr());
     (at < BYTES).then_some(at)
 }
@@ -107,22 +109,22 @@ fn give_back(at: usize) {
     }
 }
 
-/// For who cannot be refused.
+/// For a caller that cannot be refused.
 #[cold]
 #[inline(never)]
-fn last_resort(layout: Layout) -> *mut u8 {
+fn alloc_or_block(layout: Layout) -> *mut u8 {
     let mut pause = Duration::from_millis(1);
-    let mut told = false;
+    let mut logged = false;
     loop {
         if let Some(block) = take(layout) {
             return block.as_ptr();
         }
-        if !mem::replace(&mut told, true) {
-            say(&[b"no memory, and none put by: a thread waits for some"]);
+        if !mem::replace(&mut logged, true) {
+            log(&[b"out of memory, and the reserve is used up: a thread blocks until there is memory"]);
         }
         thread::sleep(pause);
         pause = (2 * pause).min(Duration::from_millis(100));
-        // SAFETY: the size is not 0, as whoever asks has promised.
+        // SAFETY: the size is not 0, as the caller has promised.
         let block = unsafe { System.alloc(layout) };
         if !block.is_null() {
             return block;
@@ -132,22 +134,22 @@ fn last_resort(layout: Layout) -> *mut u8 {
 
 /// The crate's allocator.
 #[derive(Debug)]
-struct Reserved;
+struct ReserveAllocator;
 
 #[global_allocator]
-static ALLOCATOR: Reserved = Reserved;
+static ALLOCATOR: ReserveAllocator = ReserveAllocator;
 
 #[inline(always)]
 fn or_reserve(block: *mut u8, layout: Layout) -> *mut u8 {
-    if block.is_null() { without(layout) } else { block }
+    if block.is_null() { alloc_from_reserve(layout) } else { block }
 }
 
 #[cold]
 #[inline(never)]
-fn without(layout: Layout) -> *mut u8 {
+fn alloc_from_reserve(layout: Layout) -> *mut u8 {
     match raw::need() {
-        Need::Must => last_resort(layout),
-        // Half of it stays for those who cannot be refused.
+        Need::Must => alloc_or_block(layout),
+        // Half of it stays for callers that cannot be refused.
         Need::Now => CLASSES
             .iter()
             .filter(|class| class.fits(layout) && class.is_mostly_free())
@@ -159,7 +161,7 @@ fn without(layout: Layout) -> *mut u8 {
 
 // SAFETY: a block is the system's or one of the array's, which stay apart by their addresses; each is given back to where it came from. Nothing
 // here unwinds.
-unsafe impl GlobalAlloc for Reserved {
+unsafe impl GlobalAlloc for ReserveAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
         or_reserve(unsafe { System.alloc(layout) }, layout)
@@ -168,7 +170,7 @@ unsafe impl GlobalAlloc for Reserved {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
         let block = or_reserve(unsafe { System.alloc_zeroed(layout) }, layout);
-        if place(block).is_some() {
+        if offset_of(block).is_some() {
             // SAFETY: a block of that size.
             unsafe { ptr::write_bytes(block, 0, layout.size()) };
         }
@@ -176,7 +178,7 @@ unsafe impl GlobalAlloc for Reserved {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        match place(block) {
+        match offset_of(block) {
             Some(at) => give_back(at),
             // SAFETY: not the array's, so the system's; the rest is the caller's promise.
             None => unsafe { System.dealloc(block, layout) },
@@ -184,7 +186,7 @@ unsafe impl GlobalAlloc for Reserved {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if place(block).is_none() {
+        if offset_of(block).is_none() {
             // SAFETY: the system's; the rest is the caller's promise.
             let grown = unsafe { System.realloc(block, layout, size) };
             if !grown.is_null() {
@@ -207,30 +209,30 @@ unsafe impl GlobalAlloc for Reserved {
 
 /// Whether memory has not been short, or is no more: a load.
 #[inline]
-pub(crate) fn is_whole() -> bool {
+pub(crate) fn is_untouched() -> bool {
     TAKEN.load(Ordering::Relaxed) == 0
 }
 
 /// Asked before a function begins that may allocate and can report an error: whether it may. A load, unless memory has been short.
 #[inline]
-pub(crate) fn ready() -> Result<(), c_int> {
-    if is_whole() { Ok(()) } else { ready_in_need() }
+pub(crate) fn check() -> Result<(), c_int> {
+    if is_untouched() { Ok(()) } else { check_slow() }
 }
 
 #[cold]
-fn ready_in_need() -> Result<(), c_int> {
-    if CLASSES.iter().all(Class::is_mostly_free) { Ok(()) } else { probe() }
+fn check_slow() -> Result<(), c_int> {
+    if CLASSES.iter().all(Class::is_mostly_free) { Ok(()) } else { check_system() }
 }
 
-/// As [`ready`], whatever is put by: for the making of handles, some of which take a share for each processor.
-pub(crate) fn probe() -> Result<(), c_int> {
+/// As [`check`], whatever the reserve has: for new handles, some of which take memory for each processor.
+pub(crate) fn check_system() -> Result<(), c_int> {
     const PROBE: Layout = match Layout::from_size_align(64 << 10, 16) {
         Ok(layout) => layout,
         Err(_) => unreachable!(),
     };
     // SAFETY: the size is not 0; given back as it was taken.
     unsafe {
-        // Compilers know that a block which nobody uses need not be allocated.
+        // Compilers know that a block which is not used need not be allocated.
         let probe = hint::black_box(System.alloc(PROBE));
         if probe.is_null() {
             return Err(libc::ENOMEM);
@@ -265,17 +267,17 @@ mod tests {
         for (number, &(block, size)) in taken.iter().enumerate() {
             // SAFETY: ours, and written.
             let bytes = unsafe { std::slice::from_raw_parts(block, size) };
-            assert!(bytes.iter().all(|&byte| byte == number as u8), "nobody else has written there");
+            assert!(bytes.iter().all(|&byte| byte == number as u8), "no other block is there");
         }
-        assert!(ready().is_ok(), "most of it is there");
+        assert!(check().is_ok(), "most of it is there");
         for (block, _) in taken {
-            give_back(place(block).expect("one of ours"));
+            give_back(offset_of(block).expect("one of ours"));
         }
         assert_eq!(TAKEN.load(Ordering::Relaxed), 0);
         let all: Vec<_> = std::iter::from_fn(|| take(Layout::new::<[u8; 2048]>())).collect();
         assert_eq!(all.len(), 2 * BLOCKS, "then the larger ones");
-        assert!(ready().is_ok(), "the system has memory");
-        all.into_iter().for_each(|block| give_back(place(block.as_ptr()).expect("one of ours")));
+        assert!(check().is_ok(), "the system has memory");
+        all.into_iter().for_each(|block| give_back(offset_of(block.as_ptr()).expect("one of ours")));
     }
 
     #[test]
@@ -286,7 +288,7 @@ mod tests {
         unsafe {
             block.write_bytes(7, 100);
             let grown = ALLOCATOR.realloc(block, layout, 100_000);
-            assert!(place(grown).is_none());
+            assert!(offset_of(grown).is_none());
             assert!(std::slice::from_raw_parts(grown, 100).iter().all(|&byte| byte == 7));
             ALLOCATOR.dealloc(grown, Layout::new::<[u8; 100_000]>());
         }

@@ -1,19 +1,19 @@
 //! Tenants with limits, and what is charged to them.
 
 use crate::{
-    border::{guarded, guarded_or, guarded_with_memory, hand_out, handle, misuse, take_back},
-    domain::write_sized,
+    ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
+    handle::{deref, free_handle, new_handle, write_sized},
     reserve,
 };
 use std::{ffi::c_int, ptr};
 use stillpoint::raw;
-use stillpoint_lru::{ChargeError, CreateError, DeleteError};
+use stillpoint_lru::{ChargeError, CreateError, DeleteError, Reclaimed, TenantStatistics};
 
-/// A tree of tenants: `struct stillpoint_hierarchy`.
+/// A tree of tenants.
 #[derive(Debug)]
 pub struct Hierarchy(pub(crate) stillpoint_lru::Hierarchy);
 
-/// A handle of a tenant: `struct stillpoint_tenant`.
+/// A handle of a tenant.
 #[derive(Debug)]
 pub struct Tenant {
     pub(crate) tenant: stillpoint_lru::Tenant,
@@ -47,7 +47,7 @@ fn errno(error: ChargeError) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_new(hierarchy: *mut *mut Hierarchy) -> c_int {
     // SAFETY: the caller's promise.
-    guarded(|| unsafe { hand_out(hierarchy, || stillpoint_lru::Hierarchy::try_new().map(Hierarchy).ok_or(libc::ENOMEM)) })
+    catch_panic(|| unsafe { new_handle(hierarchy, || stillpoint_lru::Hierarchy::try_new().map(Hierarchy).ok_or(libc::ENOMEM)) })
 }
 
 /// Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does nothing.
@@ -58,23 +58,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_new(hierarchy: *mut *mut Hierarchy
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_free(hierarchy: *mut Hierarchy) {
     // SAFETY: the caller's promise.
-    unsafe { take_back(hierarchy) };
-}
-
-/// What a pass over a hierarchy has freed.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub struct Relieved {
-    /// Objects that shrinkers have freed.
-    pub objects: u64,
-    /// Bytes that the root's usage has fallen by; what is freed after a grace period may be missing.
-    pub bytes: u64,
-}
-
-impl From<stillpoint_lru::Reclaimed> for Relieved {
-    fn from(relieved: stillpoint_lru::Reclaimed) -> Self {
-        Self { objects: relieved.objects, bytes: relieved.bytes }
-    }
+    unsafe { free_handle(hierarchy) };
 }
 
 /// Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now. Where nothing is
@@ -85,14 +69,14 @@ impl From<stillpoint_lru::Reclaimed> for Relieved {
 ///
 /// The handle is good; `relieved` is NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy, target: u64, relieved: *mut Relieved) -> c_int {
-    guarded_with_memory(|| {
+pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy, target: u64, relieved: *mut Reclaimed) -> c_int {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        let hierarchy = &unsafe { handle(hierarchy) }?.0;
+        let hierarchy = &unsafe { deref(hierarchy) }?.0;
         let done = if target == u64::MAX { hierarchy.reclaim() } else { hierarchy.reclaim_to(target) };
         if !relieved.is_null() {
             // SAFETY: the caller's promise.
-            unsafe { relieved.write(done.into()) };
+            unsafe { relieved.write(done) };
         }
         Ok(0)
     })
@@ -105,12 +89,12 @@ pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy,
 /// The handle is good; the new one can be written to `tenant`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_root(hierarchy: *mut Hierarchy, tenant: *mut *mut Tenant) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
-        let hierarchy = &unsafe { handle(hierarchy) }?.0;
+        let hierarchy = &unsafe { deref(hierarchy) }?.0;
         let root = || Ok(Tenant { tenant: hierarchy.root().clone(), hierarchy: hierarchy.clone() });
         // SAFETY: the caller's promise.
-        unsafe { hand_out(tenant, root) }
+        unsafe { new_handle(tenant, root) }
     })
 }
 
@@ -121,9 +105,9 @@ pub unsafe extern "C" fn stillpoint_hierarchy_root(hierarchy: *mut Hierarchy, te
 /// The handle is good; the new one can be written to `tenant`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *mut *mut Tenant) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        let parent = unsafe { handle(parent) }?;
+        let parent = unsafe { deref(parent) }?;
         let create = || {
             let made = parent.tenant.create().map_err(|error| match error {
                 CreateError::ParentDeleted => libc::ENOENT,
@@ -132,7 +116,7 @@ pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *
             Ok(Tenant { tenant: made, hierarchy: parent.hierarchy.clone() })
         };
         // SAFETY: the caller's promise.
-        unsafe { hand_out(tenant, create) }
+        unsafe { new_handle(tenant, create) }
     })
 }
 
@@ -144,14 +128,14 @@ pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int {
-    guarded_with_memory(|| {
-        // Each of its lists is remembered until readers are done, by a callback where there is no page and no waiting.
+    catch_panic_with_memory(|| {
+        // Each of its lists is kept until readers are done, by a callback where there is no page and no waiting.
         let global = stillpoint::global();
         if raw::is_reading(global) || raw::in_callback(global) {
-            reserve::probe()?;
+            reserve::check_system()?;
         }
         // SAFETY: the caller's promise.
-        let deleted = unsafe { handle(tenant) }?.tenant.delete();
+        let deleted = unsafe { deref(tenant) }?.tenant.delete();
         deleted.map(|()| 0).map_err(|error| if error == DeleteError::Root { libc::EINVAL } else { libc::EBUSY })
     })
 }
@@ -164,7 +148,7 @@ pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_free(tenant: *mut Tenant) {
     // SAFETY: the caller's promise.
-    unsafe { take_back(tenant) };
+    unsafe { free_handle(tenant) };
 }
 
 /// The limits of a tenant. UINT64_MAX is no limit.
@@ -188,9 +172,9 @@ pub enum Limit {
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_set_limit(tenant: *mut Tenant, limit: c_int, bytes: u64) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        let tenant = &unsafe { handle(tenant) }?.tenant;
+        let tenant = &unsafe { deref(tenant) }?.tenant;
         match limit {
             0 => tenant.set_min(bytes),
             1 => tenant.set_low(bytes),
@@ -198,7 +182,7 @@ pub unsafe extern "C" fn stillpoint_tenant_set_limit(tenant: *mut Tenant, limit:
             3 => {
                 tenant.set_max(bytes);
             }
-            _ => return Err(misuse(libc::EINVAL, "stillpoint_tenant_set_limit() of a limit that there is not")),
+            _ => return Err(misuse(libc::EINVAL, "stillpoint_tenant_set_limit() with an invalid limit")),
         }
         Ok(0)
     })
@@ -212,7 +196,7 @@ pub unsafe extern "C" fn stillpoint_tenant_set_limit(tenant: *mut Tenant, limit:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
     // SAFETY: the caller's promise.
-    guarded_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.usage()))
+    catch_panic_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.usage()))
 }
 
 /// Tries to reclaim so many bytes from the tenant and all below it, whatever it uses: memory.reclaim. Returns how many bytes its usage has fallen
@@ -224,35 +208,7 @@ pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_reclaim(tenant: *mut Tenant, bytes: u64) -> u64 {
     // SAFETY: the caller's promise.
-    guarded_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.reclaim(bytes)))
-}
-
-/// What a tenant has, may have and has met with, all below it included.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub struct TenantStatistics {
-    /// Bytes charged.
-    pub usage: u64,
-    /// The most that has been charged.
-    pub peak: u64,
-    /// Limits.
-    pub min: u64,
-    /// The same.
-    pub low: u64,
-    /// The same.
-    pub high: u64,
-    /// The same.
-    pub max: u64,
-    /// Passes that reclaimed although it was under its low limit.
-    pub low_events: u64,
-    /// Times that charges have passed the high limit.
-    pub high_events: u64,
-    /// Charges that have met the max.
-    pub max_events: u64,
-    /// Charges that failed because of it.
-    pub failed_charges: u64,
-    /// Objects that shrinkers have freed.
-    pub objects_reclaimed: u64,
+    catch_panic_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.reclaim(bytes)))
 }
 
 /// Writes the statistics, as stillpoint_domain_statistics() does.
@@ -264,29 +220,8 @@ pub struct TenantStatistics {
 pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
     tenant: *const Tenant, statistics: *mut TenantStatistics, size: usize,
 ) -> c_int {
-    guarded(|| {
-        // SAFETY: the caller's promise.
-        let now = unsafe { handle(tenant) }?.tenant.statistics();
-        if statistics.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_tenant_get_statistics() with nowhere to write to"));
-        }
-        let now = TenantStatistics {
-            usage: now.usage,
-            peak: now.peak,
-            min: now.min,
-            low: now.low,
-            high: now.high,
-            max: now.max,
-            low_events: now.low_events,
-            high_events: now.high_events,
-            max_events: now.max_events,
-            failed_charges: now.failed_charges,
-            objects_reclaimed: now.objects_reclaimed,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { write_sized(&now, statistics, size) };
-        Ok(0)
-    })
+    // SAFETY: the caller's promise.
+    catch_panic(|| unsafe { write_sized(&deref(tenant)?.tenant.statistics(), statistics, size) })
 }
 
 /// Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in the object that they are for. It may be
@@ -300,14 +235,14 @@ pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
 /// The handle is good; `charge` can be written to, and what is there is lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_charge(tenant: *mut Tenant, bytes: usize, charge: *mut Charge) -> c_int {
-    guarded_with_memory(|| {
+    catch_panic_with_memory(|| {
         if charge.is_null() {
             return Err(misuse(libc::EINVAL, "stillpoint_tenant_charge() with nowhere to write to"));
         }
         // SAFETY: the caller's promise. Zeroes are a charge of no bytes: see `stillpoint_uncharge`.
         unsafe { ptr::write_bytes(charge, 0, 1) };
         // SAFETY: the caller's promise.
-        let charged = unsafe { handle(tenant) }?.tenant.charge(bytes).map_err(errno)?;
+        let charged = unsafe { deref(tenant) }?.tenant.charge(bytes).map_err(errno)?;
         // SAFETY: the caller's promise.
         unsafe { charge.write(Charge(charged)) };
         Ok(0)
@@ -321,7 +256,7 @@ pub unsafe extern "C" fn stillpoint_tenant_charge(tenant: *mut Tenant, bytes: us
 /// The charge was made by stillpoint_tenant_charge() and not given back, or is STILLPOINT_CHARGE_INIT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_charge_resize(charge: *mut Charge, bytes: usize) -> c_int {
-    guarded(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let charge = unsafe { charge.as_mut() }.ok_or_else(|| misuse(libc::EINVAL, "stillpoint_charge_resize() of NULL"))?;
         charge.0.resize(bytes).map(|()| 0).map_err(errno)
@@ -335,7 +270,7 @@ pub unsafe extern "C" fn stillpoint_charge_resize(charge: *mut Charge, bytes: us
 /// The charge was made by stillpoint_tenant_charge(), or is STILLPOINT_CHARGE_INIT; no other copy of it is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_uncharge(charge: *mut Charge) {
-    guarded_or((), || {
+    catch_panic_or((), || {
         // SAFETY: the caller's promise. Sixteen zeroes are a charge of no bytes, which names no tenant that would be looked at.
         let charged = unsafe {
             let Some(_) = charge.as_ref() else { return };

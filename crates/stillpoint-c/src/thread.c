@@ -1,46 +1,49 @@
-/* The thread-local state of the inlined read side, which has no destructor (the library says when it is to be forgotten), and what the library
- * asks of the process when it is loaded. */
+/* The thread-local state of the inlined functions, which has no destructor (src/thread.rs clears it), and what the library asks of the process
+ * when it is loaded. */
 #include <stdlib.h>
 
 #include <stillpoint/types.h>
 
-/* The record of nobody: it looks nested as deep as can be, so the usual ways of lock and unlock refuse it. Never written. */
-static const struct stillpoint_record nobody = {.word = STILLPOINT_NESTING_};
+#define HIDDEN __attribute__((visibility("hidden")))
 
-#define NOBODY                                                                                                                          \
-    { (struct stillpoint_record *)&nobody, &nobody.word }
+/* The record of unregistered threads: its nesting is as deep as can be, so the fast paths of lock and unlock refuse it. Never written. */
+HIDDEN extern const struct stillpoint_record stillpoint_unregistered_;
+const struct stillpoint_record stillpoint_unregistered_ = {.word = STILLPOINT_NESTING_};
 
-__attribute__((visibility("hidden"))) const struct stillpoint_record *stillpoint_nobody_(void)
-{
-    return &nobody;
-}
+#define UNREGISTERED {(struct stillpoint_record *)&stillpoint_unregistered_, &stillpoint_unregistered_.word}
 
 /* With the model of the declaration, which the definition would take back. */
-__thread struct stillpoint_thread stillpoint_thread __attribute__((tls_model("initial-exec"))) = {.reader = {NOBODY, NOBODY, NOBODY}};
+__thread struct stillpoint_thread stillpoint_thread
+    __attribute__((tls_model("initial-exec"))) = {.reader = {UNREGISTERED, UNREGISTERED, UNREGISTERED}};
 
-__attribute__((visibility("hidden"))) void stillpoint_thread_share_(struct stillpoint_share *share)
+HIDDEN void stillpoint_thread_cache_buffer_(struct stillpoint_thread_buffer *buffer)
 {
-    stillpoint_thread.share = share;
+    stillpoint_thread.buffer = buffer;
 }
 
-/* A signal handler between the two stores finds a pair that works: the place first, then who loads from there. */
-__attribute__((visibility("hidden"))) void stillpoint_thread_remember_(int which, struct stillpoint_record *record, const uint64_t *started)
+/* A signal handler between the two stores finds a pair that works: first where to load from, then the record. */
+HIDDEN void stillpoint_thread_cache_record_(int which, struct stillpoint_record *record, const uint64_t *started)
 {
     stillpoint_thread.reader[which].started = started;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     stillpoint_thread.reader[which].record = record;
 }
 
-__attribute__((visibility("hidden"))) void stillpoint_thread_forget_(int which)
+HIDDEN struct stillpoint_record *stillpoint_thread_record_(int which)
 {
-    stillpoint_thread.reader[which].record = (struct stillpoint_record *)&nobody;
+    return stillpoint_thread.reader[which].record;
+}
+
+HIDDEN void stillpoint_thread_clear_record_(int which)
+{
+    stillpoint_thread.reader[which].record = (struct stillpoint_record *)&stillpoint_unregistered_;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
 /* Read once, and before the program can have threads that change the environment. */
-__attribute__((visibility("hidden"))) bool stillpoint_loud_;
+HIDDEN bool stillpoint_diagnostics_;
 
 __attribute__((constructor)) static void read_environment(void)
 {
-    stillpoint_loud_ = getenv("STILLPOINT_DEBUG") != NULL;
+    stillpoint_diagnostics_ = getenv("STILLPOINT_DEBUG") != NULL;
 }

@@ -4,16 +4,13 @@
 //! section there, which is its other sections' as long as it lives.
 
 use crate::{
-    border::{guarded, guarded_or},
     domain::{Domain, pointer},
-    qsbr,
-    reader::{left, may_register, watch_end},
+    ffi::{catch_panic, catch_panic_or},
+    reader::{may_register, unlock_result},
+    static_domain::{self, StaticDomain, URCU_BP, URCU_MB},
+    thread::{cache_urcu_record, qsbr_record, watch_exit},
 };
-use std::{
-    ffi::{c_int, c_void},
-    ptr,
-    sync::atomic::{AtomicPtr, AtomicU64},
-};
+use std::{ffi::c_int, ptr};
 use stillpoint::raw;
 
 /// The numbers of the flavours, as `urcu/stillpoint/runtime.h` has them.
@@ -21,67 +18,55 @@ const QSBR: c_int = 1;
 const MB: c_int = 2;
 const BP: c_int = 3;
 
-unsafe extern "C" {
-    fn stillpoint_urcu_remember_(flavour: c_int, record: *const c_void, started: *const AtomicU64);
-    fn stillpoint_urcu_forget_();
-}
-
-/// Made at the first use, for ever.
-static MB_DOMAIN: AtomicPtr<stillpoint::Domain> = AtomicPtr::new(ptr::null_mut());
-static BP_DOMAIN: AtomicPtr<stillpoint::Domain> = AtomicPtr::new(ptr::null_mut());
-
 fn domain(flavour: c_int) -> &'static stillpoint::Domain {
     match flavour {
-        QSBR => qsbr::global(),
-        MB => qsbr::once(&MB_DOMAIN, stillpoint::Domain::new),
-        BP => qsbr::once(&BP_DOMAIN, stillpoint::Domain::new),
+        QSBR => static_domain::QSBR.get(),
+        MB => URCU_MB.get(),
+        BP => URCU_BP.get(),
         _ => stillpoint::global(),
     }
-}
-
-/// At a thread's end.
-pub(crate) fn forget() {
-    // SAFETY: it changes the calling thread's own state.
-    unsafe { stillpoint_urcu_forget_() };
 }
 
 /// The domain that a flavour's grace periods are of.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_domain(flavour: c_int) -> *mut Domain {
-    guarded_or(ptr::null_mut(), || pointer(domain(flavour)))
+    catch_panic_or(ptr::null_mut(), || pointer(domain(flavour)))
 }
 
 /// Whether the calling thread is in a section of the flavour; of QSBR, whether it is online. Makes no domain, so that a signal handler may ask: one
 /// that is not there has no sections.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_read_ongoing(flavour: c_int) -> bool {
-    guarded_or(false, || match flavour {
-        QSBR => qsbr::stillpoint_qsbr_is_online(),
-        MB => qsbr::made(&MB_DOMAIN).is_some_and(raw::is_reading),
-        BP => qsbr::made(&BP_DOMAIN).is_some_and(raw::is_reading),
+    catch_panic_or(false, || match flavour {
+        QSBR => qsbr_record().is_some_and(raw::Record::is_reading),
+        MB => is_reading(&URCU_MB),
+        BP => is_reading(&URCU_BP),
         _ => raw::is_reading(stillpoint::global()),
     })
 }
 
-/// The unusual ways of a read lock of mb or bp.
+fn is_reading(domain: &'static StaticDomain) -> bool {
+    domain.get_if_made().is_some_and(raw::is_reading)
+}
+
+/// The slow path of a read lock of mb or bp.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_lock_slow(flavour: c_int) {
     let domain = domain(flavour);
     if !may_register(domain) {
-        return raw::lock_late(domain);
+        return raw::lock_unregistered(domain);
     }
-    let watched = watch_end();
+    let watched = watch_exit();
     if let Some(record) = raw::lock_static(domain)
         && watched
     {
-        // SAFETY: the record is the calling thread's until `forget_all`, which comes before the record is given back.
-        unsafe { stillpoint_urcu_remember_(flavour, ptr::from_ref(record).cast(), raw::started(domain)) };
+        cache_urcu_record(flavour, record, domain);
     }
 }
 
-/// The unusual ways of a read unlock of mb or bp.
+/// The slow path of a read unlock of mb or bp.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_unlock_slow(flavour: c_int) -> c_int {
     // SAFETY: the caller's business, as everywhere in C.
-    guarded(|| left(unsafe { raw::unlock(domain(flavour)) }))
+    catch_panic(|| unlock_result(unsafe { raw::unlock(domain(flavour)) }))
 }

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 
 /// What can be picked for one option.
 #[derive(Clone, Copy)]
-pub struct Menu {
+pub struct PossibleValues {
     /// The option, without its dashes.
     option: &'static str,
     /// What a name stands for, in messages.
@@ -23,7 +23,7 @@ enum Names {
     Registered(fn() -> Vec<&'static str>),
 }
 
-impl Menu {
+impl PossibleValues {
     /// For `--peers`.
     pub const fn of_peers(names: &'static [&'static str]) -> Self {
         Self::peers(Names::Listed(names))
@@ -106,7 +106,7 @@ impl Menu {
         let find = |name: &str| {
             self.names().into_iter().find(|&known| known == name).ok_or_else(|| {
                 let names = self.names().join(", ");
-                format!("no {} '{name}' here; say {}or some of {names} with commas between", self.kind, self.wholesale())
+                format!("no {} '{name}' here; say {}or some of {names} with commas between", self.kind, self.all_or_none())
             })
         };
         text.split(',').map(find).collect::<Result<_, _>>().map(Choice)
@@ -114,10 +114,10 @@ impl Menu {
 
     /// The option's help text.
     pub fn help(&self) -> String {
-        format!("{}: {}or some of {}", self.purpose, self.wholesale(), self.names().join(","))
+        format!("{}: {}or some of {}", self.purpose, self.all_or_none(), self.names().join(","))
     }
 
-    fn wholesale(&self) -> &'static str {
+    fn all_or_none(&self) -> &'static str {
         if self.may_be_none { "all, none, " } else { "all, " }
     }
 }

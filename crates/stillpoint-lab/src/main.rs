@@ -1,7 +1,7 @@
 //! The `stillpoint` program: it measures Stillpoint beside its peers, each at its best documented use, and prints one set of
 //! figures twice, as a table for people and as JSON for scripts.
 //!
-//! Rooms: [`scale`] holds the experiments, a folder or file each; [`subject`] says what they ask of a subject, [`peers`] what each peer does in them; [`run`] starts every
+//! Modules: [`scale`] holds the experiments, a folder or file each; [`subject`] says what they ask of a subject, [`peers`] what each peer does in them; [`run`] starts every
 //! measurement in a process of its own and gathers the medians; [`output`] prints them; [`choice`] reads which cases were asked
 //! for; [`machine`] says where it all ran. [`sim`] measures nothing: it has the kernel's timing in virtual time. Nor does [`torture`]: it tries to break
 //! the library. [`report`] runs all of them as a person would, and draws a page of what they write; nothing knows it.
@@ -33,8 +33,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Measure how an operation scales, beside the peers that offer it
-    #[command(subcommand)]
-    Scale(scale::Scale),
+    Scale(scale::Options),
 
     /// Simulate the kernel's grace periods in virtual time, beside what was measured on it
     #[command(subcommand)]
@@ -59,7 +58,7 @@ enum Command {
 /// Exits with 0 when everything asked for was measured, 1 when something failed, 2 on bad usage.
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Scale(experiment) => scale::run(&experiment),
+        Command::Scale(options) => scale::run(&options),
         Command::Sim(simulation) => sim::run(&simulation),
         Command::Torture(options) => torture::run(&options),
         Command::Report(options) => report::run(&options),

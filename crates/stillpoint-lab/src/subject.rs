@@ -13,7 +13,7 @@ pub use crate::object::Object;
 /// A thread's part in a subject: its registration, its hazard pointer, or nothing at all. Dropped on the same thread, it ends.
 pub trait Participant: 'static {
     /// Makes the calling thread's part. A thread has one part in a subject at a time.
-    fn join() -> Self;
+    fn register_thread() -> Self;
 }
 
 /// A thread's part in a subject that has read sections.
@@ -22,7 +22,7 @@ pub trait Reader: Participant {
     fn read(&mut self, section: impl FnOnce());
 
     /// Runs `work`, which may block: no grace period waits for this thread meanwhile.
-    fn away<T>(&mut self, work: impl FnOnce() -> T) -> T {
+    fn offline<T>(&mut self, work: impl FnOnce() -> T) -> T {
         work()
     }
 }
@@ -63,7 +63,7 @@ pub trait Callbacks: Updater {
     /// Has `callback` invoked, some time, on some thread.
     fn call(&mut self, callback: impl FnOnce() + Send + 'static);
 
-    /// Waits until all callbacks queued before have been invoked. To be called [away](Reader::away).
+    /// Waits until all callbacks queued before have been invoked. To be called [away](Reader::offline).
     fn barrier();
 }
 
@@ -75,7 +75,7 @@ pub trait Polled: Updater {
     /// Starts one.
     fn start_poll(&mut self) -> Self::Cookie;
 
-    /// Whether it has ended. To be called [away](Reader::away).
+    /// Whether it has ended. To be called [away](Reader::offline).
     fn poll(cookie: Self::Cookie) -> bool;
 }
 
@@ -127,7 +127,7 @@ impl Value {
 }
 
 /// Looks again and again, lets others run now and then, and returns when `over` says yes.
-pub fn look_until(mut over: impl FnMut() -> bool) {
+pub fn poll_until(mut over: impl FnMut() -> bool) {
     const LOOKS: u32 = 64;
     for look in 1_u32.. {
         if over() {

@@ -15,10 +15,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("kfree --object-size 0", &["--object-size", "choose one of 16, 32, 64"]),
     ("kfree --object-size 24", &["--object-size", "choose one of 16, 32, 64"]),
     ("kfree --readers 5000", &["--readers", "0..=4096"]),
-    (
-        "kfree --peers nobody",
-        &["no peer 'nobody'", "all, none", "liburcu-memb, crossbeam-epoch, seize, haphazard, sdd, ps-reclaim, kovan"],
-    ),
+    ("kfree --peers nobody", &["no peer 'nobody'", "say all, none, or some of", "liburcu-memb", "kovan"]),
     ("kfree --peers seize,all", &["no peer 'all'", "all, none"]),
     ("kfree --peers std-rwlock", &["no peer 'std-rwlock'", "crossbeam-epoch"]),
     (
@@ -33,7 +30,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("sync --variants guard", &["no variant 'guard'", "rcu, expedited, qsbr, service-led"]),
     ("sync --scenarios idle,nowhere", &["no scenario 'nowhere'", "say all, or some of idle, idle16", "busy-oversub"]),
     ("sync --scenarios none", &["no scenario 'none'"]),
-    ("sync --peers seize", &["no peer 'seize'", "all, none", "liburcu-memb, liburcu-qsbr, sdd, ps-reclaim, kernel"]),
+    ("sync --peers seize", &["no peer 'seize'", "all, none", "liburcu-qsbr", "kernel"]),
     ("sync --threads 0", &["--threads", "1..=4096"]),
     ("trace --variants guard", &["no variant 'guard'", "native, read-mb"]),
     ("trace --peers crossbeam-epoch", &["no peer 'crossbeam-epoch'", "tokio, arc-swap"]),
@@ -72,10 +69,9 @@ fn a_file_that_cannot_be_written_is_told_before_the_run() {
 fn help_names_the_peers_and_hides_the_inner_command() {
     let help = stillpoint("scale kfree --help");
     assert_eq!(help.code, 0);
-    assert!(
-        help.out.contains("all, none, or some of liburcu-memb,crossbeam-epoch,seize,haphazard,sdd,ps-reclaim,kovan"),
-        "{}",
-        help.out
-    );
+    // Peers that this build lacks, too.
+    for peer in ["all, none, or some of ", "liburcu-memb,", "crossbeam-epoch,", "kovan"] {
+        assert!(help.out.contains(peer), "{peer}: {}", help.out);
+    }
     assert!(!stillpoint("--help").out.contains("measure "), "the inner command is not for people");
 }

@@ -44,17 +44,18 @@ mod memcg;
 mod probe;
 mod shrinker_map;
 mod slots;
+mod statistics;
 
 #[cfg(all(target_os = "linux", not(stillpoint_loom)))]
 pub use memcg::pressure::{Pressure, PressureError, PressureWatch};
 #[doc(hidden)]
 pub use probe::{Probe, Unwatched};
+pub use statistics::{Reclaimed, TenantStatistics};
 #[cfg(not(stillpoint_loom))]
 pub use {
     lru::{Entry, GrowingArray, Isolate, ListLru},
     memcg::{
-        Charge, ChargeError, CreateError, DeleteError, Hierarchy, Node, Reclaimed, Registration, Scope, Shrink, Tenant,
-        TenantStatistics, TooManyShrinkers,
+        Charge, ChargeError, CreateError, DeleteError, Hierarchy, Node, Registration, Scope, Shrink, Tenant, TooManyShrinkers,
     },
 };
 

@@ -46,11 +46,10 @@ pub use {
     charge::Charge,
     error::{ChargeError, CreateError, DeleteError, TooManyShrinkers},
     handle::Tenant,
-    hierarchy::{Hierarchy, Reclaimed},
+    hierarchy::Hierarchy,
     node::Node,
     registration::Registration,
     shrinker::{Scope, Shrink},
-    tenant::TenantStatistics,
 };
 
 use crate::shrinker_map::ShrinkerMap;

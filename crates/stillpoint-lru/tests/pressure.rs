@@ -4,7 +4,7 @@
 #[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;
 
-use common::{eventually, returns};
+use common::{eventually, expected_panic, returns};
 use std::{
     ffi::{CString, OsStr},
     fs::{self, OpenOptions},
@@ -213,7 +213,7 @@ fn dropped_watch_and_panicking_callback() {
     let counted = Arc::clone(&calls);
     let after = move |_: &_| {
         if counted.fetch_add(1, Ordering::SeqCst) == 0 {
-            panic!("expected");
+            expected_panic();
         }
         drop(own.lock().unwrap().take());
     };
@@ -416,7 +416,7 @@ struct Leaving(Mutex<Option<Registration>>);
 impl Shrink for Leaving {
     fn count(&self, _scope: &Scope<'_>) -> usize {
         self.0.lock().unwrap().take();
-        panic!("expected");
+        expected_panic();
     }
 
     fn scan(&self, _scope: &Scope<'_>, _objects: usize) -> Option<usize> {
@@ -426,7 +426,7 @@ impl Shrink for Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        panic!("expected");
+        expected_panic();
     }
 }
 

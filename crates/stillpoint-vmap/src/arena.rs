@@ -7,7 +7,7 @@
 //! | `state.rs` | what all handles and areas of an arena share | `lazy` |
 //! | `free.rs`, `drain.rs`, `alloc.rs` | taking back, giving memory back, handing out | `state`, `lazy` |
 //! | `area.rs` | [`Area`] | `state` |
-//! | `builder.rs`, `reclaim.rs`, `check.rs`, `read.rs`, `info.rs` | what a program calls beside what is here | all of the above |
+//! | `builder.rs`, `reclaim.rs`, `check.rs`, `read.rs`, `statistics.rs`, `info.rs` | what a program calls beside what is here | all of the above |
 //! | `fork.rs` | what a child of a fork resets | `state`, `lazy` |
 
 mod alloc;
@@ -23,15 +23,17 @@ mod lazy;
 mod read;
 mod reclaim;
 mod state;
+mod statistics;
 
 pub use {
     area::Area,
     builder::Builder,
     check::{Checked, Found},
     error::Error,
-    info::{Description, Dump, DumpedArea, Statistics},
+    info::{Description, Dump, DumpedArea},
     read::Reader,
     reclaim::drain_without_grace_period,
+    statistics::ArenaStatistics,
 };
 
 use crate::{

@@ -40,7 +40,8 @@ mod span;
 
 #[cfg(not(stillpoint_loom))]
 pub use arena::{
-    Area, Arena, Builder, Checked, Description, Dump, DumpedArea, Error, Found, Reader, Statistics, drain_without_grace_period,
+    Area, Arena, ArenaStatistics, Builder, Checked, Description, Dump, DumpedArea, Error, Found, Reader,
+    drain_without_grace_period,
 };
 #[doc(hidden)]
 pub use copy::copy;

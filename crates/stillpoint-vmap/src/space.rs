@@ -143,7 +143,7 @@ impl Space {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -70,7 +70,7 @@ impl Span {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

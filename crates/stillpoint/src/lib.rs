@@ -82,7 +82,6 @@ pub mod tasks_trace;
 pub(crate) use stillpoint_platform as platform;
 
 pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
-pub use kvfree::DrainPolicy;
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
     CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, Retired, Section, barrier, call, global,

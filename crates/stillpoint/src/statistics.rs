@@ -5,24 +5,22 @@ use crate::{
     kvfree::{Heap, Waiting},
 };
 
-/// A domain's statistics: what waits now, and what has happened since it was made.
-///
-/// ```
-/// let statistics = stillpoint::Domain::new().statistics();
-/// assert_eq!(statistics.objects_pending, 0);
-/// ```
+/// A domain's statistics: what is pending now, and what has happened since it was made.
+// C's `struct stillpoint_statistics` is this struct, and its comments are these. C programs pass the size that they know: a new field is a u64 at the
+// end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[repr(C)]
 pub struct Statistics {
     /// Retired objects that have not been freed.
     pub objects_pending: u64,
     /// What they take up, in bytes, by the allocator's size classes.
     pub bytes_pending: u64,
-    /// Pages of 4 KiB that remember them.
+    /// Pages of 4 KiB in use to track them.
     pub pages: u64,
     /// Callbacks that have not been invoked.
     pub callbacks_pending: u64,
-    /// Tasks that wait: futures that have been polled, and neither woken nor dropped since.
+    /// Tasks of Rust code that wait: futures that have been polled, and neither woken nor dropped since.
     pub futures_pending: u64,
     /// Objects freed.
     pub objects_freed: u64,
@@ -36,20 +34,20 @@ pub struct Statistics {
     pub records: u64,
     /// Heavy barriers (membarrier calls, or fences) issued.
     pub heavy_barriers: u64,
-    /// Grace periods that a retiring thread ended by itself because its queue had reached its share.
+    /// Grace periods that a retiring thread ended by itself because its queue had reached its quota.
     pub assists: u64,
     /// Bounded waits of retiring threads, past the budget.
     pub waits: u64,
-    /// Objects freed by their retirer after a grace period of their own, for want of memory for a page.
+    /// Objects freed by the thread that retired them after a grace period of their own, because there was no memory for a page.
     pub inline_waits: u64,
-    /// Objects that are never freed: there was no memory to remember them by when they were retired, inside a section or a callback, where
-    /// there is no waiting.
+    /// Objects that are never freed: there was no memory to track them when they were retired, inside a section or a callback, where
+    /// there is no waiting. C's functions return such an object to the caller (-ENOMEM), so these are objects that Rust code retired.
     pub objects_leaked: u64,
     /// Grace periods held up for longer than the stall time-out.
     pub stalls: u64,
     /// Times that the service thread did not come to its work for longer than that.
     pub service_stalls: u64,
-    /// Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of `tracing` that did at a stall.
+    /// Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of `tracing` that did at a stall. C code does not panic.
     pub panics: u64,
     /// Times that the service thread panicked in code of the library's own, and began again. After three within a minute it stays down: barriers
     /// then do its work, and tasks that wait ask again by themselves.

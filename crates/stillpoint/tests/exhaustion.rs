@@ -155,7 +155,7 @@ fn assert_works(domain: &Domain) {
 }
 
 #[test]
-fn outside_a_section_retiring_waits_and_frees_by_itself() {
+fn outside_a_section_retire_waits_and_frees() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -176,7 +176,7 @@ fn outside_a_section_retiring_waits_and_frees_by_itself() {
 }
 
 #[test]
-fn retiring_by_oneself_waits_for_readers() {
+fn retire_without_page_waits_for_readers() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -194,7 +194,7 @@ fn retiring_by_oneself_waits_for_readers() {
 }
 
 #[test]
-fn a_destructor_that_panics_is_contained_by_who_frees_by_itself() {
+fn destructor_panic_in_retire_without_page_is_contained() {
     struct Sudden(#[expect(dead_code, reason = "counts its drop")] Tracked);
     impl Drop for Sudden {
         fn drop(&mut self) {
@@ -211,7 +211,7 @@ fn a_destructor_that_panics_is_contained_by_who_frees_by_itself() {
 }
 
 #[test]
-fn inside_a_section_the_object_is_given_back() {
+fn inside_a_section_try_retire_gives_the_object_back() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -231,7 +231,7 @@ fn inside_a_section_the_object_is_given_back() {
 }
 
 #[test]
-fn an_open_page_is_filled_before_anything_is_refused() {
+fn open_page_is_filled_before_anything_is_refused() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -249,7 +249,7 @@ fn an_open_page_is_filled_before_anything_is_refused() {
 }
 
 #[test]
-fn inside_a_section_objects_with_a_head_are_chained() {
+fn inside_a_section_objects_with_a_head_become_callbacks() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -267,7 +267,7 @@ fn inside_a_section_objects_with_a_head_are_chained() {
 }
 
 #[test]
-fn objects_with_a_head_are_chained_outside_sections_too_and_nobody_waits_for_readers() {
+fn objects_with_a_head_never_wait_for_readers() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -286,7 +286,7 @@ fn objects_with_a_head_are_chained_outside_sections_too_and_nobody_waits_for_rea
 }
 
 #[test]
-fn what_is_retired_inside_a_section_is_left_to_a_callback() {
+fn inside_a_section_retire_leaves_the_object_to_a_callback() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -303,7 +303,7 @@ fn what_is_retired_inside_a_section_is_left_to_a_callback() {
 }
 
 #[test]
-fn what_nothing_can_remember_is_leaked_and_counted() {
+fn retire_without_any_memory_leaks_and_counts() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -325,7 +325,7 @@ fn what_nothing_can_remember_is_leaked_and_counted() {
 }
 
 #[test]
-fn inside_a_callback_the_object_is_given_back_or_chained() {
+fn inside_a_callback_retire_does_not_wait() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -344,7 +344,7 @@ fn inside_a_callback_the_object_is_given_back_or_chained() {
 }
 
 #[test]
-fn a_barrier_returns_while_no_page_can_be_had() {
+fn barrier_returns_without_pages() {
     let _alone = alone();
     for _ in 0..10 {
         let domain = Domain::new();
@@ -363,7 +363,7 @@ fn a_barrier_returns_while_no_page_can_be_had() {
 }
 
 #[test]
-fn a_barrier_covers_the_open_pages_of_many_threads_while_no_page_can_be_had() {
+fn barrier_covers_open_pages_without_pages() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -397,7 +397,7 @@ fn a_barrier_covers_the_open_pages_of_many_threads_while_no_page_can_be_had() {
 }
 
 #[test]
-fn what_could_not_be_taken_over_is_freed_once_there_is_memory() {
+fn open_pages_are_adopted_once_there_is_memory() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -412,7 +412,7 @@ fn what_could_not_be_taken_over_is_freed_once_there_is_memory() {
 }
 
 #[test]
-fn the_ends_of_threads_and_domains_need_no_page() {
+fn thread_and_domain_ends_need_no_page() {
     let _alone = alone();
     let domain = Domain::new();
     let tally = Tally::new();
@@ -436,7 +436,7 @@ fn the_ends_of_threads_and_domains_need_no_page() {
 }
 
 #[test]
-fn nothing_is_lost_while_memory_comes_and_goes() {
+fn nothing_is_lost_while_memory_fluctuates() {
     let _alone = alone();
     let domain = Domain::new();
     domain.set_budget(256 << 10);

@@ -16,7 +16,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
-use stillpoint::{CallbackHead, Domain, DrainPolicy, EmbedsHead};
+use stillpoint::{CallbackHead, Domain, EmbedsHead};
 
 /// A page of the library holds about 250 objects; this is several pages, and no whole number of them.
 const SOME: usize = if cfg!(miri) { 300 } else { 3_001 };
@@ -118,7 +118,7 @@ mod flood {
 }
 
 #[test]
-fn what_idle_threads_have_left_is_freed_without_another_call() {
+fn idle_threads_objects_are_freed() {
     for some in [1, SOME] {
         let domain = Domain::new();
         let tally = Tally::new();
@@ -137,7 +137,7 @@ fn what_idle_threads_have_left_is_freed_without_another_call() {
 }
 
 #[test]
-fn what_idle_threads_have_left_is_freed_time_and_again() {
+fn idle_threads_objects_are_freed_each_time() {
     let domain = Domain::new();
     for round in 1..=20 {
         retire(&domain, round);
@@ -146,7 +146,7 @@ fn what_idle_threads_have_left_is_freed_time_and_again() {
 }
 
 #[test]
-fn what_ended_threads_have_left_is_freed_without_another_call() {
+fn exited_threads_objects_are_freed() {
     let domain = Domain::new();
     let tally = Tally::new();
     for _ in 0..20 {
@@ -162,7 +162,7 @@ fn what_ended_threads_have_left_is_freed_without_another_call() {
 }
 
 #[test]
-fn after_a_barrier_nothing_waits() {
+fn barrier_leaves_nothing_pending() {
     let domain = Domain::new();
     let tally = Tally::new();
     let rounds = if cfg!(miri) { 3 } else { 50 };
@@ -178,7 +178,7 @@ fn after_a_barrier_nothing_waits() {
 }
 
 #[test]
-fn a_barrier_covers_what_idle_threads_have_retired() {
+fn barrier_covers_idle_threads() {
     let domain = Domain::new();
     let tally = Tally::new();
     let (theirs, counted) = (domain.clone(), tally.clone());
@@ -189,7 +189,7 @@ fn a_barrier_covers_what_idle_threads_have_retired() {
 }
 
 #[test]
-fn barriers_of_many_producers_each_cover_their_own() {
+fn barriers_of_producers_cover_their_own() {
     let domain = Domain::new();
     let rounds = if cfg!(miri) { 2 } else { 30 };
     thread::scope(|scope| {
@@ -207,11 +207,11 @@ fn barriers_of_many_producers_each_cover_their_own() {
 }
 
 /// Whether each barrier waits for everything of which somebody else has told, before it, that it was retired.
-fn barriers_cover_what_others_have_retired_who_go_on(policy: DrainPolicy) {
+fn barriers_cover_active_threads(whole_batches: bool) {
     /// So far a producer runs ahead of the drops, for the memory's sake: many pages.
     const LEAD: usize = 20_000;
     let domain = Domain::new();
-    domain.set_drain_policy(policy);
+    domain.free_whole_batches(whole_batches);
     let over = AtomicBool::new(false);
     let producers: [_; 4] = std::array::from_fn(|_| (Tally::new(), AtomicUsize::new(0)));
     thread::scope(|scope| {
@@ -237,18 +237,18 @@ fn barriers_cover_what_others_have_retired_who_go_on(policy: DrainPolicy) {
 }
 
 #[test]
-fn a_barrier_covers_what_others_have_retired_who_go_on() {
-    barriers_cover_what_others_have_retired_who_go_on(DrainPolicy::PerPage);
+fn barrier_covers_active_threads() {
+    barriers_cover_active_threads(false);
 }
 
 #[test]
-fn a_barrier_covers_whole_batches_of_others_who_go_on() {
-    barriers_cover_what_others_have_retired_who_go_on(DrainPolicy::WholeBatch);
+fn barrier_covers_whole_batches() {
+    barriers_cover_active_threads(true);
 }
 
 /// A scope returns when its threads have returned from their functions; their thread-local state may still be on its way.
 #[test]
-fn a_barrier_covers_what_threads_have_retired_that_are_about_to_end() {
+fn barrier_covers_exiting_threads() {
     let domain = Domain::new();
     for round in 0..if cfg!(miri) { 10 } else { 2_000 } {
         let tally = Tally::new();
@@ -264,10 +264,10 @@ fn a_barrier_covers_what_threads_have_retired_that_are_about_to_end() {
 
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
-fn the_end_of_a_domain_covers_what_threads_have_retired_that_are_about_to_end() {
+fn domain_end_covers_exiting_threads() {
     if !common::is_child() {
         // A thread that fails at its very end takes the process with it.
-        return common::child("the_end_of_a_domain_covers_what_threads_have_retired_that_are_about_to_end").well();
+        return common::child("domain_end_covers_exiting_threads").well();
     }
     for round in 0..2_000 {
         let tally = Tally::new();
@@ -283,7 +283,7 @@ fn the_end_of_a_domain_covers_what_threads_have_retired_that_are_about_to_end() 
 }
 
 #[test]
-fn a_destructor_that_panics_is_counted_and_the_others_run() {
+fn destructor_panic_is_counted_and_the_others_run() {
     struct Sometimes(bool, #[expect(dead_code, reason = "counts its drop")] Tracked);
     impl Drop for Sometimes {
         fn drop(&mut self) {
@@ -307,7 +307,7 @@ fn a_destructor_that_panics_is_counted_and_the_others_run() {
 }
 
 #[test]
-fn a_plain_destructor_that_panics_is_contained_too() {
+fn inline_destructor_panic_is_contained() {
     struct Sudden(#[expect(dead_code, reason = "counts its drop")] Tracked);
     impl Drop for Sudden {
         fn drop(&mut self) {
@@ -349,7 +349,7 @@ impl Drop for Chain {
 }
 
 #[test]
-fn a_destructor_may_retire_on_the_service_thread() {
+fn destructor_retires_on_service_thread() {
     let domain = Domain::new();
     let tally = Tally::new();
     (0..100).for_each(|_| retire(&domain, Chain::new(10, &domain, &tally)));
@@ -360,7 +360,7 @@ fn a_destructor_may_retire_on_the_service_thread() {
 }
 
 #[test]
-fn what_destructors_retire_keeps_the_domain_until_it_is_freed() {
+fn domain_lives_until_destructors_retires_are_freed() {
     let domain = Domain::new();
     let tally = Tally::new();
     (0..100).for_each(|_| retire(&domain, Chain::new(10, &domain, &tally)));
@@ -369,7 +369,7 @@ fn what_destructors_retire_keeps_the_domain_until_it_is_freed() {
 }
 
 #[test]
-fn a_plain_destructor_may_retire_on_the_retiring_thread() {
+fn inline_destructor_retires_on_retiring_thread() {
     let domain = Domain::new();
     let tally = Tally::new();
     for _ in 0..SOME {
@@ -380,7 +380,7 @@ fn a_plain_destructor_may_retire_on_the_retiring_thread() {
 }
 
 #[test]
-fn a_plain_destructor_may_retire_while_somebody_waits_for_everything() {
+fn inline_destructor_retires_during_a_barrier() {
     /// Retires, on the retiring thread, what is to be dropped on the service thread.
     struct Handover(Domain, Tally);
     impl Drop for Handover {
@@ -420,7 +420,7 @@ fn a_plain_destructor_may_retire_while_somebody_waits_for_everything() {
 }
 
 #[test]
-fn what_is_retired_inside_a_section_is_freed_after_it_without_another_retire() {
+fn retire_in_section_is_freed_after_it() {
     let domain = Domain::new();
     domain.set_budget(64 << 10);
     let tally = Tally::new();
@@ -442,7 +442,7 @@ fn what_is_retired_inside_a_section_is_freed_after_it_without_another_retire() {
 }
 
 #[test]
-fn a_section_that_went_past_the_budget_helps_at_its_end() {
+fn section_past_budget_reclaims_at_unlock() {
     let domain = Domain::new();
     domain.set_budget(64 << 10);
     // The service thread may be faster, but not every time.
@@ -457,7 +457,7 @@ fn a_section_that_went_past_the_budget_helps_at_its_end() {
 }
 
 #[test]
-fn past_the_budget_a_reader_that_stays_is_one_stall_and_producers_go_on() {
+fn stalled_reader_past_budget_is_reported_once() {
     let domain = Domain::new();
     domain.set_stall_timeout(Duration::MAX);
     domain.set_budget(256 << 10);
@@ -495,7 +495,7 @@ fn past_the_budget_a_reader_that_stays_is_one_stall_and_producers_go_on() {
 }
 
 #[test]
-fn each_stall_is_reported_by_itself() {
+fn each_stall_is_reported() {
     let domain = Domain::new();
     domain.set_stall_timeout(Duration::from_millis(1));
     for stall in 1..=3 {
@@ -548,7 +548,7 @@ fn a_flood_stays_near_the_budget() {
 /// Destructors slower than those who retire: only their waiting keeps memory bounded, and in a section it must be put off, not left.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
-fn those_who_retire_destructors_inside_sections_wait_at_the_end_of_them() {
+fn destructor_retire_in_section_throttles_at_unlock() {
     struct Slow;
     impl Drop for Slow {
         fn drop(&mut self) {
@@ -570,7 +570,7 @@ fn those_who_retire_destructors_inside_sections_wait_at_the_end_of_them() {
 }
 
 #[test]
-fn who_reads_all_the_time_never_waits_for_the_budget() {
+fn online_qsbr_reader_is_never_throttled() {
     let domain = Domain::new();
     domain.set_budget(0);
     let reader = domain.qsbr_reader();
@@ -581,10 +581,9 @@ fn who_reads_all_the_time_never_waits_for_the_budget() {
 }
 
 #[test]
-fn whole_batches_free_everything_too() {
+fn whole_batches_free_everything() {
     let domain = Domain::new();
-    domain.set_drain_policy(DrainPolicy::WholeBatch);
-    assert_eq!(domain.drain_policy(), DrainPolicy::WholeBatch);
+    domain.free_whole_batches(true);
     let tally = Tally::new();
     for _ in 0..5 {
         let (theirs, counted) = (domain.clone(), tally.clone());
@@ -602,10 +601,10 @@ fn whole_batches_free_everything_too() {
 
 /// A first batch waits for a reader; what is retired meanwhile becomes the second; then nobody calls any more.
 #[test]
-fn a_batch_behind_one_that_was_held_up_is_freed_without_another_call() {
+fn batch_behind_a_held_up_one_is_freed() {
     for _ in 0..5 {
         let domain = Domain::new();
-        domain.set_drain_policy(DrainPolicy::WholeBatch);
+        domain.free_whole_batches(true);
         let tally = Tally::new();
         let retire_elsewhere = || {
             let (theirs, counted) = (domain.clone(), tally.clone());
@@ -627,7 +626,7 @@ fn a_batch_behind_one_that_was_held_up_is_freed_without_another_call() {
 }
 
 #[test]
-fn the_policy_may_change_at_any_time() {
+fn whole_batches_may_change_at_any_time() {
     let domain = Domain::new();
     let tally = Tally::new();
     let over = AtomicBool::new(false);
@@ -643,9 +642,9 @@ fn the_policy_may_change_at_any_time() {
         }
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                domain.set_drain_policy(DrainPolicy::WholeBatch);
+                domain.free_whole_batches(true);
                 thread::yield_now();
-                domain.set_drain_policy(DrainPolicy::PerPage);
+                domain.free_whole_batches(false);
                 thread::yield_now();
             }
         });
@@ -677,7 +676,7 @@ fn blocks_of_any_layout_are_freed() {
 }
 
 #[test]
-fn plain_destructors_free_what_their_objects_hold() {
+fn inline_destructors_free_nested_memory() {
     let domain = Domain::new();
     let tally = Tally::new();
     for number in 0..SOME {
@@ -693,7 +692,7 @@ fn plain_destructors_free_what_their_objects_hold() {
 }
 
 #[test]
-fn objects_with_a_head_are_freed_as_others_are() {
+fn objects_with_a_head_are_freed() {
     struct Node {
         value: Tracked,
         head: CallbackHead,
@@ -740,7 +739,7 @@ fn objects_without_a_size_are_freed() {
 }
 
 #[test]
-fn big_objects_do_not_wait_for_their_page_to_fill() {
+fn large_objects_seal_pages_early() {
     const MIB: usize = 1 << 20;
     struct Big(Vec<u8>);
     let domain = Domain::new();
@@ -769,11 +768,11 @@ fn big_objects_do_not_wait_for_their_page_to_fill() {
 }
 
 #[test]
-fn the_end_of_a_domain_frees_what_waits() {
-    for policy in [DrainPolicy::PerPage, DrainPolicy::WholeBatch] {
+fn domain_end_frees_pending_objects() {
+    for whole_batches in [false, true] {
         let tally = Tally::new();
         let domain = Domain::new();
-        domain.set_drain_policy(policy);
+        domain.free_whole_batches(whole_batches);
         retire_some(&domain, &tally);
         let (theirs, counted) = (domain.clone(), tally.clone());
         let start = Arc::new(Barrier::new(2));
@@ -785,7 +784,7 @@ fn the_end_of_a_domain_frees_what_waits() {
         });
         start.wait();
         returns(move || drop(domain));
-        assert!(tally.all_dropped(), "{policy:?}");
+        assert!(tally.all_dropped(), "in whole batches: {whole_batches}");
         other.join().expect("no panic");
     }
 }

@@ -18,7 +18,7 @@ fn retire<T: Send + 'static>(domain: &Domain, value: T) {
 /// A thread fills pages under a reader, then, under a younger one, pages of objects with destructors, which go to the service thread at once. It
 /// falls idle, so the older pages come to the service thread behind the younger.
 #[test]
-fn what_an_idle_thread_has_left_does_not_stay_behind_younger_pages() {
+fn idle_threads_pages_go_before_younger_ones() {
     let domain = Domain::new();
     let tally = Tally::new();
     let older = Reader::enter(&domain);
@@ -47,7 +47,7 @@ fn what_an_idle_thread_has_left_does_not_stay_behind_younger_pages() {
 /// A thread that retires now and then frees two pages at each that it fills, which may take it a while: what it has from busier times is due
 /// before.
 #[test]
-fn what_a_slow_thread_has_sealed_does_not_wait_for_its_next_pages() {
+fn slow_threads_sealed_pages_are_adopted() {
     let domain = Domain::new();
     let reader = Reader::enter(&domain);
     (0..30 * A_PAGE).for_each(|number| retire(&domain, number));

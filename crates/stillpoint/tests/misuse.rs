@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Reader, Tally, eventually, panic_message, returns};
+use common::{Reader, Tally, eventually, panic_message, quietly, returns};
 use std::{
     ptr::NonNull,
     sync::{
@@ -211,11 +211,16 @@ fn kvfree_barrier_inside_a_section_returns_while_nothing_waits() {
     assert_works(&domain);
 }
 
+/// The message with which `refused` panics on a thread of the library's own, whose output nothing captures.
+fn refusal(refused: impl FnOnce()) -> String {
+    panic_message(|| quietly(refused))
+}
+
 /// What `refused` panics with when a callback of `domain` calls it.
 fn refused_in_a_callback(domain: &Domain, refused: impl FnOnce(&Domain) + Send + 'static) -> String {
     let (tell, told) = channel();
     let theirs = domain.clone();
-    domain.call(move || tell.send(panic_message(|| refused(&theirs))).expect("the receiver is there"));
+    domain.call(move || tell.send(refusal(|| refused(&theirs))).expect("the receiver is there"));
     told.recv_timeout(common::PATIENCE).expect("the call is refused at once")
 }
 
@@ -267,8 +272,8 @@ fn barriers_inside_a_deferred_destructor_panic() {
     let (tell, told): (Sender<String>, _) = channel();
     let theirs = domain.clone();
     retire_with_destructor(&domain, move || {
-        tell.send(panic_message(|| theirs.barrier())).expect("the receiver is there");
-        tell.send(panic_message(|| theirs.kvfree_barrier())).expect("the receiver is there");
+        tell.send(refusal(|| theirs.barrier())).expect("the receiver is there");
+        tell.send(refusal(|| theirs.kvfree_barrier())).expect("the receiver is there");
     });
     assert_refused("barrier()", &told.recv_timeout(common::PATIENCE).expect("refused at once"));
     assert_refused("kvfree_barrier()", &told.recv_timeout(common::PATIENCE).expect("refused at once"));

@@ -92,7 +92,7 @@ fn alone() -> MutexGuard<'static, ()> {
 const READERS: usize = 3;
 
 /// How long a bombardment lasts at most. On a crowded machine pending signals merge, and a thread handles one a time slice.
-const BOMBARDMENT: Duration = Duration::from_secs(6);
+const BOMBARDMENT: Duration = Duration::from_secs(3);
 
 /// What even then is handled in that time.
 const FEWEST: u64 = 100;

@@ -65,7 +65,7 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
         "stillpoint/src/kvfree/throttle.rs",
         "const LONGEST_WAIT_PAGES: usize = 100;",
     ),
-    ("bytes of objects in an open page", "64 KiB", "stillpoint/src/kvfree/local.rs", "const OPEN_BYTES: usize = 64 << 10;"),
+    ("bytes of objects in an open page", "64 KiB", "stillpoint/src/kvfree/buffer.rs", "const OPEN_BYTES: usize = 64 << 10;"),
     ("shrinkers of a hierarchy", "1,024", "stillpoint-lru/src/shrinker_map.rs", "const MAX_SHRINKERS: usize = UNIT * UNITS;"),
     ("tenants", "room for 16 at first", "stillpoint-lru/src/memcg/tree.rs", "const FIRST_ROOM: usize = 16;"),
     ("one charge", "2^48 bytes", "stillpoint-lru/src/memcg/counter.rs", "const MAX_CHARGE: u64 = 1 << 48;"),

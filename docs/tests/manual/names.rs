@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Types whose methods, fields and variants chapters name as `Type::name`, beside those that have any in the sources under other names.
-const TYPES: [&str; 29] = [
+const TYPES: [&str; 28] = [
     "Domain",
     "Rcu",
     "Retired",
@@ -22,7 +22,6 @@ const TYPES: [&str; 29] = [
     "TraceDomain",
     "Cookie",
     "Statistics",
-    "DrainPolicy",
     "StallReport",
     "Holdout",
     "Stalled",

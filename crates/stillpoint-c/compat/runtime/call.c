@@ -1,9 +1,9 @@
 /*
- * liburcu's face: call_rcu() and its workers; fork.c has what becomes of them around a fork. SPDX: MIT OR Apache-2.0
+ * liburcu's face: call_rcu() and its workers; fork.c has what becomes of them around a fork, barrier.c rcu_barrier(). SPDX: MIT OR Apache-2.0
  *
  * A head is two words, so there is no room in it for a cookie, and the library's own callbacks do not fit. Here heads are pushed on a worker's
  * stack, which is lock-free and whole at every moment (a fork that comes between two instructions of a pusher leaves nothing half done). The
- * worker takes all at once, turns them around, keeps them for the domain's delay (0 but where a program relies on late callbacks), waits for one
+ * worker takes all at once, reverses them, keeps them for the domain's delay (0 but where a program relies on late callbacks), waits for one
  * grace period, and calls them in their order.
  *
  * [P1] the push (release) pairs with [P2] the take (acquire): the grace period that the worker then starts began after every call_rcu() of
@@ -27,7 +27,7 @@
 
 #define REAL_TIME 1ul /* URCU_CALL_RCU_RT */
 /* In milliseconds: how soon a worker that keeps a batch notices another delay. */
-#define LOOK_AGAIN 100u
+#define DELAY_POLL 100u
 
 #define FLAVOUR {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}
 struct flavour flavours[STILLPOINT_URCU_FLAVOURS_] = {FLAVOUR, FLAVOUR, FLAVOUR, FLAVOUR};
@@ -91,7 +91,7 @@ static void sleep_until_pushed(struct call_rcu_data *data)
 }
 
 /* Under the lock, with the worker not running: until it may go on. */
-static void stand_still(struct flavour *flavour)
+static void wait_while_paused(struct flavour *flavour)
 {
     while (flavour->paused) {
         pthread_cond_wait(&flavour->changed, &flavour->lock);
@@ -120,7 +120,7 @@ static void run(struct flavour *flavour, struct call_rcu_data *data)
             }
             pthread_mutex_lock(&flavour->lock);
             set_running(flavour, data, false);
-            stand_still(flavour);
+            wait_while_paused(flavour);
             set_running(flavour, data, true);
             unlock(flavour);
             if (qsbr) {
@@ -141,7 +141,7 @@ static uint64_t now(void)
  * Under the lock, with a batch that has just been taken, and the worker not running: keeps it as long as the domain's callbacks are to be. Counted
  * from here on, since heads have no word for a time; so it is never too short. Barriers end it, and the worker's end.
  */
-static void keep(struct flavour *flavour, struct call_rcu_data *data)
+static void delay_batch(struct flavour *flavour, struct call_rcu_data *data)
 {
     uint64_t began = 0, milliseconds;
     while (!flavour->barriers && !data->stop &&
@@ -153,16 +153,16 @@ static void keep(struct flavour *flavour, struct call_rcu_data *data)
         }
         /* It may be set anew meanwhile. */
         uint64_t left = milliseconds - (present - began) / 1000000u;
-        left = left < LOOK_AGAIN ? left : LOOK_AGAIN;
-        int hurried = flavour->hurried;
+        left = left < DELAY_POLL ? left : DELAY_POLL;
+        int delays_ended = flavour->delays_ended;
         unlock(flavour);
-        sleep_while_for(&flavour->hurried, hurried, left * 1000000u);
+        sleep_while_for(&flavour->delays_ended, delays_ended, left * 1000000u);
         pthread_mutex_lock(&flavour->lock);
-        stand_still(flavour);
+        wait_while_paused(flavour);
     }
 }
 
-static void settle(struct call_rcu_data *data)
+static void set_up_worker(struct call_rcu_data *data)
 {
     self = data;
     /* What a callback queues stays with its worker. */
@@ -181,18 +181,18 @@ static void settle(struct call_rcu_data *data)
     }
 }
 
-static void *work(void *of)
+static void *worker_main(void *of)
 {
     struct call_rcu_data *data = of;
-    settle(data);
+    set_up_worker(data);
     bool qsbr = data->flavour == STILLPOINT_URCU_QSBR_;
     struct flavour *flavour = locked(data->flavour);
     for (;;) {
-        stand_still(flavour);
+        wait_while_paused(flavour);
         if (!data->batch) {
             data->batch = take(data);
             if (data->batch) {
-                keep(flavour, data);
+                delay_batch(flavour, data);
             }
         }
         bool waits = data->batch != NULL, last = data->stop;
@@ -207,7 +207,7 @@ static void *work(void *of)
         }
         stillpoint_urcu_synchronize(data->flavour);
         pthread_mutex_lock(&flavour->lock);
-        stand_still(flavour);
+        wait_while_paused(flavour);
         set_running(flavour, data, true);
         unlock(flavour);
         if (qsbr) {
@@ -219,7 +219,7 @@ static void *work(void *of)
         }
         pthread_mutex_lock(&flavour->lock);
         set_running(flavour, data, false);
-        /* Also if there is more: callbacks that queue themselves would keep it for ever. Not in a child, where nobody waits for that. */
+        /* Also if there is more: callbacks that queue themselves would keep it for ever. Not in a child, where no thread waits for that. */
         if (last && data->stop) {
             break;
         }
@@ -241,7 +241,7 @@ static struct call_rcu_data *create(struct flavour *flavour, int number, unsigne
     if (!failed) {
         struct call_rcu_data *data = memory;
         *data = (struct call_rcu_data){.flavour = number, .cpu = cpu < CPU_SETSIZE ? cpu : -1, .flags = flags};
-        failed = start_thread(&data->thread, work, data);
+        failed = start_thread(&data->thread, worker_main, data);
         if (!failed) {
             data->next = flavour->workers;
             flavour->workers = data;
@@ -261,24 +261,24 @@ struct call_rcu_data *stillpoint_urcu_create(int number, unsigned long flags, in
     return data;
 }
 
-struct call_rcu_data *standard(struct flavour *flavour, int number)
+struct call_rcu_data *default_worker(struct flavour *flavour, int number)
 {
-    if (!flavour->standard) {
+    if (!flavour->default_worker) {
         struct call_rcu_data *data = create(flavour, number, 0, -1);
         if (!data) {
             die(number, "call_rcu() cannot start its worker thread: %s", strerror(errno));
         }
-        __atomic_store_n(&flavour->standard, data, __ATOMIC_RELEASE);
+        __atomic_store_n(&flavour->default_worker, data, __ATOMIC_RELEASE);
     }
-    return flavour->standard;
+    return flavour->default_worker;
 }
 
 struct call_rcu_data *stillpoint_urcu_default(int number)
 {
-    struct call_rcu_data *data = __atomic_load_n(&flavours[number].standard, __ATOMIC_ACQUIRE);
+    struct call_rcu_data *data = __atomic_load_n(&flavours[number].default_worker, __ATOMIC_ACQUIRE);
     if (!data) {
         struct flavour *flavour = locked(number);
-        data = standard(flavour, number);
+        data = default_worker(flavour, number);
         unlock(flavour);
     }
     return data;
@@ -393,18 +393,18 @@ static struct call_rcu_data **find(struct flavour *flavour, int number, struct c
 
 void stillpoint_urcu_free(int number, struct call_rcu_data *data)
 {
-    if (!data || data == __atomic_load_n(&flavours[number].standard, __ATOMIC_RELAXED)) {
+    if (!data || data == __atomic_load_n(&flavours[number].default_worker, __ATOMIC_RELAXED)) {
         return;
     }
-    must_not_read(number, "call_rcu_data_free()");
+    check_not_reading(number, "call_rcu_data_free()");
     if (data == self) {
         die(number, "call_rcu_data_free() by a callback of that worker would wait for itself");
     }
-    struct left left = leave_for_a_wait(number);
+    struct reader_state state = begin_wait(number);
     struct flavour *flavour = locked(number);
     (void)find(flavour, number, data);
     __atomic_store_n(&data->stop, true, __ATOMIC_RELAXED);
-    hurry(flavour);
+    end_delays(flavour);
     unlock(flavour);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* [S1] */
     wake_worker(data);
@@ -418,16 +418,16 @@ void stillpoint_urcu_free(int number, struct call_rcu_data *data)
      */
     for (struct rcu_head *head = take(data), *next; head; head = next) {
         next = head->next;
-        push(standard(flavour, number), head);
+        push(default_worker(flavour, number), head);
     }
     unlock(flavour);
     free(data);
-    return_from_a_wait(left);
+    end_wait(state);
 }
 
 void stillpoint_urcu_free_all(int number)
 {
-    must_not_read(number, "free_all_cpu_call_rcu_data()");
+    check_not_reading(number, "free_all_cpu_call_rcu_data()");
     struct call_rcu_data **of_cpu = __atomic_load_n(&flavours[number].of_cpu, __ATOMIC_ACQUIRE);
     struct call_rcu_data **freed = of_cpu ? calloc((size_t)flavours[number].processors, sizeof *freed) : NULL;
     if (!freed) {
@@ -469,64 +469,4 @@ void stillpoint_urcu_call(int number, struct rcu_head *head, stillpoint_urcu_fun
     } else {
         push(stillpoint_urcu_default(number), head);
     }
-}
-
-/* How rcu_barrier() finds its way back from a head. */
-struct marker {
-    struct rcu_head head;
-    struct barrier_wait *wait;
-};
-
-/* On the heap, not on the stack of the thread that waits: in the child of a fork that is another's. */
-struct barrier_wait {
-    size_t left;
-    int flavour;
-    struct marker markers[];
-};
-
-void reached(struct rcu_head *head)
-{
-    struct barrier_wait *wait = ((struct marker *)head)->wait;
-    struct flavour *flavour = locked(wait->flavour);
-    wait->left--;
-    pthread_cond_broadcast(&flavour->changed);
-    unlock(flavour);
-}
-
-void stillpoint_urcu_barrier(int number)
-{
-    if (self && self->flavour == number) {
-        die(number, "rcu_barrier() inside a callback would wait for itself");
-    }
-    struct left left = leave_for_a_wait(number);
-    if (stillpoint_urcu_read_ongoing(number)) {
-        static const char text[] = "stillpoint: rcu_barrier() inside a read-side critical section waits for nothing: leave the section first\n";
-        (void)!write(STDERR_FILENO, text, sizeof text - 1);
-        return_from_a_wait(left);
-        return;
-    }
-    struct flavour *flavour = locked(number);
-    size_t all = 0;
-    for (struct call_rcu_data *data = flavour->workers; data; data = data->next) {
-        all++;
-    }
-    struct barrier_wait *wait = malloc(sizeof *wait + all * sizeof *wait->markers);
-    if (!wait) {
-        die(number, "rcu_barrier(): no memory");
-    }
-    *wait = (struct barrier_wait){.left = all, .flavour = number};
-    struct marker *marker = wait->markers;
-    for (struct call_rcu_data *data = flavour->workers; data; data = data->next, marker++) {
-        *marker = (struct marker){.head.func = reached, .wait = wait};
-        push(data, &marker->head);
-    }
-    flavour->barriers++;
-    hurry(flavour);
-    while (wait->left > 0) {
-        pthread_cond_wait(&flavour->changed, &flavour->lock);
-    }
-    flavour->barriers--;
-    unlock(flavour);
-    free(wait);
-    return_from_a_wait(left);
 }

@@ -104,8 +104,8 @@ static void barrier(int flavour, struct ring *only)
     struct deferrer *deferrer = &deferrers[flavour];
     bool due = false;
     /* First: who has the lock may be waiting for this section. */
-    must_not_read(flavour, "a wait for what defer_rcu() has been given");
-    struct left left = leave_for_a_wait(flavour);
+    check_not_reading(flavour, "a wait for what defer_rcu() has been given");
+    struct reader_state state = begin_wait(flavour);
     lock(flavour);
     for (struct ring *ring = deferrer->rings; ring; ring = ring->next) {
         due |= (!only || ring == only) && note(ring);
@@ -120,7 +120,7 @@ static void barrier(int flavour, struct ring *only)
     }
     remove_orphans(deferrer);
     unlock(flavour);
-    return_from_a_wait(left);
+    end_wait(state);
 }
 
 static bool any(struct deferrer *deferrer)
@@ -184,8 +184,8 @@ int stillpoint_urcu_defer_register(int flavour)
     }
     struct ring *ring = memset(memory, 0, offsetof(struct ring, entries));
     /* As in barrier(): who has the lock may be waiting for this thread. */
-    must_not_read(flavour, "rcu_defer_register_thread()");
-    struct left left = leave_for_a_wait(flavour);
+    check_not_reading(flavour, "rcu_defer_register_thread()");
+    struct reader_state state = begin_wait(flavour);
     lock(flavour);
     failed = ensure_thread(deferrer);
     if (!failed) {
@@ -194,7 +194,7 @@ int stillpoint_urcu_defer_register(int flavour)
         mine[flavour] = ring;
     }
     unlock(flavour);
-    return_from_a_wait(left);
+    end_wait(state);
     if (failed) {
         free(ring);
     }
@@ -232,13 +232,13 @@ void stillpoint_urcu_defer_unregister(int flavour)
     struct ring *ring = registered(flavour, "rcu_defer_unregister_thread()");
     barrier(flavour, ring);
     /* One of its functions may have deferred another. The next barrier frees it. */
-    struct left left = leave_for_a_wait(flavour);
+    struct reader_state state = begin_wait(flavour);
     lock(flavour);
     mine[flavour] = NULL;
     ring->orphan = true;
     remove_orphans(&deferrers[flavour]);
     unlock(flavour);
-    return_from_a_wait(left);
+    end_wait(state);
 }
 
 void stillpoint_urcu_defer_barrier(int flavour)
@@ -263,7 +263,7 @@ static void abandon_others(struct deferrer *deferrer, const struct ring *own)
 }
 
 /* What the forking thread had deferred is its own in the child as well; what others had is not. */
-void defer_in_child(void)
+void defer_reset_in_child(void)
 {
     static const pthread_mutex_t fresh = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
     for (int flavour = 0; flavour < STILLPOINT_URCU_FLAVOURS_; flavour++) {

@@ -19,17 +19,17 @@ static const char *const names[STILLPOINT_URCU_FLAVOURS_] = {"memb", "qsbr", "mb
 /* In nanoseconds. */
 #define SECOND 1000000000ul
 
-/* The record of nobody, as in thread.c. */
-static const struct stillpoint_record nobody = {.word = STILLPOINT_NESTING_};
+/* The record of unregistered threads: src/thread.c. */
+HIDDEN extern const struct stillpoint_record stillpoint_unregistered_;
 
-#define NOBODY                                                                                                                          \
-    { (struct stillpoint_record *)&nobody, &nobody.word }
+#define UNREGISTERED {(struct stillpoint_record *)&stillpoint_unregistered_, &stillpoint_unregistered_.word}
 
 /* With the model of the declaration, which the definition would take back. */
-__thread struct stillpoint_urcu_thread stillpoint_urcu_thread __attribute__((tls_model("initial-exec"))) = {.reader = {NOBODY, NOBODY}};
+__thread struct stillpoint_urcu_thread stillpoint_urcu_thread
+    __attribute__((tls_model("initial-exec"))) = {.reader = {UNREGISTERED, UNREGISTERED}};
 
-/* For the Rust half (src/urcu.rs), which knows when a thread begins and ends. The order as in thread.c. */
-HIDDEN void stillpoint_urcu_remember_(int flavour, struct stillpoint_record *record, const uint64_t *started)
+/* For src/thread.rs. The order as in thread.c. */
+HIDDEN void stillpoint_urcu_cache_record_(int flavour, struct stillpoint_record *record, const uint64_t *started)
 {
     struct stillpoint_reader *reader = &stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_];
     reader->started = started;
@@ -37,15 +37,15 @@ HIDDEN void stillpoint_urcu_remember_(int flavour, struct stillpoint_record *rec
     reader->record = record;
 }
 
-HIDDEN void stillpoint_urcu_forget_(void)
+HIDDEN void stillpoint_urcu_clear_records_(void)
 {
     for (int n = 0; n < 2; n++) {
-        stillpoint_urcu_thread.reader[n].record = (struct stillpoint_record *)&nobody;
+        stillpoint_urcu_thread.reader[n].record = (struct stillpoint_record *)&stillpoint_unregistered_;
     }
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-static void tell(int flavour, const char *format, va_list arguments)
+static void print(int flavour, const char *format, va_list arguments)
 {
     char text[512];
     vsnprintf(text, sizeof text, format, arguments);
@@ -56,22 +56,22 @@ void die(int flavour, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    tell(flavour, format, arguments);
+    print(flavour, format, arguments);
     va_end(arguments);
     abort();
 }
 
-void complain(int flavour, const char *format, ...)
+void warn_misuse(int flavour, const char *format, ...)
 {
     if (getenv("STILLPOINT_DEBUG")) {
         va_list arguments;
         va_start(arguments, format);
-        tell(flavour, format, arguments);
+        print(flavour, format, arguments);
         va_end(arguments);
     }
 }
 
-void must_not_read(int flavour, const char *function)
+void check_not_reading(int flavour, const char *function)
 {
     /* An online QSBR reader goes offline for it. */
     if (flavour != STILLPOINT_URCU_QSBR_ && stillpoint_urcu_ongoing_(flavour)) {
@@ -79,27 +79,27 @@ void must_not_read(int flavour, const char *function)
     }
 }
 
-struct left leave_for_a_wait(int flavour)
+struct reader_state begin_wait(int flavour)
 {
-    struct left left = {.was_online = flavour == STILLPOINT_URCU_QSBR_ && stillpoint_qsbr_is_online()};
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &left.cancel_state);
-    if (left.was_online) {
+    struct reader_state state = {.was_online = flavour == STILLPOINT_URCU_QSBR_ && stillpoint_qsbr_is_online()};
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state.cancel_state);
+    if (state.was_online) {
         stillpoint_qsbr_offline();
     }
-    return left;
+    return state;
 }
 
-void return_from_a_wait(struct left left)
+void end_wait(struct reader_state state)
 {
-    if (left.was_online) {
+    if (state.was_online) {
         stillpoint_qsbr_online();
     }
-    pthread_setcancelstate(left.cancel_state, NULL);
+    pthread_setcancelstate(state.cancel_state, NULL);
 }
 
 void register_qsbr(void)
 {
-    /* Readers of this flavour do nothing, so one that is not registered would be seen by nobody; and the caller cannot be told of an error. */
+    /* Readers of this flavour do nothing, so one that is not registered would not be waited for; and the caller cannot be told of an error. */
     for (;;) {
         int outcome = stillpoint_qsbr_register();
         if (outcome == 0 || outcome == -EEXIST) {

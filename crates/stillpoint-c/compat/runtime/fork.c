@@ -7,16 +7,16 @@
 #include <stdlib.h>
 
 /*
- * Who forks. One thread at a time, whatever the flavours, because the functions of the hash table that call_rcu_before_fork() calls count with
- * no lock. Whoever waits for his turn holds nothing, and up nobody.
+ * Held by the thread that forks. One at a time, whatever the flavours, because the functions of the hash table that call_rcu_before_fork() calls count
+ * with no lock. A thread that waits for it holds nothing, and is not waited for.
  */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool taken;
-} turn = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
-/* For how many flavours this thread has it. */
-static __thread unsigned turns;
+} fork_lock = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+/* For how many flavours this thread holds it. */
+static __thread unsigned fork_depth;
 
 /* Between stillpoint_urcu_before_fork() and its partner: this thread has the lock. */
 static __thread bool forks[STILLPOINT_URCU_FLAVOURS_];
@@ -31,7 +31,7 @@ static bool others_run(const struct flavour *flavour)
     return false;
 }
 
-/* In a callback, under no lock: whether its worker counts as running. What waits for a turn must not be waited for. */
+/* In a callback, under no lock: whether its worker counts as running. What waits for the fork lock must not be waited for. */
 static void count_self(bool running)
 {
     if (self) {
@@ -41,40 +41,40 @@ static void count_self(bool running)
     }
 }
 
-static void take_turn(void)
+static void lock_forks(void)
 {
-    if (turns++ > 0) {
+    if (fork_depth++ > 0) {
         return;
     }
     count_self(false);
-    pthread_mutex_lock(&turn.lock);
-    while (turn.taken) {
-        pthread_cond_wait(&turn.ended, &turn.lock);
+    pthread_mutex_lock(&fork_lock.lock);
+    while (fork_lock.taken) {
+        pthread_cond_wait(&fork_lock.ended, &fork_lock.lock);
     }
-    turn.taken = true;
-    pthread_mutex_unlock(&turn.lock);
+    fork_lock.taken = true;
+    pthread_mutex_unlock(&fork_lock.lock);
     count_self(true);
 }
 
-static void end_turn(void)
+static void unlock_forks(void)
 {
-    if (--turns == 0) {
-        pthread_mutex_lock(&turn.lock);
-        turn.taken = false;
-        pthread_cond_signal(&turn.ended);
-        pthread_mutex_unlock(&turn.lock);
+    if (--fork_depth == 0) {
+        pthread_mutex_lock(&fork_lock.lock);
+        fork_lock.taken = false;
+        pthread_cond_signal(&fork_lock.ended);
+        pthread_mutex_unlock(&fork_lock.lock);
     }
 }
 
 void stillpoint_urcu_before_fork(int number)
 {
     if (forks[number]) {
-        complain(number, "call_rcu_before_fork() for the second time, without its partner between, does nothing");
+        warn_misuse(number, "call_rcu_before_fork() for the second time, without its partner between, does nothing");
         return;
     }
     /* The callback that is waited for below may itself wait for readers. */
-    struct left left = leave_for_a_wait(number);
-    take_turn();
+    struct reader_state state = begin_wait(number);
+    lock_forks();
     struct flavour *flavour = locked(number);
     struct urcu_atfork *atfork = flavour->forking = flavour->atfork;
     unlock(flavour);
@@ -88,14 +88,14 @@ void stillpoint_urcu_before_fork(int number)
         pthread_cond_wait(&flavour->changed, &flavour->lock);
     }
     forks[number] = true;
-    return_from_a_wait(left);
+    end_wait(state);
 }
 
 /* The partners' way in. NULL where there is nothing to be undone: programs call them in every child, and what they want is so already. */
-static struct flavour *forked(int number, const char *function)
+static struct flavour *end_fork(int number, const char *function)
 {
     if (!forks[number]) {
-        complain(number, "%s() without call_rcu_before_fork() on the same thread does nothing", function);
+        warn_misuse(number, "%s() without call_rcu_before_fork() on the same thread does nothing", function);
         return NULL;
     }
     forks[number] = false;
@@ -104,7 +104,7 @@ static struct flavour *forked(int number, const char *function)
 
 void stillpoint_urcu_after_fork_parent(int number)
 {
-    struct flavour *flavour = forked(number, "call_rcu_after_fork_parent");
+    struct flavour *flavour = end_fork(number, "call_rcu_after_fork_parent");
     if (!flavour) {
         return;
     }
@@ -115,11 +115,11 @@ void stillpoint_urcu_after_fork_parent(int number)
     if (atfork) {
         atfork->after_fork_parent(atfork->priv);
     }
-    end_turn();
+    unlock_forks();
 }
 
 /* All workers but the calling thread are gone. What they had, oldest first; but not the markers of threads that have vanished too. */
-static struct rcu_head *inherit(struct flavour *flavour)
+static struct rcu_head *adopt_callbacks(struct flavour *flavour)
 {
     struct rcu_head *first = NULL, **last = &first;
     struct call_rcu_data *mine = NULL;
@@ -133,7 +133,7 @@ static struct rcu_head *inherit(struct flavour *flavour)
         for (int n = 0; n < 2; n++) {
             for (struct rcu_head *head = had[n], *after; head; head = after) {
                 after = head->next;
-                if (head->func != reached) {
+                if (head->func != barrier_callback) {
                     head->next = NULL;
                     *last = head;
                     last = &head->next;
@@ -151,14 +151,14 @@ static struct rcu_head *inherit(struct flavour *flavour)
 }
 
 /* What there is of a flavour in the child, besides its workers. Other threads' waits are over, whatever they had done to the condition. */
-static void renew(int number)
+static void reinit_flavour(int number)
 {
     struct flavour *flavour = &flavours[number];
     pthread_cond_init(&flavour->changed, NULL);
     flavour->paused = false;
     flavour->barriers = 0;
-    if (flavour->standard != self) {
-        flavour->standard = NULL;
+    if (flavour->default_worker != self) {
+        flavour->default_worker = NULL;
     }
     for (long cpu = 0; flavour->of_cpu && cpu < flavour->processors; cpu++) {
         if (flavour->of_cpu[cpu] != self) {
@@ -172,15 +172,15 @@ static void renew(int number)
 
 void stillpoint_urcu_after_fork_child(int number)
 {
-    struct flavour *flavour = forked(number, "call_rcu_after_fork_child");
+    struct flavour *flavour = end_fork(number, "call_rcu_after_fork_child");
     if (!flavour) {
         return;
     }
     struct urcu_atfork *atfork = flavour->forking;
-    renew(number);
-    struct rcu_head *pending = inherit(flavour);
+    reinit_flavour(number);
+    struct rcu_head *pending = adopt_callbacks(flavour);
     if (pending) {
-        struct call_rcu_data *data = standard(flavour, number);
+        struct call_rcu_data *data = default_worker(flavour, number);
         for (struct rcu_head *next; pending; pending = next) {
             next = pending->next;
             push(data, pending);
@@ -190,7 +190,7 @@ void stillpoint_urcu_after_fork_child(int number)
     if (atfork) {
         atfork->after_fork_child(atfork->priv);
     }
-    end_turn();
+    unlock_forks();
 }
 
 void stillpoint_urcu_register_atfork(int number, struct urcu_atfork *atfork)
@@ -213,25 +213,25 @@ void stillpoint_urcu_unregister_atfork(int number, struct urcu_atfork *atfork)
 }
 
 /* In the child of every fork. Between a program's own calls of the three it does nothing; else what waited is the parent's. */
-static void in_child(void)
+static void reset_in_child(void)
 {
-    pthread_mutex_init(&turn.lock, NULL);
-    pthread_cond_init(&turn.ended, NULL);
-    turn.taken = turns > 0;
+    pthread_mutex_init(&fork_lock.lock, NULL);
+    pthread_cond_init(&fork_lock.ended, NULL);
+    fork_lock.taken = fork_depth > 0;
     for (int number = 0; number < STILLPOINT_URCU_FLAVOURS_; number++) {
         struct flavour *flavour = &flavours[number];
         if (forks[number]) {
             continue;
         }
         pthread_mutex_init(&flavour->lock, NULL);
-        renew(number);
+        reinit_flavour(number);
         flavour->workers = self && self->flavour == number ? self : NULL;
         if (flavour->workers) {
             self->next = NULL;
             self->stop = false;
         }
     }
-    defer_in_child();
+    defer_reset_in_child();
 }
 
 /*
@@ -241,5 +241,5 @@ static void in_child(void)
 __attribute__((constructor)) static void prepare(void)
 {
     (void)stillpoint_urcu_domain(STILLPOINT_URCU_MEMB_);
-    (void)pthread_atfork(NULL, NULL, in_child);
+    (void)pthread_atfork(NULL, NULL, reset_in_child);
 }

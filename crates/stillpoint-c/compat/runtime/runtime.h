@@ -10,17 +10,17 @@
 
 /* In a static library they are names beside the program's. */
 #define die stillpoint_urcu_die_
-#define complain stillpoint_urcu_complain_
-#define must_not_read stillpoint_urcu_must_not_read_
-#define leave_for_a_wait stillpoint_urcu_leave_for_a_wait_
+#define warn_misuse stillpoint_urcu_warn_misuse_
+#define check_not_reading stillpoint_urcu_check_not_reading_
+#define begin_wait stillpoint_urcu_begin_wait_
 #define register_qsbr stillpoint_urcu_register_qsbr_
-#define return_from_a_wait stillpoint_urcu_return_from_a_wait_
+#define end_wait stillpoint_urcu_end_wait_
 #define start_thread stillpoint_urcu_start_thread_
 #define sleep_while stillpoint_urcu_sleep_while_
 #define sleep_while_for stillpoint_urcu_sleep_while_for_
 #define wake stillpoint_urcu_wake_
 #define wake_all stillpoint_urcu_wake_all_
-#define defer_in_child stillpoint_urcu_defer_in_child_
+#define defer_reset_in_child stillpoint_urcu_defer_reset_in_child_
 
 /* As in <urcu/call-rcu.h>, where it may have a type of liburcu's in it. */
 struct rcu_head {
@@ -28,17 +28,17 @@ struct rcu_head {
     stillpoint_urcu_function func;
 };
 
-/* What a function that returns nothing does where it cannot go on: tells, and aborts. */
+/* What a function that returns nothing does where it cannot go on: prints a message, and aborts. As liburcu's urcu_die(). */
 HIDDEN __attribute__((noreturn)) void die(int flavour, const char *format, ...);
 
-/* What is harmless, and no good: tells of it with STILLPOINT_DEBUG in the environment. */
-HIDDEN void complain(int flavour, const char *format, ...);
+/* A harmless misuse: prints a message with STILLPOINT_DEBUG in the environment. */
+HIDDEN void warn_misuse(int flavour, const char *format, ...);
 
 /* Dies if the calling thread would wait for itself by waiting for readers. */
-HIDDEN void must_not_read(int flavour, const char *function);
+HIDDEN void check_not_reading(int flavour, const char *function);
 
 /* How a thread was before a wait. */
-struct left {
+struct reader_state {
     bool was_online;
     int cancel_state;
 };
@@ -47,10 +47,10 @@ struct left {
  * For a wait for what waits for readers: an online QSBR reader is offline meanwhile, and the thread is not cancelled, as liburcu's waits are no
  * cancellation points either, and a lock of ours would be held for ever.
  */
-HIDDEN struct left leave_for_a_wait(int flavour);
+HIDDEN struct reader_state begin_wait(int flavour);
 /* Registers the calling thread as a reader by quiescent states, however long that takes. */
 HIDDEN void register_qsbr(void);
-HIDDEN void return_from_a_wait(struct left left);
+HIDDEN void end_wait(struct reader_state state);
 
 /* A thread of the library: all signals blocked. 0 or an errno. */
 HIDDEN int start_thread(pthread_t *thread, void *(*run)(void *), void *argument);
@@ -62,6 +62,6 @@ HIDDEN void wake(const int *word);
 HIDDEN void wake_all(const int *word);
 
 /* In the child of a fork. */
-HIDDEN void defer_in_child(void);
+HIDDEN void defer_reset_in_child(void);
 
 #endif

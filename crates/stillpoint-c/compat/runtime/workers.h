@@ -1,4 +1,4 @@
-/* What call.c and fork.c know of each other: workers, and the flavours that have them. */
+/* What call.c, barrier.c and fork.c know of each other: workers, and the flavours that have them. */
 #ifndef STILLPOINT_COMPAT_WORKERS_H
 #define STILLPOINT_COMPAT_WORKERS_H
 
@@ -10,11 +10,11 @@
 #define push stillpoint_urcu_push_
 #define take stillpoint_urcu_take_
 #define set_running stillpoint_urcu_set_running_
-#define standard stillpoint_urcu_standard_
-#define reached stillpoint_urcu_reached_
+#define default_worker stillpoint_urcu_default_worker_
+#define barrier_callback stillpoint_urcu_barrier_callback_
 
 struct call_rcu_data {
-    /* Newest first. Pushed to by anybody, taken by the worker. */
+    /* Newest first. Pushed to by any thread, taken by the worker. */
     struct rcu_head *stack __attribute__((aligned(64)));
     int sleeping;
     /* Oldest first. The worker's while `running`, else under the lock. */
@@ -29,7 +29,7 @@ struct call_rcu_data {
 struct flavour {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct call_rcu_data *workers, *standard;
+    struct call_rcu_data *workers, *default_worker;
     /* NULL until a processor is given a worker; then as long as the process. */
     struct call_rcu_data **of_cpu;
     /* How long that is. */
@@ -38,7 +38,7 @@ struct flavour {
     /* How many wait in rcu_barrier(): while there are any, no batch is delayed. */
     unsigned barriers;
     /* Changed, under the lock, by what ends a delay: one more of those, or a worker's `stop`. */
-    int hurried;
+    int delays_ended;
     /* The second, from before_fork() to its partner: that whose partner is due, whoever registers or unregisters meanwhile. */
     struct urcu_atfork *atfork, *forking;
     unsigned atfork_users;
@@ -70,17 +70,17 @@ HIDDEN struct rcu_head *take(struct call_rcu_data *data);
 /* Under the lock. */
 HIDDEN void set_running(struct flavour *flavour, struct call_rcu_data *data, bool running);
 
-/* Under the lock: the worker of those who have chosen none, started if need be. */
-HIDDEN struct call_rcu_data *standard(struct flavour *flavour, int number);
+/* Under the lock: the worker of threads that have chosen none, started if need be. */
+HIDDEN struct call_rcu_data *default_worker(struct flavour *flavour, int number);
 
 /* Under the lock: workers that delay a batch look again. */
-static inline void hurry(struct flavour *flavour)
+static inline void end_delays(struct flavour *flavour)
 {
-    __atomic_store_n(&flavour->hurried, (int)(1u + (unsigned)flavour->hurried), __ATOMIC_RELAXED);
-    wake_all(&flavour->hurried);
+    __atomic_store_n(&flavour->delays_ended, (int)(1u + (unsigned)flavour->delays_ended), __ATOMIC_RELAXED);
+    wake_all(&flavour->delays_ended);
 }
 
 /* The function of a barrier's markers. */
-HIDDEN void reached(struct rcu_head *head);
+HIDDEN void barrier_callback(struct rcu_head *head);
 
 #endif

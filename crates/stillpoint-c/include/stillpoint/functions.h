@@ -56,6 +56,36 @@ enum stillpoint_lru_status {
 };
 
 /*
+ A stretch of address space.
+ */
+struct stillpoint_arena;
+
+/*
+ A tree of tenants.
+ */
+struct stillpoint_hierarchy;
+
+/*
+ LRU lists, one for each tenant and node.
+ */
+struct stillpoint_lru;
+
+/*
+ A watch for memory pressure.
+ */
+struct stillpoint_pressure;
+
+/*
+ A registered shrinker.
+ */
+struct stillpoint_shrinker;
+
+/*
+ A handle of a tenant.
+ */
+struct stillpoint_tenant;
+
+/*
  How an arena is made. Zeroes are the defaults.
  */
 struct stillpoint_arena_options {
@@ -90,7 +120,7 @@ struct stillpoint_arena_options {
 };
 
 /*
- What an arena has and has done.
+ What an arena has now, and what has happened since it was built.
  */
 struct stillpoint_arena_statistics {
   /*
@@ -102,19 +132,19 @@ struct stillpoint_arena_statistics {
    */
   uint64_t live_bytes;
   /*
-   Freed and not given back yet.
+   Freed and not given back yet, guard pages included, in bytes.
    */
   uint64_t lazy_bytes;
   /*
-   Ready for use in the pools.
+   Ready for use in the pools, without guard pages. Addresses, not memory.
    */
   uint64_t pooled_bytes;
   /*
-   In no pool, and accessible.
+   In no pool, and accessible. Addresses, not memory.
    */
   uint64_t free_bytes;
   /*
-   Accessible addresses.
+   Accessible addresses; the rest of the capacity has never been used.
    */
   uint64_t accessible_bytes;
   /*
@@ -122,7 +152,15 @@ struct stillpoint_arena_statistics {
    */
   uint64_t capacity_bytes;
   /*
-   Areas allocated so far.
+   Whether there are guard pages behind areas.
+   */
+  bool guards;
+  /*
+   Whether the kernel takes many ranges in one call.
+   */
+  bool vectored;
+  /*
+   Areas allocated since the arena was built.
    */
   uint64_t allocated;
   /*
@@ -130,99 +168,93 @@ struct stillpoint_arena_statistics {
    */
   uint64_t drains;
   /*
-   What they came to, in bytes.
+   What they came to, guard pages included, in bytes.
    */
   uint64_t drained_bytes;
   /*
    Drains that the system refused in part.
    */
   uint64_t failed_drains;
-  /*
-   1 if there are guard pages behind areas, else 0.
-   */
-  uint64_t guards;
-  /*
-   1 if the kernel takes many ranges in one call, else 0.
-   */
-  uint64_t vectored;
 };
 
 /*
- What a domain does and has done.
+ A domain's statistics: what is pending now, and what has happened since it was made.
  */
 struct stillpoint_statistics {
   /*
-   Objects given to kvfree that have not been freed.
+   Retired objects that have not been freed.
    */
   uint64_t objects_pending;
   /*
-   What they take up, in bytes.
+   What they take up, in bytes, by the allocator's size classes.
    */
   uint64_t bytes_pending;
   /*
-   Pages of 4 KiB that remember them.
+   Pages of 4 KiB in use to track them.
    */
   uint64_t pages;
   /*
-   Callbacks that have not been called.
+   Callbacks that have not been invoked.
    */
   uint64_t callbacks_pending;
+  /*
+   Tasks of Rust code that wait: futures that have been polled, and neither woken nor dropped since.
+   */
+  uint64_t futures_pending;
   /*
    Objects freed.
    */
   uint64_t objects_freed;
   /*
-   Callbacks called.
+   Callbacks invoked.
    */
   uint64_t callbacks_invoked;
   /*
-   Grace periods that have ended.
+   Grace periods that have ended; several numbers that end at once count as one. Not those waits that were over at once, because no other
+   thread was registered as a reader.
    */
   uint64_t grace_periods;
   /*
-   Records of readers.
+   Records of readers: one for each thread that has read or retired here, each QSBR reader and each owned guard, as many as there
+   have been at a time and some spare ones. About 110 bytes each.
    */
   uint64_t records;
   /*
-   Heavy barriers (membarrier calls, or fences).
+   Heavy barriers (membarrier calls, or fences) issued.
    */
   uint64_t heavy_barriers;
   /*
-   Grace periods that a thread ended because its queue had reached its share.
+   Grace periods that a retiring thread ended by itself because its queue had reached its quota.
    */
   uint64_t assists;
   /*
-   Bounded waits past the budget.
+   Bounded waits of retiring threads, past the budget.
    */
   uint64_t waits;
   /*
-   Objects freed at once after a grace period of their own, for want of memory.
+   Objects freed by the thread that retired them after a grace period of their own, because there was no memory for a page.
    */
   uint64_t inline_waits;
+  /*
+   Objects that are never freed: there was no memory to track them when they were retired, inside a section or a callback, where
+   there is no waiting. C's functions return such an object to the caller (-ENOMEM), so these are objects that Rust code retired.
+   */
+  uint64_t objects_leaked;
   /*
    Grace periods held up for longer than the stall time-out.
    */
   uint64_t stalls;
   /*
-   Times that the service thread was late by more than that.
+   Times that the service thread did not come to its work for longer than that.
    */
   uint64_t service_stalls;
   /*
-   Objects that are never freed, as there was no memory to remember them by. C's own functions leave such an object to the caller (-ENOMEM): these
-   are objects that Rust code in the process retired.
-   */
-  uint64_t objects_leaked;
-  /*
-   Destructors, callbacks, wakers and stall handlers of Rust code in the process that panicked.
+   Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of `tracing` that did at a stall. C code does not panic.
    */
   uint64_t panics;
   /*
-   Tasks of Rust code in the process that wait for a grace period or for callbacks.
-   */
-  uint64_t futures_pending;
-  /*
-   Times that the service thread panicked, by a fault of the library's, and began again. After three within a minute it stays down: barriers
-   then do its work.
+   Times that the service thread panicked in code of the library's own, and began again. After three within a minute it stays down: barriers
+   then do its work, and tasks that wait ask again by themselves.
    */
   uint64_t service_failures;
 };
@@ -267,7 +299,7 @@ struct stillpoint_shrinker_ops {
    */
   size_t batch;
   /*
-   Whether the memory is nobody's: it is then asked in passes over the whole hierarchy alone, with the root as tenant.
+   Whether the memory is no tenant's: it is then asked in passes over the whole hierarchy alone, with the root as tenant.
    */
   bool not_per_tenant;
 };
@@ -321,7 +353,7 @@ struct stillpoint_relieved {
 };
 
 /*
- What a tenant has, may have and has met with, all below it included.
+ What a tenant has, may have, and has met with; bytes and counts of itself and all below it. Each is read by itself.
  */
 struct stillpoint_tenant_statistics {
   /*
@@ -329,27 +361,27 @@ struct stillpoint_tenant_statistics {
    */
   uint64_t usage;
   /*
-   The most that has been charged.
+   The most that has been charged at a time, what was in stock included; what was refused is not.
    */
   uint64_t peak;
   /*
-   Limits.
+   The min limit.
    */
   uint64_t min;
   /*
-   The same.
+   The low limit.
    */
   uint64_t low;
   /*
-   The same.
+   The high limit.
    */
   uint64_t high;
   /*
-   The same.
+   The max limit.
    */
   uint64_t max;
   /*
-   Passes that reclaimed although it was under its low limit.
+   Passes that reclaimed from the tenant although it was under its low limit.
    */
   uint64_t low_events;
   /*
@@ -357,15 +389,15 @@ struct stillpoint_tenant_statistics {
    */
   uint64_t high_events;
   /*
-   Charges that have met the max.
+   Charges that have met the max: those that failed, and those that reclaim freed memory for.
    */
   uint64_t max_events;
   /*
-   Charges that failed because of it.
+   Charges that failed because of this tenant's max.
    */
   uint64_t failed_charges;
   /*
-   Objects that shrinkers have freed.
+   Objects that shrinkers have freed for it.
    */
   uint64_t objects_reclaimed;
 };
@@ -375,7 +407,7 @@ struct stillpoint_tenant_statistics {
  */
 struct stillpoint_stall {
   /*
-   The report: who holds it up and who waits, with names, thread ids, and where owned guards were made.
+   The report: the holdouts and the waiters, with names, thread ids, and where owned guards were made.
    */
   const char *text;
   /*
@@ -419,7 +451,7 @@ int stillpoint_arena_new(const struct stillpoint_arena_options *options, struct 
 
  # Safety
 
- The handle is used by nobody else, and by nobody afterwards; areas may be, but can no longer be freed.
+ No other thread uses the handle, and it is not used afterwards; areas may be, but can no longer be freed.
  */
 int stillpoint_arena_free(struct stillpoint_arena *arena);
 
@@ -441,13 +473,13 @@ void *stillpoint_arena_alloc(struct stillpoint_arena *arena,
 
  # Safety
 
- The handle is good; the area is nobody's but the caller's, and readers who have it checked.
+ The handle is good; the area is the caller's alone, but for readers that have it checked.
  */
 int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
 
 /*
  Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
- -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to remember it by; nothing is freed then. If
+ -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to track it; nothing is freed then. If
  there is none when the grace period has ended, it is tried again after another, until there is; barriers do not wait for that.
 
  # Safety
@@ -500,7 +532,7 @@ int stillpoint_arena_copy_out(const struct stillpoint_arena *arena, void *to, co
 
  # Safety
 
- The handle is good; `size` bytes can be read at `from`, which nobody writes meanwhile, and which lie in no arena.
+ The handle is good; `size` bytes can be read at `from`, which no thread writes meanwhile, and which lie in no arena.
  */
 int stillpoint_arena_copy_in(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
@@ -583,15 +615,6 @@ int stillpoint_arena_describe(const struct stillpoint_arena *arena, const void *
 int stillpoint_arena_get_statistics(const struct stillpoint_arena *arena, struct stillpoint_arena_statistics *statistics, size_t size);
 
 /*
- Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
-
- # Safety
-
- `what` is a string.
- */
-void stillpoint_refused(int error, const char *what) __attribute__((noreturn));
-
-/*
  Has the function called with the head on the domain's service thread after a grace period: call_rcu(). Allocates nothing (the first
  call starts the service thread); does not block; may be called inside sections and callbacks, not in signal handlers.
 
@@ -629,19 +652,19 @@ struct stillpoint_domain *stillpoint_trace_global(void);
 struct stillpoint_domain *stillpoint_domain_new(void);
 
 /*
- The same, with readers that fence, so that its grace periods make no system call and interrupt nobody.
+ As stillpoint_domain_new(), with readers that fence, so that its grace periods make no system call and interrupt no thread.
  */
 struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 
 /*
- Makes the domain that `place` is for, if nobody has: for domains that are static. As stillpoint_domain_new(), but never NULL: at worst it
+ The domain at `place`, made if there is none: for domains that are static. As stillpoint_domain_new(), but never NULL: at worst it
  waits for memory.
 
  # Safety
 
  `place` is null or has a domain, and is written to by this function alone.
  */
-struct stillpoint_domain *stillpoint_domain_make_once(struct stillpoint_domain **place);
+struct stillpoint_domain *stillpoint_domain_get_or_make(struct stillpoint_domain **place);
 
 /*
  Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take. One that arenas are over ends
@@ -649,11 +672,11 @@ struct stillpoint_domain *stillpoint_domain_make_once(struct stillpoint_domain *
 
  -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section, -EINVAL for a global domain; it is
  then still there.
- Nobody may be using it otherwise, or afterwards. NULL does nothing.
+ It may not be in use otherwise, nor used afterwards. NULL does nothing.
 
  # Safety
 
- The domain came from stillpoint_domain_new() or its like, is used by nobody else, and by nobody afterwards.
+ The domain came from stillpoint_domain_new() or its like, no other thread uses it, and it is not used afterwards.
  */
 int stillpoint_domain_destroy(struct stillpoint_domain *domain);
 
@@ -667,7 +690,7 @@ int stillpoint_domain_destroy(struct stillpoint_domain *domain);
 int stillpoint_domain_synchronize(struct stillpoint_domain *domain);
 
 /*
- The same in haste: looks for up to 50 microseconds before it sleeps. synchronize_rcu_expedited().
+ stillpoint_domain_synchronize(), expedited: spins for up to 50 microseconds before it sleeps. synchronize_rcu_expedited().
 
  # Safety
 
@@ -712,7 +735,7 @@ bool stillpoint_domain_poll(struct stillpoint_domain *domain, stillpoint_cookie 
 int stillpoint_domain_cond_synchronize(struct stillpoint_domain *domain, stillpoint_cookie cookie);
 
 /*
- The same in haste: cond_synchronize_rcu_expedited().
+ stillpoint_domain_cond_synchronize(), expedited: cond_synchronize_rcu_expedited().
 
  # Safety
 
@@ -791,7 +814,7 @@ void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_sta
 int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillpoint_statistics *statistics, size_t size);
 
 /*
- How many bytes may wait to be freed before those who add more are slowed down. 8 MiB by default.
+ How many bytes may wait to be freed before threads that add more are throttled. 8 MiB by default.
 
  # Safety
 
@@ -800,48 +823,71 @@ int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillp
 void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes);
 
 /*
- The usual way of stillpoint_kvfree(block); not for programs.
+ That budget, in bytes.
 
  # Safety
 
- As for stillpoint_domain_kvfree(); the share is NULL or the calling thread's.
+ The domain is NULL or alive.
  */
-int stillpoint_kvfree_in(const struct stillpoint_share *share, void *block) STILLPOINT_NO_STUB_;
+size_t stillpoint_domain_budget(struct stillpoint_domain *domain);
 
 /*
- The usual way of stillpoint_kvfree(block, field); not for programs.
+ Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
 
  # Safety
 
- As for stillpoint_domain_kvfree_head(); the share is NULL or the calling thread's.
+ `what` is a string.
  */
-int stillpoint_kvfree_head_in(const struct stillpoint_share *share, void *block, struct stillpoint_head *head) STILLPOINT_NO_STUB_;
+void stillpoint_abort(int error, const char *what) __attribute__((noreturn));
+
+/*
+ The fast path of stillpoint_kvfree(block); not for programs.
+
+ # Safety
+
+ As for stillpoint_domain_kvfree(); the buffer is NULL or the calling thread's.
+ */
+int stillpoint_kvfree_buffered(const struct stillpoint_thread_buffer *buffer, void *block) STILLPOINT_NO_STUB_;
+
+/*
+ The fast path of stillpoint_kvfree(block, field); not for programs.
+
+ # Safety
+
+ As for stillpoint_domain_kvfree_head(); the buffer is NULL or the calling thread's.
+ */
+int stillpoint_kvfree_head_buffered(const struct stillpoint_thread_buffer *buffer,
+                                    void *block,
+                                    struct stillpoint_head *head)
+STILLPOINT_NO_STUB_;
 
 /*
  Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few nanoseconds; now and then it ends a grace
  period and frees older blocks, and where readers hold up more than the domain's budget it waits outside sections, a second at most.
- Where there is no memory to remember the block by, it waits outside sections for a grace period, however long readers hold that up.
+ Where there is no memory to track the block, it waits outside sections for a grace period, however long readers hold that up.
  Not in signal handlers. NULL does nothing.
 
- -ENOMEM if there is no memory to remember the block by and no way to wait, inside a section or a callback; it is then still the caller's.
+ -ENOMEM if there is no memory to track the block and no way to wait, inside a section or a callback; it is then still the caller's.
 
  # Safety
 
- The domain is NULL or alive. The block came from malloc() or its kin; readers that begin from now on cannot find it; nobody else
- frees it, and nobody but readers whose sections have begun uses it.
+ The domain is NULL or alive. The block came from malloc() or its kin; readers that begin from now on cannot find it; nothing else
+ frees it, and only readers whose sections have begun use it.
  */
 int stillpoint_domain_kvfree(struct stillpoint_domain *domain, void *block);
 
 /*
- The same for a block with a head in it, by which it is remembered if there is no memory: kvfree_rcu() with two arguments. Never fails
- for want of memory and never waits for it. -EINVAL if the head is not in the first 4096 bytes of the block; -EBUSY if it waits for a
+ stillpoint_domain_kvfree() for a block with a head in it, which tracks it if there is no memory: kvfree_rcu() with two arguments. Never fails
+ when out of memory and never waits for it. -EINVAL if the head is not in the first 4096 bytes of the block; -EBUSY if it waits for a
  function, as far as that can be seen (x86-64; by stillpoint_kvfree() in a library built for debugging only).
 
  # Safety
 
  As for the other one; the head is in the block and in no queue.
  */
-int stillpoint_domain_kvfree_head(struct stillpoint_domain *domain, void *block, struct stillpoint_head *head);
+int stillpoint_domain_kvfree_head(struct stillpoint_domain *domain,
+                                  void *block,
+                                  struct stillpoint_head *head);
 
 /*
  Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the same lists, one a node. -ENOMEM.
@@ -991,7 +1037,7 @@ void stillpoint_shrinker_free(struct stillpoint_shrinker *shrinker);
 /*
  Starts a thread that waits until the system says that memory is short, and then has the hierarchy's shrinkers free some. Without options,
  what the service manager has said in the environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be
- watched, else what the system says. Watching /dev/null does nothing, and is no error, whoever has named it: a service manager that has said
+ watched, else what the system says. Watching /dev/null does nothing, and is no error: a service manager that has said
  so is obeyed, and the system not watched in its place.
 
  # Safety
@@ -1093,9 +1139,9 @@ int stillpoint_qsbr_online(void);
 bool stillpoint_qsbr_is_online(void);
 
 /*
- The unusual way of stillpoint_qsbr_quiescent_state(); not for programs.
+ The slow path of stillpoint_qsbr_quiescent_state(); not for programs.
  */
-void stillpoint_qsbr_renew(void);
+void stillpoint_qsbr_quiescent_state_slow(void);
 
 /*
  Waits for a grace period of the QSBR readers, the calling one offline meanwhile: urcu_qsbr_synchronize_rcu(). Nothing that was found
@@ -1104,23 +1150,23 @@ void stillpoint_qsbr_renew(void);
 int stillpoint_qsbr_synchronize(void);
 
 /*
- The unusual ways of stillpoint_read_lock(); not for programs. `started` is where the caller would load from by itself.
+ The slow path of stillpoint_read_lock(); not for programs. `started` is where the caller would load from by itself.
  */
-void stillpoint_lock_slow(int which, const uint64_t *started);
+void stillpoint_read_lock_slow(int which, const uint64_t *started);
 
 /*
- The unusual ways of stillpoint_read_unlock(); not for programs.
+ The slow path of stillpoint_read_unlock(); not for programs.
  */
-int stillpoint_unlock_slow(int which);
+int stillpoint_read_unlock_slow(int which);
 
 /*
- The end of a section that somebody waits for; not for programs.
+ The end of a section that a thread waits for, or that has left work to do; not for programs.
 
  # Safety
 
  The record is the calling thread's, and its outermost section has just ended.
  */
-void stillpoint_ended_with_flags(const struct stillpoint_record *record);
+void stillpoint_read_unlock_special(const struct stillpoint_record *record);
 
 /*
  Registers the calling thread as a reader of the domain, so that its sections there are async-signal-safe from the first on. A thread
@@ -1147,7 +1193,7 @@ int stillpoint_domain_reader_init(struct stillpoint_domain *domain,
                                   struct stillpoint_domain_reader *reader);
 
 /*
- The unusual ways of stillpoint_domain_reader_unlock(); not for programs.
+ The slow path of stillpoint_domain_reader_unlock(); not for programs.
 
  # Safety
 
@@ -1156,7 +1202,7 @@ int stillpoint_domain_reader_init(struct stillpoint_domain *domain,
 int stillpoint_domain_reader_unlock_slow(const struct stillpoint_domain_reader *reader);
 
 /*
- The unusual ways of stillpoint_domain_reader_lock(); not for programs.
+ The slow path of stillpoint_domain_reader_lock(); not for programs.
 
  # Safety
 
@@ -1201,7 +1247,7 @@ int stillpoint_domain_read_unlock(struct stillpoint_domain *domain);
 bool stillpoint_domain_read_lock_held(struct stillpoint_domain *domain);
 
 /*
- Begins a section that belongs to whoever has what is returned, until stillpoint_guard_end(), on whatever thread: a request, a task. For
+ Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on whatever thread: a request, a task. For
  readers that sleep; usually in the trace domain. Some 10 nanoseconds. NULL if there is no memory.
 
  A wait for it by its own holder cannot be refused: it never ends, and is reported as a stall.

@@ -98,7 +98,7 @@ STILLPOINT_INLINE_ bool rcu_read_lock_any_held(void)
 STILLPOINT_INLINE_ void stillpoint_done_(int outcome, const char *what)
 {
     if (outcome != 0) {
-        stillpoint_refused(outcome, what);
+        stillpoint_abort(outcome, what);
     }
 }
 
@@ -218,11 +218,11 @@ STILLPOINT_INLINE_ struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct
 {
     struct stillpoint_domain *domain = __atomic_load_n(&srcu->domain, __ATOMIC_ACQUIRE);
     if (domain == STILLPOINT_NULL_) {
-        domain = stillpoint_domain_make_once(&srcu->domain);
+        domain = stillpoint_domain_get_or_make(&srcu->domain);
     }
     if (domain == STILLPOINT_NULL_) {
         /* That would be the global one, which others read and wait in. */
-        stillpoint_refused(-12, "the first use of an srcu_struct"); /* -ENOMEM */
+        stillpoint_abort(-12, "the first use of an srcu_struct"); /* -ENOMEM */
     }
     return domain;
 }

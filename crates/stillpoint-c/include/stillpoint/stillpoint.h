@@ -64,8 +64,8 @@ extern "C++" {
 
 /*
  * The orderings are those of the library's own read side, proved in its gp/engine.rs under these labels. Where readers have to fence, or if
- * the linker has given this program another stillpoint_started than the library's, the thread's record is never remembered here, and
- * both functions go the slow way.
+ * the linker has given this program another stillpoint_started than the library's, the thread's record is never cached here, and
+ * both functions take the slow path.
  */
 STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_lock_(int which)
 {
@@ -75,7 +75,7 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_lock_(int whic
         __atomic_store_n(&record->word, started, __ATOMIC_RELEASE);                             /* [R2] */
         __atomic_signal_fence(__ATOMIC_SEQ_CST);                                                /* [R3] */
     } else {
-        stillpoint_lock_slow(which, &stillpoint_started[which].word);
+        stillpoint_read_lock_slow(which, &stillpoint_started[which].word);
     }
 }
 
@@ -86,15 +86,15 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) int stillpoint_unlock_(int whi
         __atomic_store_n(&record->word, 0, __ATOMIC_RELEASE); /* [R4] */
         __atomic_signal_fence(__ATOMIC_SEQ_CST);              /* [R5] */
         if (!stillpoint_likely_(__atomic_load_n(&record->flags, __ATOMIC_RELAXED) == 0)) { /* [R6] */
-            stillpoint_ended_with_flags(record);
+            stillpoint_read_unlock_special(record);
         }
         return 0;
     }
-    return stillpoint_unlock_slow(which);
+    return stillpoint_read_unlock_slow(which);
 }
 
 /*
- * Whether the record that the calling thread remembers shows a section of it. Where it does not there may be one all the same: the record may
+ * Whether the record that the calling thread has cached shows a section of it. Where it does not there may be one all the same: the record may
  * be the sentinel (a thread that is not bound, or whose readers fence; nested as deep as can be), or the section one that began without it.
  */
 STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_shows_section_(const struct stillpoint_record *record)
@@ -153,7 +153,7 @@ STILLPOINT_INLINE_ int stillpoint_domain_reader_unlock(const struct stillpoint_d
         __atomic_store_n(&record->word, 0, __ATOMIC_RELEASE); /* [R4] */
         __atomic_signal_fence(__ATOMIC_SEQ_CST);              /* [R5] */
         if (!stillpoint_likely_(__atomic_load_n(&record->flags, __ATOMIC_RELAXED) == 0)) { /* [R6] */
-            stillpoint_ended_with_flags(record);
+            stillpoint_read_unlock_special(record);
         }
         return 0;
     }
@@ -183,7 +183,7 @@ STILLPOINT_INLINE_ void stillpoint_qsbr_quiescent_state(void)
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     uint64_t now = __atomic_load_n(stillpoint_thread.reader[STILLPOINT_QSBR_].started, __ATOMIC_ACQUIRE); /* [R1] */
     if (!stillpoint_likely_(__atomic_load_n(&stillpoint_thread.reader[STILLPOINT_QSBR_].record->word, __ATOMIC_RELAXED) == now)) {
-        stillpoint_qsbr_renew();
+        stillpoint_qsbr_quiescent_state_slow();
     }
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
@@ -254,7 +254,7 @@ STILLPOINT_INLINE_ struct stillpoint_guard *stillpoint_trace_guard(void)
 
 STILLPOINT_INLINE_ int stillpoint_kvfree_one_(void *block)
 {
-    return stillpoint_kvfree_in(stillpoint_thread.share, block);
+    return stillpoint_kvfree_buffered(stillpoint_thread.buffer, block);
 }
 
 /* A cast that programs in C++ which do without C's casts can include. */
@@ -268,7 +268,7 @@ STILLPOINT_INLINE_ int stillpoint_kvfree_two_(void *block, size_t offset)
 {
     char *head = STILLPOINT_CAST_(char *, block) + offset;
 
-    return stillpoint_kvfree_head_in(stillpoint_thread.share, block, STILLPOINT_CAST_(struct stillpoint_head *, head));
+    return stillpoint_kvfree_head_buffered(stillpoint_thread.buffer, block, STILLPOINT_CAST_(struct stillpoint_head *, head));
 }
 
 /*

@@ -62,14 +62,8 @@ struct stillpoint_guard;
 struct stillpoint_stall;
 typedef void (*stillpoint_stall_function)(const struct stillpoint_stall *stall, void *data);
 
-/* Tenants, LRU lists, shrinkers, memory pressure, the address space: handles. */
-struct stillpoint_hierarchy;
-struct stillpoint_tenant;
+/* What functions of the program's are given; the other handles are declared in functions.h. */
 struct stillpoint_entry;
-struct stillpoint_lru;
-struct stillpoint_shrinker;
-struct stillpoint_pressure;
-struct stillpoint_arena;
 struct stillpoint_relieved;
 
 /* Bytes that are charged to a tenant. Part of the object that they are for. */
@@ -118,12 +112,12 @@ struct stillpoint_domain_reader {
     struct stillpoint_domain *domain;
 };
 
-/* A thread's share of the global domain's deferred frees. */
-struct stillpoint_share;
+/* A thread's buffer of the global domain's deferred frees. */
+struct stillpoint_thread_buffer;
 
 struct stillpoint_thread {
     struct stillpoint_reader reader[3];
-    struct stillpoint_share *share;
+    struct stillpoint_thread_buffer *buffer;
 };
 
 __extension__ extern __thread struct stillpoint_thread stillpoint_thread __attribute__((tls_model("initial-exec")));

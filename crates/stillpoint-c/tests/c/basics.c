@@ -125,6 +125,10 @@ int main(void)
     CHECK(stillpoint_domain_read_unlock(domain) == 0);
     CHECK(stillpoint_domain_synchronize(domain) == 0);
 
+    CHECK(stillpoint_domain_budget(domain) == 8 << 20);
+    stillpoint_domain_set_budget(domain, 1 << 20);
+    CHECK(stillpoint_domain_budget(domain) == 1 << 20);
+
     /* Callbacks are kept, but not from a barrier. */
     CHECK(stillpoint_domain_callback_delay(domain) == 0);
     stillpoint_domain_set_callback_delay(domain, 3600 * 1000);

@@ -38,7 +38,7 @@ static CELL: LazyLock<::arc_swap::ArcSwap<u64>> = LazyLock::new(|| ::arc_swap::A
 pub struct ArcSwapLoad(&'static ::arc_swap::ArcSwap<u64>);
 
 impl Participant for ArcSwapLoad {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self(&CELL)
     }
 }

@@ -19,7 +19,7 @@ pub fn register(to: &mut impl Registry) {
 pub struct CrossbeamEpoch;
 
 impl Participant for CrossbeamEpoch {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }

@@ -25,7 +25,7 @@ static CELL: AtomicPtr<u64> = AtomicPtr::new((&raw const VALUE).cast_mut());
 pub struct Haphazard(HazardPointer<'static>);
 
 impl Participant for Haphazard {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self(HazardPointer::new())
     }
 }

@@ -23,7 +23,7 @@ pub fn try_out() -> io::Result<()> {
 pub struct Kernel;
 
 impl Participant for Kernel {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }

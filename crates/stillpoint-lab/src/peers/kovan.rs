@@ -43,7 +43,7 @@ struct Node<const N: usize> {
 pub struct Kovan(&'static Atomic<u64>);
 
 impl Participant for Kovan {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         drop(pin());
         Self(&CELL)
     }

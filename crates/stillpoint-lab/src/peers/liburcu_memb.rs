@@ -53,7 +53,7 @@ pub fn start_worker_per_cpu() -> Result<()> {
 pub struct LiburcuMemb(PhantomData<*mut ()>);
 
 impl Participant for LiburcuMemb {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         // SAFETY: no value of this type lives on this thread yet, so the thread is not registered.
         unsafe { lab_memb_register() };
         Self(PhantomData)

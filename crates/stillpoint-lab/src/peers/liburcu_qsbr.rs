@@ -42,7 +42,7 @@ unsafe extern "C" {
 pub struct LiburcuQsbr(PhantomData<*mut ()>);
 
 impl Participant for LiburcuQsbr {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         // SAFETY: no value of this type lives on this thread yet, so the thread is not registered.
         unsafe { lab_qsbr_register() };
         Self(PhantomData)
@@ -71,7 +71,7 @@ impl Reader for LiburcuQsbr {
         unsafe { lab_qsbr_quiescent_state() };
     }
 
-    fn away<T>(&mut self, work: impl FnOnce() -> T) -> T {
+    fn offline<T>(&mut self, work: impl FnOnce() -> T) -> T {
         // SAFETY: the thread is registered and online while `self` lives, and no section is open: `read` does not call this.
         unsafe { lab_qsbr_offline() };
         let result = work();

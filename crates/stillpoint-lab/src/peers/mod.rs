@@ -113,11 +113,11 @@ impl Registry for Names {
 
 /// Those of the chosen peers that this build has and this machine allows. Says on standard error which others there are, and how
 /// to get them.
-pub fn at_hand(chosen: &Choice) -> Choice {
+pub fn available(chosen: &Choice) -> Choice {
     let mut present = chosen.clone();
     if !cfg!(have_liburcu) {
         present.retain(|peer| !peer.starts_with("liburcu-"));
-        tell_missing_liburcu(chosen);
+        report_missing_liburcu(chosen);
     }
     if !cfg!(feature = "kovan") && chosen.includes("kovan") {
         present.retain(|&peer| peer != "kovan");
@@ -135,7 +135,7 @@ pub fn at_hand(chosen: &Choice) -> Choice {
     present
 }
 
-fn tell_missing_liburcu(chosen: &Choice) {
+fn report_missing_liburcu(chosen: &Choice) {
     let missing: Vec<_> = chosen.names().iter().copied().filter(|peer| peer.starts_with("liburcu-")).collect();
     if !missing.is_empty() {
         eprintln!(

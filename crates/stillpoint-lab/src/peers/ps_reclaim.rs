@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 
 use ps_reclaim::{Domain, Handle};
 
-use crate::subject::{Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry, Updater, look_until};
+use crate::subject::{Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry, Updater, poll_until};
 
 const PEER: Peer = Peer::new("ps-reclaim");
 
@@ -40,7 +40,7 @@ pub struct PsReclaim {
 }
 
 impl Participant for PsReclaim {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self { domain: &DOMAIN, handle: Handle::new(), retired: 0 }
     }
 }
@@ -54,7 +54,7 @@ impl Reader for PsReclaim {
 
 impl Reclaimer for PsReclaim {
     const DRAIN: Option<fn()> = Some(|| {
-        look_until(|| {
+        poll_until(|| {
             DOMAIN.advance();
             DOMAIN.pending() == 0
         });
@@ -86,7 +86,7 @@ impl Updater for PsReclaim {
         let over = Arc::new(AtomicBool::new(false));
         let mark = Arc::clone(&over);
         self.domain.retire(move || mark.store(true, Ordering::Release));
-        look_until(|| {
+        poll_until(|| {
             self.domain.advance();
             over.load(Ordering::Acquire)
         });

@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use sdd::{Epoch, Guard, Owned};
 
-use crate::subject::{Object, Participant, Peer, Polled, ReadSide, Reader, Reclaimer, Registry, Updater, look_until};
+use crate::subject::{Object, Participant, Peer, Polled, ReadSide, Reader, Reclaimer, Registry, Updater, poll_until};
 
 const PEER: Peer = Peer::new("sdd");
 
@@ -25,7 +25,7 @@ pub fn register(to: &mut impl Registry) {
 pub struct Sdd;
 
 impl Participant for Sdd {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }
@@ -58,7 +58,7 @@ impl ReadSide for Sdd {
 impl Updater for Sdd {
     fn synchronize(&mut self) {
         let begun = self.start_poll();
-        look_until(|| Self::poll(begun));
+        poll_until(|| Self::poll(begun));
     }
 }
 

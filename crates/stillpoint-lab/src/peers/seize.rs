@@ -32,7 +32,7 @@ pub fn raise_batch_size() -> Result<()> {
 pub struct Seize(&'static Collector);
 
 impl Participant for Seize {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self(COLLECTOR.get_or_init(Collector::new))
     }
 }

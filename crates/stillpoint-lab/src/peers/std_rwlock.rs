@@ -19,7 +19,7 @@ static LOCK: RwLock<()> = RwLock::new(());
 pub struct StdRwLock;
 
 impl Participant for StdRwLock {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }

@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use clap::error::ErrorKind;
 
-use crate::choice::{Choice, Menu};
+use crate::choice::{Choice, PossibleValues};
 use host::Host;
 use parts::{Extent, PARTS, Task};
 use stored::{Params, Stored};
@@ -77,8 +77,8 @@ pub struct Options {
     parts: Choice,
 }
 
-fn parse(menu: &'static Menu) -> impl Fn(&str) -> Result<Choice, String> + Clone {
-    |text| menu.parse(text)
+fn parse(values: &'static PossibleValues) -> impl Fn(&str) -> Result<Choice, String> + Clone {
+    |text| values.parse(text)
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

@@ -1,11 +1,22 @@
 //! The parts of a report: each is a command of this program, which the report starts and whose JSON it reads.
 
-use crate::choice::Menu;
+use crate::choice::PossibleValues;
 use crate::torture;
 
 /// The parts that can be asked for.
-pub const PARTS: Menu =
-    Menu::of_parts(&["kfree", "read", "sync", "trace", "lru", "vmap", "sim-sync", "sim-bridge", "sim-trace", "torture", BROKEN]);
+pub const PARTS: PossibleValues = PossibleValues::of_parts(&[
+    "kfree",
+    "read",
+    "sync",
+    "trace",
+    "lru",
+    "vmap",
+    "sim-sync",
+    "sim-bridge",
+    "sim-trace",
+    "torture",
+    BROKEN,
+]);
 
 /// All broken flavours, each of which is a part.
 const BROKEN: &str = "broken";

@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::choice::{Choice, Menu};
+use crate::choice::{Choice, PossibleValues};
 use crate::machine::Machine;
 use crate::output::{self, Metric, Report, Row, table};
 use crate::peers;
@@ -23,19 +23,19 @@ pub trait Work: Args + Serialize + DeserializeOwned + 'static {
     const NAME: &'static str;
 
     /// Stillpoint's own variants.
-    const VARIANTS: Menu;
+    const VARIANTS: PossibleValues;
 
     /// The peers.
-    const PEERS: Menu;
+    const PEERS: PossibleValues;
 
     /// The scenarios, in the table's order, where there is more than one.
-    const SCENARIOS: Option<Menu> = None;
+    const SCENARIOS: Option<PossibleValues> = None;
 
     /// The figures, the one that the experiment is about first.
     const METRICS: &'static [Metric];
 
     /// Stillpoint's variants, the peers that this build has, and the limit, in the table's order; but for the scenarios.
-    fn contenders() -> Vec<Contender<Self>>;
+    fn benchmarks() -> Vec<Benchmark<Self>>;
 
     /// Says on standard error what cannot take part here, and refuses work that cannot be done.
     fn check(&self) -> Result<(), clap::Error> {
@@ -55,8 +55,8 @@ pub struct Selection<W> {
 
 impl<W: Work> Args for Selection<W> {
     fn augment_args(command: Command) -> Command {
-        let menus = W::SCENARIOS.into_iter().chain([W::VARIANTS, W::PEERS]).map(Menu::arg);
-        Common::augment_args(W::augment_args(command).args(menus))
+        let options = W::SCENARIOS.into_iter().chain([W::VARIANTS, W::PEERS]).map(PossibleValues::arg);
+        Common::augment_args(W::augment_args(command).args(options))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -66,7 +66,7 @@ impl<W: Work> Args for Selection<W> {
 
 impl<W: Work> FromArgMatches for Selection<W> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let picked = |option: &str| matches.get_one::<Choice>(option).cloned().expect("every menu has a default");
+        let picked = |option: &str| matches.get_one::<Choice>(option).cloned().expect("every option has a default");
         Ok(Self {
             work: W::from_arg_matches(matches)?,
             chosen: Chosen {
@@ -97,32 +97,32 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// The chosen ones of `contenders`; of the peers, those `at_hand`.
-    fn among<'c, W>(&self, contenders: &'c [Contender<W>], at_hand: &Choice) -> impl Iterator<Item = &'c Contender<W>> {
-        let takes_part = |contender: &Contender<W>| match contender.subject.name {
-            "stillpoint" => self.variants.includes(contender.subject.variant),
+    /// The chosen ones of `benchmarks`; of the peers, those `available`.
+    fn among<'c, W>(&self, benchmarks: &'c [Benchmark<W>], available: &Choice) -> impl Iterator<Item = &'c Benchmark<W>> {
+        let takes_part = |benchmark: &Benchmark<W>| match benchmark.subject.name {
+            "stillpoint" => self.variants.includes(benchmark.subject.variant),
             "limit" => true,
-            peer => at_hand.includes(peer),
+            peer => available.includes(peer),
         };
-        let takes_place = |contender: &Contender<W>| match (&self.scenarios, contender.scenario) {
+        let takes_place = |benchmark: &Benchmark<W>| match (&self.scenarios, benchmark.scenario) {
             (Some(scenarios), Some(scenario)) => scenarios.includes(scenario),
             _ => true,
         };
-        contenders.iter().filter(move |contender| takes_part(contender) && takes_place(contender))
+        benchmarks.iter().filter(move |benchmark| takes_part(benchmark) && takes_place(benchmark))
     }
 }
 
 type Measure<W> = dyn Fn(&W) -> Result<Sample>;
 
 /// One subject in one of its variants and one scenario, and how it is measured.
-pub struct Contender<W> {
+pub struct Benchmark<W> {
     subject: Peer,
     /// `None` where the experiment has one scenario only.
     scenario: Option<&'static str>,
     measure: Box<Measure<W>>,
 }
 
-impl<W> Contender<W> {
+impl<W> Benchmark<W> {
     /// Stillpoint in one of its variants.
     pub fn ours(variant: &'static str, measure: impl Fn(&W) -> Result<Sample> + 'static) -> Self {
         Self::new(Peer::new("stillpoint").variant(variant), measure)
@@ -157,14 +157,24 @@ impl<W> Contender<W> {
     }
 }
 
-/// The contenders, scenario by scenario.
-fn contenders<W: Work>() -> Vec<Contender<W>> {
-    let mut contenders = W::contenders();
+/// The benchmarks, scenario by scenario.
+fn benchmarks<W: Work>() -> Vec<Benchmark<W>> {
+    let mut benchmarks = W::benchmarks();
     if let Some(scenarios) = W::SCENARIOS {
         let scenarios = scenarios.names();
-        contenders.sort_by_key(|contender| scenarios.iter().position(|&name| contender.scenario == Some(name)));
+        benchmarks.sort_by_key(|benchmark| scenarios.iter().position(|&name| benchmark.scenario == Some(name)));
     }
-    contenders
+    benchmarks
+}
+
+/// A line for each case of the experiment that this build has, in the table's order.
+pub fn list<W: Work>() -> String {
+    let line = |benchmark: Benchmark<W>| {
+        let Benchmark { subject, scenario, .. } = benchmark;
+        let scenario = scenario.map_or(String::new(), |scenario| format!(" {scenario}"));
+        format!("{} {} {}{scenario}\n", W::NAME, subject.name, subject.variant)
+    };
+    benchmarks::<W>().into_iter().map(line).collect()
 }
 
 /// What the JSON says a run was asked for.
@@ -181,13 +191,13 @@ struct Params<'a, W> {
 /// In the child: takes the measurement that the parent asks for.
 pub fn measure<W: Work>(request: &Request) -> Result<Sample> {
     let work = W::deserialize(&request.params)?;
-    let contenders = contenders::<W>();
-    let contender = contenders
+    let benchmarks = benchmarks::<W>();
+    let benchmark = benchmarks
         .iter()
-        .find(|contender| contender.case() == request.case)
+        .find(|benchmark| benchmark.case() == request.case)
         .with_context(|| format!("{} is not in this build", request.case))?;
-    (contender.subject.prepare)()?;
-    (contender.measure)(&work)
+    (benchmark.subject.prepare)()?;
+    (benchmark.measure)(&work)
 }
 
 /// Runs an experiment and prints its table.
@@ -202,10 +212,10 @@ pub fn run<W: Work>(selection: &Selection<W>) -> Result<ExitCode> {
 pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     let Selection { work, chosen, common } = selection;
     let json = common.json.as_deref().map(output::create).transpose()?;
-    let at_hand = peers::at_hand(&chosen.peers);
+    let available = peers::available(&chosen.peers);
 
-    let contenders = contenders::<W>();
-    let cases: Vec<Case> = chosen.among(&contenders, &at_hand).map(Contender::case).collect();
+    let benchmarks = benchmarks::<W>();
+    let cases: Vec<Case> = chosen.among(&benchmarks, &available).map(Benchmark::case).collect();
     let params = serde_json::to_value(work)?;
     let measure = |case: &Case, timeout: Duration| {
         let experiment = W::NAME.to_owned();
@@ -258,22 +268,22 @@ pub mod tests {
 
     use super::*;
 
-    /// What can be asked for is what there is, and no two contenders are the same case. A peer may be missing from this build.
-    pub fn assert_menus<W: Work>() {
-        let contenders = contenders::<W>();
-        let cases: BTreeSet<_> = contenders.iter().map(|contender| contender.case().to_string()).collect();
-        assert_eq!(cases.len(), contenders.len());
+    /// What can be asked for is what there is, and no two benchmarks are the same case. A peer may be missing from this build.
+    pub fn assert_possible_values<W: Work>() {
+        let benchmarks = benchmarks::<W>();
+        let cases: BTreeSet<_> = benchmarks.iter().map(|benchmark| benchmark.case().to_string()).collect();
+        assert_eq!(cases.len(), benchmarks.len());
 
         let set = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
-        let ours = |contender: &&Contender<W>| contender.subject.name == "stillpoint";
-        let ours: BTreeSet<_> = contenders.iter().filter(ours).map(|contender| contender.subject.variant).collect();
+        let ours = |benchmark: &&Benchmark<W>| benchmark.subject.name == "stillpoint";
+        let ours: BTreeSet<_> = benchmarks.iter().filter(ours).map(|benchmark| benchmark.subject.variant).collect();
         assert_eq!(ours, set(&W::VARIANTS.names()));
 
-        let subjects: BTreeSet<_> = contenders.iter().map(|contender| contender.subject.name).collect();
+        let subjects: BTreeSet<_> = benchmarks.iter().map(|benchmark| benchmark.subject.name).collect();
         let others: BTreeSet<_> = subjects.difference(&BTreeSet::from(["stillpoint", "limit"])).copied().collect();
         assert!(others.is_subset(&set(&W::PEERS.names())), "{others:?}");
 
-        let found: BTreeSet<_> = contenders.iter().filter_map(|contender| contender.scenario).collect();
-        assert_eq!(found, W::SCENARIOS.map(|menu| set(&menu.names())).unwrap_or_default());
+        let found: BTreeSet<_> = benchmarks.iter().filter_map(|benchmark| benchmark.scenario).collect();
+        assert_eq!(found, W::SCENARIOS.map(|values| set(&values.names())).unwrap_or_default());
     }
 }

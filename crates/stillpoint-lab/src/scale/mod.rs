@@ -1,15 +1,15 @@
 //! The experiments of `stillpoint scale`. A new one is a folder here with its own [`Work`], which says who takes part and what is reported, and
-//! a line in [`Scale`], [`run`] and [`measure`].
+//! a line in [`Experiment`], [`run`], [`list`] and [`measure`].
 
 use std::process::{self, ExitCode};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use anyhow::{Result, bail};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use crate::run::Sample;
 use crate::run::child::Request;
-use experiment::{Contender, Selection, Work};
+use experiment::{Benchmark, Selection, Work};
 
 mod experiment;
 mod kfree;
@@ -19,9 +19,22 @@ mod sync;
 mod trace;
 mod vmap;
 
+/// The command line.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub struct Options {
+    /// Print a line for each case that this build can measure and end, for scripts: the experiment, the subject, its variant, and the scenario where
+    /// there is more than one
+    #[arg(long)]
+    list: bool,
+
+    #[command(subcommand)]
+    experiment: Option<Experiment>,
+}
+
 /// The experiments.
 #[derive(Subcommand)]
-pub enum Scale {
+enum Experiment {
     /// Free objects after a grace period, many threads at once: time, and memory that waits
     Kfree(kfree::Options),
     /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what goes into locks
@@ -37,15 +50,32 @@ pub enum Scale {
 }
 
 /// Runs an experiment and prints what it found.
-pub fn run(experiment: &Scale) -> Result<ExitCode> {
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let Some(experiment) = &options.experiment else {
+        print!("{}", list());
+        return Ok(ExitCode::SUCCESS);
+    };
     match experiment {
-        Scale::Kfree(options) => kfree::run(options),
-        Scale::Lru(selection) => experiment::run(selection),
-        Scale::Read(selection) => experiment::run(selection),
-        Scale::Sync(selection) => experiment::run(selection),
-        Scale::Trace(selection) => experiment::run(selection),
-        Scale::Vmap(selection) => experiment::run(selection),
+        Experiment::Kfree(options) => kfree::run(options),
+        Experiment::Lru(selection) => experiment::run(selection),
+        Experiment::Read(selection) => experiment::run(selection),
+        Experiment::Sync(selection) => experiment::run(selection),
+        Experiment::Trace(selection) => experiment::run(selection),
+        Experiment::Vmap(selection) => experiment::run(selection),
     }
+}
+
+/// A line for each case: see the option `--list`.
+fn list() -> String {
+    [
+        experiment::list::<kfree::Work>(),
+        experiment::list::<lru::Work>(),
+        experiment::list::<read::Work>(),
+        experiment::list::<sync::Work>(),
+        experiment::list::<trace::Work>(),
+        experiment::list::<vmap::Work>(),
+    ]
+    .concat()
 }
 
 /// Takes one measurement, in the child process.
@@ -74,16 +104,16 @@ fn spawn<'scope, T: Send + 'scope>(
 
 #[cfg(test)]
 mod tests {
-    use super::experiment::tests::assert_menus;
+    use super::experiment::tests::assert_possible_values;
     use super::*;
 
     #[test]
-    fn the_menus_name_what_there_is() {
-        assert_menus::<kfree::Work>();
-        assert_menus::<lru::Work>();
-        assert_menus::<read::Work>();
-        assert_menus::<sync::Work>();
-        assert_menus::<trace::Work>();
-        assert_menus::<vmap::Work>();
+    fn possible_values_are_the_benchmarks() {
+        assert_possible_values::<kfree::Work>();
+        assert_possible_values::<lru::Work>();
+        assert_possible_values::<read::Work>();
+        assert_possible_values::<sync::Work>();
+        assert_possible_values::<trace::Work>();
+        assert_possible_values::<vmap::Work>();
     }
 }

@@ -16,7 +16,7 @@ use super::measured::{Measured, Wait};
 use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::report::OURS;
 use super::seed;
-use crate::choice::{Choice, Menu};
+use crate::choice::{Choice, PossibleValues};
 
 /// The variants.
 pub const VARIANTS: &[Variant] = &[
@@ -32,7 +32,7 @@ pub const VARIANTS: &[Variant] = &[
     Variant { name: "wake", apply: |constants, _| constants.rcu_normal_wake_from_gp = true },
 ];
 
-const MENU: Menu = Menu::of_simulated(&["default", "fix", "fix+wake", "wake"]);
+const MENU: PossibleValues = PossibleValues::of_simulated(&["default", "fix", "fix+wake", "wake"]);
 
 /// The command line.
 #[derive(Args, Serialize)]

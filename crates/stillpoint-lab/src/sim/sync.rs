@@ -15,13 +15,13 @@ use super::experiment::{self, Experiment};
 use super::measured::Loop;
 use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::seed;
-use crate::choice::{Choice, Menu};
+use crate::choice::{Choice, PossibleValues};
 
 /// The variants.
 pub const VARIANTS: &[Variant] =
     &[Variant { name: "baseline", apply: |_, _| {} }, Variant { name: "fix", apply: |constants, _| constants.early_qs = true }];
 
-const MENU: Menu = Menu::of_simulated(&["baseline", "fix"]);
+const MENU: PossibleValues = PossibleValues::of_simulated(&["baseline", "fix"]);
 
 /// The command line.
 #[derive(Args, Serialize)]

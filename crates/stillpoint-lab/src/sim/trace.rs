@@ -15,7 +15,7 @@ use super::experiment::{self, Experiment};
 use super::measured::{Measured, Wait};
 use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::seed;
-use crate::choice::{Choice, Menu};
+use crate::choice::{Choice, PossibleValues};
 
 /// The variants, each with the patches of those before it.
 pub const VARIANTS: &[Variant] = &[
@@ -40,7 +40,7 @@ fn gp_sleep(constants: &mut Constants, size: Size) {
     constants.tasks_trace_gp_sleep = (size.hz / 200).max(1);
 }
 
-const MENU: Menu = Menu::of_simulated(&["baseline", "polling", "ipis", "gp_sleep"]);
+const MENU: PossibleValues = PossibleValues::of_simulated(&["baseline", "polling", "ipis", "gp_sleep"]);
 
 /// The command line.
 #[derive(Args, Serialize)]

@@ -3,15 +3,17 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `options` | the command line, and the [`Plan`] that it comes to |
+//! | `options`, `plan` | the command line, and the [plan](plan::Plan) that it comes to |
 //! | `session`, `tally` | what the threads of a run share: time, turns, counts, faults |
 //! | `pipe` | elements that are recycled, and the checks of a section: **how a fault is found** |
 //! | `writers` | those who replace elements, in every way that one can wait for a grace period |
 //! | `flavours/` | what can be tortured, a file each; how to add one |
 //! | `disturb/` | what goes on around |
-//! | `conductor` | one run, from its beginning to its end |
+//! | `harness` | what a flavour hands over: its domain, its threads |
+//! | `runner` | one run, from its beginning to its end |
 //! | `watchdog` | a run whose end does not come |
-//! | `clutter` | stores that are slow to become visible |
+//! | `affinity`, `signals` | which processors threads may use; handlers that read |
+//! | `store_buffer` | stores that are slow to become visible |
 //! | `report` | lines and JSON |
 //!
 //! A run ends with the first fault. All its choices depend on the seed; the schedule is the system's, so a seed brings the
@@ -31,20 +33,23 @@ use crate::output;
 
 pub use flavours::{Entry, help};
 pub use options::Options;
-use options::Plan;
-use report::Ledger;
+use report::Results;
 use session::Session;
 use tally::Fault;
 use watchdog::LONGEST_END;
 
-mod clutter;
-mod conductor;
+mod affinity;
 mod disturb;
 mod flavours;
+mod harness;
 mod options;
 mod pipe;
+mod plan;
 mod report;
+mod runner;
 mod session;
+mod signals;
+mod store_buffer;
 mod tally;
 mod watchdog;
 mod writers;
@@ -57,24 +62,24 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     let name = options.flavour.as_deref().unwrap_or(flavours::ALL);
     let flavours = flavours::named(name);
-    refuse_what_cannot_be_seen(&flavours)?;
-    refuse_what_means_nothing(options, &flavours)?;
+    refuse_undetectable(&flavours)?;
+    refuse_unsupported(options, &flavours)?;
     let json = options.json.as_deref().map(output::create).transpose()?;
     let seed = options.seed.unwrap_or_else(of_the_clock);
     let duration = options.duration / flavours.len() as f64;
 
-    let plans: Vec<_> = flavours.iter().map(|flavour| Plan::new(options, flavour, duration, seed)).collect();
+    let plans: Vec<_> = flavours.iter().map(|flavour| options::plan(options, flavour, duration, seed)).collect();
     let params =
         [("flavour", json!(name)), ("duration_s", json!(options.duration)), ("seed", json!(seed)), ("plans", json!(plans))];
-    let mut ledger = Ledger::new(params.map(|(name, value)| (name.to_owned(), value)).into_iter().collect(), json);
+    let mut results = Results::new(params.map(|(name, value)| (name.to_owned(), value)).into_iter().collect(), json);
     for (flavour, plan) in flavours.iter().zip(&plans) {
         report::announce(plan);
         let session = Arc::new(Session::new(plan.clone()));
-        let give_up = || give_up(&session, flavour, &mut ledger);
+        let give_up = || give_up(&session, flavour, &mut results);
         watchdog::guard(&session, LONGEST_END, give_up, || (flavour.run)(&session));
-        ledger.enter(report::conclude(&session, flavour));
+        results.add(report::conclude(&session, flavour.expected_faults));
     }
-    let clean = ledger.close()?;
+    let clean = results.write()?;
     if flavours.len() > 1 {
         println!("all-torture:--- End of test: {}: seed={seed}", if clean { "SUCCESS" } else { "FAILURE" });
     }
@@ -87,10 +92,10 @@ pub fn flavours() -> impl Iterator<Item = &'static Entry> {
 }
 
 /// Ends the program, whose run cannot be ended: with the verdict, and with the figures of all that has been run.
-fn give_up(session: &Session, flavour: &Entry, ledger: &mut Ledger) {
+fn give_up(session: &Session, flavour: &Entry, results: &mut Results) {
     session.tally.fault(Fault::NoEnd, || "the run was over, and its end has not come".to_owned());
-    ledger.enter(report::conclude(session, flavour));
-    if let Err(error) = ledger.close() {
+    results.add(report::conclude(session, flavour.expected_faults));
+    if let Err(error) = results.write() {
         eprintln!("stillpoint: {error:#}");
     }
     let _ = io::stdout().flush();
@@ -98,8 +103,8 @@ fn give_up(session: &Session, flavour: &Entry, ledger: &mut Ledger) {
     unsafe { libc::_exit(1) };
 }
 
-/// Broken flavours that only some machines show end with another exit status than that of a torture that has found something.
-fn refuse_what_cannot_be_seen(flavours: &[&Entry]) -> Result<()> {
+/// Refuses broken flavours that this machine cannot show: they end with another exit status than that of a torture that has found something.
+fn refuse_undetectable(flavours: &[&Entry]) -> Result<()> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     if stillpoint::membarrier_active() && processors > 1 {
         return Ok(());
@@ -109,12 +114,12 @@ fn refuse_what_cannot_be_seen(flavours: &[&Entry]) -> Result<()> {
     Err(clap::Error::raw(ErrorKind::InvalidValue, format!("{} {what}\n", flavour.name)).into())
 }
 
-/// Options that the one flavour would ignore. Of `all`, others do not.
-fn refuse_what_means_nothing(options: &Options, flavours: &[&Entry]) -> Result<()> {
+/// Refuses options that the one flavour would ignore. Of `all`, others do not.
+fn refuse_unsupported(options: &Options, flavours: &[&Entry]) -> Result<()> {
     let [flavour] = flavours else { return Ok(()) };
-    let Some(option) = options::means_nothing(options, flavour) else { return Ok(()) };
-    let (name, deaf_to) = (flavour.name, flavour.deaf_to.join(", "));
-    let what = format!("{option} can mean nothing to {name}: leave it out (it hears none of {deaf_to})\n");
+    let Some(option) = options::unsupported(options, flavour) else { return Ok(()) };
+    let (name, unsupported) = (flavour.name, flavour.unsupported_options.join(", "));
+    let what = format!("{option} is not supported by flavour {name}: leave it out (unsupported: {unsupported})\n");
     Err(clap::Error::raw(ErrorKind::ArgumentConflict, what).into())
 }
 

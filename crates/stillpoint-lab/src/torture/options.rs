@@ -1,12 +1,11 @@
 //! The command line of `stillpoint torture`, and what it comes to: a [`Plan`].
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
 
-use super::flavours;
+use super::flavours::{self, Entry};
+use super::plan::{DISTURBANCES, Disturbance, Plan, Turns};
 
 /// The options. Without any of the disturbances (from `--stall-reader` to `--fork`) all of them take short turns, but for broken flavours and for
 /// wake, which have none; with some, those are in force from the beginning to the end, and no others.
@@ -103,126 +102,41 @@ pub struct Options {
     pub json: Option<PathBuf>,
 }
 
-/// The disturbances, by their names on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[repr(u32)]
-pub enum Disturbance {
-    StallReader,
-    StallService,
-    FwdProgress,
-    BarrierCallbacks,
-    ReadExit,
-    RegistrationChurn,
-    Signals,
-    Preempt,
-    Shuffle,
-    Stutter,
-    Fork,
-}
-
-/// All of them.
-pub const DISTURBANCES: [Disturbance; 11] = [
-    Disturbance::StallReader,
-    Disturbance::StallService,
-    Disturbance::FwdProgress,
-    Disturbance::BarrierCallbacks,
-    Disturbance::ReadExit,
-    Disturbance::RegistrationChurn,
-    Disturbance::Signals,
-    Disturbance::Preempt,
-    Disturbance::Shuffle,
-    Disturbance::Stutter,
-    Disturbance::Fork,
-];
-
-/// How the disturbances come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Turns {
-    /// One after the other, some at a time.
-    Short,
-    /// Those that were asked for, all the time.
-    Whole,
-}
-
-/// What a run is to do; with it and its flavour the run can be repeated.
-#[derive(Debug, Clone, Serialize)]
-pub struct Plan {
-    /// The flavour.
-    pub flavour: String,
-    /// How long.
-    pub duration_s: f64,
-    /// Reading threads, or tasks.
-    pub readers: usize,
-    /// Lanes, and writers.
-    pub writers: usize,
-    /// Those who only wait.
-    pub fakewriters: usize,
-    /// The disturbances in force, in turns or always.
-    pub disturbances: Vec<Disturbance>,
-    /// Which of the two.
-    pub turns: Turns,
-    /// Whether sequences start just below the wrap.
-    pub gpwrap: bool,
-    /// How long a stalling reader stays.
-    pub stall_reader_s: f64,
-    /// How long a stalling callback takes.
-    pub stall_service_s: f64,
-    /// Threads that queue callbacks for a barrier.
-    pub barrier_callbacks: usize,
-    /// Seconds between lines.
-    pub stat_interval_s: f64,
-    /// The seed.
-    pub seed: u64,
-}
-
-impl Plan {
-    /// The plan for one flavour of a run with `options`, which has `duration_s` of its time.
-    pub fn new(options: &Options, flavour: &flavours::Entry, duration_s: f64, seed: u64) -> Self {
-        let asked = asked(options);
-        let none = asked.is_empty() && !options.gpwrap;
-        let calm = options.calm || (none && (flavour.is_broken() || flavour.is_duel));
-        let (mut disturbances, turns) = match none {
-            true if calm => (Vec::new(), Turns::Whole),
-            true => (DISTURBANCES.to_vec(), Turns::Short),
-            false => (asked, Turns::Whole),
-        };
-        // `all` may have asked for what only the other flavours can hear: see [`means_nothing`].
-        let hears = |option: &str| !flavour.deaf_to.contains(&option);
-        disturbances.retain(|&one| one != Disturbance::Signals || hears("--signals"));
-        let or = |count: Option<u32>, usual: u32| count.unwrap_or(usual) as usize;
-        let threads = |option: &str, count: Option<u32>, usual: u32| or(count.filter(|_| hears(option)), usual);
-        Self {
-            flavour: flavour.name.to_owned(),
-            duration_s,
-            readers: threads("--readers", options.readers, flavour.threads.readers),
-            writers: threads("--writers", options.writers, flavour.threads.writers),
-            fakewriters: threads("--fakewriters", options.fakewriters, flavour.threads.fakewriters),
-            disturbances,
-            turns,
-            gpwrap: hears("--gpwrap") && (options.gpwrap || (none && !options.calm && !flavour.is_broken())),
-            stall_reader_s: options.stall_reader.unwrap_or(0.05),
-            stall_service_s: options.stall_service.unwrap_or(0.02),
-            barrier_callbacks: or(options.barrier_callbacks, 4),
-            stat_interval_s: options.stat_interval,
-            seed,
-        }
-    }
-
-    /// How long the run is to last.
-    pub fn duration(&self) -> Duration {
-        Duration::from_secs_f64(self.duration_s)
-    }
-
-    /// Whether the disturbance takes part at all.
-    pub fn has(&self, disturbance: Disturbance) -> bool {
-        self.disturbances.contains(&disturbance)
+/// The plan for one flavour of a run with `options`, which has `duration_s` of its time.
+pub fn plan(options: &Options, flavour: &Entry, duration_s: f64, seed: u64) -> Plan {
+    let asked = asked(options);
+    let none = asked.is_empty() && !options.gpwrap;
+    let calm = options.calm || (none && (flavour.is_broken() || flavour.isolated));
+    let (mut disturbances, turns) = match none {
+        true if calm => (Vec::new(), Turns::Whole),
+        true => (DISTURBANCES.to_vec(), Turns::Short),
+        false => (asked, Turns::Whole),
+    };
+    // `all` may have asked for what only other flavours support: see [`unsupported`].
+    let supports = |option: &str| !flavour.unsupported_options.contains(&option);
+    disturbances.retain(|&one| one != Disturbance::Signals || supports("--signals"));
+    let or = |count: Option<u32>, usual: u32| count.unwrap_or(usual) as usize;
+    let threads = |option: &str, count: Option<u32>, usual: u32| or(count.filter(|_| supports(option)), usual);
+    Plan {
+        flavour: flavour.name.to_owned(),
+        duration_s,
+        readers: threads("--readers", options.readers, flavour.threads.readers),
+        writers: threads("--writers", options.writers, flavour.threads.writers),
+        fakewriters: threads("--fakewriters", options.fakewriters, flavour.threads.fakewriters),
+        disturbances,
+        turns,
+        gpwrap: supports("--gpwrap") && (options.gpwrap || (none && !options.calm && !flavour.is_broken())),
+        stall_reader_s: options.stall_reader.unwrap_or(0.05),
+        stall_service_s: options.stall_service.unwrap_or(0.02),
+        barrier_callbacks: or(options.barrier_callbacks, 4),
+        stat_interval_s: options.stat_interval,
+        seed,
+        isolated: flavour.isolated,
     }
 }
 
-/// The first of the options that can mean nothing to the flavour, if there is one. What says what is so anyway does no harm.
-pub fn means_nothing(options: &Options, flavour: &flavours::Entry) -> Option<&'static str> {
+/// The first option given that the flavour does not support, if there is one. An option that asks for the default is accepted.
+pub fn unsupported(options: &Options, flavour: &Entry) -> Option<&'static str> {
     let other = |count: Option<u32>, usual: u32| count.is_some_and(|count| count != usual);
     let asked = [
         ("--readers", other(options.readers, flavour.threads.readers)),
@@ -231,7 +145,7 @@ pub fn means_nothing(options: &Options, flavour: &flavours::Entry) -> Option<&'s
         ("--signals", options.signals),
         ("--gpwrap", options.gpwrap),
     ];
-    asked.into_iter().find(|(option, asked)| *asked && flavour.deaf_to.contains(option)).map(|(option, _)| option)
+    asked.into_iter().find(|(option, asked)| *asked && flavour.unsupported_options.contains(option)).map(|(option, _)| option)
 }
 
 fn asked(options: &Options) -> Vec<Disturbance> {
@@ -269,33 +183,33 @@ pub mod tests {
     }
 
     /// The plan that a command line comes to, after `stillpoint torture`.
-    pub fn plan(arguments: &str) -> Plan {
+    pub fn plan_for(arguments: &str) -> Plan {
         let options = Program::parse_from(["torture"].into_iter().chain(arguments.split(' '))).options;
         let flavour = flavours::named(options.flavour.as_deref().expect("given"))[0];
-        Plan::new(&options, flavour, options.duration, options.seed.unwrap_or(1))
+        plan(&options, flavour, options.duration, options.seed.unwrap_or(1))
     }
 
     #[test]
-    fn nothing_goes_on_around_a_duel_unless_it_is_asked_for() {
-        assert_eq!(plan("wake").disturbances, []);
-        assert_eq!(plan("rcu").disturbances, DISTURBANCES);
-        assert_eq!(plan("wake --fork").disturbances, [Disturbance::Fork]);
-        assert!(plan("wake").gpwrap);
-        assert!(!plan("wake --calm").gpwrap);
+    fn isolated_flavour_has_no_disturbances_by_default() {
+        assert_eq!(plan_for("wake").disturbances, []);
+        assert_eq!(plan_for("rcu").disturbances, DISTURBANCES);
+        assert_eq!(plan_for("wake --fork").disturbances, [Disturbance::Fork]);
+        assert!(plan_for("wake").gpwrap);
+        assert!(!plan_for("wake --calm").gpwrap);
     }
 
     #[test]
-    fn what_means_nothing_to_a_flavour_is_no_part_of_its_plan() {
+    fn unsupported_options_are_left_out_of_the_plan() {
         for flavour in flavours::named(flavours::ALL) {
             let options = "torture all --readers 5 --writers 6 --fakewriters 7 --signals --shuffle --gpwrap";
             let options = Program::parse_from(options.split(' ')).options;
-            let plan = Plan::new(&options, flavour, 1.0, 1);
-            let hears = |option: &str| !flavour.deaf_to.contains(&option);
-            assert_eq!(plan.readers == 5, hears("--readers"), "{plan:?}");
-            assert_eq!(plan.writers == 6, hears("--writers"), "{plan:?}");
-            assert_eq!(plan.fakewriters == 7, hears("--fakewriters"), "{plan:?}");
-            assert_eq!(plan.has(Disturbance::Signals), hears("--signals"), "{plan:?}");
-            assert_eq!(plan.gpwrap, hears("--gpwrap"), "{plan:?}");
+            let plan = plan(&options, flavour, 1.0, 1);
+            let supports = |option: &str| !flavour.unsupported_options.contains(&option);
+            assert_eq!(plan.readers == 5, supports("--readers"), "{plan:?}");
+            assert_eq!(plan.writers == 6, supports("--writers"), "{plan:?}");
+            assert_eq!(plan.fakewriters == 7, supports("--fakewriters"), "{plan:?}");
+            assert_eq!(plan.has(Disturbance::Signals), supports("--signals"), "{plan:?}");
+            assert_eq!(plan.gpwrap, supports("--gpwrap"), "{plan:?}");
             assert!(plan.has(Disturbance::Shuffle));
         }
     }

@@ -22,7 +22,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use stillpoint::{Cookie, Domain, torture::Policy};
 
-use super::session::{Seat, Session};
+use super::session::{Session, ThreadCtx};
 use super::tally::{Fault, add};
 
 /// Grace periods that a replaced element waits for before it is dead.
@@ -143,20 +143,20 @@ impl Pipe {
 
     /// Finds an element. Inside a section.
     #[inline]
-    pub fn begin<P: Policy>(&self, domain: &Domain<P>, seat: &mut Seat) -> Visit {
-        let lane = if self.lanes.len() == 1 { 0 } else { seat.random.usize(0..self.lanes.len()) };
+    pub fn begin<P: Policy>(&self, domain: &Domain<P>, ctx: &mut ThreadCtx) -> Visit {
+        let lane = if self.lanes.len() == 1 { 0 } else { ctx.random.usize(0..self.lanes.len()) };
         let visit = self.find(lane);
-        let cookie = match seat.random.u32(0..64) {
+        let cookie = match ctx.random.u32(0..64) {
             0 => Some(domain.get_state()),
-            1 if seat.one_in(16) => Some(domain.start_poll()),
+            1 if ctx.one_in(16) => Some(domain.start_poll()),
             _ => None,
         };
-        seat.seen.resize(self.lanes.len(), 0);
-        if visit.version < seat.seen[lane] {
-            let (version, seen) = (visit.version, seat.seen[lane]);
-            seat.session.tally.fault(Fault::Version, || format!("version {version} was found after version {seen}"));
+        ctx.seen.resize(self.lanes.len(), 0);
+        if visit.version < ctx.seen[lane] {
+            let (version, seen) = (visit.version, ctx.seen[lane]);
+            ctx.session.tally.fault(Fault::Version, || format!("version {version} was found after version {seen}"));
         }
-        seat.seen[lane] = visit.version;
+        ctx.seen[lane] = visit.version;
         Visit { cookie, ..visit }
     }
 
@@ -172,10 +172,10 @@ impl Pipe {
 
     /// Looks again. Inside the same section, at its end.
     #[inline]
-    pub fn end<P: Policy>(&self, visit: Visit, domain: &Domain<P>, seat: &mut Seat) {
+    pub fn end<P: Policy>(&self, visit: Visit, domain: &Domain<P>, ctx: &mut ThreadCtx) {
         let look = self.look(&visit);
         if let Some(fault) = look.fault {
-            seat.session.tally.fault(fault, || {
+            ctx.session.tally.fault(fault, || {
                 let Look { pipe, batch, .. } = look;
                 format!("at a section's end its element, {visit:?}, was {pipe} down the pipe, {batch} grace periods later")
             });
@@ -183,9 +183,9 @@ impl Pipe {
         if let Some(cookie) = visit.cookie
             && domain.poll(cookie)
         {
-            seat.session.tally.fault(Fault::Cookie, || format!("{cookie:?} came true inside the section that it was taken in"));
+            ctx.session.tally.fault(Fault::Cookie, || format!("{cookie:?} came true inside the section that it was taken in"));
         }
-        seat.count(look.pipe, look.batch);
+        ctx.count(look.pipe, look.batch);
     }
 
     /// The bare look. Async-signal-safe.

@@ -11,8 +11,7 @@ use crate::machine::Machine;
 use crate::output::{Report, Row};
 use crate::run::{Case, Metrics};
 
-use super::flavours::Entry;
-use super::options::Plan;
+use super::plan::{Disturbance, Plan, Turns};
 use super::session::Session;
 use super::tally::{FAULTS, Fault, render};
 
@@ -65,8 +64,8 @@ pub fn lines(session: &Session) {
     );
 }
 
-/// The last lines of a flavour's run.
-pub fn conclude(session: &Session, entry: &Entry) -> Outcome {
+/// The last lines of a flavour's run, which had to show one of the `expected` faults: none, if it is sound.
+pub fn conclude(session: &Session, expected: &[Fault]) -> Outcome {
     lines(session);
     let (tally, plan) = (&session.tally, &session.plan);
     let survived = tally.survived(session.start).as_secs_f64();
@@ -83,13 +82,13 @@ pub fn conclude(session: &Session, entry: &Entry) -> Outcome {
         println!("{name}-torture: to do the same again: {}", replay(plan));
     }
     println!("{name}-torture:--- End of test: {verdict}: seed={} after {survived:.3} s", plan.seed);
-    let guilty = |fault: Fault| tally.count_of(fault) > 0;
-    let as_expected = match entry.guilty_of {
+    let found = |fault: Fault| tally.count_of(fault) > 0;
+    let as_expected = match expected {
         [] => clean,
-        expected => expected.iter().any(|&fault| guilty(fault)) && !guilty(Fault::NoEnd),
+        expected => expected.iter().any(|&fault| found(fault)) && !found(Fault::NoEnd),
     };
-    if entry.is_broken() && !clean && !as_expected {
-        println!("{name}-torture: !!! that is not what this flavour is made to be found guilty of");
+    if !expected.is_empty() && !clean && !as_expected {
+        println!("{name}-torture: !!! that is none of the faults expected of this flavour");
     }
     let case = Case { subject: "stillpoint".to_owned(), variant: name.clone(), scenario: None };
     Outcome { row: Row::new(case, metrics(session, survived)), clean, as_expected }
@@ -118,7 +117,6 @@ fn metrics(session: &Session, survived: f64) -> Metrics {
 
 /// The command that makes the same choices.
 fn replay(plan: &Plan) -> String {
-    use super::options::{Disturbance, Turns};
     let mut command = format!(
         "stillpoint torture {} --seed {} --duration {} --readers {} --writers {} --fakewriters {}",
         plan.flavour, plan.seed, plan.duration_s, plan.readers, plan.writers, plan.fakewriters
@@ -148,27 +146,27 @@ fn replay(plan: &Plan) -> String {
     command
 }
 
-/// What the flavours of a run have come to so far, and the file for that.
-pub struct Ledger {
+/// The outcomes of a run's flavours so far, and the file for them.
+pub struct Results {
     /// What was asked for.
     params: Map<String, Value>,
     json: Option<File>,
     outcomes: Vec<Outcome>,
 }
 
-impl Ledger {
+impl Results {
     /// With nothing in it.
     pub fn new(params: Map<String, Value>, json: Option<File>) -> Self {
         Self { params, json, outcomes: Vec::new() }
     }
 
-    /// Adds what a flavour's run has come to.
-    pub fn enter(&mut self, outcome: Outcome) {
+    /// Adds a flavour's outcome.
+    pub fn add(&mut self, outcome: Outcome) {
         self.outcomes.push(outcome);
     }
 
     /// Writes the file. Whether all was clean.
-    pub fn close(&mut self) -> Result<bool> {
+    pub fn write(&mut self) -> Result<bool> {
         let outcomes = mem::take(&mut self.outcomes);
         let clean = outcomes.iter().all(|outcome| outcome.clean);
         let as_expected = outcomes.iter().all(|outcome| outcome.as_expected);
@@ -186,12 +184,12 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::torture::{flavours, options::tests::plan};
+    use crate::torture::{flavours, options::tests::plan_for};
 
     fn as_expected(flavour: &str, faults: &[Fault]) -> bool {
-        let session = Session::new(plan(flavour));
+        let session = Session::new(plan_for(flavour));
         faults.iter().for_each(|&fault| session.tally.fault(fault, String::new));
-        conclude(&session, flavours::named(flavour)[0]).as_expected
+        conclude(&session, flavours::named(flavour)[0].expected_faults).as_expected
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use stillpoint::Cookie;
 
-use super::options::{Disturbance, Plan};
+use super::plan::{Disturbance, Plan};
 use super::tally::{PIPE, Tally, add};
 
 /// One run of one flavour.
@@ -72,12 +72,12 @@ impl Session {
     }
 
     /// Whether the disturbance is in force at this moment.
-    pub fn is_on(&self, disturbance: Disturbance) -> bool {
+    pub fn is_active(&self, disturbance: Disturbance) -> bool {
         self.in_force.load(Ordering::Relaxed) & bit(disturbance) != 0
     }
 
     /// Puts these disturbances in force, and no others.
-    pub fn put_in_force(&self, disturbances: &[Disturbance]) {
+    pub fn set_active(&self, disturbances: &[Disturbance]) {
         self.in_force.store(disturbances.iter().fold(0, |set, &one| set | bit(one)), Ordering::Relaxed);
         if !disturbances.contains(&Disturbance::Stutter) {
             self.pause(false);
@@ -100,7 +100,7 @@ impl Session {
     }
 
     /// Waits while the run is paused. Outside of sections. `beat` is called meanwhile.
-    pub fn keep_pace(&self, beat: impl Fn()) {
+    pub fn wait_while_paused(&self, beat: impl Fn()) {
         while self.paused.load(Ordering::Relaxed) {
             beat();
             thread::sleep(Duration::from_millis(1));
@@ -131,12 +131,12 @@ impl Session {
     }
 
     /// A thread's own part, whose choices depend on the seed and on its role and number.
-    pub fn seat(&self, role: &str, number: usize) -> Seat<'_> {
+    pub fn thread_ctx(&self, role: &str, number: usize) -> ThreadCtx<'_> {
         let mixed = role
             .bytes()
             .chain(number.to_le_bytes())
             .fold(self.plan.seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-        Seat { session: self, random: fastrand::Rng::with_seed(mixed), seen: Vec::new(), local: Local::default() }
+        ThreadCtx { session: self, random: fastrand::Rng::with_seed(mixed), seen: Vec::new(), local: Local::default() }
     }
 }
 
@@ -164,7 +164,7 @@ struct Local {
 
 /// A thread's own part.
 #[derive(Debug)]
-pub struct Seat<'s> {
+pub struct ThreadCtx<'s> {
     /// The run.
     pub session: &'s Session,
     /// Its choices.
@@ -177,7 +177,7 @@ pub struct Seat<'s> {
 /// Sections between two additions to the tally.
 const FLUSH: u64 = 256;
 
-impl Seat<'_> {
+impl ThreadCtx<'_> {
     /// Counts a section, whose element had come so far down the pipe, and in which so many grace periods of one writer ended.
     pub fn count(&mut self, pipe: usize, batch: usize) {
         self.local.sections += 1;
@@ -202,7 +202,7 @@ impl Seat<'_> {
     }
 
     /// Stays where it is for a moment: mostly some nanoseconds, now and then microseconds, rarely until it has lost its processor.
-    pub fn dwell(&mut self) {
+    pub fn delay(&mut self) {
         match self.random.u32(0..4096) {
             0 => thread::sleep(Duration::from_micros(self.random.u64(1..1000))),
             1..3 => thread::yield_now(),
@@ -218,7 +218,7 @@ impl Seat<'_> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for ThreadCtx<'_> {
     fn drop(&mut self) {
         self.flush();
     }

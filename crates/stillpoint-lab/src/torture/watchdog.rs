@@ -18,7 +18,7 @@ pub fn guard(session: &Session, longest: u32, give_up: impl FnOnce() + Send, wor
     let (at_work, back) = mpsc::channel::<()>();
     thread::scope(move |scope| {
         let watch = move || {
-            if !comes_back(session, longest, &back) {
+            if !returns_in_time(session, longest, &back) {
                 give_up();
             }
         };
@@ -30,7 +30,7 @@ pub fn guard(session: &Session, longest: u32, give_up: impl FnOnce() + Send, wor
     });
 }
 
-fn comes_back(session: &Session, longest: u32, back: &Receiver<()>) -> bool {
+fn returns_in_time(session: &Session, longest: u32, back: &Receiver<()>) -> bool {
     let mut looks = 0;
     while looks <= longest {
         match back.recv_timeout(LOOK) {
@@ -47,11 +47,11 @@ fn comes_back(session: &Session, longest: u32, back: &Receiver<()>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::torture::options::tests::plan;
+    use crate::torture::options::tests::plan_for;
 
     #[test]
     fn an_end_that_does_not_come_is_noticed() {
-        let session = Session::new(plan("rcu"));
+        let session = Session::new(plan_for("rcu"));
         let (given_up, noticed) = mpsc::channel();
         // It comes back when, and because, somebody has noticed that it does not.
         guard(
@@ -67,14 +67,14 @@ mod tests {
 
     #[test]
     fn a_run_that_never_ends_by_itself_is_noticed_after_its_time() {
-        let session = Session::new(plan("rcu --duration 0.001"));
+        let session = Session::new(plan_for("rcu --duration 0.001"));
         let (given_up, noticed) = mpsc::channel();
         guard(&session, 1, move || given_up.send(()).expect("somebody waits"), || noticed.recv().expect("it is noticed"));
     }
 
     #[test]
     fn an_end_that_comes_is_not() {
-        let session = Session::new(plan("rcu"));
+        let session = Session::new(plan_for("rcu"));
         guard(&session, LONGEST_END, || panic!("it came"), || session.end());
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use stillpoint::{CallbackHead, Cookie, Domain, torture::Policy};
 
 use super::pipe::Pipe;
-use super::session::{Seat, Session};
+use super::session::{Session, ThreadCtx};
 use super::tally::{Fault, add};
 
 /// A way to have a grace period between a replacement and the element's next step down the pipe.
@@ -66,17 +66,17 @@ impl Clone for Shared {
     }
 }
 
-/// A writer's life: lane number `number` is its own.
+/// A writer's body: lane number `number` is its own.
 pub fn write<P: Policy>(shared: &Shared, domain: &Domain<P>, number: usize, methods: &[Method]) {
     let Shared { session, pipe } = shared;
-    let mut seat = session.seat("writer", number);
+    let mut ctx = session.thread_ctx("writer", number);
     let lane = &pipe.lanes[number];
     let mut removed: Vec<usize> = Vec::new();
     while !session.is_over() {
         session.beat(number);
-        session.keep_pace(|| session.beat(number));
-        let method = methods[seat.random.usize(0..methods.len())];
-        seat.spin(if method == Method::PollAtOnce { 300 } else { 2000 });
+        session.wait_while_paused(|| session.beat(number));
+        let method = methods[ctx.random.usize(0..methods.len())];
+        ctx.spin(if method == Method::PollAtOnce { 300 } else { 2000 });
         let Some(old) = lane.replace(session) else {
             // All are on their way down the pipe, in callbacks.
             thread::sleep(Duration::from_micros(200));
@@ -88,7 +88,7 @@ pub fn write<P: Policy>(shared: &Shared, domain: &Domain<P>, number: usize, meth
             _ => {
                 removed.push(old);
                 lane.begin_grace_period();
-                wait(method, domain, &mut seat);
+                wait(method, domain, &mut ctx);
                 lane.end_grace_period();
                 removed.retain(|&element| !lane.age(element, session));
             }
@@ -98,26 +98,26 @@ pub fn write<P: Policy>(shared: &Shared, domain: &Domain<P>, number: usize, meth
 
 /// The life of one who only waits.
 pub fn fake_write<P: Policy>(session: &Session, domain: &Domain<P>, number: usize, methods: &[Method]) {
-    let mut seat = session.seat("fakewriter", number);
+    let mut ctx = session.thread_ctx("fakewriter", number);
     let who = session.plan.writers + number;
     while !session.is_over() {
         session.beat(who);
-        session.keep_pace(|| session.beat(who));
-        let method = methods[seat.random.usize(0..methods.len())];
-        wait(method, domain, &mut seat);
+        session.wait_while_paused(|| session.beat(who));
+        let method = methods[ctx.random.usize(0..methods.len())];
+        wait(method, domain, &mut ctx);
         // As rcutorture's: fewer grace periods than those of the writers.
-        thread::sleep(Duration::from_micros(seat.random.u64(10..2000)));
+        thread::sleep(Duration::from_micros(ctx.random.u64(10..2000)));
     }
 }
 
 /// Waits for a grace period; by `synchronize` where the method is one that does not wait.
 ///
 /// No sign of life is given meanwhile: a cookie that never comes true is a stall like any other. A promise that is not kept can yet come true
-/// here, because others end grace periods as well: until the run is over, or in the duels.
-fn wait<P: Policy>(method: Method, domain: &Domain<P>, seat: &mut Seat) {
-    let session = seat.session;
+/// here, because others end grace periods as well: until the run is over, or if the flavour is isolated.
+fn wait<P: Policy>(method: Method, domain: &Domain<P>, ctx: &mut ThreadCtx) {
+    let session = ctx.session;
     // What was taken before the wait has to be true after it.
-    let before = (method != Method::PollAtOnce && seat.one_in(4)).then(|| domain.get_state());
+    let before = (method != Method::PollAtOnce && ctx.one_in(4)).then(|| domain.get_state());
     let poll = |cookie: Cookie, pause: &mut dyn FnMut()| {
         while !domain.poll(cookie) {
             pause();
@@ -125,7 +125,7 @@ fn wait<P: Policy>(method: Method, domain: &Domain<P>, seat: &mut Seat) {
     };
     match method {
         Method::Expedited => domain.synchronize_expedited(),
-        Method::Poll => poll(domain.get_state(), &mut || seat.spin(2000)),
+        Method::Poll => poll(domain.get_state(), &mut || ctx.spin(2000)),
         Method::PollAtOnce => poll(domain.get_state(), &mut || ()),
         Method::Promise => {
             let cookie = domain.start_poll();
@@ -135,7 +135,7 @@ fn wait<P: Policy>(method: Method, domain: &Domain<P>, seat: &mut Seat) {
         }
         Method::Cond => {
             let cookie = domain.get_state();
-            seat.spin(2000);
+            ctx.spin(2000);
             domain.cond_synchronize(cookie);
         }
         Method::Future => block_on(domain.synchronize_async()),

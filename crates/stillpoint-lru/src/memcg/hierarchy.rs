@@ -1,7 +1,7 @@
 //! [`Hierarchy`]: a handle of a tree of tenants, by its root.
 
 use super::{Tenant, lists::Lists, reclaim, resched::Resched, tree::Tree};
-use crate::slots::OutOfMemory;
+use crate::{slots::OutOfMemory, statistics::Reclaimed};
 use std::{fmt, sync::Arc};
 
 /// How hard [`Hierarchy::reclaim`] tries at last where nothing is charged, so that there is no telling when it is enough. At the usual cost that
@@ -26,16 +26,6 @@ const LAST_SWEEP_PRIORITY: u32 = 2;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hierarchy {
     root: Tenant,
-}
-
-/// What a pass of [`Hierarchy::reclaim`] has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Reclaimed {
-    /// Objects that shrinkers have freed.
-    pub objects: u64,
-    /// Bytes that the root's usage has fallen by; what is freed after a grace period may be missing.
-    pub bytes: u64,
 }
 
 impl Hierarchy {

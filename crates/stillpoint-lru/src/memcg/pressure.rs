@@ -18,7 +18,8 @@ mod source;
 
 pub use error::PressureError;
 
-use super::hierarchy::{Hierarchy, Reclaimed};
+use super::hierarchy::Hierarchy;
+use crate::statistics::Reclaimed;
 use base64ct::{Base64, Encoding};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use source::{Found, LOOK, Source};

@@ -7,6 +7,7 @@ use super::{
     reclaim,
     resched::Resched,
 };
+use crate::statistics::TenantStatistics;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -156,32 +157,4 @@ impl Tenant {
             objects_reclaimed: of(&events.reclaimed),
         }
     }
-}
-
-/// What a tenant has, may have, and has met with; bytes and counts of itself and all below it. Each is read by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TenantStatistics {
-    /// Bytes charged.
-    pub usage: u64,
-    /// The most that has been charged at a time, what was in stock included; what was refused is not.
-    pub peak: u64,
-    /// [`Tenant::set_min`].
-    pub min: u64,
-    /// [`Tenant::set_low`].
-    pub low: u64,
-    /// [`Tenant::set_high`].
-    pub high: u64,
-    /// [`Tenant::set_max`].
-    pub max: u64,
-    /// Passes that reclaimed from the tenant although it was under its low limit.
-    pub low_events: u64,
-    /// Times that charges have passed the high limit.
-    pub high_events: u64,
-    /// Charges that have met the max: those that failed, and those that reclaim made room for.
-    pub max_events: u64,
-    /// Charges that failed because of this tenant's max.
-    pub failed_charges: u64,
-    /// Objects that shrinkers have freed for it.
-    pub objects_reclaimed: u64,
 }

@@ -102,7 +102,7 @@ impl Builder {
     }
 
     /// Whether there is a guard page behind each area, which nobody can touch. Yes by default; needs Linux 6.13 (6.15 for a memory
-    /// file), and is left out on older ones: [`Statistics::guards`](super::Statistics::guards).
+    /// file), and is left out on older ones: [`ArenaStatistics::guards`](super::ArenaStatistics::guards).
     pub fn guards(mut self, guards: bool) -> Self {
         self.guards = guards;
         self

@@ -1,6 +1,6 @@
-//! What there is: statistics, what an address is, a dump of all areas.
+//! What there is: what an address is, a dump of all areas.
 
-use super::{Arena, check::Found, state::Shard};
+use super::{Arena, check::Found};
 use crate::{
     node::Freed,
     span::{PAGE, PAGE_BITS},
@@ -10,38 +10,6 @@ use std::{
     panic::Location,
 };
 use stillpoint_platform::sync::{Ordering, lock};
-
-/// An arena's statistics: what there is now, and what has happened since it was built.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Statistics {
-    /// Live areas.
-    pub areas: u64,
-    /// Their pages, in bytes.
-    pub live_bytes: u64,
-    /// Freed and not given back yet, guard pages included.
-    pub lazy_bytes: u64,
-    /// Ready for use in the pools, without guard pages. Addresses, not memory.
-    pub pooled_bytes: u64,
-    /// In no pool, and accessible. Addresses, not memory.
-    pub free_bytes: u64,
-    /// Accessible addresses; the rest of the capacity has never been used.
-    pub accessible_bytes: u64,
-    /// All addresses.
-    pub capacity_bytes: u64,
-    /// Whether there are guard pages behind areas.
-    pub guards: bool,
-    /// Whether the kernel takes many ranges in one call.
-    pub vectored: bool,
-    /// Areas allocated since the arena was built.
-    pub allocated: u64,
-    /// Batches given back.
-    pub drains: u64,
-    /// What they came to, guard pages included.
-    pub drained_bytes: u64,
-    /// Drains that the system refused in part.
-    pub failed_drains: u64,
-}
 
 /// What an address is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,38 +142,6 @@ fn escaped(text: &str) -> String {
 }
 
 impl Arena {
-    /// What the arena has and has done. Takes a lock a node; exact at rest, else a glimpse.
-    #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        let state = &*self.state;
-        let sum = |of: fn(&Shard) -> u64| state.shards.iter().map(|shard| of(shard)).sum::<u64>();
-        // What has been freed first: an area that is allocated and freed meanwhile must not make the difference negative.
-        // Acquire, for that order of the loads. Needs no partner: the counts are written under the nodes' locks, and are a glimpse.
-        let (areas_freed, pages_freed) =
-            (sum(|shard| shard.areas_freed.load(Ordering::Acquire)), sum(|shard| shard.pages_freed.load(Ordering::Acquire)));
-        // Acquire needs no partner: as above.
-        let (areas, pages) = (sum(|shard| shard.areas.load(Ordering::Acquire)), sum(|shard| shard.pages.load(Ordering::Acquire)));
-        let (free, frontier) = {
-            let space = lock(&state.space);
-            (space.free_pages(), u64::from(space.frontier()))
-        };
-        Statistics {
-            areas: areas.saturating_sub(areas_freed),
-            live_bytes: pages.saturating_sub(pages_freed) << PAGE_BITS,
-            lazy_bytes: state.drain.waiting() << PAGE_BITS,
-            pooled_bytes: sum(|shard| lock(&shard.node).pooled()) << PAGE_BITS,
-            free_bytes: free << PAGE_BITS,
-            accessible_bytes: frontier << PAGE_BITS,
-            capacity_bytes: u64::from(state.pages) << PAGE_BITS,
-            guards: state.settings.guard > 0,
-            vectored: state.settings.vectored,
-            allocated: areas,
-            drains: state.drain.drains.load(Ordering::Relaxed),
-            drained_bytes: state.drain.pages.load(Ordering::Relaxed) << PAGE_BITS,
-            failed_drains: state.drain.failures.load(Ordering::Relaxed),
-        }
-    }
-
     /// What an address is. The kernel's `vmalloc_dump_obj()`.
     ///
     /// For messages: takes a lock a node and looks at all that has been freed. The answer may be out of date when it comes.

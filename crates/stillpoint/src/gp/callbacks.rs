@@ -14,16 +14,13 @@ use super::{
     seq::{Cookie, Seq},
     service::{Outlook, Work},
 };
-#[cfg(not(stillpoint_loom))]
-use crate::platform::memory;
 use crate::platform::{
-    fork,
+    fork, memory,
     sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
     user_code,
 };
-#[cfg(not(stillpoint_loom))]
-use std::alloc::Layout;
 use std::{
+    alloc::Layout,
     cell::UnsafeCell,
     ptr::{self, NonNull},
     time::Duration,
@@ -99,7 +96,6 @@ pub(super) fn boxed<F: FnOnce() + Send + 'static>(run: F) -> Callback {
 }
 
 /// The same, unless there is no memory for it.
-#[cfg(not(stillpoint_loom))]
 fn try_boxed<F: FnOnce() + Send + 'static>(run: F) -> Option<Callback> {
     // SAFETY: the size is not 0: there is a head in it.
     let place = NonNull::new(unsafe { memory::alloc_now(Layout::new::<Boxed<F>>()) }.cast::<Boxed<F>>())?;
@@ -207,7 +203,6 @@ impl<P: Policy> Engine<P> {
 
     /// The same, but refused if there is no memory for it: it does not wait for any. Those who wait for something else than a grace period
     /// look again when it has run.
-    #[cfg(not(stillpoint_loom))]
     pub(crate) fn try_call(&self, run: impl FnOnce() + Send + 'static) -> bool {
         let shared = Arc::clone(&self.shared);
         let callback = try_boxed(move || {

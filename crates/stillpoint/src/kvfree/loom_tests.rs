@@ -1,8 +1,8 @@
-//! Model-checked tests of what the owner of a share and the drain do to it at the same time.
+//! Model-checked tests of what the owner of a buffer and the drain do to it at the same time.
 
 use super::{
-    heap::{Heap, OnNoPage},
-    local::{Channel, Pushed, RetireRequest, ThreadBuffer},
+    buffer::{Channel, Pushed, RetireRequest, ThreadBuffer},
+    heap::Heap,
     page::Page,
 };
 use crate::{
@@ -27,20 +27,35 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-struct Share<P> {
+struct Domain<P> {
     engine: Engine<P>,
     heap: Heap,
-    local: Arc<ThreadBuffer>,
+    buffer: Arc<ThreadBuffer>,
 }
 
-impl<P: Policy> Share<P> {
-    /// A share with an open page that is not parked.
+impl<P: Policy> Domain<P> {
+    /// A domain, and a buffer with an open page that is not parked.
     fn new() -> Arc<Self> {
         let heap = Heap::new(1);
-        let local = heap.join().expect("memory");
-        local.replace(&mut lock(&local.queue), Channel::Drop, Page::try_new());
-        local.unpark();
-        Arc::new(Self { engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0))), heap, local })
+        let buffer = heap.join().expect("memory");
+        buffer.replace(&mut lock(&buffer.queue), Channel::Drop, Page::try_new());
+        buffer.unpark();
+        Arc::new(Self { engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0))), heap, buffer })
+    }
+
+    /// Retires, as the owner does.
+    fn retire(&self, object: RetireRequest) {
+        match self.buffer.append(object) {
+            Pushed::Ok => {}
+            Pushed::PageFull => self.heap.finish_append(&self.engine, &self.buffer, None, &object),
+            Pushed::NoPage => panic!("a page that is sealed is replaced"),
+        }
+    }
+
+    /// A pass that adopts everything, which no thread waits for.
+    fn drain_as_flush(&self) {
+        self.heap.flushes.ask();
+        self.heap.drain(&self.engine);
     }
 }
 
@@ -66,19 +81,19 @@ fn tracked(drops: &Arc<AtomicUsize>) -> RetireRequest {
     RetireRequest::boxed(NonNull::from(Box::leak(object)))
 }
 
-/// P1, P2, P3 with D1, D2, D3: after both are through, an object that waits is in a share that is not parked, or its owner has
-/// been told to attend.
+/// P1, P2, P3 with D1, D2, D3: after both are through, an object that waits is in a buffer that is not parked, or its owner has
+/// been told to take the slow path.
 fn append_while_parking<P: Policy>() {
     model(|| {
-        let share = Share::<P>::new();
+        let domain = Domain::<P>::new();
         let drops = Arc::new(AtomicUsize::new(0));
-        let (theirs, slot) = (Arc::clone(&share), tracked(&drops));
-        let appended = move || theirs.local.append(slot);
+        let (theirs, slot) = (Arc::clone(&domain), tracked(&drops));
+        let appended = move || theirs.buffer.append(slot);
         let owner = thread::spawn(appended);
-        share.heap.park(&share.engine, &[&share.local]);
+        domain.heap.park(&domain.engine, &[&domain.buffer]);
         let appended = owner.join().unwrap();
-        assert!(appended == Pushed::PageFull || !share.local.is_parked(), "an object is forgotten");
-        share.heap.free_all(&share.engine);
+        assert!(appended == Pushed::PageFull || !domain.buffer.is_parked(), "an object is forgotten");
+        domain.heap.free_all(&domain.engine);
         assert_eq!(drops.load(Ordering::Relaxed), 1);
     });
 }
@@ -99,24 +114,22 @@ fn loom_no_park_barrier_is_caught() {
 #[test]
 fn loom_append_while_draining() {
     model(|| {
-        let share = Share::<Sound>::new();
+        let domain = Domain::<Sound>::new();
         let drops = Arc::new(AtomicUsize::new(0));
-        let (theirs, slots) = (Arc::clone(&share), [tracked(&drops), tracked(&drops)]);
+        let (theirs, slots) = (Arc::clone(&domain), [tracked(&drops), tracked(&drops)]);
         let owner = thread::spawn(move || {
             for slot in slots {
-                // SAFETY: the objects are ours alone, the share is this thread's.
-                let retired = unsafe { theirs.heap.retire(&theirs.engine, &theirs.local, None, slot, OnNoPage::Block) };
-                assert!(retired.is_ok());
+                theirs.retire(slot);
             }
         });
         // Twice: at the first look every thread seems active.
         for _ in 0..2 {
-            share.heap.drain_as_flush(&share.engine);
+            domain.drain_as_flush();
         }
         owner.join().unwrap();
-        share.heap.free_all(&share.engine);
+        domain.heap.free_all(&domain.engine);
         assert_eq!(drops.load(Ordering::Relaxed), 2);
-        assert_eq!(share.heap.waiting().objects, 0);
+        assert_eq!(domain.heap.waiting().objects, 0);
     });
 }
 
@@ -124,16 +137,16 @@ fn loom_append_while_draining() {
 #[test]
 fn loom_leave_while_draining() {
     model(|| {
-        let share = Share::<Sound>::new();
+        let domain = Domain::<Sound>::new();
         let drops = Arc::new(AtomicUsize::new(0));
-        let (theirs, slot) = (Arc::clone(&share), tracked(&drops));
+        let (theirs, slot) = (Arc::clone(&domain), tracked(&drops));
         let owner = thread::spawn(move || {
-            assert_ne!(theirs.local.append(slot), Pushed::NoPage);
-            theirs.heap.leave(&theirs.engine, &theirs.local);
+            assert_ne!(theirs.buffer.append(slot), Pushed::NoPage);
+            theirs.heap.leave(&theirs.engine, &theirs.buffer);
         });
-        share.heap.drain_as_flush(&share.engine);
+        domain.drain_as_flush();
         owner.join().unwrap();
-        share.heap.free_all(&share.engine);
+        domain.heap.free_all(&domain.engine);
         assert_eq!(drops.load(Ordering::Relaxed), 1);
     });
 }

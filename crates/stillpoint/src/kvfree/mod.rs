@@ -4,11 +4,14 @@
 //! |---|---|
 //! | `slot` | what is known of a waiting object |
 //! | `page` | pages of slots, and lists of them |
-//! | `pending` | sealed pages in the order of their grace periods |
-//! | `local` | one thread's buffer: appending, parking; **the proof of the parking protocol** |
-//! | `heap` | what the retiring thread does: appending, sealing, freeing |
-//! | `throttle` | when it frees, ends a grace period, or waits: back-pressure |
+//! | `buffer` | a thread's buffer: appending, which is the fast path; **the proof of the parking protocol** |
+//! | `pending` | what waits for the service thread, in the order of its grace periods |
+//! | `heap` | a domain's deferred frees: what there is of them, the counts, the order of locks |
+//! | `retire` | the slow path: opening, sealing, reclaiming pages |
+//! | `throttle` | back-pressure: when a retiring thread ends a grace period, or waits |
+//! | `oom` | what happens without memory |
 //! | `drain` | what the service thread does: idle threads, destructors, flushes |
+//! | `fork` | what is left in the child of a fork |
 //!
 //! An object goes from its retirer's open page (no lock, no atomic read-modify-write) to that thread's queue of sealed pages, and
 //! is freed from there by the same thread; or it goes by way of the service thread. It stands on `gp` alone: any flavour of
@@ -17,23 +20,28 @@
 //! # Why nothing is freed too early
 //!
 //! The retirer has unlinked the object before it appends. A sealed page's cookie is taken after the last append, by the owner, or
-//! by one who has read the page's length by acquire (P1 with D3 in `local.rs`) under the queue's lock; so all unlinking happens before
+//! by one who has read the page's length by acquire (P1 with D3 in `buffer.rs`) under the queue's lock; so all unlinking happens before
 //! W1 (`gp/engine.rs`). The page is freed by one who sees that cookie's grace period ended (W6).
 
+mod buffer;
 mod drain;
+#[cfg(not(stillpoint_loom))]
+mod fork;
 mod heap;
-mod local;
+mod oom;
 mod page;
 mod pending;
+mod retire;
 mod slot;
 mod throttle;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 
-pub use heap::{DrainPolicy, OnNoPage};
+pub(crate) use buffer::{Pushed, RetireRequest, ThreadBuffer};
 pub(crate) use heap::{Heap, Waiting};
-pub(crate) use local::{Pushed, RetireRequest, ThreadBuffer};
-#[cfg(all(test, not(stillpoint_loom)))]
+pub(crate) use oom::NoPage;
+pub use oom::OnNoPage;
+#[cfg(test)]
 pub(crate) use page::SLOTS;
-pub(crate) use slot::Slot;
+pub(crate) use retire::Retirer;

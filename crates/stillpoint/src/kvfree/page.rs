@@ -1,7 +1,7 @@
 //! A page of slots, and lists of pages.
 //!
 //! A page has one owner who appends, and readers who come later and on other threads: the slots before `len` are written, and
-//! never again changed, once `len` says so (P1 release, D3 acquire: `local.rs`). All else in the head belongs to whoever holds the lock
+//! never again changed, once `len` says so (P1 release, D3 acquire: `buffer.rs`). All else in the head belongs to the holder of the lock
 //! of the list or queue that the page is in.
 
 use super::slot::Slot;
@@ -9,7 +9,7 @@ use crate::{
     gp::Cookie,
     platform::{
         fork, memory,
-        sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell},
+        sync::{AtomicU64, AtomicUsize, Mutex, Ordering, UnsafeCell, lock},
         user_code,
     },
 };
@@ -22,14 +22,13 @@ use std::{
 /// What a page takes up in memory.
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// How many objects a page holds.
-#[cfg(not(stillpoint_loom))]
-pub(crate) const SLOTS: usize = (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>();
-#[cfg(stillpoint_loom)]
-pub(super) const SLOTS: usize = 2;
-
-#[cfg(not(stillpoint_loom))]
 const HEAD_BYTES: usize = 48;
+
+/// The model's pages are as short as can be, and its cells have a state of their own.
+const IS_MODEL: bool = cfg!(stillpoint_loom);
+
+/// How many objects a page holds.
+pub(crate) const SLOTS: usize = if IS_MODEL { 2 } else { (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>() };
 
 /// How many objects ahead of the one that is freed the next ones are fetched.
 const PREFETCH: usize = 8;
@@ -59,7 +58,7 @@ impl Fill {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Page {
-    /// [P1], [D3] How many slots are written, and what the objects in them take up: see [`Fill`]. Written by the owner.
+    /// How many slots are written [P1], and the footprint of the objects in them: see [`Fill`]. Written by the owner.
     fill: AtomicU64,
     /// Slots before this one have been handed on. Written under the lock.
     first: AtomicUsize,
@@ -73,8 +72,7 @@ pub(super) struct Page {
     slots: [UnsafeCell<MaybeUninit<Slot>>; SLOTS],
 }
 
-#[cfg(not(stillpoint_loom))]
-const _: () = assert!(size_of::<Page>() == PAGE_BYTES);
+const _: () = assert!(IS_MODEL || size_of::<Page>() == PAGE_BYTES);
 
 impl Page {
     /// A fresh page; `None` if there is no memory.
@@ -84,7 +82,7 @@ impl Page {
         let page = NonNull::new(unsafe { memory::try_alloc(layout) }.cast::<Page>())?;
         let at = page.as_ptr();
         // SAFETY: the memory is ours and of this layout; every field is written, the slots (which may hold anything) only
-        // where loom's cells have state of their own.
+        // where cells have a state of their own.
         unsafe {
             (&raw mut (*at).fill).write(AtomicU64::new(0));
             (&raw mut (*at).first).write(AtomicUsize::new(0));
@@ -92,9 +90,10 @@ impl Page {
             (&raw mut (*at).cookie).write(AtomicU64::new(0));
             (&raw mut (*at).next).write(UnsafeCell::new(ptr::null_mut()));
             (&raw mut (*at).previous).write(UnsafeCell::new(ptr::null_mut()));
-            #[cfg(stillpoint_loom)]
-            for slot in 0..SLOTS {
-                (&raw mut (*at).slots[slot]).write(UnsafeCell::new(MaybeUninit::uninit()));
+            if IS_MODEL {
+                for slot in 0..SLOTS {
+                    (&raw mut (*at).slots[slot]).write(UnsafeCell::new(MaybeUninit::uninit()));
+                }
             }
         }
         Some(page)
@@ -123,11 +122,12 @@ impl Page {
         // SAFETY: nobody reads the slot before `fill` says that it is there, and the owner alone writes.
         free.with_mut(|at| unsafe { (*at).write(slot) });
         let fill = fill.with(bytes);
-        self.fill.store(fill.0, Ordering::Release); // [P1]
+        // Publish [P1], Release: the slot is written, and the object unlinked, before the length says so.
+        self.fill.store(fill.0, Ordering::Release);
         fill
     }
 
-    /// [D3] How many slots are written.
+    /// How many slots are written. Look [D3], Acquire: what the owner did before it published that many is seen.
     pub(super) fn len(&self) -> usize {
         Fill(self.fill.load(Ordering::Acquire)).len()
     }
@@ -198,8 +198,7 @@ impl Page {
         self.previous.with_mut(|at| unsafe { *at = previous });
     }
 
-    /// In the child of a fork: makes the page empty, and leaves its objects where they are. Owner only.
-    #[cfg(not(stillpoint_loom))]
+    /// Makes the page empty, and leaves its objects where they are. Owner only.
     pub(super) fn forget_objects(&self) {
         self.first.store(0, Ordering::Relaxed);
         self.handed_on.store(0, Ordering::Relaxed);
@@ -239,9 +238,53 @@ impl Page {
         }
         self.first.store(0, Ordering::Relaxed);
         self.handed_on.store(0, Ordering::Relaxed);
-        // Release, pairs with `len`: who finds the page empty finds that its objects are gone.
+        // Release, pairs with `len`: one who finds the page empty finds that its objects are gone.
         self.fill.store(0, Ordering::Release);
         panicked
+    }
+}
+
+/// An empty page that is put by for when there is no memory for one; or none.
+#[derive(Debug)]
+pub(super) struct ReservePage(pub(super) Mutex<PageList>);
+
+impl ReservePage {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(PageList::new()))
+    }
+
+    /// Puts a page by if there is none yet, and memory for it.
+    pub(super) fn fill(&self) {
+        if lock(&self.0).is_empty()
+            && let Some(page) = Page::try_new()
+        {
+            self.put(page);
+        }
+    }
+
+    /// Puts an empty page by, or gives its memory back. The page is the caller's.
+    pub(super) fn put(&self, page: NonNull<Page>) {
+        let mut reserve = lock(&self.0);
+        if reserve.is_empty() {
+            reserve.push_back(page);
+        } else {
+            drop(reserve);
+            // SAFETY: an empty page that is in no list.
+            unsafe { Page::release(page) };
+        }
+    }
+
+    pub(super) fn take(&self) -> Option<NonNull<Page>> {
+        lock(&self.0).pop_front()
+    }
+}
+
+impl Drop for ReservePage {
+    fn drop(&mut self) {
+        if let Some(page) = self.take() {
+            // SAFETY: an empty page that is in no list any more.
+            unsafe { Page::release(page) };
+        }
     }
 }
 
@@ -251,8 +294,8 @@ pub(super) struct PageList {
     first: *mut Page,
     last: *mut Page,
     pages: usize,
-    /// What the pages and their objects take up, as of when each was added.
-    weight: usize,
+    /// That of the pages and their objects, as of when each was added.
+    footprint: usize,
 }
 
 // SAFETY: the list owns its pages; their objects are Send, as whoever retired them promised.
@@ -260,7 +303,7 @@ unsafe impl Send for PageList {}
 
 impl PageList {
     pub(super) const fn new() -> Self {
-        Self { first: ptr::null_mut(), last: ptr::null_mut(), pages: 0, weight: 0 }
+        Self { first: ptr::null_mut(), last: ptr::null_mut(), pages: 0, footprint: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -271,8 +314,8 @@ impl PageList {
         self.pages
     }
 
-    pub(super) fn weight(&self) -> usize {
-        self.weight
+    pub(super) fn footprint(&self) -> usize {
+        self.footprint
     }
 
     /// The oldest page.
@@ -293,7 +336,7 @@ impl PageList {
         }
         self.last = page.as_ptr();
         self.pages += 1;
-        self.weight += footprint_of(at);
+        self.footprint += footprint_of(at);
     }
 
     pub(super) fn pop_front(&mut self) -> Option<NonNull<Page>> {
@@ -305,7 +348,7 @@ impl PageList {
             self.last = ptr::null_mut();
         }
         self.pages -= 1;
-        self.weight -= footprint_of(at);
+        self.footprint -= footprint_of(at);
         Some(page)
     }
 
@@ -320,7 +363,7 @@ impl PageList {
         }
         self.last = other.last;
         self.pages += other.pages;
-        self.weight += other.weight;
+        self.footprint += other.footprint;
         other.first = ptr::null_mut();
     }
 
@@ -338,7 +381,7 @@ impl PageList {
         std::mem::replace(self, PageList::new())
     }
 
-    /// In the child of a fork: leaves the pages and their objects where they are, for ever.
+    /// Leaves the pages and their objects where they are, for ever.
     pub(super) fn forget(self) {
         std::mem::forget(self);
     }

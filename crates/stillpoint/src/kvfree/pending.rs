@@ -1,14 +1,109 @@
-//! Pages that wait for their grace periods, in the order of these.
+//! What waits for the service thread: sealed pages, in the order of their grace periods.
 //!
-//! They come from many threads, and not in that order: what an idle thread left was sealed long before what is taken over with it. Were they
+//! They come from many threads, and not in that order: what an idle thread left was sealed long before what is adopted with it. Were they
 //! freed in the order in which they came, what is due would wait for the readers of what is not.
 //!
 //! A page is looked for its place from the youngest end, as most belong there, and pages that come together in one walk: that costs what comes and what is
 //! younger than the oldest of that, not all that waits.
+//!
+//! This is the one order of all that the service thread frees. Two things that wait are not in it: the sealed pages of a thread that retires, which
+//! frees them itself and has them in order (`buffer.rs`), and what callbacks free where there was no memory for a page (`oom.rs`). Callbacks keep
+//! the order in which they were queued, may be delayed, and are waited for by another barrier; so they are the engine's, and not sorted in here.
 
 use super::page::{Page, PageList};
-use crate::gp::Cookie;
+use crate::{
+    gp::Cookie,
+    platform::{
+        clock::Nanos,
+        sync::{AtomicU64, Ordering},
+    },
+};
 use std::ptr::{self, NonNull};
+
+/// The service thread's pages, and how far it has come with them. Its lock is held for moments, and no other is taken under it.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) pages: PendingPages,
+    /// When the service thread looks at the threads that retire next.
+    pub(super) next_tick: Nanos,
+    pub(super) flush: Option<Flush>,
+    /// What all the pages of a whole batch wait for: see [`Pending::batch`].
+    batch: Option<Cookie>,
+}
+
+/// A flush under way: number `ticket` is done with once no page is pending whose cookie is `youngest` or older. That is all that was
+/// pending when it began; what came later and is no younger is due at the same time at the latest.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flush {
+    pub(super) ticket: u64,
+    pub(super) youngest: Option<Cookie>,
+}
+
+impl Pending {
+    pub(super) const fn new() -> Self {
+        Self { pages: PendingPages::new(), next_tick: 0, flush: None, batch: None }
+    }
+
+    /// For whole batches: the grace period that decides about the oldest page, and all that were sealed before it was started, whatever their own
+    /// cookies say. `start` starts one for a new batch.
+    pub(super) fn batch(&mut self, start: impl FnOnce() -> Cookie) -> Option<Cookie> {
+        let oldest = self.pages.oldest()?;
+        if !self.batch.is_some_and(|batch| batch.at_least(oldest)) {
+            self.batch = Some(start());
+        }
+        self.batch
+    }
+
+    /// Ends the flush under way if all its pages are gone. Returns its ticket.
+    pub(super) fn end_flush(&mut self) -> Option<u64> {
+        let oldest = self.pages.oldest();
+        let has_older = |youngest: Cookie| oldest.is_some_and(|oldest| youngest.at_least(oldest));
+        let ended = self.flush.take_if(|flush| !flush.youngest.is_some_and(has_older))?;
+        Some(ended.ticket)
+    }
+}
+
+/// Flushes that have been asked for, and the last one that is done with.
+#[derive(Debug)]
+pub(super) struct Flushes {
+    wanted: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Flushes {
+    pub(super) fn new() -> Self {
+        Self { wanted: AtomicU64::new(0), done: AtomicU64::new(0) }
+    }
+
+    /// Asks for a flush. Returns its ticket.
+    pub(super) fn ask(&self) -> u64 {
+        // Release, pairs with `wanted`: what was retired before this is seen by the pass that serves the ticket.
+        self.wanted.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// The ticket of the last flush that was asked for, if it is not done. For the service thread.
+    pub(super) fn wanted(&self) -> Option<u64> {
+        // Acquire, pairs with `ask`: the pass sees all that was retired before the tickets that it serves.
+        let wanted = self.wanted.load(Ordering::Acquire);
+        (wanted != self.done.load(Ordering::Relaxed)).then_some(wanted)
+    }
+
+    /// All flushes up to `ticket` are done. For the service thread.
+    pub(super) fn finish(&self, ticket: u64) {
+        // Release, pairs with `is_done`: what the destructors did is seen by one who sees the ticket done.
+        self.done.store(ticket, Ordering::Release);
+    }
+
+    pub(super) fn is_done(&self, ticket: u64) -> bool {
+        // Acquire, pairs with `finish`: the destructors happen before the flush returns.
+        self.done.load(Ordering::Acquire) >= ticket
+    }
+
+    /// All that were asked for are done with.
+    pub(super) fn reset(&self) {
+        self.done.store(self.wanted.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
 
 /// Sealed pages, oldest cookie first; those of one cookie in the order in which they came. It owns them.
 #[derive(Debug)]
@@ -42,6 +137,13 @@ impl PendingPages {
     fn page(&self, at: *mut Page) -> Option<&Page> {
         // SAFETY: null, or a page in the list, which is valid and the list's.
         unsafe { at.as_ref() }
+    }
+
+    /// Takes over `page`.
+    pub(super) fn add_one(&mut self, page: NonNull<Page>) {
+        let mut pages = PageList::new();
+        pages.push_back(page);
+        self.add(pages);
     }
 
     /// Takes over `pages`, in whatever order they are.
@@ -139,7 +241,7 @@ fn sorted(pages: &mut PageList, count: usize) -> PageList {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::gp::Seq;

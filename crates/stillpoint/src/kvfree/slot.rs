@@ -159,7 +159,7 @@ pub(crate) const fn footprint(size: usize) -> usize {
     if class < 32 { 32 } else { class }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -1,36 +1,31 @@
-//! Back-pressure: when a retiring thread frees, ends a grace period, or waits.
+//! Back-pressure: when a retiring thread ends a grace period itself, or waits for one.
 //!
-//! A thread that fills a page seals it with the cookie of a grace period that starts then, and queues it. At every seal it frees
-//! up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace periods have ended: on its own thread, where the allocator's
-//! cache is warm, and a few at a time. If none has, and the queue has reached the thread's quota, its share of the budget, it ends a grace
-//! period itself, unless another thread has. One heavy barrier so serves a quota's worth of objects of this thread, and all that
-//! other threads had sealed by then: the more threads, the smaller each quota, and the more of them one grace period serves.
+//! A thread that fills a page seals it and queues it, and frees pages of its queue that are due (`retire.rs`). If none is, and the queue has
+//! reached the thread's *quota*, a part of the budget, it ends a grace period itself, unless another thread has. One heavy barrier so
+//! serves a quota's worth of objects of this thread, and all that other threads had sealed by then: the more threads, the smaller each
+//! quota, and the more of them one grace period serves.
 //!
 //! Where that does not help, because readers hold the grace period up, a thread whose queue has reached twice its quota, and every
 //! thread past the budget, waits a bounded time a page.
 //!
 //! Inside a section it does all this at the section's end, and waits there for what the section has added, not for the page that this
-//! happened to fill: as long as that is part of a page that it would have waited for. To know that, it attends to each object while it is
-//! held back, so that each section pays for its own. What a section had added before the page was full that had it attend is
-//! not known, and forgiven.
+//! happened to fill: as long as that is part of a page that it would have waited for. To know that, each section is charged for each of its
+//! objects while the thread is *throttled*, that is, held back for longer than one wait. What a section had added before the page was full
+//! that had the thread throttled is not known, and forgiven.
 
 use super::{
-    heap::{DrainPolicy, Heap},
-    local::{OPEN_BYTES, ThreadBuffer},
-    page::{Page, PageList},
+    buffer::{OPEN_BYTES, ThreadBuffer},
+    heap::Heap,
+    page::Page,
 };
 use crate::{
-    gp::{Engine, Haste, Policy, Progress, Record},
+    gp::{Cookie, Engine, Haste, Policy, Progress, Record},
     platform::{
         clock::{self, Nanos},
-        fork,
         sync::{Ordering, lock},
         thread, user_code,
     },
 };
-
-/// How many pages are freed for each that is sealed, while there are any to free.
-const PAGES_PER_SEAL: usize = 2;
 
 /// A thread ends a grace period itself once its queue weighs this much, even if its quota were larger: more would
 /// not stay in the cache.
@@ -62,54 +57,76 @@ pub(super) fn longest_wait_for_page(weight: usize) -> Nanos {
 }
 
 /// How long it may be at the end of a section that has added so much.
-fn longest_wait_for_section(added: usize) -> Nanos {
+pub(super) fn longest_wait_for_section(added: usize) -> Nanos {
     let added = added.min(LONGEST_WAIT_PAGES * OPEN_BYTES);
     LONGEST_WAIT * added as Nanos / OPEN_BYTES as Nanos
 }
 
 impl Heap {
-    /// The pace that a section put off to its end.
-    pub(crate) fn pace_section<P: Policy>(&self, engine: &Engine<P>, local: &ThreadBuffer, record: &Record) {
-        self.pace(engine, local, Some(record), longest_wait_for_section(local.take_from_section()));
+    /// What one thread may queue before it ends a grace period itself.
+    fn thread_quota(&self) -> usize {
+        let threads = self.active.load(Ordering::Relaxed).max(1);
+        (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
     }
 
-    /// Frees what has come due, and ends or awaits a grace period where too much has not, for `patience` at most. See the module's head.
-    pub(super) fn pace<P: Policy>(&self, engine: &Engine<P>, local: &ThreadBuffer, record: Option<&Record>, patience: Nanos) {
-        // A retire from within a free: the one outside goes on freeing.
-        let Some(_busy) = local.begin_freeing() else { return };
-        let held_back = self.apply_backpressure(engine, local, record, patience);
-        local.attend_to_each(held_back);
-        if !held_back {
+    /// How many empty pages a thread keeps.
+    pub(super) fn spare_pages(&self) -> usize {
+        self.thread_quota() / FULL_PAGE
+    }
+
+    pub(super) fn is_over_budget(&self) -> bool {
+        self.footprint.load(Ordering::Relaxed) + self.callbacks.bytes() >= self.budget()
+    }
+
+    /// Returns whether the calling thread may wait for a grace period: not in user code that the library runs, nor in a section of any kind.
+    /// Looks at all records.
+    pub(super) fn may_wait<P: Policy>(&self, engine: &Engine<P>) -> bool {
+        !user_code::runs_for(self.domain) && engine.section_of(thread::token()).is_none()
+    }
+
+    /// Charges the caller's section, if it is in one, for an object that it has retired by the slow path: if the thread is throttled, or the
+    /// object has filled a page.
+    pub(super) fn charge_section(&self, buffer: &ThreadBuffer, record: Option<&Record>, bytes: usize, sealed: bool) {
+        let Some(record) = record.filter(|record| record.is_reading()) else { return };
+        if buffer.is_throttled() {
+            record.defer_to_unlock();
+        }
+        if buffer.is_throttled() || sealed {
+            buffer.charge(bytes);
+        }
+    }
+
+    /// The same for an object that a callback will free, past the budget.
+    pub(super) fn charge_section_for_callback(&self, buffer: &ThreadBuffer, record: &Record, bytes: usize) {
+        if record.is_reading() {
+            buffer.charge(bytes);
+            record.defer_to_unlock();
+        }
+    }
+
+    /// Has the calling thread do its part before it frees pages, as the head says, and throttles it if it is held back for longer than
+    /// `patience`. A section puts it all off to its end.
+    pub(super) fn apply_backpressure<P: Policy>(
+        &self, engine: &Engine<P>, buffer: &ThreadBuffer, record: Option<&Record>, patience: Nanos,
+    ) {
+        let throttled = self.is_held_back(engine, buffer, record, patience);
+        buffer.set_throttled(throttled);
+        if !throttled {
             // Nothing that a section has added so far is waited for.
-            local.take_from_section();
-        }
-        let _freeing = local.freeing.lock();
-        let mut due = self.take_due(engine, local);
-        let spares = self.thread_quota() / FULL_PAGE;
-        let process = fork::process();
-        while let Some(page) = due.pop_front() {
-            // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
-            unsafe { self.free(engine, page) };
-            local.recycle(page, spares);
-            if fork::process() != process {
-                return due.take().forget();
-            }
+            buffer.take_charge();
         }
     }
 
-    /// Where nothing is due: ends a grace period if the queue has reached its quota, and waits a while if that does not help and
-    /// [`THROTTLE_FACTOR`] or the budget is reached. A section puts both off to its end. Whether the thread is held back for longer than that.
-    fn apply_backpressure<P: Policy>(
-        &self, engine: &Engine<P>, local: &ThreadBuffer, record: Option<&Record>, patience: Nanos,
+    fn is_held_back<P: Policy>(
+        &self, engine: &Engine<P>, buffer: &ThreadBuffer, record: Option<&Record>, patience: Nanos,
     ) -> bool {
-        let (oldest, weight) = {
-            let queue = lock(&local.queue);
-            (queue.sealed.front().map(Page::cookie), queue.sealed.weight())
+        let (oldest, queued) = {
+            let queue = lock(&buffer.queue);
+            (queue.sealed.front().map(Page::cookie), queue.sealed.footprint())
         };
-        let is_due = |cookie| engine.has_ended(cookie);
         let quota = self.thread_quota();
-        let too_much = self.policy() == DrainPolicy::PerPage && (weight >= THROTTLE_FACTOR * quota || self.is_over_budget());
-        if oldest.is_some_and(is_due) || (weight < quota && !too_much) {
+        let too_much = !self.frees_whole_batches() && (queued >= THROTTLE_FACTOR * quota || self.is_over_budget());
+        if oldest.is_some_and(|oldest| engine.has_ended(oldest)) || (queued < quota && !too_much) {
             return false;
         }
         let waits = too_much && !engine.is_stalled();
@@ -119,57 +136,46 @@ impl Heap {
             record.defer_to_unlock();
             return waits;
         }
-        if let Some(cookie) = oldest
-            && engine.recheck(cookie, thread::token()) == Progress::Ended
-        {
-            self.assists.fetch_add(1, Ordering::Relaxed);
+        if oldest.is_some_and(|oldest| self.assist(engine, oldest)) {
             return false;
         }
         if waits && patience > 0 && self.may_wait(engine) {
-            self.waits.fetch_add(1, Ordering::Relaxed);
-            #[cfg(test)]
-            self.waits_granted.fetch_add(patience, Ordering::Relaxed);
-            let now = clock::now();
-            let until = now + patience;
-            // However this ends, the pages' own cookies decide what is freed.
-            match oldest {
-                Some(cookie) if patience < SHORT_WAIT => {
+            self.wait(engine, oldest, patience);
+        }
+        waits && self.is_still_held_back(engine, oldest)
+    }
+
+    /// Tries to end the oldest page's grace period. Returns whether that has ended.
+    fn assist<P: Policy>(&self, engine: &Engine<P>, oldest: Cookie) -> bool {
+        let ended = engine.recheck(oldest, thread::token()) == Progress::Ended;
+        if ended {
+            self.assists.fetch_add(1, Ordering::Relaxed);
+        }
+        ended
+    }
+
+    /// Waits for the oldest page's grace period, for `patience` at most. However this ends, the pages' own cookies decide what is freed.
+    fn wait<P: Policy>(&self, engine: &Engine<P>, oldest: Option<Cookie>, patience: Nanos) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        #[cfg(test)]
+        self.waits_granted.fetch_add(patience, Ordering::Relaxed);
+        let now = clock::now();
+        let until = now + patience;
+        match oldest {
+            Some(oldest) if patience >= SHORT_WAIT => {
+                let _ = engine.wait_for(oldest, thread::token(), Some(until), Haste::Normal);
+            }
+            _ => {
+                if let Some(oldest) = oldest {
                     // As `wait_for` does: a reader that never leaves is reported, and then no more waited for.
-                    let _ = engine.note_held_up(cookie, now);
-                    engine.sleep_until(until, || is_due(cookie));
+                    let _ = engine.note_held_up(oldest, now);
                 }
-                Some(cookie) => drop(engine.wait_for(cookie, thread::token(), Some(until), Haste::Normal)),
-                None => engine.sleep_until(until, || !self.is_over_budget()),
+                engine.sleep_until(until, || !self.is_still_held_back(engine, oldest));
             }
         }
-        waits && oldest.map_or_else(|| self.is_over_budget(), |cookie| !is_due(cookie))
     }
 
-    /// The oldest pages of the queue, if they are due; a few.
-    fn take_due<P: Policy>(&self, engine: &Engine<P>, local: &ThreadBuffer) -> PageList {
-        let mut queue = lock(&local.queue);
-        let mut due = PageList::new();
-        while due.pages() < PAGES_PER_SEAL
-            && queue.sealed.front().is_some_and(|page| engine.has_ended(page.cookie()))
-            && let Some(page) = queue.sealed.pop_front()
-        {
-            due.push_back(page);
-        }
-        due
-    }
-
-    /// What one thread may queue before it ends a grace period itself.
-    fn thread_quota(&self) -> usize {
-        let threads = self.active.load(Ordering::Relaxed).max(1);
-        (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
-    }
-
-    pub(super) fn is_over_budget(&self) -> bool {
-        self.weight.load(Ordering::Relaxed) + self.chained.bytes.load(Ordering::Relaxed) >= self.budget()
-    }
-
-    /// Whether the calling thread may wait for a grace period: not in user code that the library runs, nor in a section of any kind. Looks at all records.
-    pub(super) fn may_wait<P: Policy>(&self, engine: &Engine<P>) -> bool {
-        !user_code::runs_for(self.domain) && engine.section_of(thread::token()).is_none()
+    fn is_still_held_back<P: Policy>(&self, engine: &Engine<P>, oldest: Option<Cookie>) -> bool {
+        oldest.map_or_else(|| self.is_over_budget(), |oldest| !engine.has_ended(oldest))
     }
 }

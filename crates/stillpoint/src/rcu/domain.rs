@@ -6,7 +6,7 @@ use crate::{
         BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Policy, Record, Seq, Sequence, Served, StallReport, Work,
         policy::Sound,
     },
-    kvfree::{DrainPolicy, Heap},
+    kvfree::Heap,
     platform::{
         fork::{AtForkHandle, ForkReset},
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -78,10 +78,11 @@ impl<P: Policy> Work for Inner<P> {
 
 impl<P: Policy> ForkReset for Inner<P> {
     unsafe fn reset_in_child(&self) {
-        // SAFETY: the caller's promise; the share is that of the calling thread.
+        // SAFETY: the caller's promise; the buffer is that of the calling thread.
         unsafe {
             self.engine.reset_in_child(platform_thread::token());
-            thread::with_share(self.id, |own| self.heap.reset_in_child(own));
+            self.heap.reset_in_child();
+            thread::with_buffer(self.id, |own| own.reset_in_child());
         }
     }
 }
@@ -163,7 +164,7 @@ fn next_id() -> u64 {
 }
 
 impl Domain<Sound> {
-    /// A domain with the defaults: a budget of 8 MiB, [`DrainPolicy::PerPage`], stalls after 10 seconds. Starts no thread.
+    /// A domain with the defaults: a budget of 8 MiB, stalls after 10 seconds. Starts no thread.
     ///
     /// Allocates a few hundred bytes; does not block.
     #[must_use]
@@ -293,17 +294,6 @@ impl<P: Policy> Domain<P> {
         self.section().is_some()
     }
 
-    /// How waiting objects are freed from now on. Takes effect with the next page; may be called at any time.
-    pub fn set_drain_policy(&self, policy: DrainPolicy) {
-        self.inner.heap.set_policy(policy);
-    }
-
-    /// How waiting objects are freed.
-    #[must_use]
-    pub fn drain_policy(&self) -> DrainPolicy {
-        self.inner.heap.policy()
-    }
-
     /// How many bytes (of objects, by the allocator's size classes, and of the pages that remember them) may wait before those
     /// who retire more are slowed down. 8 MiB by default. It is a target, not a wall: see the crate's "The memory budget".
     pub fn set_budget(&self, bytes: usize) {
@@ -374,6 +364,11 @@ impl<P: Policy> Domain<P> {
     }
 
     /// What the domain does and has done. Takes a lock a thread that has used the domain; exact at rest, else a glimpse.
+    ///
+    /// ```
+    /// let statistics = stillpoint::Domain::new().statistics();
+    /// assert_eq!(statistics.objects_pending, 0);
+    /// ```
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics::of(self.engine(), &self.inner.heap)

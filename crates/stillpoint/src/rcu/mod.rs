@@ -7,7 +7,7 @@
 //! | `qsbr` | a thread that reads all the time, but where it says otherwise |
 //! | `domain` | the public face of an engine and its heap: making one, reading, settings |
 //! | `wait` | its updaters: grace periods, callbacks, barriers |
-//! | `retire` | its deferred frees |
+//! | `retire` | its deferred frees: the fast path of `retire`, and where the slow path begins |
 //! | `future` | waiting for grace periods and callbacks without a thread |
 //! | `raw` | the same without guards and panics, for the C face |
 //! | `cell`, `retired` | `Rcu<T>` and what is swapped out of it |
@@ -34,16 +34,13 @@ pub use domain::Kept;
 pub use future::{CallbackBarrier, GracePeriod};
 pub use guard::{Guard, Section};
 pub use qsbr::{Offline, QsbrReader};
-pub use retire::EmbedsHead;
+pub use retire::{EmbedsHead, retire};
 pub use retired::Retired;
 use thread::RCU;
 
-use crate::{
-    gp::GLOBALS,
-    kvfree::{Pushed, RetireRequest},
-};
+use crate::gp::GLOBALS;
 use std::{
-    ptr::{self, NonNull},
+    ptr,
     sync::atomic::{AtomicPtr, Ordering},
 };
 
@@ -180,19 +177,4 @@ pub fn barrier() {
 /// If it would wait for itself.
 pub fn kvfree_barrier() {
     global().kvfree_barrier();
-}
-
-/// [`Domain::retire`] of the global domain.
-///
-/// # Safety
-///
-/// As for [`Domain::retire`].
-#[inline]
-pub unsafe fn retire<T: Send + 'static>(object: NonNull<T>) {
-    let object = RetireRequest::boxed(object);
-    let appended = thread::append_global(object);
-    if appended != Some(Pushed::Ok) {
-        // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        unsafe { global().retire_unusual(object, appended) };
-    }
 }

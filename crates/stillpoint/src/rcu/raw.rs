@@ -3,8 +3,8 @@
 //! A section here belongs to the calling thread and has no object that stands for it; so the end of one has to find the record. It is that
 //! of the thread's binding; at the thread's very end, when that is gone, the one that is still open, by a walk over all records.
 //!
-//! The C face remembers the records of the global domains beside its own thread-local state, and begins and ends the usual section by
-//! itself: [`Reader`] says what it may rely on. It forgets them when [`at_threads_end`] says so.
+//! The C face caches the records of the global domains in its own thread-local state, and has the fast path of a section
+//! itself: [`Record`] says what it may rely on. It clears them when [`at_thread_exit`] says so.
 
 use super::{Domain, thread};
 pub use crate::kvfree::OnNoPage;
@@ -12,8 +12,8 @@ pub use crate::kvfree::OnNoPage;
 pub use crate::platform::memory::Need;
 use crate::{
     CallbackHead, Cookie, Flavour,
-    gp::{GLOBALS, Haste, Record, WouldDeadlock},
-    kvfree::{Pushed, RetireRequest, ThreadBuffer},
+    gp::{self, GLOBALS, Haste, WouldDeadlock},
+    kvfree::{self, Pushed, RetireRequest},
     platform::{barrier, clock, thread as platform_thread, user_code},
 };
 use std::{
@@ -31,7 +31,7 @@ const _: () = assert!(RCU < GLOBALS && TRACE < GLOBALS);
 /// A thread's record, 64 bytes. The first eight are its word (`gp/record.rs` has its meaning and all orderings), the next four its flags.
 #[repr(transparent)]
 #[derive(Debug)]
-pub struct Reader(Record);
+pub struct Record(gp::Record);
 
 /// There is no section to be left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +51,9 @@ impl From<WouldDeadlock> for Deadlock {
     }
 }
 
-impl Reader {
-    fn of(record: &Record) -> &Self {
-        // SAFETY: it is nothing but a `Record`, by `repr(transparent)`.
+impl Record {
+    fn of(record: &gp::Record) -> &Self {
+        // SAFETY: it is nothing but a `gp::Record`, by `repr(transparent)`.
         unsafe { &*ptr::from_ref(record).cast() }
     }
 
@@ -74,7 +74,7 @@ impl Reader {
     ///
     /// # Safety
     ///
-    /// As for [`Reader::lock`]; and nothing goes on using what was found in that level, not even a [`Guard`](crate::Guard) of the thread.
+    /// As for [`Record::lock`]; and nothing goes on using what was found in that level, not even a [`Guard`](crate::Guard) of the thread.
     pub unsafe fn unlock(&self) -> Result<(), NotReading> {
         if !self.0.is_reading() {
             return Err(NotReading);
@@ -85,12 +85,12 @@ impl Reader {
         Ok(())
     }
 
-    /// What is left to do at the end of an outermost section, after its last store, where the flags are not 0.
+    /// The slow path of an outermost unlock, after its last store, where the flags are not 0: a waiter, or deferred work.
     ///
     /// # Safety
     ///
-    /// As for [`Reader::lock`]; the section has ended.
-    pub unsafe fn ended_with_flags(&self) {
+    /// As for [`Record::lock`]; the section has ended.
+    pub unsafe fn unlock_special(&self) {
         self.0.ended_with_flags();
     }
 
@@ -98,12 +98,12 @@ impl Reader {
     ///
     /// # Safety
     ///
-    /// As for [`Reader::unlock`].
+    /// As for [`Record::unlock`].
     pub unsafe fn quiescent_state(&self) {
         self.0.quiescent_state();
     }
 
-    /// Whether the owner is inside a section. For anybody: a glimpse.
+    /// Whether the owner is inside a section. For other threads it is a racy snapshot.
     pub fn is_reading(&self) -> bool {
         self.0.is_reading()
     }
@@ -112,29 +112,28 @@ impl Reader {
     ///
     /// # Safety
     ///
-    /// As for [`Reader::lock`]; and nobody uses it through this any more, but for what ends that section.
-    pub unsafe fn depart(&self) {
+    /// As for [`Record::lock`]; and it is not used through this any more, but for what ends that section.
+    pub unsafe fn release(&self) {
         self.0.depart();
     }
 }
 
-/// Has `forget` called at the calling thread's end, before its records are given back. Whether that could be arranged: not at its very
-/// end, nor without memory.
+/// Has `exit` called when the calling thread exits, before its records are given back. False if that could not be arranged: at the thread's very
+/// end, or without memory.
 ///
 /// # Safety
 ///
-/// The thread has one such function: whatever an earlier one was to forget, this one forgets.
-pub unsafe fn at_threads_end(forget: fn()) -> bool {
-    thread::at_threads_end(forget)
+/// The thread has one such function, which replaces an earlier one.
+pub unsafe fn at_thread_exit(exit: fn()) -> bool {
+    thread::at_threads_end(exit)
 }
 
 /// Whether the calling thread's end has begun: it is not registered any more, and will not be.
-pub fn is_ending() -> bool {
+pub fn is_exiting() -> bool {
     thread::is_over()
 }
 
-/// How badly the calling thread needs what it allocates at this moment: for an allocator that has something put by. Neither allocates nor
-/// unwinds.
+/// How badly the calling thread needs what it allocates at this moment: for an allocator with a reserve. Neither allocates nor unwinds.
 #[cfg(feature = "c-symbols")]
 pub fn need() -> Need {
     crate::platform::memory::need()
@@ -154,40 +153,39 @@ pub fn started(domain: &Domain) -> *const AtomicU64 {
 
 /// Begins a section of the calling thread in a global domain, or a level of it. The record, if sections may be begun through it from
 /// now on without this function: while its nesting is 0, by storing what [`started`] has.
-pub fn lock_global(global: usize) -> Option<&'static Reader> {
-    if global == TRACE { lock_global_of::<TRACE>() } else { lock_global_of::<RCU>() }
+pub fn lock_global(global: usize) -> Option<&'static Record> {
+    if global == TRACE {
+        lock_through(thread::global_record::<TRACE>(), super::global_domain::<TRACE>)
+    } else {
+        lock_through(thread::global_record::<RCU>(), super::global_domain::<RCU>)
+    }
 }
 
-fn lock_global_of<const GLOBAL: usize>() -> Option<&'static Reader> {
-    let Some(record) = thread::global_record::<GLOBAL>() else {
-        lock_late(super::global_domain::<GLOBAL>());
+/// As [`lock_global`], in a domain that is there for ever.
+pub fn lock_static(domain: &'static Domain) -> Option<&'static Record> {
+    lock_through(thread::record(domain), || domain)
+}
+
+fn lock_through(record: Option<&'static gp::Record>, domain: impl FnOnce() -> &'static Domain) -> Option<&'static Record> {
+    let Some(record) = record else {
+        lock_unregistered(domain());
         return None;
     };
     record.lock();
-    (!barrier::readers_fence()).then(|| Reader::of(record))
-}
-
-/// The same in a domain that is there for ever.
-pub fn lock_static(domain: &'static Domain) -> Option<&'static Reader> {
-    let Some(record) = thread::record(domain) else {
-        lock_late(domain);
-        return None;
-    };
-    record.lock();
-    (!barrier::readers_fence()).then(|| Reader::of(record))
+    (!barrier::readers_fence()).then(|| Record::of(record))
 }
 
 /// Binds the calling thread to `domain`, so that its sections there are async-signal-safe from now on. Whether that could be done: not at
-/// the thread's very end, nor where that cannot be arranged for want of memory.
+/// the thread's very end, nor without memory to arrange it.
 pub fn register(domain: &Domain) -> bool {
     thread::record(domain).is_some()
 }
 
 /// The calling thread's record in `domain`, if it is bound to that, and if its sections may be begun without a function of this crate: while
 /// the nesting is 0, by storing what [`started`] has. It is the thread's until its end, or the domain's.
-pub fn reader(domain: &Domain) -> Option<NonNull<Reader>> {
+pub fn cacheable_record(domain: &Domain) -> Option<NonNull<Record>> {
     let record = thread::bound_record(domain)?;
-    (!domain.engine().readers_fence()).then(|| Reader::of(record).into())
+    (!domain.engine().readers_fence()).then(|| Record::of(record).into())
 }
 
 /// Whether the calling thread is bound to `domain`.
@@ -200,14 +198,14 @@ pub fn is_registered(domain: &Domain) -> bool {
 pub fn lock(domain: &Domain) {
     match thread::record(domain) {
         Some(record) => record.lock(),
-        None => lock_late(domain),
+        None => lock_unregistered(domain),
     }
 }
 
-/// The same for a thread without a record of its own, because that is gone, or cannot be had: a level of the section that it still has
+/// As [`lock`], for a thread without a record of its own, because that is gone, or cannot be had: a level of the section that it still has
 /// open, or one through a record for that section alone. That allocates only if all records that the domain has are taken.
 #[cold]
-pub fn lock_late(domain: &Domain) {
+pub fn lock_unregistered(domain: &Domain) {
     domain.lock_late();
 }
 
@@ -219,27 +217,27 @@ pub fn lock_late(domain: &Domain) {
 ///
 /// # Safety
 ///
-/// As for [`Reader::unlock`].
+/// As for [`Record::unlock`].
 #[inline]
 pub unsafe fn unlock(domain: &Domain) -> Result<(), NotReading> {
     match thread::bound_record(domain) {
         Some(record) if record.is_reading() => {
             // SAFETY: the calling thread's; the rest is the caller's promise.
-            unsafe { Reader::of(record).unlock() }
+            unsafe { Record::of(record).unlock() }
         }
         // SAFETY: the caller's promise.
-        _ => unsafe { unlock_late(domain) },
+        _ => unsafe { unlock_unregistered(domain) },
     }
 }
 
 /// # Safety
 ///
-/// As for [`Reader::unlock`].
+/// As for [`Record::unlock`].
 #[cold]
-unsafe fn unlock_late(domain: &Domain) -> Result<(), NotReading> {
+unsafe fn unlock_unregistered(domain: &Domain) -> Result<(), NotReading> {
     let record = domain.engine().open_record_of(platform_thread::token()).ok_or(NotReading)?;
     // SAFETY: the calling thread's; the rest is the caller's promise.
-    unsafe { Reader::of(record).unlock() }
+    unsafe { Record::of(record).unlock() }
 }
 
 /// Whether the calling thread is inside a section of `domain`, of whatever flavour.
@@ -267,28 +265,22 @@ pub fn has_readers(domain: &Domain) -> bool {
 
 /// A record for a reader that is always inside a section but where it says otherwise; offline.
 ///
-/// It stays as long as the domain, of which the caller keeps a handle, and is the calling thread's alone until that has it depart.
-pub fn register_qsbr(domain: &Domain) -> NonNull<Reader> {
-    let record = domain.engine().register(platform_thread::token(), Flavour::Qsbr);
-    Reader::of(record).into()
+/// It is the calling thread's alone until that releases it.
+pub fn register_qsbr(domain: &'static Domain) -> &'static Record {
+    Record::of(domain.engine().register(platform_thread::token(), Flavour::Qsbr))
 }
 
-/// [`Domain::synchronize`].
+fn haste(expedited: bool) -> Haste {
+    if expedited { Haste::Expedited } else { Haste::Normal }
+}
+
+/// [`Domain::synchronize`], or [`Domain::synchronize_expedited`].
 ///
 /// # Errors
 ///
 /// Inside a section of the domain.
-pub fn synchronize(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_synchronize(Haste::Normal)?)
-}
-
-/// [`Domain::synchronize_expedited`].
-///
-/// # Errors
-///
-/// Inside a section of the domain.
-pub fn synchronize_expedited(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_synchronize(Haste::Expedited)?)
+pub fn synchronize(domain: &Domain, expedited: bool) -> Result<(), Deadlock> {
+    Ok(domain.try_synchronize(haste(expedited))?)
 }
 
 /// [`Domain::cond_synchronize`].
@@ -297,8 +289,7 @@ pub fn synchronize_expedited(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// If the grace period waits for a section of the calling thread.
 pub fn cond_synchronize(domain: &Domain, cookie: Cookie, expedited: bool) -> Result<(), Deadlock> {
-    let haste = if expedited { Haste::Expedited } else { Haste::Normal };
-    Ok(domain.try_wait(domain.known(cookie), haste)?)
+    Ok(domain.try_wait(domain.known(cookie), haste(expedited))?)
 }
 
 /// [`Domain::barrier`].
@@ -319,11 +310,11 @@ pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
     Ok(domain.try_kvfree_barrier()?)
 }
 
-/// Has `free()` called with `block`, of `bytes` bytes, after a grace period of `domain`; as [`Domain::try_retire`].
+/// Calls `free()` with `block`, of `bytes` bytes, after a grace period of `domain`; as [`Domain::try_retire`].
 ///
 /// # Errors
 ///
-/// If there is no memory to remember it by, and no waiting for a grace period here or, by `without_page`, at all. The block is then the
+/// If there is no memory to track it, and no waiting for a grace period here or, by `on_no_page`, at all. The block is then the
 /// caller's.
 ///
 /// # Safety
@@ -332,7 +323,7 @@ pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
 #[inline]
 pub unsafe fn retire_malloced(domain: &Domain, block: NonNull<u8>, bytes: usize, on_no_page: OnNoPage) -> Result<(), NoMemory> {
     // SAFETY: the caller's promise.
-    unsafe { domain.retire_object(RetireRequest::malloced(block, bytes), on_no_page) }.map_err(|_| NoMemory)
+    unsafe { domain.try_retire_request(RetireRequest::malloced(block, bytes), on_no_page) }.map_err(|_| NoMemory)
 }
 
 /// Whether the callback of `head` waits in `domain`: a look at all that do, by their addresses.
@@ -340,18 +331,18 @@ pub fn is_queued(domain: &Domain, head: *const CallbackHead) -> bool {
     domain.engine().is_queued(head)
 }
 
-/// A thread's share of the global domain's deferred frees.
+/// A thread's buffer of the global domain's deferred frees.
 #[repr(transparent)]
 #[derive(Debug)]
-pub struct Share(ThreadBuffer);
+pub struct ThreadBuffer(kvfree::ThreadBuffer);
 
 /// That of the calling thread, if it has one already: by its first [`retire_malloced`] in the global domain. It stays until the end of the
-/// thread, at which [`at_threads_end`] comes first.
-pub fn share() -> Option<NonNull<Share>> {
-    thread::global_share().map(NonNull::cast)
+/// thread, at which [`at_thread_exit`] comes first.
+pub fn thread_buffer() -> Option<NonNull<ThreadBuffer>> {
+    thread::global_buffer().map(NonNull::cast)
 }
 
-/// [`retire_malloced`] in the global domain, through the calling thread's share.
+/// [`retire_malloced`] in the global domain, through the calling thread's buffer.
 ///
 /// # Errors
 ///
@@ -359,32 +350,34 @@ pub fn share() -> Option<NonNull<Share>> {
 ///
 /// # Safety
 ///
-/// As for [`retire_malloced`]; the share is the calling thread's.
+/// As for [`retire_malloced`]; the buffer is the calling thread's.
 #[inline]
-pub unsafe fn retire_malloced_in(share: &Share, block: NonNull<u8>, bytes: usize, on_no_page: OnNoPage) -> Result<(), NoMemory> {
+pub unsafe fn retire_malloced_to(
+    buffer: &ThreadBuffer, block: NonNull<u8>, bytes: usize, on_no_page: OnNoPage,
+) -> Result<(), NoMemory> {
     let object = RetireRequest::malloced(block, bytes);
-    match share.0.append(object) {
+    match buffer.0.append(object) {
         Pushed::Ok => Ok(()),
         // SAFETY: the caller's promise.
-        appended => unsafe { super::global().try_retire_unusual(object, Some(appended), on_no_page) }.map_err(|_| NoMemory),
+        pushed => unsafe { super::global().retire_slow(object, Some(pushed), on_no_page) }.map_err(|_| NoMemory),
     }
 }
 
 /// Whether [`lock_owned`] has all that it needs, here and now.
-pub fn has_spare(domain: &Domain) -> bool {
+pub fn has_cached_record(domain: &Domain) -> bool {
     thread::has_spare(domain)
 }
 
 /// Begins a section that belongs to no thread: [`OwnedGuard`](crate::tasks_trace::OwnedGuard), by its record.
 #[track_caller]
-pub fn lock_owned(domain: &Domain) -> NonNull<Reader> {
+pub fn lock_owned(domain: &Domain) -> NonNull<Record> {
     let record =
         thread::take_cached_record(domain).unwrap_or_else(|| domain.engine().register(platform_thread::token(), Flavour::Owned));
     record.lock_owned(Location::caller(), clock::coarse());
-    Reader::of(record).into()
+    Record::of(record).into()
 }
 
-impl Reader {
+impl Record {
     /// Names the section of an owned guard for reports.
     ///
     /// # Safety
@@ -402,7 +395,7 @@ impl Reader {
     ///
     /// # Safety
     ///
-    /// The caller holds the guard, which nobody uses afterwards, nor what was found in its section.
+    /// The caller holds the guard, which is not used afterwards, nor what was found in its section.
     pub unsafe fn unlock_owned(&self) -> Result<(), NotReading> {
         if !self.0.is_open_guard() {
             return Err(NotReading);

@@ -1,20 +1,38 @@
 //! A domain's deferred frees, as a user sees them.
 
-use super::{Domain, thread};
+use super::{Domain, global, thread};
 use crate::{
     gp::{CallbackHead, Policy},
-    kvfree::{OnNoPage, Pushed, RetireRequest, Slot},
+    kvfree::{NoPage, OnNoPage, Pushed, RetireRequest, Retirer},
 };
 use std::{alloc::Layout, ptr::NonNull, sync::Arc};
+
+/// [`Domain::retire`] of the global domain, with one thread-local load in place of a look-up.
+///
+/// # Safety
+///
+/// As for [`Domain::retire`].
+#[inline]
+pub unsafe fn retire<T: Send + 'static>(object: NonNull<T>) {
+    let object = RetireRequest::boxed(object);
+    match thread::append_global(object) {
+        Some(Pushed::Ok) => {}
+        pushed => {
+            // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
+            let retired = unsafe { global().retire_slow(object, pushed, OnNoPage::BlockOrCall) };
+            debug_assert!(retired.is_ok(), "a callback never gives it back");
+        }
+    }
+}
 
 impl<P: Policy> Domain<P> {
     /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one argument.
     ///
     /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees older ones, ends a grace period,
-    /// or, where readers hold up twice the thread's share or the budget, waits outside sections: 10 ms at most for each 64 KiB, or part of
+    /// or, where readers hold up twice the thread's quota or the budget, waits outside sections: 10 ms at most for each 64 KiB, or part of
     /// it, that a page and its objects weigh, a second at most. What is retired inside a section is waited for at the section's end, by its part of
     /// that: 40 us for a small object. Objects with a destructor are dropped on the service
-    /// thread, and are in no thread's share; others are freed by the retiring thread. May be called inside sections, callbacks and
+    /// thread, and count towards no thread's quota; others are freed by the retiring thread. May be called inside sections, callbacks and
     /// thread-local destructors; not in signal handlers.
     ///
     /// If there is no memory for a page the caller waits for a grace period and frees the object itself; inside a section or a
@@ -37,7 +55,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(RetireRequest::boxed(object)) };
+        unsafe { self.retire_request(RetireRequest::boxed(object)) };
     }
 
     /// As [`Domain::retire`], but gives the object back if there is no memory for a page and no way to wait.
@@ -52,7 +70,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn try_retire<T: Send + 'static>(&self, object: NonNull<T>) -> Result<(), NonNull<T>> {
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        unsafe { self.retire_object(RetireRequest::boxed(object), OnNoPage::Block) }.map_err(|_| object)
+        unsafe { self.try_retire_request(RetireRequest::boxed(object), OnNoPage::Block) }.map_err(|NoPage| object)
     }
 
     /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the middle of any later retire, and at the
@@ -67,7 +85,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_inline<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(RetireRequest::boxed_plain(object)) };
+        unsafe { self.retire_request(RetireRequest::boxed_plain(object)) };
     }
 
     /// Frees a block of the global allocator after a grace period, without dropping what is in it.
@@ -89,13 +107,13 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_sized(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_or_call(RetireRequest::memory(block, layout)) };
+        unsafe { self.retire_request(RetireRequest::memory(block, layout)) };
     }
 
     /// Drops a reference after a grace period, as [`Domain::retire`] frees an object.
     pub(crate) fn retire_shared<T: Send + Sync + 'static>(&self, object: Arc<T>) {
         // SAFETY: the reference is given up here, and may be dropped on any thread.
-        unsafe { self.retire_or_call(RetireRequest::shared(object)) };
+        unsafe { self.retire_request(RetireRequest::shared(object)) };
     }
 
     /// Frees a boxed object that embeds a [`CallbackHead`]. The kernel's `kvfree_rcu()` with two arguments.
@@ -112,7 +130,7 @@ impl<P: Policy> Domain<P> {
             drop(unsafe { Box::from_raw(head.as_ptr().byte_sub(T::HEAD_OFFSET).cast::<T>()) });
         }
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        if unsafe { self.retire_object(RetireRequest::boxed(object), OnNoPage::Fail) }.is_err() {
+        if unsafe { self.try_retire_request(RetireRequest::boxed(object), OnNoPage::Fail) }.is_err() {
             // SAFETY: in bounds, by `EmbedsHead`'s contract.
             let head = unsafe { object.byte_add(T::HEAD_OFFSET) }.cast();
             // SAFETY: the object is given up to the callback, and is Send.
@@ -124,80 +142,52 @@ impl<P: Policy> Domain<P> {
     ///
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[inline]
-    unsafe fn retire_or_call(&self, object: RetireRequest) {
+    unsafe fn retire_request(&self, object: RetireRequest) {
         // SAFETY: the caller's promise.
-        if let Err(slot) = unsafe { self.retire_object(object, OnNoPage::Block) } {
-            // SAFETY: the caller's promise: the object is still its own.
-            unsafe { self.free_by_callback(slot) };
-        }
+        let retired = unsafe { self.try_retire_request(object, OnNoPage::BlockOrCall) };
+        debug_assert!(retired.is_ok(), "a callback never gives it back");
     }
 
-    /// Frees what could not be remembered otherwise.
+    /// The same, but `on_no_page` says what happens if there is no memory.
     ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[cold]
-    unsafe fn free_by_callback(&self, slot: Slot) {
-        thread::with_share(self.id(), |local| {
-            let reader = thread::bound_record(self).zip(local);
-            // SAFETY: the caller's promise.
-            unsafe { self.inner.heap.chain(self.engine(), reader, slot) };
-        });
-    }
-
     /// # Safety
     ///
     /// As for [`Domain::retire`], and the object may be freed on any thread.
     #[inline]
-    pub(super) unsafe fn retire_object(&self, object: RetireRequest, on_no_page: OnNoPage) -> Result<(), Slot> {
-        let heap = &self.inner.heap;
-        let retired = thread::with(self, |record, local| {
-            // SAFETY: the share and the record are the calling thread's; the rest is the caller's promise.
-            unsafe { heap.retire(self.engine(), local, Some(record), object, on_no_page) }
-        });
-        // SAFETY: the caller's promise.
-        retired.unwrap_or_else(|| unsafe { heap.retire_late(self.engine(), object) })
-    }
-
-    /// The rest of a retire by the calling thread whose append to its own share was not the usual one.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[cold]
-    #[inline(never)]
-    pub(super) unsafe fn retire_unusual(&self, object: RetireRequest, appended: Option<Pushed>) {
-        // SAFETY: the caller's promise.
-        if let Err(slot) = unsafe { self.try_retire_unusual(object, appended, OnNoPage::Block) } {
-            // SAFETY: the caller's promise: the object is still its own.
-            unsafe { self.free_by_callback(slot) };
-        }
-    }
-
-    /// The same, but gives the object back if there is no memory for a page and no waiting.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[cold]
-    #[inline(never)]
-    pub(super) unsafe fn try_retire_unusual(
-        &self, object: RetireRequest, appended: Option<Pushed>, on_no_page: OnNoPage,
-    ) -> Result<(), Slot> {
-        let heap = &self.inner.heap;
-        match appended {
+    pub(super) unsafe fn try_retire_request(&self, object: RetireRequest, on_no_page: OnNoPage) -> Result<(), NoPage> {
+        match thread::append(self, object) {
+            Some(Pushed::Ok) => Ok(()),
             // SAFETY: the caller's promise.
-            None => unsafe { self.retire_object(object, on_no_page) },
-            Some(appended) => {
-                thread::with(self, |record, local| heap.see_to(self.engine(), local, Some(record), object, appended, on_no_page))
-                    .expect("the thread has a share, since it has appended to it")
-            }
+            pushed => unsafe { self.retire_slow(object, pushed, on_no_page) },
         }
+    }
+
+    /// The slow path of every retire: what follows an append that was not `Ok`, or was not made. See `kvfree/retire.rs`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`], and the object may be freed on any thread.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn retire_slow(
+        &self, object: RetireRequest, pushed: Option<Pushed>, on_no_page: OnNoPage,
+    ) -> Result<(), NoPage> {
+        let retire = |retirer: Option<Retirer<'_>>| {
+            // SAFETY: the caller's promise.
+            unsafe { self.inner.heap.retire_slow(self.engine(), retirer, object, pushed, on_no_page) }
+        };
+        thread::with(self, |retirer| retire(Some(retirer))).unwrap_or_else(|| retire(None))
+    }
+
+    /// For the lab, which compares: all objects that wait are freed together, after one more grace period, by the service thread, as
+    /// `kvfree_rcu()` did before it polled a grace period a page. There is no budget then.
+    #[doc(hidden)]
+    pub fn free_whole_batches(&self, whole: bool) {
+        self.inner.heap.set_whole_batches(whole);
     }
 }
 
-/// A type with a [`CallbackHead`] in it, through which it can be chained when there is no memory to remember it otherwise.
+/// A type with a [`CallbackHead`] in it, through which a callback can free it when there is no memory for a page.
 ///
 /// # Safety
 ///
@@ -234,8 +224,8 @@ mod tests {
         (domain.statistics().waits, domain.inner.heap.waits_granted.load(Ordering::Relaxed))
     }
 
-    fn attends_to_each(domain: &Domain) -> bool {
-        super::thread::with(domain, |_, local| local.attends_to_each()).expect("it has retired")
+    fn is_throttled(domain: &Domain) -> bool {
+        super::thread::with(domain, |retirer| retirer.buffer.is_throttled()).expect("it has retired")
     }
 
     /// While a reader on another thread holds everything up: `work`, in a domain without a budget.
@@ -256,11 +246,11 @@ mod tests {
             let _end = end;
             work(domain);
         });
-        // Nothing is held up any more: who retires on attends to full pages only.
+        // Nothing is held up any more: the thread is no longer throttled.
         retire_some(&domain, 4 * SLOTS);
         domain.synchronize();
         retire_some(&domain, SLOTS);
-        assert!(!attends_to_each(&domain));
+        assert!(!is_throttled(&domain));
         domain.kvfree_barrier();
     }
 
@@ -268,7 +258,7 @@ mod tests {
     const FOR_A_PAGE: u64 = 10_000_000;
 
     #[test]
-    fn a_section_waits_for_what_it_has_added_and_not_for_the_page_that_it_filled() {
+    fn section_waits_for_its_own_objects_only() {
         held_up(|domain| {
             retire_some(domain, SLOTS - 1);
             assert_eq!(waits(domain), (0, 0), "no page is full");
@@ -291,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_sections_fill_are_waited_for_as_long_as_others() {
+    fn pages_filled_in_sections_are_waited_for_as_long() {
         held_up(|domain| {
             retire_some(domain, SLOTS);
             assert_eq!(waits(domain), (1, FOR_A_PAGE), "outside sections");

@@ -1,7 +1,7 @@
-//! What a thread keeps: its record and its share of the heap, for each domain it has used.
+//! What a thread keeps: its record and its buffer of retired objects, for each domain it has used.
 //!
 //! A thread is bound to a domain by its first read or retire there. The bindings are a list; other cells stand before it, so that the usual
-//! way costs one thread-local load: the record and the share of the global domain, and the binding used last. None of them has a destructor:
+//! way costs one thread-local load: the record and the buffer of the global domain, and the binding used last. None of them has a destructor:
 //! the platform calls [`end`].
 //!
 //! # Signal handlers
@@ -14,14 +14,14 @@
 //!
 //! [`end`] gives everything back. Records whose guards are still alive (in other thread-local objects, or leaked)
 //! are given back by the unlock that ends their section, if there ever is one. Later destructors of the thread may still read and
-//! retire: a read gets a record for that one section, a retire goes through a share that such threads have in common. So it is with a
+//! retire: a read gets a record for that one section, a retire goes through a buffer that such threads share. So it is with a
 //! thread for whose end nothing could be arranged, or of which the domain could not take note for want of memory, until they can; and until
 //! the section is over that it has begun by then.
 
 use super::domain::{Domain, Inner};
 use crate::{
     gp::{Flavour, GLOBALS, Policy, Record, RecordCache},
-    kvfree::{Pushed, RetireRequest, ThreadBuffer},
+    kvfree::{Pushed, RetireRequest, Retirer, ThreadBuffer},
     platform::{barrier, sync::Arc, thread},
 };
 use std::{
@@ -34,8 +34,8 @@ use std::{
 /// A domain as the list sees it, whatever its policy.
 trait Bound: Send + Sync {
     fn is_closed(&self) -> bool;
-    fn leave(&self, local: &Arc<ThreadBuffer>);
-    fn run_deferred_work(&self, local: &ThreadBuffer, record: &Record);
+    fn leave(&self, buffer: &Arc<ThreadBuffer>);
+    fn run_deferred_work(&self, retirer: Retirer<'_>);
 }
 
 impl<P: Policy> Bound for Inner<P> {
@@ -43,12 +43,12 @@ impl<P: Policy> Bound for Inner<P> {
         self.is_closed()
     }
 
-    fn leave(&self, local: &Arc<ThreadBuffer>) {
-        self.heap.leave(&self.engine, local);
+    fn leave(&self, buffer: &Arc<ThreadBuffer>) {
+        self.heap.leave(&self.engine, buffer);
     }
 
-    fn run_deferred_work(&self, local: &ThreadBuffer, record: &Record) {
-        self.heap.pace_section(&self.engine, local, record);
+    fn run_deferred_work(&self, retirer: Retirer<'_>) {
+        self.heap.reclaim_after_section(&self.engine, retirer);
     }
 }
 
@@ -57,7 +57,7 @@ struct Binding {
     domain: Arc<dyn Bound>,
     id: u64,
     record: *const Record,
-    local: Arc<ThreadBuffer>,
+    buffer: Arc<ThreadBuffer>,
     /// For owned guards.
     spares: RecordCache,
     next: Cell<*const Binding>,
@@ -121,7 +121,7 @@ impl Bindings {
 }
 
 fn give_back(binding: Box<Binding>) {
-    binding.domain.leave(&binding.local);
+    binding.domain.leave(&binding.buffer);
     binding.spares.give_back(0);
     binding.record().depart();
 }
@@ -170,7 +170,7 @@ fn end() {
     // Needs no partner: handlers run on this thread.
     compiler_fence(Ordering::SeqCst);
     GLOBAL_RECORDS.with(|records| records.iter().for_each(|record| record.set(&UNREGISTERED)));
-    GLOBAL_LOCAL.set(ptr::null());
+    GLOBAL_BUFFER.set(ptr::null());
     if let Some(forget) = AT_THREADS_END.get() {
         forget();
     }
@@ -230,8 +230,8 @@ impl Remembered {
 thread_local! {
     /// The thread's record in each global domain, where readers need no fence; else, and before the first section, nobody's.
     static GLOBAL_RECORDS: [Remembered; GLOBALS] = const { [const { Remembered::nobody() }; GLOBALS] };
-    /// The thread's share of the first of them; null before the first use.
-    static GLOBAL_LOCAL: Cell<*const ThreadBuffer> = const { Cell::new(ptr::null()) };
+    /// The thread's buffer in the first of them; null before the first use.
+    static GLOBAL_BUFFER: Cell<*const ThreadBuffer> = const { Cell::new(ptr::null()) };
     /// The binding used last; null for none.
     static LAST: Cell<*const Binding> = const { Cell::new(ptr::null()) };
     static BINDINGS: Bindings = const { Bindings(Cell::new(ptr::null())) };
@@ -247,17 +247,25 @@ pub(super) fn lock_global_outermost<const GLOBAL: usize>() -> Option<&'static Re
     record.lock_global_outermost::<GLOBAL>().then_some(record)
 }
 
-/// Appends an object to the calling thread's share of the global domain; `None` if it has no share yet, or no more.
+/// Appends an object to the calling thread's buffer in the global domain; `None` if it has no buffer yet, or no more.
 #[inline(always)]
 pub(super) fn append_global(object: RetireRequest) -> Option<Pushed> {
-    // SAFETY: the list holds the share until the thread's end, which sets this to null before; it cannot come meanwhile.
-    let local = unsafe { GLOBAL_LOCAL.get().as_ref()? };
-    Some(local.append(object))
+    // SAFETY: the list holds the buffer until the thread's end, which sets this to null before; it cannot come meanwhile.
+    let buffer = unsafe { GLOBAL_BUFFER.get().as_ref()? };
+    Some(buffer.append(object))
 }
 
-/// The calling thread's share of the global domain, if it has one.
-pub(super) fn global_share() -> Option<NonNull<ThreadBuffer>> {
-    NonNull::new(GLOBAL_LOCAL.get().cast_mut())
+/// Appends an object to the calling thread's buffer in `domain`; `None` if that is not the domain that it used last.
+#[inline(always)]
+pub(super) fn append<P: Policy>(domain: &Domain<P>, object: RetireRequest) -> Option<Pushed> {
+    // SAFETY: as in `binding`.
+    let last = unsafe { LAST.get().as_ref() }.filter(|last| last.id == domain.id())?;
+    Some(last.buffer.append(object))
+}
+
+/// The calling thread's buffer in the global domain, if it has one.
+pub(super) fn global_buffer() -> Option<NonNull<ThreadBuffer>> {
+    NonNull::new(GLOBAL_BUFFER.get().cast_mut())
 }
 
 /// The calling thread's record in a global domain; registers it on first use. `None` at the thread's very end.
@@ -295,13 +303,12 @@ pub(super) fn bound_record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
     Some(unsafe { &*(*binding).record })
 }
 
-/// The calling thread's record and share in `domain`, for as long as `work` runs. `None` at the thread's very end.
-#[inline]
-pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(&Record, &Arc<ThreadBuffer>) -> R) -> Option<R> {
+/// The calling thread's record and buffer in `domain`, for as long as `work` runs; binds it on first use. `None` at the thread's very end.
+pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(Retirer<'_>) -> R) -> Option<R> {
     let binding = binding(domain)?;
     // SAFETY: the binding stays until the thread's end or the domain's; neither can come while `work` runs.
     let binding = unsafe { &*binding };
-    Some(work(binding.record(), &binding.local))
+    Some(work(Retirer { record: binding.record(), buffer: &binding.buffer }))
 }
 
 /// A record for an owned guard, quiescent and the calling thread's, and the right to give it to one. `None` at the thread's very end.
@@ -366,7 +373,7 @@ fn find_or_bind<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
     Some(binding)
 }
 
-/// `None` for want of memory to list the thread's share, and inside a section that has begun without a binding.
+/// `None` if there is no memory to list the thread's buffer, and inside a section that has begun without a binding.
 fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> Option<&'a Binding> {
     // Lets go of domains that are no more, so that a thread which outlives many of them does not collect them.
     bindings.remove(|binding| binding.domain.is_closed());
@@ -374,26 +381,26 @@ fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> Option<&'a
     if WAS_LATE.get() && inner.engine.open_record_of(thread::token()).is_some() {
         return None;
     }
-    let local = inner.heap.join()?;
+    let buffer = inner.heap.join()?;
     let binding = bindings.add(Binding {
         domain: Arc::clone(inner) as Arc<dyn Bound>,
         id: inner.id(),
         record: inner.engine.register(thread::token(), Flavour::Thread),
-        local,
+        buffer,
         spares: RecordCache::new(),
         next: Cell::new(ptr::null()),
     });
     if binding.id == global_id(RCU) {
-        GLOBAL_LOCAL.set(Arc::as_ptr(&binding.local));
+        GLOBAL_BUFFER.set(Arc::as_ptr(&binding.buffer));
     }
     Some(binding)
 }
 
-/// Has `work` done with the calling thread's share of domain `id`, if it has one. Neither binds it nor allocates.
-pub(super) fn with_share<R>(id: u64, work: impl FnOnce(Option<&ThreadBuffer>) -> R) -> R {
-    let local = look_up(|bindings| bindings.find(id).map(|binding| Arc::as_ptr(&binding.local)));
-    // SAFETY: the list holds the share until the thread's end or the domain's; neither can come while `work` runs.
-    work(local.map(|local| unsafe { &*local }))
+/// Runs `work` with the calling thread's buffer in domain `id`, if it has one. Neither binds it nor allocates.
+pub(super) fn with_buffer<R>(id: u64, work: impl FnOnce(&ThreadBuffer) -> R) -> Option<R> {
+    let buffer = look_up(|bindings| bindings.find(id).map(|binding| Arc::as_ptr(&binding.buffer)))?;
+    // SAFETY: the list holds the buffer until the thread's end or the domain's; neither can come while `work` runs.
+    Some(work(unsafe { &*buffer }))
 }
 
 /// Does the work that a section put off to its end.
@@ -401,9 +408,9 @@ pub(super) fn with_share<R>(id: u64, work: impl FnOnce(Option<&ThreadBuffer>) ->
 pub(super) fn run_deferred_work(record: &Record) {
     let found = look_up(|bindings| {
         let binding = bindings.iter().find(|binding| ptr::eq(binding.record, record))?;
-        Some((Arc::clone(&binding.domain), Arc::clone(&binding.local)))
+        Some((Arc::clone(&binding.domain), Arc::clone(&binding.buffer)))
     });
-    if let Some((domain, local)) = found {
-        domain.run_deferred_work(&local, record);
+    if let Some((domain, buffer)) = found {
+        domain.run_deferred_work(Retirer { record, buffer: &buffer });
     }
 }

@@ -73,6 +73,12 @@ pub fn quietly<R>(work: impl FnOnce() -> R) -> R {
     result.unwrap_or_else(|payload| panic::resume_unwind(payload))
 }
 
+/// Panics, as a test means it, and prints nothing: the panic hook is not called. For what the library calls on threads of its own,
+/// whose output the test harness does not capture.
+pub fn expected_panic() -> ! {
+    panic::resume_unwind(Box::new("expected"))
+}
+
 /// The message with which `work` panics; fails the test if it does not.
 #[track_caller]
 pub fn panic_message<R>(work: impl FnOnce() -> R) -> String {

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 use stillpoint::{
-    DrainPolicy, Rcu,
+    Rcu,
     tasks_trace::{OwnedGuard, TraceDomain},
 };
 
@@ -157,9 +157,9 @@ pub fn run(program: &[u8]) {
             }
             11 => domain.set_budget(count << 16),
             12 => {
-                let policy = if count % 2 == 0 { DrainPolicy::WholeBatch } else { DrainPolicy::PerPage };
-                domain.set_drain_policy(policy);
-                per_page &= policy == DrainPolicy::PerPage;
+                let whole_batches = count % 2 == 0;
+                domain.free_whole_batches(whole_batches);
+                per_page &= !whole_batches;
             }
             13 if sections.is_empty() => {
                 domain.kvfree_barrier();

@@ -83,12 +83,12 @@ fn counted(metric: &str, count: f64) -> String {
 }
 
 /// The broken flavours that were run, each with its part and its row.
-fn guilty(stored: &Stored) -> impl Iterator<Item = (&'static Entry, &Part, Option<&Row>)> {
+fn broken_rows(stored: &Stored) -> impl Iterator<Item = (&'static Entry, &Part, Option<&Row>)> {
     broken().filter_map(|flavour| Some((flavour, stored.part(flavour.name)?, stored.rows_of(flavour.name).next())))
 }
 
 fn survived(stored: &Stored) -> Markup {
-    let found = guilty(stored).filter(|(_, part, _)| part.failure.is_none());
+    let found = broken_rows(stored).filter(|(_, part, _)| part.failure.is_none());
     let bars = found
         .filter_map(|(flavour, _, row)| {
             let seconds = row?.figure("survived_s")?;
@@ -100,7 +100,7 @@ fn survived(stored: &Stored) -> Markup {
 }
 
 fn left_out(stored: &Stored) -> Markup {
-    let all: Vec<_> = guilty(stored).collect();
+    let all: Vec<_> = broken_rows(stored).collect();
     if all.is_empty() {
         return Markup::default();
     }

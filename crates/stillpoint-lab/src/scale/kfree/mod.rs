@@ -12,8 +12,8 @@ use clap::error::ErrorKind;
 use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
-use super::{Contender, Selection, Work as _, experiment};
-use crate::choice::Menu;
+use super::{Benchmark, Selection, Work as _, experiment};
+use crate::choice::PossibleValues;
 use crate::object;
 use crate::output::plot::{self, Line};
 use crate::output::{self, Metric, Row};
@@ -75,9 +75,9 @@ impl super::Work for Work {
     const NAME: &'static str = "kfree";
 
     /// Stillpoint's own variants.
-    const VARIANTS: Menu = Menu::of_variants(&["per-page", "whole-batch", "call"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["per-page", "whole-batch", "call"]);
 
-    const PEERS: Menu = Menu::of_registered_peers(peers::that_reclaim);
+    const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_reclaim);
 
     const METRICS: &'static [Metric] = &[
         Metric { name: "ns_per_object", decimals: 2 },
@@ -88,15 +88,15 @@ impl super::Work for Work {
         Metric { name: "grace_periods", decimals: 0 },
     ];
 
-    fn contenders() -> Vec<Contender<Self>> {
-        let mut contenders = vec![
-            Contender::ours("per-page", measure::<ours::Kvfree>),
-            Contender::ours("whole-batch", measure::<ours::Kvfree>).prepared_by(ours::drain_whole_batches),
-            Contender::ours("call", measure::<ours::Call>),
+    fn benchmarks() -> Vec<Benchmark<Self>> {
+        let mut benchmarks = vec![
+            Benchmark::ours("per-page", measure::<ours::Kvfree>),
+            Benchmark::ours("whole-batch", measure::<ours::Kvfree>).prepared_by(ours::drain_whole_batches),
+            Benchmark::ours("call", measure::<ours::Call>),
         ];
-        peers::register(&mut Reclaimers(&mut contenders));
-        contenders.push(Contender::limit(measure::<ours::Limit>));
-        contenders
+        peers::register(&mut Reclaimers(&mut benchmarks));
+        benchmarks.push(Benchmark::limit(measure::<ours::Limit>));
+        benchmarks
     }
 
     /// Refuses work that cannot fit: the limit alone holds one loop's objects of all threads at once.
@@ -120,11 +120,11 @@ impl super::Work for Work {
 }
 
 /// The peers.
-struct Reclaimers<'c>(&'c mut Vec<Contender<Work>>);
+struct Reclaimers<'c>(&'c mut Vec<Benchmark<Work>>);
 
 impl Registry for Reclaimers<'_> {
     fn reclaims<S: Reclaimer>(&mut self, peer: Peer) {
-        self.0.push(Contender::new(peer, measure::<S>));
+        self.0.push(Benchmark::new(peer, measure::<S>));
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
         let freed = || object::DROPPED[N.ilog2() as usize].load(Ordering::Relaxed);
         assert_eq!(freed(), 0, "{peer}: its size is another's as well");
         let retire = move || {
-            let mut part = S::join();
+            let mut part = S::register_thread();
             // The pause is for those who free in a thread of their own.
             (0..5_000).any(|_| {
                 (0..100).for_each(|_| part.allocate_and_retire::<N>());

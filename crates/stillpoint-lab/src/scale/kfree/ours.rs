@@ -5,7 +5,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use stillpoint::DrainPolicy;
 
 use crate::subject::{Object, Participant, Reader, Reclaimer};
 
@@ -15,7 +14,7 @@ const LOOK: Duration = Duration::from_micros(100);
 /// All that waits is freed together after one more grace period and nothing bounds it, as in the kernel before its per-page
 /// cookies.
 pub fn drain_whole_batches() -> Result<()> {
-    stillpoint::global().set_drain_policy(DrainPolicy::WholeBatch);
+    stillpoint::global().free_whole_batches(true);
     Ok(())
 }
 
@@ -23,7 +22,7 @@ pub fn drain_whole_batches() -> Result<()> {
 pub struct Kvfree;
 
 impl Participant for Kvfree {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }
@@ -50,7 +49,7 @@ impl Reclaimer for Kvfree {
 pub struct Call;
 
 impl Participant for Call {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }
@@ -94,7 +93,7 @@ fn grace_periods() -> u64 {
 pub struct Limit(Vec<NonNull<()>>);
 
 impl Participant for Limit {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self(Vec::new())
     }
 }

@@ -51,7 +51,7 @@ pub fn measure<R: Reclaimer>(work: &Work) -> Result<Sample> {
 }
 
 /// What the threads of one run share.
-struct Stage {
+struct Shared {
     /// Everybody begins together here.
     start: Barrier,
     /// Producers and the main thread meet here after the last retire, and once more after the drain.
@@ -70,7 +70,7 @@ struct Seen {
 }
 
 fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
-    let stage = Stage {
+    let shared = Shared {
         start: Barrier::new((work.threads + work.readers) as usize),
         finish: Barrier::new(work.threads as usize + 1),
         stop: AtomicBool::new(false),
@@ -80,18 +80,18 @@ fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
 
     let (producers, drained) = thread::scope(|scope| {
         for _ in 0..work.readers {
-            spawn(Builder::new(), scope, || read_back_to_back::<R>(&stage, work));
+            spawn(Builder::new(), scope, || read_back_to_back::<R>(&shared, work));
         }
         let producers: Vec<_> =
-            (0..work.threads).map(|_| spawn(Builder::new(), scope, || produce::<R, N>(&stage, work, watch.base()))).collect();
+            (0..work.threads).map(|_| spawn(Builder::new(), scope, || produce::<R, N>(&shared, work, watch.base()))).collect();
 
-        stage.finish.wait();
+        shared.finish.wait();
         let drained = R::DRAIN.map(|drain| {
             drain();
             Instant::now()
         });
-        stage.stop.store(true, Ordering::Relaxed);
-        stage.finish.wait();
+        shared.stop.store(true, Ordering::Relaxed);
+        shared.finish.wait();
         let seen = producers.into_iter().map(|producer| producer.join().map_err(|_| anyhow!("a thread panicked"))?);
         anyhow::Ok((seen.collect::<Result<Vec<Seen>>>()?, drained))
     })?;
@@ -116,15 +116,15 @@ fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
 }
 
 /// A thread that allocates and retires, and then waits for the drain without a further call on the subject.
-fn produce<R: Reclaimer, const N: usize>(stage: &Stage, work: &Work, base: u64) -> Result<Seen> {
-    let mut part = R::join();
-    stage.start.wait();
+fn produce<R: Reclaimer, const N: usize>(shared: &Shared, work: &Work, base: u64) -> Result<Seen> {
+    let mut part = R::register_thread();
+    shared.start.wait();
     let began = Instant::now();
     let footprint = allocate_and_retire::<R, N>(&mut part, work, base);
     let ended = Instant::now();
     let grace_periods = R::GRACE_PERIODS.map(|count| count());
-    stage.finish.wait();
-    stage.finish.wait();
+    shared.finish.wait();
+    shared.finish.wait();
     Ok(Seen { began, ended, footprint_mib: footprint?, grace_periods })
 }
 
@@ -146,11 +146,11 @@ fn allocate_and_retire<R: Reclaimer, const N: usize>(part: &mut R, work: &Work, 
 }
 
 /// A thread that reads.
-fn read_back_to_back<R: Reclaimer>(stage: &Stage, work: &Work) {
+fn read_back_to_back<R: Reclaimer>(shared: &Shared, work: &Work) {
     let hold = Duration::from_micros(work.reader_hold_us);
-    let mut part = R::join();
-    stage.start.wait();
-    while !stage.stop.load(Ordering::Relaxed) {
+    let mut part = R::register_thread();
+    shared.start.wait();
+    while !shared.stop.load(Ordering::Relaxed) {
         part.read(|| {
             let begun = Instant::now();
             while begun.elapsed() < hold {

@@ -20,6 +20,17 @@ pub trait Lock<T>: Sync {
     fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R;
 }
 
+/// The guard of an attempt to lock, or else of a `lock` whose wait is counted.
+#[inline]
+fn profiled<G>(attempt: Option<G>, lock: impl FnOnce() -> G) -> G {
+    attempt.unwrap_or_else(|| {
+        profile::waiting();
+        let guard = lock();
+        profile::waited();
+        guard
+    })
+}
+
 impl<T: Send> Lock<T> for spin::mutex::SpinMutex<T> {
     fn new(value: T) -> Self {
         Self::new(value)
@@ -27,12 +38,7 @@ impl<T: Send> Lock<T> for spin::mutex::SpinMutex<T> {
 
     #[inline]
     fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        let mut guard = self.try_lock().unwrap_or_else(|| {
-            profile::waiting();
-            let guard = self.lock();
-            profile::waited();
-            guard
-        });
+        let mut guard = profiled(self.try_lock(), || self.lock());
         work(&mut guard)
     }
 }
@@ -44,12 +50,7 @@ impl<T: Send> Lock<T> for parking_lot::Mutex<T> {
 
     #[inline]
     fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        let mut guard = self.try_lock().unwrap_or_else(|| {
-            profile::waiting();
-            let guard = self.lock();
-            profile::waited();
-            guard
-        });
+        let mut guard = profiled(self.try_lock(), || self.lock());
         work(&mut guard)
     }
 }

@@ -6,10 +6,10 @@
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Contender;
-use crate::choice::Menu;
+use super::Benchmark;
+use crate::choice::PossibleValues;
 use crate::output::Metric;
-use workload::{Cast, measure};
+use workload::{Roles, measure};
 
 mod locked;
 mod ours;
@@ -44,9 +44,9 @@ pub struct Work {
 }
 
 impl Work {
-    fn custom(&self) -> Cast {
+    fn custom(&self) -> Roles {
         let counters = self.counters.unwrap_or_else(|| self.threads.saturating_sub(self.mutators).max(1));
-        Cast { counters: counters as usize, mutators: self.mutators as usize, spread: false }
+        Roles { counters: counters as usize, mutators: self.mutators as usize, spread: false }
     }
 }
 
@@ -54,12 +54,12 @@ impl super::Work for Work {
     const NAME: &'static str = "lru";
 
     /// Stillpoint's own variants: the lists as they are, and the kernel's as they were, a lock for each list of all tenants.
-    const VARIANTS: Menu = Menu::of_variants(&["rcu", "spinlock", "mutex"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["rcu", "spinlock", "mutex"]);
 
     /// The peers: none has lists of tenants.
-    const PEERS: Menu = Menu::of_peers(&[]);
+    const PEERS: PossibleValues = PossibleValues::of_peers(&[]);
 
-    const SCENARIOS: Option<Menu> = Some(Menu::of_scenarios(SCENARIOS));
+    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(SCENARIOS));
 
     const METRICS: &'static [Metric] = &[
         Metric { name: "counts_per_s", decimals: 0 },
@@ -70,33 +70,33 @@ impl super::Work for Work {
         Metric { name: "add_p999_us", decimals: 2 },
     ];
 
-    fn contenders() -> Vec<Contender<Self>> {
-        let mut contenders = Vec::new();
+    fn benchmarks() -> Vec<Benchmark<Self>> {
+        let mut benchmarks = Vec::new();
         for &scenario in SCENARIOS {
-            let cast = move |work: &Work| match scenario {
-                "threads-2" | "churn" => Cast { counters: 1, mutators: 1, spread: false },
-                "threads-16" => Cast { counters: 14, mutators: 2, spread: false },
-                "spread-16" => Cast { counters: 14, mutators: 2, spread: true },
+            let roles = move |work: &Work| match scenario {
+                "threads-2" | "churn" => Roles { counters: 1, mutators: 1, spread: false },
+                "threads-16" => Roles { counters: 14, mutators: 2, spread: false },
+                "spread-16" => Roles { counters: 14, mutators: 2, spread: true },
                 _ => work.custom(),
             };
             if scenario == "churn" {
                 // The lists of the old kind, and no lists, have tenants that stay.
-                let ours = move |work: &Work| measure(work, cast(work), Some(ours::Lists::churn));
-                let limit = move |work: &Work| measure::<locked::Nothing>(work, cast(work), None);
-                contenders.push(Contender::ours("rcu", ours).in_scenario(scenario));
-                contenders.push(Contender::limit(limit).in_scenario(scenario));
+                let ours = move |work: &Work| measure(work, roles(work), Some(ours::Lists::churn));
+                let limit = move |work: &Work| measure::<locked::Nothing>(work, roles(work), None);
+                benchmarks.push(Benchmark::ours("rcu", ours).in_scenario(scenario));
+                benchmarks.push(Benchmark::limit(limit).in_scenario(scenario));
                 continue;
             }
-            contenders.extend(
+            benchmarks.extend(
                 [
-                    Contender::ours("rcu", move |work: &Work| measure::<ours::Lists>(work, cast(work), None)),
-                    Contender::ours("spinlock", move |work: &Work| measure::<locked::Spinlocks>(work, cast(work), None)),
-                    Contender::ours("mutex", move |work: &Work| measure::<locked::Mutexes>(work, cast(work), None)),
-                    Contender::limit(move |work: &Work| measure::<locked::Nothing>(work, cast(work), None)),
+                    Benchmark::ours("rcu", move |work: &Work| measure::<ours::Lists>(work, roles(work), None)),
+                    Benchmark::ours("spinlock", move |work: &Work| measure::<locked::Spinlocks>(work, roles(work), None)),
+                    Benchmark::ours("mutex", move |work: &Work| measure::<locked::Mutexes>(work, roles(work), None)),
+                    Benchmark::limit(move |work: &Work| measure::<locked::Nothing>(work, roles(work), None)),
                 ]
-                .map(|contender| contender.in_scenario(scenario)),
+                .map(|benchmark| benchmark.in_scenario(scenario)),
             );
         }
-        contenders
+        benchmarks
     }
 }

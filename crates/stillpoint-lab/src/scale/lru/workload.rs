@@ -48,7 +48,7 @@ pub const MOVED: usize = 64;
 
 /// Who takes part in a scenario.
 #[derive(Clone, Copy)]
-pub struct Cast {
+pub struct Roles {
     /// Threads that count.
     pub counters: usize,
     /// Threads that add and delete.
@@ -92,7 +92,7 @@ struct Done {
     tenants: u64,
 }
 
-struct Stage<'a, S> {
+struct Shared<'a, S> {
     subject: &'a S,
     lists: usize,
     tenants: usize,
@@ -108,12 +108,12 @@ struct Stage<'a, S> {
 pub type Churn<S> = fn(&S, &dyn Fn() -> bool) -> u64;
 
 /// Measures one subject.
-pub fn measure<S: Subject>(work: &Work, cast: Cast, churn: Option<Churn<S>>) -> Result<Sample> {
+pub fn measure<S: Subject>(work: &Work, roles: Roles, churn: Option<Churn<S>>) -> Result<Sample> {
     let (lists, tenants) = (work.lists as usize, work.tenants as usize);
-    let subject = S::new(lists, tenants, cast.mutators);
+    let subject = S::new(lists, tenants, roles.mutators);
     let count_ns = count_ns(&subject, tenants);
 
-    let (done, took, shares) = together(&Stage::new(&subject, lists, tenants, cast.spread), cast, churn)?;
+    let (done, took, shares) = run_threads(&Shared::new(&subject, lists, tenants, roles.spread), roles, churn)?;
     let per_s = |what: fn(&Done) -> u64| done.iter().map(what).sum::<u64>() as f64 / took.as_secs_f64();
     let mut metrics = Metrics::from([
         ("counts_per_s".to_owned(), per_s(|done| done.counts)),
@@ -123,8 +123,8 @@ pub fn measure<S: Subject>(work: &Work, cast: Cast, churn: Option<Churn<S>>) -> 
     ]);
     if churn.is_some() {
         metrics.insert("tenants_per_s".to_owned(), per_s(|done| done.tenants));
-    } else if cast.mutators == 1 {
-        let p999 = behind_a_pass(&Stage::new(&subject, lists, tenants, false));
+    } else if roles.mutators == 1 {
+        let p999 = add_p999_during_reclaim(&Shared::new(&subject, lists, tenants, false));
         metrics.insert("add_p999_us".to_owned(), p999);
     }
     Ok(Sample { metrics, curve: Curve::new() })
@@ -144,22 +144,23 @@ fn count_ns<S: Subject>(subject: &S, tenants: usize) -> f64 {
     (0..SLICES).map(|_| slice()).fold(f64::INFINITY, f64::min)
 }
 
-fn together<S: Subject>(stage: &Stage<'_, S>, cast: Cast, churn: Option<Churn<S>>) -> Result<(Vec<Done>, Duration, f64)> {
+fn run_threads<S: Subject>(shared: &Shared<'_, S>, roles: Roles, churn: Option<Churn<S>>) -> Result<(Vec<Done>, Duration, f64)> {
     thread::scope(|scope| {
         let counters: Vec<_> =
-            (0..cast.counters).map(|counter| spawn(Builder::new(), scope, move || stage.counter(counter))).collect();
-        let mutators: Vec<_> =
-            (0..cast.mutators).map(|mutator| spawn(Builder::new(), scope, move || stage.mutator(mutator, |add| add()))).collect();
-        let churners: Vec<_> = churn.map(|churn| spawn(Builder::new(), scope, move || stage.churn(churn))).into_iter().collect();
-        let all = (cast.counters + cast.mutators + churners.len()) as u64;
-        while stage.ready.load(Ordering::Acquire) < all {
+            (0..roles.counters).map(|counter| spawn(Builder::new(), scope, move || shared.counter(counter))).collect();
+        let mutators: Vec<_> = (0..roles.mutators)
+            .map(|mutator| spawn(Builder::new(), scope, move || shared.mutator(mutator, |add| add())))
+            .collect();
+        let churners: Vec<_> = churn.map(|churn| spawn(Builder::new(), scope, move || shared.churn(churn))).into_iter().collect();
+        let all = (roles.counters + roles.mutators + churners.len()) as u64;
+        while shared.ready.load(Ordering::Acquire) < all {
             thread::yield_now();
         }
         let profile = profile::start()?;
         let begun = Instant::now();
-        stage.go.store(true, Ordering::Release);
+        shared.go.store(true, Ordering::Release);
         thread::sleep(SPAN);
-        stage.stop.store(true, Ordering::Release);
+        shared.stop.store(true, Ordering::Release);
         let took = begun.elapsed();
         let share = profile.finish();
         let done =
@@ -169,30 +170,30 @@ fn together<S: Subject>(stage: &Stage<'_, S>, cast: Cast, churn: Option<Churn<S>
 }
 
 /// The 99.9th percentile of an add, in microseconds.
-fn behind_a_pass<S: Subject>(stage: &Stage<'_, S>) -> f64 {
+fn add_p999_during_reclaim<S: Subject>(shared: &Shared<'_, S>) -> f64 {
     let mut times = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are constants, and in order");
     thread::scope(|scope| {
         spawn(Builder::new(), scope, || {
-            stage.enter();
-            while !stage.over() {
-                stage.subject.reclaim_pass();
+            shared.enter();
+            while !shared.over() {
+                shared.subject.reclaim_pass();
             }
         });
         spawn(Builder::new(), scope, || {
-            stage.mutator(0, |add| {
+            shared.mutator(0, |add| {
                 let begun = Instant::now();
                 add();
                 times.saturating_record(begun.elapsed().as_nanos() as u64);
             });
         });
-        stage.go.store(true, Ordering::Release);
+        shared.go.store(true, Ordering::Release);
         thread::sleep(BEHIND);
-        stage.stop.store(true, Ordering::Release);
+        shared.stop.store(true, Ordering::Release);
     });
     times.value_at_quantile(0.999) as f64 / 1e3
 }
 
-impl<'a, S: Subject> Stage<'a, S> {
+impl<'a, S: Subject> Shared<'a, S> {
     fn new(subject: &'a S, lists: usize, tenants: usize, spread: bool) -> Self {
         let (current, ready) = (AtomicUsize::new(0), AtomicU64::new(0));
         Self { subject, lists, tenants, spread, current, go: AtomicBool::new(false), stop: AtomicBool::new(false), ready }
@@ -238,8 +239,8 @@ impl<'a, S: Subject> Stage<'a, S> {
         Done { tenants: churn(self.subject, &|| self.over()), ..Done::default() }
     }
 
-    /// Each add is made by `perform`, which may time it.
-    fn mutator(&self, number: usize, mut perform: impl FnMut(&dyn Fn())) -> Done {
+    /// Each add is made by `around_add`, which may time it.
+    fn mutator(&self, number: usize, mut around_add: impl FnMut(&dyn Fn())) -> Done {
         self.enter();
         let mut done = Done::default();
         let mut places = [None::<Place>; MOVED];
@@ -255,7 +256,7 @@ impl<'a, S: Subject> Stage<'a, S> {
                 if let Some(old) = places[item].take() {
                     self.subject.delete(old, number, item);
                 }
-                perform(&|| self.subject.add(place, number, item));
+                around_add(&|| self.subject.add(place, number, item));
                 places[item] = Some(place);
                 done.adds += 1;
                 if self.over() {

@@ -16,8 +16,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::sync::Qsbr;
-use super::{Contender, spawn};
-use crate::choice::Menu;
+use super::{Benchmark, spawn};
+use crate::choice::PossibleValues;
 use crate::output::Metric;
 use crate::peers;
 use crate::run::{Curve, Metrics, Sample};
@@ -45,32 +45,32 @@ impl super::Work for Work {
     const NAME: &'static str = "read";
 
     /// Stillpoint's own variants.
-    const VARIANTS: Menu = Menu::of_variants(&["guard", "closure", "qsbr", "trace", "trace-owned"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["guard", "closure", "qsbr", "trace", "trace-owned"]);
 
-    const PEERS: Menu = Menu::of_registered_peers(peers::that_read);
+    const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_read);
 
     const METRICS: &'static [Metric] = &[Metric { name: "ns_per_pair", decimals: 2 }];
 
-    fn contenders() -> Vec<Contender<Self>> {
-        let mut contenders = vec![
-            Contender::ours("guard", measure::<ours::Guard>),
-            Contender::ours("closure", measure::<ours::Closure>),
-            Contender::ours("qsbr", measure::<Qsbr>),
-            Contender::ours("trace", measure::<Trace>),
-            Contender::ours("trace-owned", measure::<ours::TraceOwned>),
+    fn benchmarks() -> Vec<Benchmark<Self>> {
+        let mut benchmarks = vec![
+            Benchmark::ours("guard", measure::<ours::Guard>),
+            Benchmark::ours("closure", measure::<ours::Closure>),
+            Benchmark::ours("qsbr", measure::<Qsbr>),
+            Benchmark::ours("trace", measure::<Trace>),
+            Benchmark::ours("trace-owned", measure::<ours::TraceOwned>),
         ];
-        peers::register(&mut Readers(&mut contenders));
-        contenders.push(Contender::limit(measure::<Limit>));
-        contenders
+        peers::register(&mut Readers(&mut benchmarks));
+        benchmarks.push(Benchmark::limit(measure::<Limit>));
+        benchmarks
     }
 }
 
 /// The peers.
-struct Readers<'c>(&'c mut Vec<Contender<Work>>);
+struct Readers<'c>(&'c mut Vec<Benchmark<Work>>);
 
 impl Registry for Readers<'_> {
     fn reads<S: ReadSide>(&mut self, peer: Peer) {
-        self.0.push(Contender::new(peer, measure::<S>));
+        self.0.push(Benchmark::new(peer, measure::<S>));
     }
 }
 
@@ -87,7 +87,7 @@ pub fn ns_per_pair<R: ReadSide>(threads: u32) -> Result<f64> {
         let started: Vec<_> = (0..threads)
             .map(|_| {
                 spawn(Builder::new(), scope, || {
-                    let mut part = R::join();
+                    let mut part = R::register_thread();
                     [(); SLICES].map(|()| {
                         together.wait();
                         time_pairs(&mut part, count).as_nanos() as f64 / count as f64
@@ -104,7 +104,7 @@ pub fn ns_per_pair<R: ReadSide>(threads: u32) -> Result<f64> {
 
 /// How many pairs one thread alone does in a slice's time.
 fn pairs_per_slice<R: ReadSide>() -> u64 {
-    let mut part = R::join();
+    let mut part = R::register_thread();
     let mut count = 1024;
     loop {
         let taken = time_pairs(&mut part, count);

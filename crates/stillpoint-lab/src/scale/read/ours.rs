@@ -11,7 +11,7 @@ use crate::subject::{Participant, ReadSide};
 pub struct Guard;
 
 impl Participant for Guard {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }
@@ -31,7 +31,7 @@ impl ReadSide for Guard {
 pub struct Closure;
 
 impl Participant for Closure {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }
@@ -59,7 +59,7 @@ impl ReadSide for Qsbr {
 pub struct Trace;
 
 impl Participant for Trace {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }
@@ -79,7 +79,7 @@ impl ReadSide for Trace {
 pub struct TraceOwned;
 
 impl Participant for TraceOwned {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }
@@ -99,7 +99,7 @@ impl ReadSide for TraceOwned {
 pub struct Limit;
 
 impl Participant for Limit {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self
     }
 }

@@ -10,10 +10,10 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
 use super::Updater;
-use super::crowd::Stage;
+use super::readers::{ReaderControl, cpu_time};
 use crate::run::{Curve, Metrics, Sample};
 
 /// Waits go on for this long in one process.
@@ -74,22 +74,17 @@ pub struct Cost {
 }
 
 /// Sets the busy readers going, runs `waits`, halts the readers; what `waits` returned and what it cost.
-pub fn observe<S: Updater, T>(stage: &Stage, waits: impl FnOnce() -> T) -> (T, Cost) {
+pub fn observe<S: Updater, T>(control: &ReaderControl, waits: impl FnOnce() -> T) -> (T, Cost) {
     let ended_before = S::GRACE_PERIODS.map(|count| count());
     // The kernel's sum over threads is exact only for those that do not run: it is read while all readers sleep.
     let cpu_before = cpu_time(ClockId::ProcessCPUTime);
-    stage.set_going();
+    control.set_going();
     let result = waits();
-    let readers = stage.halt();
+    let readers = control.halt();
     let cpu = cpu_time(ClockId::ProcessCPUTime) - cpu_before;
     let ended = S::GRACE_PERIODS.map(|count| count());
     let grace_periods = ended.zip(ended_before).map(|(after, before)| after - before);
     (result, Cost { cpu: cpu.saturating_sub(readers), grace_periods })
-}
-
-/// What `clock` shows, one of those that count processor time.
-pub fn cpu_time(clock: ClockId) -> Duration {
-    clock_gettime(clock).try_into().expect("processor time counts from 0")
 }
 
 /// The figures that every scenario reports.

@@ -1,28 +1,28 @@
 //! `stillpoint scale sync`: how long it takes to wait for a grace period, beside readers that sleep or work, and what processor
 //! time the wait costs.
 //!
-//! [`workload`] says what happens in each scenario and what is timed, [`crowd`] who reads meanwhile, [`figures`] what is
+//! [`workload`] says what happens in each scenario and what is timed, [`readers`] who reads meanwhile, [`figures`] what is
 //! reported of it.
 
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Contender;
-use crate::choice::Menu;
+use super::Benchmark;
+use crate::choice::PossibleValues;
 use crate::output::Metric;
 use crate::peers;
 use crate::subject::{Callbacks, Peer, Polled, Registry, Updater};
-use crowd::Crowd;
+use readers::ReaderPool;
 
-mod appointment;
-mod crowd;
+mod callback_latch;
 pub mod figures;
 mod ours;
+mod readers;
 mod workload;
 
-pub use crowd::start_thread;
 pub use ours::{Qsbr, bare_membarrier, has_limit, prepare_limit};
+pub use readers::start_thread;
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -36,11 +36,11 @@ impl super::Work for Work {
     const NAME: &'static str = "sync";
 
     /// Stillpoint's own variants.
-    const VARIANTS: Menu = Menu::of_variants(&["rcu", "expedited", "qsbr", "service-led"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["rcu", "expedited", "qsbr", "service-led"]);
 
-    const PEERS: Menu = Menu::of_registered_peers(peers::that_wait);
+    const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_wait);
 
-    const SCENARIOS: Option<Menu> = Some(Menu::of_scenarios(&[
+    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(&[
         "idle",
         "idle16",
         "idle1000",
@@ -65,9 +65,9 @@ impl super::Work for Work {
         Metric { name: "total_s", decimals: 5 },
     ];
 
-    fn contenders() -> Vec<Contender<Self>> {
-        let mut contenders = Vec::new();
-        let mut list = Waiters(&mut contenders);
+    fn benchmarks() -> Vec<Benchmark<Self>> {
+        let mut benchmarks = Vec::new();
+        let mut list = Waiters(&mut benchmarks);
         let ours = |variant| Peer::new("stillpoint").variant(variant);
         list.waits::<ours::Rcu>(ours("rcu"));
         list.waits::<ours::Expedited>(ours("expedited"));
@@ -83,7 +83,7 @@ impl super::Work for Work {
             list.waits::<ours::Limit>(limit);
             list.0.extend(bare_waits::<ours::Limit>(limit));
         }
-        contenders
+        benchmarks
     }
 
     fn check(&self) -> Result<(), clap::Error> {
@@ -95,38 +95,37 @@ impl super::Work for Work {
 }
 
 /// Those who can wait, defer and poll.
-struct Waiters<'c>(&'c mut Vec<Contender<Work>>);
+struct Waiters<'c>(&'c mut Vec<Benchmark<Work>>);
 
 impl Registry for Waiters<'_> {
     fn waits<S: Updater>(&mut self, peer: Peer) {
-        let beside =
-            |scenario, crowd| Contender::new(peer, move |_work: &Work| workload::waits::<S>(crowd)).in_scenario(scenario);
+        let with = |scenario, pool| Benchmark::new(peer, move |_work: &Work| workload::waits::<S>(pool)).in_scenario(scenario);
         self.0.extend([
-            beside("idle", Crowd::NONE),
-            beside("idle16", Crowd::asleep(16)),
-            beside("idle1000", Crowd::asleep(1000)),
-            beside("busy1", Crowd::busy(1)),
-            beside("busy-oversub", Crowd::busy(2).on_two_cpus()),
-            Contender::new(peer, |work: &Work| workload::herd::<S>(work.threads as usize)).in_scenario("herd64"),
-            Contender::new(peer, |_work: &Work| workload::bridge::<S>()).in_scenario("bridge"),
+            with("idle", ReaderPool::NONE),
+            with("idle16", ReaderPool::asleep(16)),
+            with("idle1000", ReaderPool::asleep(1000)),
+            with("busy1", ReaderPool::busy(1)),
+            with("busy-oversub", ReaderPool::busy(2).on_two_cpus()),
+            Benchmark::new(peer, |work: &Work| workload::herd::<S>(work.threads as usize)).in_scenario("herd64"),
+            Benchmark::new(peer, |_work: &Work| workload::bridge::<S>()).in_scenario("bridge"),
         ]);
     }
 
     fn calls<S: Callbacks>(&mut self, peer: Peer) {
         self.0.extend([
-            Contender::new(peer, |_work: &Work| workload::callback::<S>()).in_scenario("callback"),
-            Contender::new(peer, |_work: &Work| workload::barrier::<S>()).in_scenario("barrier"),
+            Benchmark::new(peer, |_work: &Work| workload::callback::<S>()).in_scenario("callback"),
+            Benchmark::new(peer, |_work: &Work| workload::barrier::<S>()).in_scenario("barrier"),
         ]);
     }
 
     fn polls<S: Polled>(&mut self, peer: Peer) {
-        self.0.push(Contender::new(peer, |_work: &Work| workload::poll::<S>()).in_scenario("poll"));
+        self.0.push(Benchmark::new(peer, |_work: &Work| workload::poll::<S>()).in_scenario("poll"));
     }
 }
 
 /// A bare wait where others defer or poll, for the limit.
-fn bare_waits<S: Updater>(limit: Peer) -> impl Iterator<Item = Contender<Work>> {
+fn bare_waits<S: Updater>(limit: Peer) -> impl Iterator<Item = Benchmark<Work>> {
     ["callback", "barrier", "poll"].into_iter().map(move |scenario| {
-        Contender::new(limit, |_work: &Work| workload::waits::<S>(workload::IDLE_READERS)).in_scenario(scenario)
+        Benchmark::new(limit, |_work: &Work| workload::waits::<S>(workload::IDLE_READERS)).in_scenario(scenario)
     })
 }

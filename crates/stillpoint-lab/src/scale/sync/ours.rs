@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use stillpoint::{Cookie, Domain, QsbrReader};
 
-use super::appointment::Appointment;
+use super::callback_latch::CallbackLatch;
 use crate::subject::{Callbacks, Participant, Polled, Reader, Updater};
 
 /// A thread that reads in the global domain, and waits in the way of `W`.
@@ -25,7 +25,7 @@ pub trait Way: Default + 'static {
 pub type Rcu = Global<Normal>;
 
 /// `stillpoint::synchronize_expedited`.
-pub type Expedited = Global<Hasty>;
+pub type Expedited = Global<ExpeditedWait>;
 
 /// The wait travels as a callback through the service thread, and the caller sleeps until it is invoked.
 pub type ServiceLed = Global<Callback>;
@@ -35,7 +35,7 @@ pub type Limit = Global<Membarrier>;
 
 impl<W: Way> Participant for Global<W> {
     /// A thread's first section registers it.
-    fn join() -> Self {
+    fn register_thread() -> Self {
         drop(stillpoint::read_lock());
         Self(W::default())
     }
@@ -90,9 +90,9 @@ impl Way for Normal {
 
 /// See [`Expedited`].
 #[derive(Default)]
-pub struct Hasty;
+pub struct ExpeditedWait;
 
-impl Way for Hasty {
+impl Way for ExpeditedWait {
     fn wait(&mut self) {
         stillpoint::synchronize_expedited();
     }
@@ -100,12 +100,12 @@ impl Way for Hasty {
 
 /// See [`ServiceLed`].
 #[derive(Default)]
-pub struct Callback(Arc<Appointment>);
+pub struct Callback(Arc<CallbackLatch>);
 
 impl Way for Callback {
     fn wait(&mut self) {
-        let appointment = Arc::clone(&self.0);
-        stillpoint::call(move || appointment.keep());
+        let latch = Arc::clone(&self.0);
+        stillpoint::call(move || latch.invoke());
         self.0.wait();
     }
 }
@@ -154,7 +154,7 @@ impl Qsbr {
 }
 
 impl Participant for Qsbr {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self(domain().qsbr_reader())
     }
 }
@@ -165,7 +165,7 @@ impl Reader for Qsbr {
         self.0.quiescent_state();
     }
 
-    fn away<T>(&mut self, work: impl FnOnce() -> T) -> T {
+    fn offline<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let _offline = self.0.offline();
         work()
     }

@@ -24,14 +24,14 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use super::appointment::Appointment;
-use super::crowd::{Crowd, Latch, Stage, beside, start_thread};
+use super::callback_latch::CallbackLatch;
 use super::figures::{self, BUDGET, Timed, Times, note, observe, repeat, time};
+use super::readers::{Latch, ReaderControl, ReaderPool, start_thread, with_readers};
 use crate::run::Sample;
-use crate::subject::{Callbacks, Polled, Updater, look_until};
+use crate::subject::{Callbacks, Polled, Updater, poll_until};
 
 /// The readers of the scenarios that defer or poll.
-pub const IDLE_READERS: Crowd = Crowd::asleep(16);
+pub const IDLE_READERS: ReaderPool = ReaderPool::asleep(16);
 
 /// Waits before the first that counts: they start the subject's threads and fill the caches.
 const WARM_UPS: usize = 2;
@@ -43,22 +43,22 @@ const BRIDGE_ITERATIONS: usize = 100;
 const BRIDGE_WAITS: usize = 4;
 
 /// One for each CPU of the machine of the seed's test.
-const BRIDGE_READERS: Crowd = Crowd::asleep(64);
+const BRIDGE_READERS: ReaderPool = ReaderPool::asleep(64);
 
 /// One caller waits.
-pub fn waits<S: Updater>(crowd: Crowd) -> Result<Sample> {
-    beside::<S, _>(crowd, |stage| {
-        let mut part = S::join();
-        Ok(one_caller::<S>(stage, || time(|| part.synchronize())))
+pub fn waits<S: Updater>(pool: ReaderPool) -> Result<Sample> {
+    with_readers::<S, _>(pool, |control| {
+        let mut part = S::register_thread();
+        Ok(one_caller::<S>(control, || time(|| part.synchronize())))
     })
 }
 
 /// One caller waits a fixed number of times.
 pub fn bridge<S: Updater>() -> Result<Sample> {
-    beside::<S, _>(BRIDGE_READERS, |stage| {
-        let mut part = S::join();
+    with_readers::<S, _>(BRIDGE_READERS, |control| {
+        let mut part = S::register_thread();
         (0..WARM_UPS).for_each(|_| part.synchronize());
-        let ((times, total), cost) = observe::<S, _>(stage, || {
+        let ((times, total), cost) = observe::<S, _>(control, || {
             let mut times = figures::no_times();
             let begun = Instant::now();
             for _ in 0..BRIDGE_ITERATIONS * BRIDGE_WAITS {
@@ -74,20 +74,20 @@ pub fn bridge<S: Updater>() -> Result<Sample> {
 
 /// Many callers wait at once.
 pub fn herd<S: Updater>(callers: usize) -> Result<Sample> {
-    beside::<S, _>(Crowd::NONE, |stage| {
+    with_readers::<S, _>(ReaderPool::NONE, |control| {
         let gates = Gates { ready: Latch::new(callers), go: Latch::new(1), begun: OnceLock::new(), end: Latch::new(1) };
         let (report, reports) = mpsc::channel();
         thread::scope(|scope| {
             let _release = Release(&gates);
             for _ in 0..callers {
                 let report = report.clone();
-                start_thread(scope, || one_of_many::<S>(&gates, report));
+                start_thread(scope, || herd_caller::<S>(&gates, report));
             }
             // Only the callers' own are left, so that the reports end also where a caller is lost.
             drop(report);
             gates.ready.wait();
 
-            let ((reports, begun), cost) = observe::<S, _>(stage, || {
+            let ((reports, begun), cost) = observe::<S, _>(control, || {
                 let begun = *gates.begun.get_or_init(Instant::now);
                 gates.go.open();
                 (reports.into_iter().collect::<Vec<_>>(), begun)
@@ -126,17 +126,17 @@ impl Drop for Release<'_> {
     }
 }
 
-fn one_of_many<S: Updater>(gates: &Gates, report: mpsc::Sender<(Times, Instant)>) {
-    let mut part = S::join();
+fn herd_caller<S: Updater>(gates: &Gates, report: mpsc::Sender<(Times, Instant)>) {
+    let mut part = S::register_thread();
     (0..WARM_UPS).for_each(|_| part.synchronize());
-    part.away(|| {
+    part.offline(|| {
         gates.ready.arrive();
         gates.go.wait();
     });
     let begun = *gates.begun.get_or_init(Instant::now);
     let times = repeat(begun + BUDGET, || time(|| part.synchronize()));
     let ended = Instant::now();
-    part.away(|| {
+    part.offline(|| {
         // Nobody receives only where the measurement has failed already.
         let _ = report.send((times, ended));
         drop(report);
@@ -146,14 +146,14 @@ fn one_of_many<S: Updater>(gates: &Gates, report: mpsc::Sender<(Times, Instant)>
 
 /// One callback at a time, by a caller that sleeps until it has been invoked.
 pub fn callback<S: Callbacks>() -> Result<Sample> {
-    beside::<S, _>(IDLE_READERS, |stage| {
-        let mut part = S::join();
-        let appointment = Arc::new(Appointment::default());
-        Ok(one_caller::<S>(stage, || {
-            let callback = Arc::clone(&appointment);
+    with_readers::<S, _>(IDLE_READERS, |control| {
+        let mut part = S::register_thread();
+        let latch = Arc::new(CallbackLatch::default());
+        Ok(one_caller::<S>(control, || {
+            let callback = Arc::clone(&latch);
             let begun = Instant::now();
-            part.call(move || callback.keep());
-            let invoked = part.away(|| appointment.wait());
+            part.call(move || callback.invoke());
+            let invoked = part.offline(|| latch.wait());
             Timed { took: invoked - begun, ended: Instant::now() }
         }))
     })
@@ -161,12 +161,12 @@ pub fn callback<S: Callbacks>() -> Result<Sample> {
 
 /// One callback, and the barrier that waits for it.
 pub fn barrier<S: Callbacks>() -> Result<Sample> {
-    beside::<S, _>(IDLE_READERS, |stage| {
-        let mut part = S::join();
-        Ok(one_caller::<S>(stage, || {
+    with_readers::<S, _>(IDLE_READERS, |control| {
+        let mut part = S::register_thread();
+        Ok(one_caller::<S>(control, || {
             time(|| {
                 part.call(|| ());
-                part.away(S::barrier);
+                part.offline(S::barrier);
             })
         }))
     })
@@ -174,22 +174,22 @@ pub fn barrier<S: Callbacks>() -> Result<Sample> {
 
 /// A grace period started, and asked about until it has ended.
 pub fn poll<S: Polled>() -> Result<Sample> {
-    beside::<S, _>(IDLE_READERS, |stage| {
-        let mut part = S::join();
-        Ok(one_caller::<S>(stage, || {
+    with_readers::<S, _>(IDLE_READERS, |control| {
+        let mut part = S::register_thread();
+        Ok(one_caller::<S>(control, || {
             time(|| {
                 let cookie = part.start_poll();
-                part.away(|| look_until(|| S::poll(cookie)));
+                part.offline(|| poll_until(|| S::poll(cookie)));
             })
         }))
     })
 }
 
 /// Waits for the time that a process has, after some waits that do not count.
-fn one_caller<S: Updater>(stage: &Stage, mut once: impl FnMut() -> Timed) -> Sample {
+fn one_caller<S: Updater>(control: &ReaderControl, mut once: impl FnMut() -> Timed) -> Sample {
     for _ in 0..WARM_UPS {
         once();
     }
-    let (times, cost) = observe::<S, _>(stage, || repeat(Instant::now() + BUDGET, once));
+    let (times, cost) = observe::<S, _>(control, || repeat(Instant::now() + BUDGET, once));
     figures::sample(&times, &cost)
 }

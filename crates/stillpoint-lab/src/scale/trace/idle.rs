@@ -14,7 +14,7 @@ use crate::subject::ReadSide;
 pub fn measure<R: ReadSide>(wait: Option<impl Fn()>, work: &Work) -> Result<Sample> {
     let mut metrics = Metrics::new();
     if let Some(wait) = wait {
-        R::join().pairs(1);
+        R::register_thread().pairs(1);
         wait();
         let times = repeat(Instant::now() + Duration::from_millis(work.span_ms), || time(&wait));
         metrics.extend(super::of_waits(&times));

@@ -24,10 +24,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Contender;
+use super::Benchmark;
 use super::read;
 use super::sync::figures::Times;
-use crate::choice::Menu;
+use crate::choice::PossibleValues;
 use crate::output::Metric;
 use crate::peers;
 use crate::subject::{Cell, Peer, Registry, Value};
@@ -71,11 +71,11 @@ impl super::Work for Work {
     const NAME: &'static str = "trace";
 
     /// Stillpoint's own variants.
-    const VARIANTS: Menu = Menu::of_variants(&["native", "read-mb"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["native", "read-mb"]);
 
-    const PEERS: Menu = Menu::of_registered_peers(peers::that_share);
+    const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_share);
 
-    const SCENARIOS: Option<Menu> = Some(Menu::of_scenarios(&[IDLE, SLEEPERS, ASYNC]));
+    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(&[IDLE, SLEEPERS, ASYNC]));
 
     const METRICS: &'static [Metric] = &[
         Metric { name: "gp_mean_ms", decimals: 5 },
@@ -88,34 +88,34 @@ impl super::Work for Work {
         Metric { name: "bytes_per_guard", decimals: 1 },
     ];
 
-    fn contenders() -> Vec<Contender<Self>> {
+    fn benchmarks() -> Vec<Benchmark<Self>> {
         let (native, read_mb) = (Mode::Native, Mode::ReadMb);
-        let bare = |contender: Contender<Work>| contender.prepared_by(ours::prepare_limit);
-        let mut contenders = vec![
-            Contender::ours("native", move |work| idle::measure::<read::Trace>(Some(|| native.synchronize()), work))
+        let bare = |benchmark: Benchmark<Work>| benchmark.prepared_by(ours::prepare_limit);
+        let mut benchmarks = vec![
+            Benchmark::ours("native", move |work| idle::measure::<read::Trace>(Some(|| native.synchronize()), work))
                 .in_scenario(IDLE),
-            Contender::ours("read-mb", move |work| idle::measure::<ours::Fenced>(Some(|| read_mb.synchronize()), work))
+            Benchmark::ours("read-mb", move |work| idle::measure::<ours::Fenced>(Some(|| read_mb.synchronize()), work))
                 .in_scenario(IDLE),
-            bare(Contender::limit(|work| idle::measure::<read::Limit>(ours::limit_of_waits(), work))).in_scenario(IDLE),
-            Contender::ours("native", move |work| sleepers::beside(native.domain(), work)).in_scenario(SLEEPERS),
-            Contender::ours("read-mb", move |work| sleepers::beside(read_mb.domain(), work)).in_scenario(SLEEPERS),
-            Contender::limit(sleepers::bare_wakeups).in_scenario(SLEEPERS),
-            Contender::ours("native", move |work| ours::measure_tasks(native, work)).in_scenario(ASYNC),
-            Contender::ours("read-mb", move |work| ours::measure_tasks(read_mb, work)).in_scenario(ASYNC),
+            bare(Benchmark::limit(|work| idle::measure::<read::Limit>(ours::limit_of_waits(), work))).in_scenario(IDLE),
+            Benchmark::ours("native", move |work| sleepers::with_readers(native.domain(), work)).in_scenario(SLEEPERS),
+            Benchmark::ours("read-mb", move |work| sleepers::with_readers(read_mb.domain(), work)).in_scenario(SLEEPERS),
+            Benchmark::limit(sleepers::bare_wakeups).in_scenario(SLEEPERS),
+            Benchmark::ours("native", move |work| ours::measure_tasks(native, work)).in_scenario(ASYNC),
+            Benchmark::ours("read-mb", move |work| ours::measure_tasks(read_mb, work)).in_scenario(ASYNC),
         ];
-        peers::register(&mut Cells(&mut contenders));
-        contenders.push(bare(Contender::limit(|work| tasks::measure(ours::Static, work))).in_scenario(ASYNC));
-        contenders
+        peers::register(&mut Cells(&mut benchmarks));
+        benchmarks.push(bare(Benchmark::limit(|work| tasks::measure(ours::Static, work))).in_scenario(ASYNC));
+        benchmarks
     }
 }
 
 /// The peers.
-struct Cells<'c>(&'c mut Vec<Contender<Work>>);
+struct Cells<'c>(&'c mut Vec<Benchmark<Work>>);
 
 impl Registry for Cells<'_> {
     fn shares<C: Cell>(&mut self, peer: Peer, make: fn(Value) -> C) {
         let measure = move |work: &Work| tasks::measure(make(Value::first()), work);
-        self.0.push(Contender::new(peer, measure).in_scenario(ASYNC));
+        self.0.push(Benchmark::new(peer, measure).in_scenario(ASYNC));
     }
 }
 

@@ -51,7 +51,7 @@ impl Mode {
 pub struct Fenced(&'static TraceDomain);
 
 impl Participant for Fenced {
-    fn join() -> Self {
+    fn register_thread() -> Self {
         Self(Mode::ReadMb.domain())
     }
 }

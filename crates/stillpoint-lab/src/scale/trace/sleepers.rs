@@ -27,21 +27,21 @@ const NAP: Duration = Duration::from_millis(1);
 const SETTLING: Duration = Duration::from_millis(5);
 
 /// A reader's section.
-struct Stay {
+struct SectionTimes {
     entered: Instant,
     /// Just before the guard is dropped.
     left: Instant,
 }
 
 /// Threads that sleep in guards of `domain`, and a thread that waits for them.
-pub fn beside(domain: &TraceDomain, work: &Work) -> Result<Sample> {
+pub fn with_readers(domain: &TraceDomain, work: &Work) -> Result<Sample> {
     measure(work.threads, || domain.read_lock(), || domain.synchronize(), work)
 }
 
 /// One thread that sleeps, and at each end of that wakes one that waits for it: less than this no wait can do.
 pub fn bare_wakeups(work: &Work) -> Result<Sample> {
-    let bell = Bell { awaited: AtomicBool::new(false), waiter: thread::current() };
-    let mut sample = measure(1, || RingAtEnd(&bell), || bell.wait(), work)?;
+    let wake_up = WakeUp { awaited: AtomicBool::new(false), waiter: thread::current() };
+    let mut sample = measure(1, || WakeAtEnd(&wake_up), || wake_up.wait(), work)?;
     // It is no grace period of all the threads.
     sample.metrics.retain(|name, _| name == "exit_to_gp_us");
     Ok(sample)
@@ -50,14 +50,14 @@ pub fn bare_wakeups(work: &Work) -> Result<Sample> {
 /// Calls `wait` on this thread beside so many readers; `enter` gives a guard.
 fn measure<G>(readers: u32, enter: impl Fn() -> G + Sync, wait: impl Fn(), work: &Work) -> Result<Sample> {
     let halt = AtomicBool::new(false);
-    let stays = Mutex::new(Vec::new());
+    let sections = Mutex::new(Vec::new());
     let mut waits = Vec::new();
     let times = thread::scope(|scope| {
         let _halt = SetAtEnd(&halt);
         for _ in 0..readers {
             start_thread(scope, || {
-                let own = stay_again_and_again(&enter, &halt);
-                stays.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+                let own = sleep_in_sections(&enter, &halt);
+                sections.lock().unwrap_or_else(PoisonError::into_inner).push(own);
             });
         }
         thread::sleep(SETTLING);
@@ -69,11 +69,11 @@ fn measure<G>(readers: u32, enter: impl Fn() -> G + Sync, wait: impl Fn(), work:
         })
     });
 
-    let stays = stays.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let sections = sections.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut delays = no_times();
     for wait in &waits {
         let called = wait.ended - wait.took;
-        let Some(left) = stays.iter().filter_map(|stays| exit_of_holdout(stays, called)).max() else { continue };
+        let Some(left) = sections.iter().filter_map(|sections| exit_of_holdout(sections, called)).max() else { continue };
         ensure!(left <= wait.ended, "a grace period has ended before a reader that it was for has left");
         note(&mut delays, &Timed { took: wait.ended - left, ended: wait.ended });
     }
@@ -85,31 +85,31 @@ fn measure<G>(readers: u32, enter: impl Fn() -> G + Sync, wait: impl Fn(), work:
     Ok(Sample { metrics, curve: Curve::new() })
 }
 
-fn stay_again_and_again<G>(enter: impl Fn() -> G, halt: &AtomicBool) -> Vec<Stay> {
-    let stay = || {
+fn sleep_in_sections<G>(enter: impl Fn() -> G, halt: &AtomicBool) -> Vec<SectionTimes> {
+    let section = || {
         let guard = enter();
         let entered = Instant::now();
         thread::sleep(NAP);
         let left = Instant::now();
         drop(guard);
-        Stay { entered, left }
+        SectionTimes { entered, left }
     };
-    iter::repeat_with(stay).take_while(|_| !halt.load(Ordering::Relaxed)).collect()
+    iter::repeat_with(section).take_while(|_| !halt.load(Ordering::Relaxed)).collect()
 }
 
 /// When the reader with these sections, the oldest first, left the one in which it was at `moment`.
-fn exit_of_holdout(stays: &[Stay], moment: Instant) -> Option<Instant> {
-    let entered_before = stays.partition_point(|stay| stay.entered <= moment);
-    stays[..entered_before].last().map(|stay| stay.left).filter(|&left| left > moment)
+fn exit_of_holdout(sections: &[SectionTimes], moment: Instant) -> Option<Instant> {
+    let entered_before = sections.partition_point(|section| section.entered <= moment);
+    sections[..entered_before].last().map(|section| section.left).filter(|&left| left > moment)
 }
 
 /// By which a reader wakes the one who waits for it.
-struct Bell {
+struct WakeUp {
     awaited: AtomicBool,
     waiter: Thread,
 }
 
-impl Bell {
+impl WakeUp {
     fn wait(&self) {
         self.awaited.store(true, Ordering::Release);
         while self.awaited.load(Ordering::Acquire) {
@@ -117,17 +117,17 @@ impl Bell {
         }
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         if self.awaited.swap(false, Ordering::AcqRel) {
             self.waiter.unpark();
         }
     }
 }
 
-struct RingAtEnd<'b>(&'b Bell);
+struct WakeAtEnd<'b>(&'b WakeUp);
 
-impl Drop for RingAtEnd<'_> {
+impl Drop for WakeAtEnd<'_> {
     fn drop(&mut self) {
-        self.0.ring();
+        self.0.wake();
     }
 }

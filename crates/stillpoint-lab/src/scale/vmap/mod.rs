@@ -10,8 +10,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use stillpoint_vmap::Arena;
 
-use super::Contender;
-use crate::choice::Menu;
+use super::Benchmark;
+use crate::choice::PossibleValues;
 use crate::output::Metric;
 use crate::run::{Curve, Metrics, Sample};
 use crate::subject::Peer;
@@ -43,12 +43,12 @@ impl super::Work for Work {
     const NAME: &'static str = "vmap";
 
     /// Stillpoint's own variants: its own way, and for comparison none, the kernel's ways, and buffers that are no areas.
-    const VARIANTS: Menu =
-        Menu::of_variants(&["rcu", "unchecked", "node-rwlock", "node-spinlock", "global-lock", "global-mutex", "heap"]);
+    const VARIANTS: PossibleValues =
+        PossibleValues::of_variants(&["rcu", "unchecked", "node-rwlock", "node-spinlock", "global-lock", "global-mutex", "heap"]);
 
-    const PEERS: Menu = Menu::of_peers(&["std-rwlock-btreemap", "rangemap", "mmap"]);
+    const PEERS: PossibleValues = PossibleValues::of_peers(&["std-rwlock-btreemap", "rangemap", "mmap"]);
 
-    const SCENARIOS: Option<Menu> = Some(Menu::of_scenarios(&[
+    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(&[
         "find-1000",
         "find-100000",
         "find-1000000",
@@ -76,60 +76,60 @@ impl super::Work for Work {
         Metric { name: "purge_ns_per_page", decimals: 0 },
     ];
 
-    fn contenders() -> Vec<Contender<Self>> {
+    fn benchmarks() -> Vec<Benchmark<Self>> {
         type NodeRwLock = Nodes<std::sync::RwLock<index::Tree>>;
         type NodeSpinlock = Nodes<spin::Mutex<index::Tree>>;
         type GlobalLock = Global<spin::Mutex<index::Tree>>;
         type GlobalMutex = Global<parking_lot::Mutex<index::Tree>>;
 
-        let mut contenders = Vec::new();
-        contenders.extend(finds::<Rcu>(Peer::new("stillpoint").variant("rcu")));
-        contenders.extend(finds::<StdTree>(Peer::new("std-rwlock-btreemap")));
-        contenders.extend(finds::<index::Ranges>(Peer::new("rangemap")));
-        contenders.extend(finds::<Flat>(Peer::new("limit")));
-        contenders.extend(copies("rcu", connections::in_areas::<Rcu>));
-        contenders.extend(copies("unchecked", connections::unchecked));
-        contenders.extend(copies("node-rwlock", connections::in_areas::<NodeRwLock>));
-        contenders.extend(copies("node-spinlock", connections::in_areas::<NodeSpinlock>));
-        contenders.extend(copies("global-lock", connections::in_areas::<GlobalLock>));
-        contenders.extend(copies("global-mutex", connections::in_areas::<GlobalMutex>));
-        contenders.extend(copies("heap", connections::on_the_heap));
-        contenders.extend(allocations::<Pooled>(Peer::new("stillpoint").variant("rcu")));
-        contenders.extend(allocations::<Mmap>(Peer::new("mmap")));
-        contenders.extend(purges(Peer::new("stillpoint").variant("rcu"), allocate::drain));
-        contenders.extend(purges(Peer::new("mmap"), allocate::unmap));
-        contenders.extend(purges(Peer::new("limit"), allocate::one_call));
-        contenders
+        let mut benchmarks = Vec::new();
+        benchmarks.extend(finds::<Rcu>(Peer::new("stillpoint").variant("rcu")));
+        benchmarks.extend(finds::<StdTree>(Peer::new("std-rwlock-btreemap")));
+        benchmarks.extend(finds::<index::Ranges>(Peer::new("rangemap")));
+        benchmarks.extend(finds::<Flat>(Peer::new("limit")));
+        benchmarks.extend(copies("rcu", connections::in_areas::<Rcu>));
+        benchmarks.extend(copies("unchecked", connections::unchecked));
+        benchmarks.extend(copies("node-rwlock", connections::in_areas::<NodeRwLock>));
+        benchmarks.extend(copies("node-spinlock", connections::in_areas::<NodeSpinlock>));
+        benchmarks.extend(copies("global-lock", connections::in_areas::<GlobalLock>));
+        benchmarks.extend(copies("global-mutex", connections::in_areas::<GlobalMutex>));
+        benchmarks.extend(copies("heap", connections::on_the_heap));
+        benchmarks.extend(allocations::<Pooled>(Peer::new("stillpoint").variant("rcu")));
+        benchmarks.extend(allocations::<Mmap>(Peer::new("mmap")));
+        benchmarks.extend(purges(Peer::new("stillpoint").variant("rcu"), allocate::drain));
+        benchmarks.extend(purges(Peer::new("mmap"), allocate::unmap));
+        benchmarks.extend(purges(Peer::new("limit"), allocate::one_call));
+        benchmarks
     }
 }
 
-fn finds<I: index::Index>(subject: Peer) -> impl Iterator<Item = Contender<Work>> {
+fn finds<I: index::Index>(subject: Peer) -> impl Iterator<Item = Benchmark<Work>> {
     [("find-1000", 1_000), ("find-100000", 100_000), ("find-1000000", 1_000_000)].into_iter().map(move |(scenario, areas)| {
-        Contender::new(subject, move |_work: &Work| find::measure::<I>(areas)).in_scenario(scenario)
+        Benchmark::new(subject, move |_work: &Work| find::measure::<I>(areas)).in_scenario(scenario)
     })
 }
 
 type Serve = fn(&Work, threads: u32, message: usize) -> Result<Sample>;
 
-fn copies(variant: &'static str, serve: Serve) -> impl Iterator<Item = Contender<Work>> {
+fn copies(variant: &'static str, serve: Serve) -> impl Iterator<Item = Benchmark<Work>> {
     let few = [("copy-256-2threads", 256), ("copy-4096-2threads", 4096)].map(|(name, message)| (name, Some(2), message));
     let many = [("copy-256", 256), ("copy-4096", 4096)].map(|(name, message)| (name, None, message));
     many.into_iter().chain(few).map(move |(scenario, threads, message)| {
         let measure = move |work: &Work| serve(work, threads.unwrap_or(work.threads), message);
-        Contender::ours(variant, measure).in_scenario(scenario)
+        Benchmark::ours(variant, measure).in_scenario(scenario)
     })
 }
 
-fn allocations<A: allocate::Allocator>(subject: Peer) -> impl Iterator<Item = Contender<Work>> {
+fn allocations<A: allocate::Allocator>(subject: Peer) -> impl Iterator<Item = Benchmark<Work>> {
     allocate::shapes::<A>()
         .into_iter()
-        .map(move |(scenario, measure)| Contender::new(subject, move |_work: &Work| measure()).in_scenario(scenario))
+        .map(move |(scenario, measure)| Benchmark::new(subject, move |_work: &Work| measure()).in_scenario(scenario))
 }
 
-fn purges(subject: Peer, purge: fn(usize) -> Result<Sample>) -> impl Iterator<Item = Contender<Work>> {
+fn purges(subject: Peer, purge: fn(usize) -> Result<Sample>) -> impl Iterator<Item = Benchmark<Work>> {
     [("purge", 16), ("purge-single", 1)]
         .into_iter()
-        .map(move |(scenario, pages)| Contender::new(subject, move |_work: &Work| purge(pages)).in_scenario(scenario))
+        .map(move |(scenario, pages)| Benchmark::new(subject, move |_work: &Work| purge(pages)).in_scenario(scenario))
 }
 
 /// The arena that every subject's areas are of.

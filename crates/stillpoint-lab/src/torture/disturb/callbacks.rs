@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stillpoint::torture::Policy;
 
-use crate::torture::conductor::Ground;
+use crate::torture::harness::Harness;
 use crate::torture::session::Session;
 use crate::torture::tally::{Fault, add};
 
@@ -15,12 +15,12 @@ use crate::torture::tally::{Fault, add};
 const FLOOD: u64 = 10_000;
 
 /// A flood: so many callbacks as fast as they can be queued. Then each of them has to come, by itself, and once.
-pub fn flood<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64) {
+pub fn flood<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
     let came = Arc::new(AtomicU64::new(0));
     let mut queued = 0;
     while queued < FLOOD && !session.is_over() {
         let theirs = Arc::clone(&came);
-        ground.domain.call(move || add(&theirs, 1));
+        harness.domain.call(move || add(&theirs, 1));
         queued += 1;
     }
     add(&session.tally.queued, queued);
@@ -41,7 +41,7 @@ pub fn flood<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64)
         }
         thread::sleep(Duration::from_millis(2));
     }
-    ground.domain.barrier();
+    harness.domain.barrier();
     let came = came.load(Ordering::Acquire);
     add(&session.tally.invoked, came);
     if came != queued {
@@ -51,12 +51,12 @@ pub fn flood<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64)
 }
 
 /// Some threads queue a callback each; a barrier then has to wait for all of them.
-pub fn barrier<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, round: u64) {
+pub fn barrier<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, round: u64) {
     let threads = session.plan.barrier_callbacks as u64;
     let came = Arc::new(AtomicU64::new(0));
     let queue = || {
         let theirs = Arc::clone(&came);
-        ground.domain.call(move || add(&theirs, 1));
+        harness.domain.call(move || add(&theirs, 1));
     };
     add(&session.tally.queued, threads);
     if round.is_multiple_of(4) {
@@ -65,7 +65,7 @@ pub fn barrier<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, round: u64
         (0..threads).for_each(|_| queue());
     }
     add(&session.tally.barriers, 1);
-    ground.domain.barrier();
+    harness.domain.barrier();
     add(&session.tally.barriers_done, 1);
     let came = came.load(Ordering::Acquire);
     add(&session.tally.invoked, came);
@@ -76,10 +76,10 @@ pub fn barrier<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, round: u64
 }
 
 /// A callback that takes long: the others have to wait, and nobody else.
-pub fn take_long<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64) {
+pub fn stall_service<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
     let theirs = Arc::clone(session);
     add(&session.tally.queued, 1);
-    ground.domain.call(move || {
+    harness.domain.call(move || {
         super::sleep(&theirs, theirs.plan.stall_service_s);
         add(&theirs.tally.invoked, 1);
     });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stillpoint::torture::Policy;
 
-use crate::torture::conductor::Ground;
+use crate::torture::harness::Harness;
 use crate::torture::session::Session;
 use crate::torture::tally::{Fault, add};
 
@@ -16,14 +16,14 @@ use crate::torture::tally::{Fault, add};
 const ALARM: u32 = 60;
 
 /// Forks; the child reads, waits, calls and retires, and the parent waits for the child.
-pub fn fork<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64) {
+pub fn fork<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
     // SAFETY: the child uses this library, whose promise is what is put to the test, and the allocator, which glibc sees to; then it ends.
     match unsafe { libc::fork() } {
         -1 => {}
         0 => {
             // SAFETY: no handler: the alarm ends the process.
             unsafe { libc::alarm(ALARM) };
-            let well = panic::catch_unwind(AssertUnwindSafe(|| child(ground))).is_ok_and(|well| well);
+            let well = panic::catch_unwind(AssertUnwindSafe(|| child(harness))).is_ok_and(|well| well);
             // SAFETY: ends the process.
             unsafe { libc::_exit(i32::from(!well)) };
         }
@@ -45,9 +45,9 @@ pub fn fork<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64) 
 }
 
 /// Whether all went well.
-fn child<P: Policy>(ground: &Ground<P>) -> bool {
-    (ground.in_child)();
-    let domain = ground.domain;
+fn child<P: Policy>(harness: &Harness<P>) -> bool {
+    (harness.in_child)();
+    let domain = harness.domain;
     let cookie = domain.get_state();
     let held = domain.read(|_| {
         let inside = domain.get_state();

@@ -1,15 +1,15 @@
 //! What goes on around readers and writers to make their lives hard, each in a thread of its own, while it is in force
-//! ([`Session::is_on`]). A new one is a name in `options.rs`, a file here and a line in [`start`].
+//! ([`Session::is_active`]). A new one is a name in `plan.rs`, an option in `options.rs`, a file here and a line in [`start`].
 //!
 //! | file | subject |
 //! |---|---|
 //! | `callbacks` | floods of callbacks, barriers with somebody else's callbacks, callbacks that take long |
-//! | `comings` | threads that come, read and go; readers that register and deregister; domains that come and go |
+//! | `churn` | threads that come, read and go; readers that register and deregister; domains that come and go |
 //! | `processors` | a hog at a higher priority; threads moved between processors |
-//! | `signals` | handlers that read; the list of threads for that |
+//! | `signals` | signals to threads whose handlers read |
 //! | `fork` | children that use the domain |
 //!
-//! Stopping and going ("stutter") is the conductor's.
+//! Pausing and resuming ("stutter") is the runner's.
 
 use std::sync::Arc;
 use std::thread::{self, Scope};
@@ -17,46 +17,46 @@ use std::time::Duration;
 
 use stillpoint::torture::Policy;
 
-use super::conductor::{self, Ground, Part};
-use super::options::Disturbance;
+use super::harness::{self, Harness, ThreadSpec};
+use super::plan::Disturbance;
 use super::session::Session;
 
 pub mod callbacks;
-mod comings;
+mod churn;
 mod fork;
 pub mod processors;
 pub mod signals;
 
 /// Starts the threads of the disturbances that the plan has.
 pub fn start<'scope, 'env, P: Policy>(
-    scope: &'scope Scope<'scope, 'env>, session: &'env Arc<Session>, ground: &'env Ground<'env, P>,
+    scope: &'scope Scope<'scope, 'env>, session: &'env Arc<Session>, harness: &'env Harness<'env, P>,
 ) {
     for &disturbance in &session.plan.disturbances {
-        let once: fn(&Arc<Session>, &Ground<P>, u64) = match disturbance {
+        let once: fn(&Arc<Session>, &Harness<P>, u64) = match disturbance {
             Disturbance::Stutter => continue,
-            Disturbance::StallReader => comings::stay,
-            Disturbance::StallService => callbacks::take_long,
+            Disturbance::StallReader => churn::stall_reader,
+            Disturbance::StallService => callbacks::stall_service,
             Disturbance::FwdProgress => callbacks::flood,
             Disturbance::BarrierCallbacks => callbacks::barrier,
-            Disturbance::ReadExit => comings::read_and_exit,
-            Disturbance::RegistrationChurn => comings::register_and_deregister,
+            Disturbance::ReadExit => churn::read_and_exit,
+            Disturbance::RegistrationChurn => churn::register_and_deregister,
             Disturbance::Signals => signals::send,
             Disturbance::Preempt => processors::hog,
             Disturbance::Shuffle => processors::shuffle,
             Disturbance::Fork => fork::fork,
         };
-        let part = Part::new(format!("{disturbance:?}"), move || {
+        let spec = ThreadSpec::new(format!("{disturbance:?}"), move || {
             let mut round = 0;
             while !session.is_over() {
-                if session.is_on(disturbance) {
-                    once(session, ground, round);
+                if session.is_active(disturbance) {
+                    once(session, harness, round);
                     round += 1;
                 } else {
                     thread::sleep(Duration::from_millis(5));
                 }
             }
         });
-        conductor::start(scope, session, ground, part);
+        harness::start(scope, session, harness, spec);
     }
 }
 

@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use stillpoint::torture::Policy;
 
-use crate::torture::conductor::Ground;
-use crate::torture::options::Disturbance;
+use crate::torture::affinity::{allowed, move_to, only};
+use crate::torture::harness::Harness;
+use crate::torture::plan::Disturbance;
 use crate::torture::session::Session;
 
 /// A hog on each processor for some milliseconds, at real-time priority, or else at a better one, or else (where the system allows
 /// neither) at the same as all the others. Then it sleeps as long.
-pub fn hog<P: Policy>(session: &Arc<Session>, _ground: &Ground<P>, round: u64) {
-    let mut random = session.seat("hog", round as usize).random.fork();
+pub fn hog<P: Policy>(session: &Arc<Session>, _ground: &Harness<P>, round: u64) {
+    let mut random = session.thread_ctx("hog", round as usize).random.fork();
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     let spans: Vec<u64> = (0..cpus).map(|_| random.u64(200..4000)).collect();
     thread::scope(|scope| {
@@ -42,8 +43,8 @@ fn raise_priority() {
 }
 
 /// Moves every thread of the flavour to one processor, chosen by chance; and lets all of them go where they want at the turn's end.
-pub fn shuffle<P: Policy>(session: &Arc<Session>, _ground: &Ground<P>, round: u64) {
-    let mut random = session.seat("shuffle", round as usize).random.fork();
+pub fn shuffle<P: Policy>(session: &Arc<Session>, _ground: &Harness<P>, round: u64) {
+    let mut random = session.thread_ctx("shuffle", round as usize).random.fork();
     let Some((all, allowed)) = allowed() else {
         return thread::sleep(Duration::from_millis(20));
     };
@@ -53,43 +54,7 @@ pub fn shuffle<P: Policy>(session: &Arc<Session>, _ground: &Ground<P>, round: u6
         move_to(thread.tid, &only(allowed[random.usize(0..allowed.len())]));
     }
     thread::sleep(Duration::from_millis(20));
-    if !session.is_on(Disturbance::Shuffle) || session.is_over() {
+    if !session.is_active(Disturbance::Shuffle) || session.is_over() {
         session.threads().iter().for_each(|thread| move_to(thread.tid, &all));
     }
-}
-
-/// Moves a thread to processor number `place` of those that the calling one may use, and keeps it there.
-pub fn stay_on(tid: libc::pid_t, place: usize) {
-    if let Some((_, allowed)) = allowed() {
-        move_to(tid, &only(allowed[place % allowed.len()]));
-    }
-}
-
-/// The processors that the calling thread may use, as a set and as a list. `None` if the system does not say.
-fn allowed() -> Option<(libc::cpu_set_t, Vec<usize>)> {
-    // SAFETY: zeroes are an empty set.
-    let mut all: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a place for the set, of its size; 0 is the calling thread.
-    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut all) } != 0 {
-        return None;
-    }
-    // SAFETY: numbers below the set's size.
-    let list: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &all) }).collect();
-    (!list.is_empty()).then_some((all, list))
-}
-
-/// A set of one processor.
-fn only(cpu: usize) -> libc::cpu_set_t {
-    // SAFETY: zeroes are an empty set; the number is one of those that the system has named.
-    unsafe {
-        let mut one: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut one);
-        one
-    }
-}
-
-/// A thread that has just ended, or that the system does not let us move, stays where it is.
-fn move_to(tid: libc::pid_t, cpus: &libc::cpu_set_t) {
-    // SAFETY: a valid set of its size.
-    unsafe { libc::sched_setaffinity(tid, size_of::<libc::cpu_set_t>(), cpus) };
 }

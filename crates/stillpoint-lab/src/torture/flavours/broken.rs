@@ -2,21 +2,21 @@
 
 use stillpoint::torture::Policy;
 
-/// Grace periods wait for nobody.
+/// Grace periods do not wait for readers.
 #[derive(Debug)]
-pub enum Unwaiting {}
+pub enum NoWaiting {}
 
 // SAFETY: this and all below: the torture reads type-stable elements of atomics alone, whose state is wrong when a reader has been missed.
-unsafe impl Policy for Unwaiting {
+unsafe impl Policy for NoWaiting {
     const WAITS_FOR_READERS: bool = false;
 }
 
 /// The heavy barrier is left out.
 #[derive(Debug)]
-pub enum Unfenced {}
+pub enum NoHeavyBarrier {}
 
-// SAFETY: as for `Unwaiting`.
-unsafe impl Policy for Unfenced {
+// SAFETY: as for `NoWaiting`.
+unsafe impl Policy for NoHeavyBarrier {
     const HEAVY_BARRIER: bool = false;
 }
 
@@ -24,7 +24,7 @@ unsafe impl Policy for Unfenced {
 #[derive(Debug)]
 pub enum ShortCookies {}
 
-// SAFETY: as for `Unwaiting`.
+// SAFETY: as for `NoWaiting`.
 unsafe impl Policy for ShortCookies {
     const WHOLE_GRACE_PERIODS: bool = false;
 }
@@ -33,17 +33,17 @@ unsafe impl Policy for ShortCookies {
 #[derive(Debug)]
 pub enum EarlyPages {}
 
-// SAFETY: as for `Unwaiting`.
+// SAFETY: as for `NoWaiting`.
 unsafe impl Policy for EarlyPages {
     const WHOLE_PAGE_COOKIES: bool = false;
 }
 
 /// A scan passes over one reader.
 #[derive(Debug)]
-pub enum OneDropped {}
+pub enum SkipsOneHoldout {}
 
-// SAFETY: as for `Unwaiting`.
-unsafe impl Policy for OneDropped {
+// SAFETY: as for `NoWaiting`.
+unsafe impl Policy for SkipsOneHoldout {
     const EVERY_HOLDOUT: bool = false;
 }
 
@@ -51,35 +51,35 @@ unsafe impl Policy for OneDropped {
 #[derive(Debug)]
 pub enum NoBarriers {}
 
-// SAFETY: as for `Unwaiting`.
+// SAFETY: as for `NoWaiting`.
 unsafe impl Policy for NoBarriers {
     const BARRIER_WAITS: bool = false;
 }
 
 /// Nothing is left out but that sleepers look again after a while. Sound: nothing rests on that.
 #[derive(Debug)]
-pub enum Netless {}
+pub enum UnboundedSleeps {}
 
 // SAFETY: it changes how long is slept, and nothing else.
-unsafe impl Policy for Netless {
+unsafe impl Policy for UnboundedSleeps {
     const BOUNDED_SLEEPS: bool = false;
 }
 
 /// Waiters sleep without the second barrier, and without bound.
 #[derive(Debug)]
-pub enum Forgotten {}
+pub enum NoFlagBarrier {}
 
-// SAFETY: as for `Unwaiting`; nothing is freed early by it.
-unsafe impl Policy for Forgotten {
+// SAFETY: as for `NoWaiting`; nothing is freed early by it.
+unsafe impl Policy for NoFlagBarrier {
     const FLAG_BARRIER: bool = false;
     const BOUNDED_SLEEPS: bool = false;
 }
 
-/// What `start_poll` has named ends when somebody else sees to it, and nobody does.
+/// The service thread does not complete what `start_poll` has named.
 #[derive(Debug)]
-pub enum Unkept {}
+pub enum NoPolledCompletion {}
 
-// SAFETY: as for `Unwaiting`; nothing is freed early by it.
-unsafe impl Policy for Unkept {
+// SAFETY: as for `NoWaiting`; nothing is freed early by it.
+unsafe impl Policy for NoPolledCompletion {
     const COMPLETES_POLLED: bool = false;
 }

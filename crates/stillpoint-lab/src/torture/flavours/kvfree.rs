@@ -13,10 +13,10 @@ use stillpoint::{
 };
 
 use super::broken::EarlyPages;
-use super::common::Stage;
-use crate::torture::conductor::Part;
+use super::pipe_test::PipeTest;
+use crate::torture::harness::ThreadSpec;
 use crate::torture::pipe::Pipe;
-use crate::torture::session::{Seat, Session};
+use crate::torture::session::{Session, ThreadCtx};
 use crate::torture::tally::{Fault, add};
 use crate::torture::writers::Shared;
 
@@ -36,21 +36,21 @@ pub fn busted(session: &Arc<Session>) {
 fn torture<P: Policy>(session: &Arc<Session>) {
     let domain = Domain::<P>::starting_at(session.first_cookie());
     let pipe = Arc::new(Pipe::new(session.plan.writers, ELEMENTS));
-    let stage = Stage { shared: Shared { session: Arc::clone(session), pipe }, ..Stage::new(session, &domain) };
-    let life = |seat: &mut Seat| {
+    let test = PipeTest { shared: Shared { session: Arc::clone(session), pipe }, ..PipeTest::new(session, &domain) };
+    let body = |ctx: &mut ThreadCtx| {
         while !session.is_over() {
-            session.keep_pace(|| ());
-            stage.visit(seat);
+            session.wait_while_paused(|| ());
+            test.visit(ctx);
         }
     };
-    let mut parts: Vec<Part> = stage.fakewriters().collect();
+    let mut threads: Vec<ThreadSpec> = test.fakewriters().collect();
     let retirer = |number| {
-        let stage = &stage;
-        Part::new(format!("writer {number}"), move || retire(stage, number)).for_handlers()
+        let test = &test;
+        ThreadSpec::new(format!("writer {number}"), move || retire(test, number)).with_signals()
     };
-    parts.extend((0..session.plan.writers).map(retirer));
-    parts.extend(stage.readers(&life));
-    stage.perform(&|| (), parts);
+    threads.extend((0..session.plan.writers).map(retirer));
+    threads.extend(test.readers(&body));
+    test.run(&|| (), threads);
     domain.kvfree_barrier();
     let tally = &session.tally;
     let (retired, freed) = (tally.retired.load(Ordering::Acquire), tally.freed.load(Ordering::Acquire));
@@ -85,45 +85,40 @@ impl Drop for Note {
     }
 }
 
-/// A writer's life: it replaces elements in bursts, and retires a note for each. Now and then it waits for all of them.
-fn retire<P: Policy>(stage: &Stage<P>, number: usize) {
-    let (session, domain) = (&stage.shared.session, stage.domain);
-    let mut seat = session.seat("writer", number);
-    let lane = &stage.shared.pipe.lanes[number];
+/// A writer's body: it replaces elements in bursts, and retires a note for each. Now and then it waits for all of them.
+fn retire<P: Policy>(test: &PipeTest<P>, number: usize) {
+    let (session, domain) = (&test.shared.session, test.domain);
+    let mut ctx = session.thread_ctx("writer", number);
+    let lane = &test.shared.pipe.lanes[number];
     let freed = Arc::new(AtomicU64::new(0));
     let mut retired = 0;
     while !session.is_over() {
         session.beat(number);
-        session.keep_pace(|| session.beat(number));
-        for _ in 0..seat.random.u32(1..600) {
+        session.wait_while_paused(|| session.beat(number));
+        for _ in 0..ctx.random.u32(1..600) {
             let Some(element) = lane.replace(session) else {
                 session.beat(number);
                 thread::sleep(Duration::from_micros(500));
                 continue;
             };
-            let note = Note {
-                head: CallbackHead::new(),
-                shared: stage.shared.clone(),
-                lane: number,
-                element,
-                freed: Arc::clone(&freed),
-            };
+            let note =
+                Note { head: CallbackHead::new(), shared: test.shared.clone(), lane: number, element, freed: Arc::clone(&freed) };
             let note = NonNull::from(Box::leak(Box::new(note)));
             retired += 1;
             add(&session.tally.retired, 1);
-            match seat.random.u32(0..8) {
+            match ctx.random.u32(0..8) {
                 // SAFETY: out of a box just now; nobody else knows it. So for all of them.
                 0 => unsafe { domain.retire(note) },
                 // SAFETY: as above.
                 1 => unsafe { domain.retire_with_head(note) },
                 // Inside a section of its own, which puts what is to be done off to its end.
                 // SAFETY: as above.
-                2 if seat.one_in(8) => domain.read(|_| unsafe { domain.retire_inline(note) }),
+                2 if ctx.one_in(8) => domain.read(|_| unsafe { domain.retire_inline(note) }),
                 // SAFETY: as above.
                 _ => unsafe { domain.retire_inline(note) },
             }
         }
-        if seat.one_in(64) {
+        if ctx.one_in(64) {
             add(&session.tally.barriers, 1);
             domain.kvfree_barrier();
             add(&session.tally.barriers_done, 1);
@@ -132,6 +127,6 @@ fn retire<P: Policy>(stage: &Stage<P>, number: usize) {
                 session.tally.fault(Fault::Barrier, || format!("kvfree_barrier returned with {freed} of {retired} objects free"));
             }
         }
-        seat.spin(4000);
+        ctx.spin(4000);
     }
 }

@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use stillpoint::global;
 use stillpoint_lru::{Entry, GrowingArray, Hierarchy, Isolate, ListLru, Node, Tenant};
 
-use crate::torture::conductor::{Ground, Part, perform};
-use crate::torture::session::{Seat, Session};
+use crate::torture::harness::{Harness, ThreadSpec};
+use crate::torture::runner;
+use crate::torture::session::{Session, ThreadCtx};
 use crate::torture::tally::{Fault, add};
 
 /// Items of the tenant that nobody takes any from.
@@ -22,47 +23,48 @@ const ANCHORED: usize = 100;
 pub fn run(session: &Arc<Session>) {
     let lists = Lists::new(session);
     let arrays = Arrays::<true>::new();
-    let visit = |seat: &mut Seat| {
-        lists.count(seat);
+    let visit = |ctx: &mut ThreadCtx| {
+        lists.count(ctx);
         let array = arrays.present();
-        arrays.count_in_section(&array, seat);
+        arrays.count_in_section(&array, ctx);
     };
     let count = |number| {
         let (lists, arrays) = (&lists, &arrays);
-        let life = move || {
-            let mut seat = session.seat("reader", number);
+        let body = move || {
+            let mut ctx = session.thread_ctx("reader", number);
             while !session.is_over() {
-                session.keep_pace(|| ());
+                session.wait_while_paused(|| ());
                 let array = arrays.present();
                 for _ in 0..64 {
-                    lists.count(&mut seat);
-                    arrays.count_in_section(&array, &mut seat);
+                    lists.count(&mut ctx);
+                    arrays.count_in_section(&array, &mut ctx);
                 }
             }
         };
-        Part::new(format!("reader {number}"), life).for_handlers()
+        ThreadSpec::new(format!("reader {number}"), body).with_signals()
     };
     let mutate = |number| {
         let lists = &lists;
-        Part::new(format!("writer {number}"), move || lists.mutate(session, number)).for_handlers()
+        ThreadSpec::new(format!("writer {number}"), move || lists.mutate(session, number)).with_signals()
     };
-    let mut parts: Vec<Part> = (0..session.plan.readers).map(count).chain((0..session.plan.writers).map(mutate)).collect();
+    let mut threads: Vec<ThreadSpec> =
+        (0..session.plan.readers).map(count).chain((0..session.plan.writers).map(mutate)).collect();
     for number in 0..session.plan.fakewriters {
         let (lists, arrays) = (&lists, &arrays);
-        parts.push(Part::new(format!("fakewriter {number}"), move || {
-            let (mut seat, who) = (session.seat("fakewriter", number), session.plan.writers + number);
+        threads.push(ThreadSpec::new(format!("fakewriter {number}"), move || {
+            let (mut ctx, who) = (session.thread_ctx("fakewriter", number), session.plan.writers + number);
             while !session.is_over() {
                 session.beat(who);
-                session.keep_pace(|| session.beat(who));
-                arrays.grow(session, &mut seat);
-                lists.walk(&mut seat);
+                session.wait_while_paused(|| session.beat(who));
+                arrays.grow(session, &mut ctx);
+                lists.walk(&mut ctx);
             }
         }));
     }
     let visit_in_handler = || lists.count_in_handler();
-    let ground = Ground { domain: global(), visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
-    perform(session, &ground, parts);
-    lists.settle(session);
+    let harness = Harness { domain: global(), visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
+    runner::run(session, &harness, threads);
+    lists.check_callbacks(session);
 }
 
 /// Counts outside of sections.
@@ -71,31 +73,31 @@ pub fn busted(session: &Arc<Session>) {
     let arrays = Arrays::<false>::new();
     let arrays = &arrays;
     let count = |number| {
-        Part::new(format!("reader {number}"), move || {
-            let mut seat = session.seat("reader", number);
+        ThreadSpec::new(format!("reader {number}"), move || {
+            let mut ctx = session.thread_ctx("reader", number);
             while !session.is_over() {
                 let array = arrays.present();
                 for _ in 0..64 {
-                    let index = seat.random.usize(0..FIRST);
+                    let index = ctx.random.usize(0..FIRST);
                     // SAFETY: these arrays stay where they are.
-                    let found = unsafe { array.count_outside(index, || seat.spin(400)) };
-                    check(&mut seat, index, found);
+                    let found = unsafe { array.count_outside(index, || ctx.spin(400)) };
+                    check(&mut ctx, index, found);
                 }
             }
         })
     };
     let grow = |number| {
-        Part::new(format!("writer {number}"), move || {
-            let mut seat = session.seat("writer", number);
+        ThreadSpec::new(format!("writer {number}"), move || {
+            let mut ctx = session.thread_ctx("writer", number);
             while !session.is_over() {
                 session.beat(number);
-                arrays.grow(session, &mut seat);
+                arrays.grow(session, &mut ctx);
             }
         })
     };
-    let parts = (0..session.plan.readers).map(count).chain((0..session.plan.writers).map(grow)).collect();
-    let visit = |seat: &mut Seat| global().read(|_| seat.dwell());
-    perform(session, &Ground { domain: global(), visit: &visit, visit_in_handler: None, in_child: &|| () }, parts);
+    let threads = (0..session.plan.readers).map(count).chain((0..session.plan.writers).map(grow)).collect();
+    let visit = |ctx: &mut ThreadCtx| global().read(|_| ctx.delay());
+    runner::run(session, &Harness { domain: global(), visit: &visit, visit_in_handler: None, in_child: &|| () }, threads);
 }
 
 /// Slots of an array when it is new, and when it is replaced by a new one.
@@ -116,15 +118,15 @@ impl<const FREES: bool> Arrays<FREES> {
         Arc::clone(&self.present.lock().0)
     }
 
-    fn count_in_section(&self, array: &GrowingArray<FREES>, seat: &mut Seat) {
-        let index = seat.random.usize(0..FIRST);
+    fn count_in_section(&self, array: &GrowingArray<FREES>, ctx: &mut ThreadCtx) {
+        let index = ctx.random.usize(0..FIRST);
         let guard = global().read_lock();
-        let found = array.count(index, &guard, || seat.dwell());
+        let found = array.count(index, &guard, || ctx.delay());
         drop(guard);
-        check(seat, index, found);
+        check(ctx, index, found);
     }
 
-    fn grow(&self, session: &Session, seat: &mut Seat) {
+    fn grow(&self, session: &Session, ctx: &mut ThreadCtx) {
         let mut present = self.present.lock();
         present.1 += 1 + present.1 / 4;
         if present.1 > LAST {
@@ -134,17 +136,17 @@ impl<const FREES: bool> Arrays<FREES> {
             add(&session.tally.published, 1);
         }
         drop(present);
-        seat.spin(2000);
+        ctx.spin(2000);
     }
 }
 
-fn check(seat: &mut Seat, index: usize, found: Option<usize>) {
+fn check(ctx: &mut ThreadCtx, index: usize, found: Option<usize>) {
     if found != Some(index) {
-        seat.session
+        ctx.session
             .tally
             .fault(Fault::Count, || format!("in an array that grew, count number {index} was found to be {found:?}"));
     }
-    seat.count(0, 0);
+    ctx.count(0, 0);
 }
 
 /// Something on a list; its end is counted.
@@ -184,14 +186,14 @@ impl<'s> Lists<'s> {
     }
 
     /// The tenant that stays has what it has.
-    fn count(&self, seat: &mut Seat) {
+    fn count(&self, ctx: &mut ThreadCtx) {
         let count = |node: Node| {
-            if seat.random.bool() {
+            if ctx.random.bool() {
                 self.lru.count_one(&self.anchor, node)
             } else {
                 let guard = global().read_lock();
                 let count = self.lru.count_one_in(&self.anchor, node, &guard);
-                seat.dwell();
+                ctx.delay();
                 count
             }
         };
@@ -199,7 +201,7 @@ impl<'s> Lists<'s> {
         if found != ANCHORED {
             self.session.tally.fault(Fault::Count, || format!("a list of {ANCHORED} items, which nobody changes, had {found}"));
         }
-        seat.count(0, 0);
+        ctx.count(0, 0);
     }
 
     /// The same in a signal handler.
@@ -213,23 +215,23 @@ impl<'s> Lists<'s> {
 
     /// A tenant comes, gets items, some under a child of its own, loses some, and goes; its items, wherever they are now, come off once.
     fn mutate(&self, session: &Session, number: usize) {
-        let mut seat = session.seat("writer", number);
+        let mut ctx = session.thread_ctx("writer", number);
         while !session.is_over() {
             session.beat(number);
-            session.keep_pace(|| session.beat(number));
+            session.wait_while_paused(|| session.beat(number));
             let (Ok(tenant), mut items) = (self.hierarchy.root().create(), Vec::new()) else { continue };
             let child = tenant.create().ok();
-            for _ in 0..seat.random.usize(1..200) {
+            for _ in 0..ctx.random.usize(1..200) {
                 let item = self.item();
-                let of = child.as_ref().filter(|_| seat.random.bool()).unwrap_or(&tenant);
+                let of = child.as_ref().filter(|_| ctx.random.bool()).unwrap_or(&tenant);
                 if !self.lru.add(of, Arc::clone(&item)) {
                     session.tally.fault(Fault::Twice, || "a new item was on a list already".to_owned());
                 }
                 items.push(item);
             }
             add(&session.tally.retired, items.len() as u64);
-            seat.random.shuffle(&mut items);
-            let early = seat.random.usize(0..items.len());
+            ctx.random.shuffle(&mut items);
+            let early = ctx.random.usize(0..items.len());
             self.take_off(items.drain(..early));
             for gone in child.iter().chain([&tenant]) {
                 if let Err(error) = gone.delete() {
@@ -253,16 +255,16 @@ impl<'s> Lists<'s> {
     }
 
     /// Looks at items, moves some to the end; takes none.
-    fn walk(&self, seat: &mut Seat) {
-        let budget = seat.random.usize(1..200);
-        let taken = self.lru.walk(budget, |_| if seat.random.bool() { Isolate::Rotate } else { Isolate::Skip });
+    fn walk(&self, ctx: &mut ThreadCtx) {
+        let budget = ctx.random.usize(1..200);
+        let taken = self.lru.walk(budget, |_| if ctx.random.bool() { Isolate::Rotate } else { Isolate::Skip });
         if taken != 0 {
             self.session.tally.fault(Fault::Count, || format!("a walk that takes nothing took {taken} items"));
         }
     }
 
     /// All that was made is dropped once the lists are.
-    fn settle(self, session: &Session) {
+    fn check_callbacks(self, session: &Session) {
         let Self { lru, made, dropped, hierarchy, anchor, .. } = self;
         let left = lru.count();
         if left != ANCHORED {

@@ -9,7 +9,7 @@
 //! | `lru`, `vmap` | LRU lists and their arrays; the address space |
 //! | `wake` | one waiter and one reader, again and again: wake-ups and promises |
 //! | `broken` | the policies of the broken flavours |
-//! | `common` | what those that use the pipe have in common |
+//! | `pipe_test` | what those that use the pipe share |
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use super::session::Session;
 use super::tally::{FAULTS, Fault};
 
 mod broken;
-mod common;
 mod kvfree;
 mod lru;
+mod pipe_test;
 mod qsbr;
 mod thread;
 mod trace;
@@ -48,15 +48,15 @@ pub struct Entry {
     pub name: &'static str,
     /// What it is about; of a broken one, what is left out.
     pub about: &'static str,
-    /// What a broken flavour must be found to be guilty of: one of these. Empty: it is sound.
-    pub guilty_of: &'static [Fault],
+    /// The faults of which a broken flavour must show one. Empty: it is sound.
+    pub expected_faults: &'static [Fault],
     /// Whether only optimised code shows what is broken, where membarrier works, to two processors.
     pub in_the_hardware: bool,
-    /// Whether it is about wake-ups: nobody but its own reader may end a waiter's sleep. So nothing goes on around it unless that is asked for,
-    /// and who does not come back is missed soon.
-    pub is_duel: bool,
-    /// Options that can mean nothing to it.
-    pub deaf_to: &'static [&'static str],
+    /// Whether it is about wake-ups: no thread but its own reader may end a waiter's sleep. So nothing goes on around it unless that is asked for,
+    /// and a waiter that does not come back is missed soon.
+    pub isolated: bool,
+    /// Options that it would have to ignore, and refuses.
+    pub unsupported_options: &'static [&'static str],
     /// Its threads.
     pub threads: Threads,
     /// Runs it.
@@ -66,24 +66,24 @@ pub struct Entry {
 impl Entry {
     /// Whether a part has been left out on purpose.
     pub fn is_broken(&self) -> bool {
-        !self.guilty_of.is_empty()
+        !self.expected_faults.is_empty()
     }
 }
 
 const fn sound(name: &'static str, about: &'static str, threads: Threads, run: fn(&Arc<Session>)) -> Entry {
-    Entry { name, about, guilty_of: &[], in_the_hardware: false, is_duel: false, deaf_to: &[], threads, run }
+    Entry { name, about, expected_faults: &[], in_the_hardware: false, isolated: false, unsupported_options: &[], threads, run }
 }
 
 const fn broken(
-    name: &'static str, about: &'static str, guilty_of: &'static [Fault], threads: Threads, run: fn(&Arc<Session>),
+    name: &'static str, about: &'static str, expected_faults: &'static [Fault], threads: Threads, run: fn(&Arc<Session>),
 ) -> Entry {
-    Entry { name, about, guilty_of, in_the_hardware: false, is_duel: false, deaf_to: &[], threads, run }
+    Entry { name, about, expected_faults, in_the_hardware: false, isolated: false, unsupported_options: &[], threads, run }
 }
 
-const fn duel(name: &'static str, about: &'static str, guilty_of: &'static [Fault], run: fn(&Arc<Session>)) -> Entry {
-    // A handler that reads would wake who has been forgotten.
-    let deaf_to = &["--readers", "--writers", "--fakewriters", "--signals"];
-    Entry { name, about, guilty_of, in_the_hardware: false, is_duel: true, deaf_to, threads: PAIR, run }
+const fn isolated(name: &'static str, about: &'static str, expected_faults: &'static [Fault], run: fn(&Arc<Session>)) -> Entry {
+    // A handler that reads would wake a waiter that has missed its wake-up.
+    let unsupported_options = &["--readers", "--writers", "--fakewriters", "--signals"];
+    Entry { name, about, expected_faults, in_the_hardware: false, isolated: true, unsupported_options, threads: PAIR, run }
 }
 
 const EARLY: &[Fault] = &[Fault::TooShort, Fault::Ordering, Fault::Cookie];
@@ -98,12 +98,17 @@ pub const FLAVOURS: &[Entry] = &[
     sound("kvfree", "deferred frees, of all kinds", USUAL, kvfree::run),
     // Lists belong to the global domain, which is as old as the process.
     Entry {
-        deaf_to: &["--gpwrap"],
+        unsupported_options: &["--gpwrap"],
         ..sound("lru", "LRU lists whose tenants come and go, counted without locks", USUAL, lru::run)
     },
     sound("vmap", "areas that are found, checked and copied while they are freed and purged", USUAL, vmap::run),
-    duel("wake", "one reader and one waiter, which sleeps without bound, or looks for what it has been promised", &[], wake::run),
-    broken("busted", "grace periods wait for nobody", EARLY, FEW, thread::busted),
+    isolated(
+        "wake",
+        "one reader and one waiter, which sleeps without bound, or looks whether a cookie of start_poll has come true",
+        &[],
+        wake::run,
+    ),
+    broken("busted", "grace periods do not wait for readers", EARLY, FEW, thread::busted),
     Entry {
         in_the_hardware: true,
         ..broken("busted-membarrier", "no heavy barrier before the scan", EARLY, PAIR, thread::busted_membarrier)
@@ -111,7 +116,7 @@ pub const FLAVOURS: &[Entry] = &[
     broken("busted-cookie", "a cookie names one grace period too few", EARLY, FEW, thread::busted_cookie),
     broken("busted-kvfree", "a page of deferred frees has a cookie one too old", EARLY, FEW, kvfree::busted),
     Entry {
-        deaf_to: &["--fakewriters", "--signals", "--gpwrap"],
+        unsupported_options: &["--fakewriters", "--signals", "--gpwrap"],
         ..broken("busted-lru", "lists are counted outside of sections", &[Fault::Count], FEW, lru::busted)
     },
     broken("busted-vmap", "memory is purged without a grace period", &[Fault::Content], FEW, vmap::busted),
@@ -119,14 +124,9 @@ pub const FLAVOURS: &[Entry] = &[
     broken("busted-barrier", "a barrier does not wait for callbacks", &[Fault::Barrier], FEW, thread::busted_barrier),
     Entry {
         in_the_hardware: true,
-        ..duel("busted-wake", "no second barrier before sleeping, without bound", &[Fault::WriterStall], wake::busted)
+        ..isolated("busted-wake", "no second barrier before sleeping, without bound", &[Fault::WriterStall], wake::busted)
     },
-    duel(
-        "busted-poll",
-        "what start_poll has promised comes true only if somebody asks",
-        &[Fault::WriterStall],
-        wake::busted_poll,
-    ),
+    isolated("busted-poll", "cookies of start_poll come true only if they are polled", &[Fault::WriterStall], wake::busted_poll),
 ];
 
 /// A line for each, for scripts: see the option `--list`.
@@ -138,7 +138,7 @@ pub fn list() -> String {
             (true, false) => "broken",
             (true, true) => "broken-in-the-hardware",
         };
-        let faults: Vec<_> = entry.guilty_of.iter().map(name_of).collect();
+        let faults: Vec<_> = entry.expected_faults.iter().map(name_of).collect();
         format!("{} {kind} {}", entry.name, faults.join(",")).trim_end().to_owned() + "\n"
     };
     FLAVOURS.iter().map(line).collect()
@@ -150,11 +150,6 @@ pub const ALL: &str = "all";
 /// The flavours that a name stands for.
 pub fn named(name: &str) -> Vec<&'static Entry> {
     FLAVOURS.iter().filter(|entry| if name == ALL { !entry.is_broken() } else { entry.name == name }).collect()
-}
-
-/// Whether a flavour is about wake-ups: see [`Entry::is_duel`].
-pub fn is_duel(name: &str) -> bool {
-    FLAVOURS.iter().any(|entry| entry.name == name && entry.is_duel)
 }
 
 /// Reads a flavour's name.

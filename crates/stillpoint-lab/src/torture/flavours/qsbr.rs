@@ -4,40 +4,40 @@ use std::sync::Arc;
 
 use stillpoint::{Domain, torture::Sound};
 
-use super::common::Stage;
-use crate::torture::session::{Seat, Session};
+use super::pipe_test::PipeTest;
+use crate::torture::session::{Session, ThreadCtx};
 
 /// In a domain with fences.
 pub fn run(session: &Arc<Session>) {
     let domain = Domain::<Sound>::fencing_from(session.first_cookie());
-    let stage = Stage::new(session, &domain);
-    let life = |seat: &mut Seat| live(&stage, seat);
-    let mut parts = stage.writers();
-    parts.extend(stage.readers(&life));
-    stage.perform(&|| (), parts);
+    let test = PipeTest::new(session, &domain);
+    let body = |ctx: &mut ThreadCtx| read_loop(&test, ctx);
+    let mut threads = test.writers();
+    threads.extend(test.readers(&body));
+    test.run(&|| (), threads);
 }
 
 /// Sections from one quiescent state to the next, or from one time offline to the next; now and then a guard's inside.
-fn live(stage: &Stage<Sound>, seat: &mut Seat) {
-    let session = &stage.shared.session;
-    let mut reader = stage.domain.qsbr_reader();
+fn read_loop(test: &PipeTest<Sound>, ctx: &mut ThreadCtx) {
+    let session = &test.shared.session;
+    let mut reader = test.domain.qsbr_reader();
     while !session.is_over() {
         {
             let _offline = reader.offline();
-            session.keep_pace(|| ());
+            session.wait_while_paused(|| ());
         }
-        for _ in 0..seat.random.u32(1..64) {
-            let visit = stage.shared.pipe.begin(stage.domain, seat);
-            if seat.one_in(16) {
-                stage.domain.read(|_| seat.dwell());
+        for _ in 0..ctx.random.u32(1..64) {
+            let visit = test.shared.pipe.begin(test.domain, ctx);
+            if ctx.one_in(16) {
+                test.domain.read(|_| ctx.delay());
             }
-            seat.dwell();
-            stage.shared.pipe.end(visit, stage.domain, seat);
-            match seat.random.u32(0..16) {
+            ctx.delay();
+            test.shared.pipe.end(visit, test.domain, ctx);
+            match ctx.random.u32(0..16) {
                 0 => reader.synchronize(),
                 1..4 => {
                     let _offline = reader.offline();
-                    seat.dwell();
+                    ctx.delay();
                 }
                 _ => reader.quiescent_state(),
             }

@@ -10,10 +10,10 @@ use stillpoint::{
     torture::{Policy, Sound},
 };
 
-use super::broken::OneDropped;
-use super::common::Stage;
+use super::broken::SkipsOneHoldout;
+use super::pipe_test::PipeTest;
 use crate::torture::pipe::Visit;
-use crate::torture::session::{Seat, Session};
+use crate::torture::session::{Session, ThreadCtx};
 
 /// Nothing left out.
 pub fn run(session: &Arc<Session>) {
@@ -22,7 +22,7 @@ pub fn run(session: &Arc<Session>) {
 
 /// A holdout dropped.
 pub fn busted(session: &Arc<Session>) {
-    torture::<OneDropped>(session);
+    torture::<SkipsOneHoldout>(session);
 }
 
 /// Sections that wait for somebody to go on with them.
@@ -33,53 +33,53 @@ const ROOM: usize = 64;
 
 fn torture<P: Policy>(session: &Arc<Session>) {
     let domain = TraceDomain::<P>::starting_at(session.first_cookie());
-    let stage = Stage::new(session, &*domain);
+    let test = PipeTest::new(session, &*domain);
     let exchange = Exchange::default();
-    let life = |seat: &mut Seat| live(&stage, &domain, &exchange, seat);
-    let mut parts = stage.writers();
-    parts.extend(stage.readers(&life));
+    let body = |ctx: &mut ThreadCtx| read_loop(&test, &domain, &exchange, ctx);
+    let mut threads = test.writers();
+    threads.extend(test.readers(&body));
     // SAFETY: the child goes on with no guard of the parent's, and has one thread.
     let in_child = || unsafe { domain.abandon_owned_guards() };
-    stage.perform(&in_child, parts);
+    test.run(&in_child, threads);
 }
 
-fn live<'d, P: Policy>(stage: &Stage<P>, domain: &'d TraceDomain<P>, exchange: &Exchange<'d, P>, seat: &mut Seat) {
-    let (session, pipe) = (&stage.shared.session, &stage.shared.pipe);
+fn read_loop<'d, P: Policy>(test: &PipeTest<P>, domain: &'d TraceDomain<P>, exchange: &Exchange<'d, P>, ctx: &mut ThreadCtx) {
+    let (session, pipe) = (&test.shared.session, &test.shared.pipe);
     while !session.is_over() {
-        session.keep_pace(|| ());
-        if seat.one_in(4) {
+        session.wait_while_paused(|| ());
+        if ctx.one_in(4) {
             let guard = domain.read_lock();
-            let visit = pipe.begin(domain, seat);
-            sleep(seat);
-            pipe.end(visit, domain, seat);
+            let visit = pipe.begin(domain, ctx);
+            sleep(ctx);
+            pipe.end(visit, domain, ctx);
             drop(guard);
             continue;
         }
         let guard = domain.read_lock_owned();
-        let guard = if seat.one_in(32) { guard.named("handed on") } else { guard };
-        let mut section = (guard, pipe.begin(domain, seat));
-        seat.dwell();
+        let guard = if ctx.one_in(32) { guard.named("handed on") } else { guard };
+        let mut section = (guard, pipe.begin(domain, ctx));
+        ctx.delay();
         let mut waiting = exchange.lock();
         if waiting.len() < ROOM {
             // Ours for somebody else's, if there is one.
-            let place = seat.random.usize(0..=waiting.len());
+            let place = ctx.random.usize(0..=waiting.len());
             if place == waiting.len() {
                 waiting.push(section);
                 continue;
             }
             std::mem::swap(&mut waiting[place], &mut section);
         } else {
-            section = waiting.swap_remove(seat.random.usize(0..ROOM));
+            section = waiting.swap_remove(ctx.random.usize(0..ROOM));
         }
         drop(waiting);
-        sleep(seat);
-        pipe.end(section.1, domain, seat);
+        sleep(ctx);
+        pipe.end(section.1, domain, ctx);
         drop(section);
-        if seat.one_in(64) {
+        if ctx.one_in(64) {
             // All that wait, so that none grows old.
             let all = std::mem::take(&mut *exchange.lock());
             for (guard, visit) in all {
-                pipe.end(visit, domain, seat);
+                pipe.end(visit, domain, ctx);
                 drop(guard);
             }
         }
@@ -89,10 +89,10 @@ fn live<'d, P: Policy>(stage: &Stage<P>, domain: &'d TraceDomain<P>, exchange: &
 }
 
 /// Sleeps now and then, which other flavours' sections do not.
-fn sleep(seat: &mut Seat) {
-    if seat.one_in(64) {
-        thread::sleep(Duration::from_micros(seat.random.u64(50..3000)));
+fn sleep(ctx: &mut ThreadCtx) {
+    if ctx.one_in(64) {
+        thread::sleep(Duration::from_micros(ctx.random.u64(50..3000)));
     } else {
-        seat.dwell();
+        ctx.delay();
     }
 }

@@ -7,9 +7,9 @@ use stillpoint::{tasks_trace::TraceDomain, torture::Sound};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
-use super::common::Stage;
-use crate::torture::conductor::Part;
-use crate::torture::session::{Seat, Session};
+use super::pipe_test::PipeTest;
+use crate::torture::harness::ThreadSpec;
+use crate::torture::session::{Session, ThreadCtx};
 use crate::torture::writers::Shared;
 
 /// Tasks for each reader that was asked for.
@@ -18,12 +18,12 @@ const TASKS_EACH: usize = 16;
 /// The flavour.
 pub fn run(session: &Arc<Session>) {
     let domain = TraceDomain::<Sound>::starting_at(session.first_cookie());
-    let stage = Stage::new(session, &*domain);
-    let mut parts = stage.writers();
-    parts.push(Part::new("executor", || {
+    let test = PipeTest::new(session, &*domain);
+    let mut threads = test.writers();
+    threads.push(ThreadSpec::new("executor", || {
         let threads = session.plan.readers.clamp(1, 4);
         let runtime = Builder::new_multi_thread().worker_threads(threads).enable_time().build().expect("there are threads");
-        let tasks = (0..session.plan.readers * TASKS_EACH).map(|number| live(stage.shared.clone(), domain.clone(), number));
+        let tasks = (0..session.plan.readers * TASKS_EACH).map(|number| read_loop(test.shared.clone(), domain.clone(), number));
         let tasks: Vec<_> = tasks.map(|task| runtime.spawn(task)).collect();
         for task in tasks {
             if let Err(panicked) = runtime.block_on(task) {
@@ -33,32 +33,32 @@ pub fn run(session: &Arc<Session>) {
     }));
     // SAFETY: the child goes on with no guard of the parent's, and has one thread.
     let in_child = || unsafe { domain.abandon_owned_guards() };
-    stage.perform(&in_child, parts);
+    test.run(&in_child, threads);
 }
 
-async fn live(shared: Shared, domain: TraceDomain, number: usize) {
-    let mut seat = shared.session.seat("task", number);
+async fn read_loop(shared: Shared, domain: TraceDomain, number: usize) {
+    let mut ctx = shared.session.thread_ctx("task", number);
     while !shared.session.is_over() {
-        let limit = Duration::from_micros(seat.random.u64(100..5000));
+        let limit = Duration::from_micros(ctx.random.u64(100..5000));
         // Some run into their time limits and are dropped where they are, guard and all.
-        let _ = timeout(limit, section(&shared, &domain, &mut seat)).await;
-        if seat.one_in(16) {
+        let _ = timeout(limit, section(&shared, &domain, &mut ctx)).await;
+        if ctx.one_in(16) {
             domain.synchronize_async().await;
         }
         tokio::task::yield_now().await;
     }
 }
 
-async fn section(shared: &Shared, domain: &TraceDomain, seat: &mut Seat<'_>) {
+async fn section(shared: &Shared, domain: &TraceDomain, ctx: &mut ThreadCtx<'_>) {
     let guard = domain.read_lock_static();
-    let visit = shared.pipe.begin(domain, seat);
-    for _ in 0..seat.random.u32(0..4) {
-        if seat.one_in(8) {
-            sleep(Duration::from_micros(seat.random.u64(50..3000))).await;
+    let visit = shared.pipe.begin(domain, ctx);
+    for _ in 0..ctx.random.u32(0..4) {
+        if ctx.one_in(8) {
+            sleep(Duration::from_micros(ctx.random.u64(50..3000))).await;
         } else {
             tokio::task::yield_now().await;
         }
     }
-    shared.pipe.end(visit, domain, seat);
+    shared.pipe.end(visit, domain, ctx);
     drop(guard);
 }

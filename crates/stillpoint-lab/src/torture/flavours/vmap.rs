@@ -12,8 +12,9 @@ use crossbeam_utils::CachePadded;
 use stillpoint::{Domain, torture::Sound};
 use stillpoint_vmap::{Area, Arena, Found, drain_without_grace_period};
 
-use crate::torture::conductor::{Ground, Part, perform};
-use crate::torture::session::{Seat, Session};
+use crate::torture::harness::{Harness, ThreadSpec};
+use crate::torture::runner;
+use crate::torture::session::{Session, ThreadCtx};
 use crate::torture::tally::{Fault, add};
 
 /// Places of each writer.
@@ -29,7 +30,7 @@ pub fn run(session: &Arc<Session>) {
     let domain = Domain::<Sound>::starting_at(session.first_cookie());
     let builder = Arena::builder().capacity(1 << 30).lazy_limit(4 << 20).domain(&domain);
     let arena = builder.build().expect("there is room for an arena");
-    torture(session, &arena, |arena, seat| match seat.random.u32(0..64) {
+    torture(session, &arena, |arena, ctx| match ctx.random.u32(0..64) {
         0 => drop(arena.drain()),
         1 => drop(arena.shrink()),
         _ => {}
@@ -48,27 +49,27 @@ pub fn busted(session: &Arc<Session>) {
 /// Where areas are published: their addresses, 0 for none.
 type Places = [CachePadded<AtomicUsize>];
 
-fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut Seat) + Sync) {
+fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut ThreadCtx) + Sync) {
     let places: Box<Places> = (0..PLACES * session.plan.writers).map(|_| CachePadded::default()).collect();
     let (places, drain) = (&*places, &drain);
-    let visit = |seat: &mut Seat| look(arena, places, seat);
+    let visit = |ctx: &mut ThreadCtx| look(arena, places, ctx);
     let visit = &visit;
     let reader = |number| {
-        let life = move || {
-            let mut seat = session.seat("reader", number);
+        let body = move || {
+            let mut ctx = session.thread_ctx("reader", number);
             while !session.is_over() {
-                session.keep_pace(|| ());
-                visit(&mut seat);
+                session.wait_while_paused(|| ());
+                visit(&mut ctx);
             }
         };
-        Part::new(format!("reader {number}"), life).for_handlers()
+        ThreadSpec::new(format!("reader {number}"), body).with_signals()
     };
     let writer = |number: usize| {
         let own = &places[number * PLACES..][..PLACES];
-        Part::new(format!("writer {number}"), move || write(session, arena, own, number, drain)).for_handlers()
+        ThreadSpec::new(format!("writer {number}"), move || write(session, arena, own, number, drain)).with_signals()
     };
     let fake = |number| {
-        Part::new(format!("fakewriter {number}"), move || {
+        ThreadSpec::new(format!("fakewriter {number}"), move || {
             let who = session.plan.writers + number;
             while !session.is_over() {
                 session.beat(who);
@@ -81,10 +82,10 @@ fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut Se
         })
     };
     let (readers, writers) = ((0..session.plan.readers).map(reader), (0..session.plan.writers).map(writer));
-    let parts = readers.chain(writers).chain((0..session.plan.fakewriters).map(fake)).collect();
+    let threads = readers.chain(writers).chain((0..session.plan.fakewriters).map(fake)).collect();
     let visit_in_handler = || look_in_handler(session, arena, places);
-    let ground = Ground { domain: arena.domain(), visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
-    perform(session, &ground, parts);
+    let harness = Harness { domain: arena.domain(), visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
+    runner::run(session, &harness, threads);
     arena.domain().kvfree_barrier();
     let left = arena.areas(&arena.read_lock()).count();
     if left > 0 {
@@ -109,40 +110,40 @@ fn word(number: u64, addr: usize, index: usize) -> u64 {
     number ^ (addr as u64).rotate_left(32) ^ (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-fn write(session: &Session, arena: &Arena, places: &Places, number: usize, drain: &(impl Fn(&Arena, &mut Seat) + Sync)) {
+fn write(session: &Session, arena: &Arena, places: &Places, number: usize, drain: &(impl Fn(&Arena, &mut ThreadCtx) + Sync)) {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    let mut seat = session.seat("writer", number);
+    let mut ctx = session.thread_ctx("writer", number);
     let mut areas: Vec<Option<Area>> = places.iter().map(|_| None).collect();
     while !session.is_over() {
         session.beat(number);
-        session.keep_pace(|| session.beat(number));
-        let at = seat.random.usize(0..places.len());
-        let pages = if seat.one_in(64) { seat.random.usize(1..600) } else { seat.random.usize(1..9) };
+        session.wait_while_paused(|| session.beat(number));
+        let at = ctx.random.usize(0..places.len());
+        let pages = if ctx.one_in(64) { ctx.random.usize(1..600) } else { ctx.random.usize(1..9) };
         match arena.alloc(pages * PAGE, PAGE) {
             Ok(area) => {
                 stamp(&area, NEXT.fetch_add(1, Ordering::Relaxed));
                 places[at].store(area.addr(), Ordering::Release);
                 add(&session.tally.published, 1);
-                free(session, areas[at].replace(area), &mut seat);
+                free(session, areas[at].replace(area), &mut ctx);
             }
             Err(_) => {
                 // Full: all that was freed waits for readers.
                 add(&session.tally.exhausted, 1);
                 places[at].store(0, Ordering::Release);
-                free(session, areas[at].take(), &mut seat);
+                free(session, areas[at].take(), &mut ctx);
             }
         }
-        drain(arena, &mut seat);
-        seat.spin(1000);
+        drain(arena, &mut ctx);
+        ctx.spin(1000);
     }
     places.iter().for_each(|place| place.store(0, Ordering::Release));
-    areas.into_iter().for_each(|area| free(session, area, &mut seat));
+    areas.into_iter().for_each(|area| free(session, area, &mut ctx));
 }
 
-fn free(session: &Session, area: Option<Area>, seat: &mut Seat) {
+fn free(session: &Session, area: Option<Area>, ctx: &mut ThreadCtx) {
     if let Some(area) = area {
         add(&session.tally.retired, 1);
-        if seat.one_in(8) { area.free_rcu() } else { drop(area) }
+        if ctx.one_in(8) { area.free_rcu() } else { drop(area) }
     }
 }
 
@@ -164,27 +165,27 @@ fn stamp(area: &Area, number: u64) {
 }
 
 /// One section: finds what is at a place, and looks at it more than once.
-fn look(arena: &Arena, places: &Places, seat: &mut Seat) {
-    let place = &places[seat.random.usize(0..places.len())];
+fn look(arena: &Arena, places: &Places, ctx: &mut ThreadCtx) {
+    let place = &places[ctx.random.usize(0..places.len())];
     let guard = arena.read_lock();
     // From here on an area that is found at this address was published before the section's look, or nobody can have its address before the end.
     let addr = place.load(Ordering::Acquire);
     let found = if addr == 0 { None } else { arena.find(addr, &guard) };
     if let Some(found) = found {
         if found.addr() != addr {
-            seat.session.tally.fault(Fault::Content, || format!("{addr:#x} was found inside an area at {:#x}", found.addr()));
+            ctx.session.tally.fault(Fault::Content, || format!("{addr:#x} was found inside an area at {:#x}", found.addr()));
         }
         let mut number = None;
-        for _ in 0..seat.random.u32(3..6) {
+        for _ in 0..ctx.random.u32(3..6) {
             match compare(&found, number) {
                 Ok(theirs) => number = Some(theirs),
-                Err(mismatch) => seat.session.tally.fault(Fault::Content, || format!("{mismatch:?}")),
+                Err(mismatch) => ctx.session.tally.fault(Fault::Content, || format!("{mismatch:?}")),
             }
-            seat.dwell();
+            ctx.delay();
         }
     }
     drop(guard);
-    seat.count(0, 0);
+    ctx.count(0, 0);
 }
 
 /// The same in a signal handler.

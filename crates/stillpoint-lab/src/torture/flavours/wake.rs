@@ -15,25 +15,26 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use stillpoint::{Domain, torture::Policy};
 
-use super::broken::{Forgotten, Netless, Unkept};
-use crate::torture::clutter::Clutter;
-use crate::torture::conductor::{Ground, Part, perform};
-use crate::torture::session::{Seat, Session};
+use super::broken::{NoFlagBarrier, NoPolledCompletion, UnboundedSleeps};
+use crate::torture::harness::{Harness, ThreadSpec};
+use crate::torture::runner;
+use crate::torture::session::{Session, ThreadCtx};
+use crate::torture::store_buffer::StoreBufferStress;
 use crate::torture::tally::add;
 
-/// Nothing left out but the safety net: nobody is ever forgotten, so none is needed.
+/// Nothing left out but the safety net: no wake-up is ever lost, so none is needed.
 pub fn run(session: &Arc<Session>) {
-    duel::<Netless>(session, |round| round.is_multiple_of(4));
+    run_pair::<UnboundedSleeps>(session, |round| round.is_multiple_of(4));
 }
 
 /// Without the second barrier.
 pub fn busted(session: &Arc<Session>) {
-    duel::<Forgotten>(session, |_| false);
+    run_pair::<NoFlagBarrier>(session, |_| false);
 }
 
 /// Without the service thread's part in a promise.
 pub fn busted_poll(session: &Arc<Session>) {
-    duel::<Unkept>(session, |_| true);
+    run_pair::<NoPolledCompletion>(session, |_| true);
 }
 
 /// The rounds that each of the two has begun and ended.
@@ -44,43 +45,43 @@ struct Rounds {
 }
 
 /// Whether a round is by a promise.
-type ByPromise = fn(u64) -> bool;
+type ByStartPoll = fn(u64) -> bool;
 
-/// The duel.
-fn duel<P: Policy>(session: &Arc<Session>, by_promise: ByPromise) {
+/// One reader and one waiter, each on a processor of its own.
+fn run_pair<P: Policy>(session: &Arc<Session>, by_start_poll: ByStartPoll) {
     let domain = Domain::<P>::starting_at(session.first_cookie());
     let rounds = Rounds::default();
-    let visit = |seat: &mut Seat| domain.read(|_| seat.dwell());
-    let ground = Ground { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
-    let reader = Part::new("reader", || read(session, &domain, &rounds, by_promise)).on(0);
-    let waiter = Part::new("waiter", || wait(session, &domain, &rounds, by_promise)).on(1);
-    perform(session, &ground, vec![reader, waiter]);
+    let visit = |ctx: &mut ThreadCtx| domain.read(|_| ctx.delay());
+    let harness = Harness { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
+    let reader = ThreadSpec::new("reader", || read(session, &domain, &rounds, by_start_poll)).pinned_to(0);
+    let waiter = ThreadSpec::new("waiter", || wait(session, &domain, &rounds, by_start_poll)).pinned_to(1);
+    runner::run(session, &harness, vec![reader, waiter]);
 }
 
-fn read<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_promise: ByPromise) {
-    let (clutter, mut seat) = (Clutter::default(), session.seat("reader", 0));
+fn read<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_start_poll: ByStartPoll) {
+    let (stress, mut ctx) = (StoreBufferStress::default(), session.thread_ctx("reader", 0));
     let mut round = 0;
     while !session.is_over() {
         round += 1;
         let guard = domain.read_lock();
         rounds.entered.store(round, Ordering::Release);
         // About as long as a waiter takes for its first barrier and looks before it sleeps; the service thread has to wake up for that, too.
-        let longest = if by_promise(round) { 150_000 } else { 40_000 };
-        let stay = Duration::from_nanos(seat.random.u64(1_000..longest));
+        let longest = if by_start_poll(round) { 150_000 } else { 40_000 };
+        let stay = Duration::from_nanos(ctx.random.u64(1_000..longest));
         let until = Instant::now() + stay;
         while Instant::now() < until {
             hint::spin_loop();
         }
-        clutter.delay_later_stores();
+        stress.delay_later_stores();
         drop(guard);
-        seat.count(0, 0);
+        ctx.count(0, 0);
         while rounds.waited.load(Ordering::Acquire) < round && !session.is_over() {
             hint::spin_loop();
         }
     }
 }
 
-fn wait<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_promise: ByPromise) {
+fn wait<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_start_poll: ByStartPoll) {
     let mut round = 0;
     while !session.is_over() {
         session.beat(0);
@@ -91,7 +92,7 @@ fn wait<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_pr
             }
             hint::spin_loop();
         }
-        if by_promise(round) {
+        if by_start_poll(round) {
             let promised = domain.start_poll();
             while !domain.has_ended(promised) {
                 // The service thread may need the processor.

@@ -48,11 +48,11 @@ __extension__ extern __thread struct stillpoint_urcu_thread stillpoint_urcu_thre
 /* The domain that a flavour's grace periods are of; for the native functions that take a domain. */
 struct stillpoint_domain *stillpoint_urcu_domain(int flavour);
 
-/* The unusual ways of lock and unlock. */
+/* The slow paths of lock and unlock. */
 void stillpoint_urcu_lock_slow(int flavour);
 int stillpoint_urcu_unlock_slow(int flavour);
 
-/* Inside a section (of the flavour), or an online QSBR reader, also where the remembered record does not show it. Async-signal-safe. */
+/* Inside a section (of the flavour), or an online QSBR reader, also where the cached record does not show it. Async-signal-safe. */
 bool stillpoint_urcu_read_ongoing(int flavour);
 void stillpoint_urcu_register_thread(int flavour);
 void stillpoint_urcu_unregister_thread(int flavour);
@@ -121,7 +121,7 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_urcu_unlock_(i
             __atomic_store_n(&record->word, 0, __ATOMIC_RELEASE); /* [R4] */
             __atomic_signal_fence(__ATOMIC_SEQ_CST);              /* [R5] */
             if (!stillpoint_likely_(__atomic_load_n(&record->flags, __ATOMIC_RELAXED) == 0)) { /* [R6] */
-                stillpoint_ended_with_flags(record);
+                stillpoint_read_unlock_special(record);
             }
         } else {
             (void)stillpoint_urcu_unlock_slow(flavour);
@@ -129,7 +129,7 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_urcu_unlock_(i
     }
 }
 
-/* QSBR readers have no other section than the one that their record shows, and remember it whatever the domain's readers do. */
+/* QSBR readers have no other section than the one that their record shows, and have it cached whatever the domain's readers do. */
 STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_urcu_ongoing_(int flavour)
 {
     if (flavour == STILLPOINT_URCU_QSBR_) {

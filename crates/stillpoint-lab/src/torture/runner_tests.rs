@@ -1,22 +1,22 @@
-//! What the conductor sees, and what it may not see.
+//! What the runner sees, and what it may not see.
 
-use stillpoint::torture::Sound;
+use stillpoint::{Domain, torture::Sound};
 
-use super::super::options::tests::plan;
+use super::super::options::tests::plan_for;
 use super::*;
 
-/// A run with one part, and nothing around it.
+/// A run with one thread, and nothing around it.
 fn run(arguments: &str, work: impl FnOnce(&Session, &Domain<Sound>) + Send) -> Arc<Session> {
-    let session = Arc::new(Session::new(plan(arguments)));
+    let session = Arc::new(Session::new(plan_for(arguments)));
     let domain = Domain::<Sound>::starting_at(session.first_cookie());
-    let visit = |_: &mut Seat| ();
-    let ground = Ground { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
-    perform(&session, &ground, vec![Part::new("part", || work(&session, &domain))]);
+    let visit = |_: &mut ThreadCtx| ();
+    let harness = Harness { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
+    super::run(&session, &harness, vec![ThreadSpec::new("thread", || work(&session, &domain))]);
     session
 }
 
 #[test]
-fn who_comes_back_only_with_help_has_been_forgotten() {
+fn thread_that_needs_help_to_return_is_a_stall() {
     let session = run("wake --duration 0.01", |_, domain| {
         let before = domain.statistics().grace_periods;
         while domain.statistics().grace_periods == before {
@@ -27,7 +27,7 @@ fn who_comes_back_only_with_help_has_been_forgotten() {
 }
 
 #[test]
-fn who_comes_back_by_itself_has_not() {
+fn thread_that_returns_by_itself_is_not() {
     let session = run("wake --duration 0.01", |session, _| {
         while !session.is_over() {
             thread::sleep(Duration::from_millis(1));
@@ -37,8 +37,8 @@ fn who_comes_back_by_itself_has_not() {
 }
 
 #[test]
-fn only_who_has_started_is_watched() {
-    let session = Session::new(plan("rcu --writers 2 --fakewriters 0"));
+fn only_started_writers_are_watched() {
+    let session = Session::new(plan_for("rcu --writers 2 --fakewriters 0"));
     let mut watch = Watch { limit: 3, since: vec![0; 2], beats: session.beats() };
     session.beat(1);
     (0..4).for_each(|_| watch.look(&session));
@@ -49,10 +49,10 @@ fn only_who_has_started_is_watched() {
 }
 
 #[test]
-fn only_duels_are_lost_soon() {
-    for flavour in flavours::FLAVOURS {
-        let soon = patience(&plan(flavour.name)) < STALLED;
+fn only_isolated_flavours_have_the_short_limit() {
+    for flavour in crate::torture::flavours::FLAVOURS {
+        let soon = stall_limit(&plan_for(flavour.name)) < STALLED;
         assert_eq!(soon, ["wake", "busted-wake", "busted-poll"].contains(&flavour.name), "{}", flavour.name);
-        assert!(soon || !flavour.guilty_of.contains(&Fault::WriterStall), "{}", flavour.name);
+        assert!(soon || !flavour.expected_faults.contains(&Fault::WriterStall), "{}", flavour.name);
     }
 }

@@ -1,13 +1,14 @@
-//! What the flavours that use the pipe have in common: writers, fake writers, the ground for disturbances, and the account at the end.
+//! What the flavours that use the pipe have in common: writers, fake writers, the harness for disturbances, and the count of callbacks at the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stillpoint::{Domain, torture::Policy};
 
-use crate::torture::conductor::{Ground, Part, perform};
+use crate::torture::harness::{Harness, ThreadSpec};
 use crate::torture::pipe::{LENGTH, Pipe};
-use crate::torture::session::{Seat, Session};
+use crate::torture::runner;
+use crate::torture::session::{Session, ThreadCtx};
 use crate::torture::tally::Fault;
 use crate::torture::writers::{self, METHODS, Method, Shared};
 
@@ -15,7 +16,7 @@ use crate::torture::writers::{self, METHODS, Method, Shared};
 pub const ELEMENTS: usize = 512;
 
 /// What a run over the pipe is about.
-pub struct Stage<'d, P: Policy> {
+pub struct PipeTest<'d, P: Policy> {
     /// The run, and the elements.
     pub shared: Shared,
     /// Whose grace periods are tortured.
@@ -24,7 +25,7 @@ pub struct Stage<'d, P: Policy> {
     pub methods: &'static [Method],
 }
 
-impl<'d, P: Policy> Stage<'d, P> {
+impl<'d, P: Policy> PipeTest<'d, P> {
     /// With lanes of [`ELEMENTS`].
     pub fn new(session: &Arc<Session>, domain: &'d Domain<P>) -> Self {
         let pipe = Arc::new(Pipe::new(session.plan.writers, ELEMENTS));
@@ -32,39 +33,39 @@ impl<'d, P: Policy> Stage<'d, P> {
     }
 
     /// The writers and the fake writers.
-    pub fn writers(&self) -> Vec<Part<'_>> {
+    pub fn writers(&self) -> Vec<ThreadSpec<'_>> {
         let plan = &self.shared.session.plan;
         let writer = move |number| {
             let work = move || writers::write(&self.shared, self.domain, number, self.methods);
-            Part::new(format!("writer {number}"), work).for_handlers()
+            ThreadSpec::new(format!("writer {number}"), work).with_signals()
         };
         (0..plan.writers).map(writer).chain(self.fakewriters()).collect()
     }
 
     /// The fake writers.
-    pub fn fakewriters(&self) -> impl Iterator<Item = Part<'_>> {
+    pub fn fakewriters(&self) -> impl Iterator<Item = ThreadSpec<'_>> {
         let fake = move |number| {
             let work = move || writers::fake_write(&self.shared.session, self.domain, number, self.methods);
-            Part::new(format!("fakewriter {number}"), work)
+            ThreadSpec::new(format!("fakewriter {number}"), work)
         };
         (0..self.shared.session.plan.fakewriters).map(fake)
     }
 
-    /// So many readers, each of whose life is `life`.
-    pub fn readers<'e>(&'e self, life: &'e (dyn Fn(&mut Seat) + Sync)) -> impl Iterator<Item = Part<'e>> {
+    /// So many readers, each of whose work is `body`.
+    pub fn readers<'e>(&'e self, body: &'e (dyn Fn(&mut ThreadCtx) + Sync)) -> impl Iterator<Item = ThreadSpec<'e>> {
         (0..self.shared.session.plan.readers).map(move |number| {
             let session = &self.shared.session;
-            let work = move || life(&mut session.seat("reader", number));
-            Part::new(format!("reader {number}"), work).for_handlers()
+            let work = move || body(&mut session.thread_ctx("reader", number));
+            ThreadSpec::new(format!("reader {number}"), work).with_signals()
         })
     }
 
     /// One section by a guard of the calling thread.
-    pub fn visit(&self, seat: &mut Seat) {
+    pub fn visit(&self, ctx: &mut ThreadCtx) {
         let guard = self.domain.read_lock();
-        let visit = self.shared.pipe.begin(self.domain, seat);
-        seat.dwell();
-        self.shared.pipe.end(visit, self.domain, seat);
+        let visit = self.shared.pipe.begin(self.domain, ctx);
+        ctx.delay();
+        self.shared.pipe.end(visit, self.domain, ctx);
         drop(guard);
     }
 
@@ -83,16 +84,16 @@ impl<'d, P: Policy> Stage<'d, P> {
         tally.section_in_handler(look.pipe, look.batch);
     }
 
-    /// Runs the parts amid the disturbances, and settles the account of callbacks.
-    pub fn perform(&self, in_child: &(dyn Fn() + Sync), parts: Vec<Part>) {
-        let (visit, visit_in_handler) = (|seat: &mut Seat| self.visit(seat), || self.visit_in_handler());
-        let ground = Ground { domain: self.domain, visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child };
-        perform(&self.shared.session, &ground, parts);
-        self.settle();
+    /// Runs the threads amid the disturbances, and checks that every callback has come.
+    pub fn run(&self, in_child: &(dyn Fn() + Sync), threads: Vec<ThreadSpec>) {
+        let (visit, visit_in_handler) = (|ctx: &mut ThreadCtx| self.visit(ctx), || self.visit_in_handler());
+        let harness = Harness { domain: self.domain, visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child };
+        runner::run(&self.shared.session, &harness, threads);
+        self.check_callbacks();
     }
 
     /// Every callback has come when its barrier, and those of the ones that it has queued, have returned.
-    fn settle(&self) {
+    fn check_callbacks(&self) {
         let tally = &self.shared.session.tally;
         (0..=LENGTH).for_each(|_| self.domain.barrier());
         let (queued, invoked) = (tally.queued.load(Ordering::Acquire), tally.invoked.load(Ordering::Acquire));

@@ -1,19 +1,22 @@
-//! One thread's share of a heap: two open pages, and the sealed ones that wait for their grace periods.
+//! A thread's buffer of retired objects: two open pages, and the sealed ones that wait for their grace periods.
 //!
-//! The owner appends to an open page without a lock or an atomic read-modify-write. Everybody else (the service thread's drain,
-//! statistics) takes the queue's lock and sees an open page up to its published length, while the owner goes on appending.
+//! The owner appends to an open page without a lock or an atomic read-modify-write. All others (the service thread's drain,
+//! statistics) take the queue's lock and see an open page up to its published length, while the owner goes on appending.
 //!
 //! # Parking
 //!
 //! The drain has to look at a thread now and then only while the thread retires. Once it finds nothing new, it parks the thread,
-//! and when all are parked it sleeps for good; the owner's next append must then say so.
+//! and when all are parked it sleeps for good; the owner's next append must then say so. The *limit* says which appends take the
+//! slow path: the one that fills the page, or each.
 //!
 //! ```text
-//!   owner   len = n + 1 [P1]; light [P2]; if n + 1 >= limit [P3]: attend (and there: limit = SLOTS, kick)
-//!   drain   limit = 0 [D1]; heavy [D2]; if len moved [D3]: limit = SLOTS, stay
+//!   owner   [P1] Publish: length = n + 1          drain   [D1] Park: limit = 0
+//!           [P2] Light barrier                            [D2] Heavy barrier
+//!           [P3] Look: if n + 1 >= limit,                 [D3] Look: if the length has moved,
+//!                slow path: limit = SLOTS, kick                limit = SLOTS, stay
 //! ```
 //!
-//! P2 and D2 are the asymmetric pair: the drain sees the new length or the owner sees the limit 0. One heavy barrier serves all
+//! The barriers are the asymmetric pair: the drain sees the new length, or the owner sees the limit 0. One heavy barrier serves all
 //! the threads that a tick parks. The same comparison tells the owner that its page is full, so it costs nothing.
 
 use super::{
@@ -35,7 +38,7 @@ use std::{
     sync::Arc,
 };
 
-/// Where an object goes: freed wherever its page happens to be, or on the service thread.
+/// Where an object is freed: wherever its page happens to be, or on the service thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     /// Freeing runs no user code, or code that its author has declared plain.
@@ -95,63 +98,69 @@ impl RetireRequest {
     }
 }
 
+/// What an append came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
     Ok,
-    /// Done, and something is to be seen to: a page is full, or the thread was parked.
+    /// Done, but there is more to do: the page is full, or the thread was parked, or is throttled.
     PageFull,
     /// Not done: there is no open page.
     NoPage,
 }
 
+/// The limit of a thread that the drain does not look at: each append takes the slow path.
+const PARKED: usize = 0;
+
+/// The limit of a thread that is held back, and accounts for each object that it retires in a section.
+const THROTTLED: usize = 1;
+
 #[derive(Debug)]
 pub(crate) struct ThreadBuffer {
-    /// [D1], [P3] An append that makes a page this long must attend: SLOTS, or 1 while the owner attends to each, or 0 while parked.
+    /// An append that makes a page this long takes the slow path: SLOTS, or [`THROTTLED`], or [`PARKED`].
     limit: AtomicUsize,
     /// The open pages. Replaced by the owner, under the lock; so the owner may read them without, and the holder of the lock too.
-    open: [AtomicPtr<Page>; 2],
+    pub(super) open: [AtomicPtr<Page>; 2],
     /// Pages that the owner has replaced, for telling whether it is active, and whether it frees.
     replaced: AtomicU64,
     /// Of `progress`.
-    idle: Looks,
+    idle: Ticks,
     /// Of `replaced`.
-    not_sealing: Looks,
-    /// The owner is freeing pages; a retire from within goes without.
-    busy: AtomicBool,
+    not_sealing: Ticks,
+    /// The owner is in the middle of reclaiming; a retire from within goes without.
+    reclaiming: AtomicBool,
     /// Held by the owner while it frees pages that it has taken off the queue, so that a flush can wait for that.
     pub(super) freeing: OwnedMutex,
     pub(super) queue: Mutex<Queue>,
-    /// What the owner has added in its present section, as far as it has attended. Owner only.
-    in_section: AtomicUsize,
-    /// The heap does not list this share any more. Owner only.
-    unlisted: AtomicBool,
-    /// Where in the heap's list: under its lock, in which a later one has a greater number.
+    /// Bytes that the owner has added in its present section, as far as it accounts for them. Owner only.
+    charge: AtomicUsize,
+    /// The heap has it in its list. Owner only.
+    listed: AtomicBool,
+    /// Where in that list: under the list's lock, in which a later one has a greater number.
     number: AtomicU64,
 }
 
-/// What the drain's looks at a number have found.
+/// For how many of the drain's ticks in a row a number has not changed.
 #[derive(Debug)]
-struct Looks {
-    seen: AtomicU64,
+struct Ticks {
+    last: AtomicU64,
     unchanged: AtomicU32,
 }
 
-impl Looks {
+impl Ticks {
     fn new() -> Self {
-        Self { seen: AtomicU64::new(0), unchanged: AtomicU32::new(0) }
+        Self { last: AtomicU64::new(0), unchanged: AtomicU32::new(0) }
     }
 
-    /// How many looks in a row, this one included, have found it unchanged.
     fn note(&self, now: u64) -> u32 {
-        if self.seen.swap(now, Ordering::Relaxed) == now {
+        if self.last.swap(now, Ordering::Relaxed) == now {
             self.unchanged.fetch_add(1, Ordering::Relaxed) + 1
         } else {
-            self.forget();
+            self.reset();
             0
         }
     }
 
-    fn forget(&self) {
+    fn reset(&self) {
         self.unchanged.store(0, Ordering::Relaxed);
     }
 }
@@ -160,14 +169,15 @@ impl Looks {
 pub(super) struct Queue {
     /// Sealed pages of the plain channel, oldest first.
     pub(super) sealed: PageList,
-    spares: PageList,
+    /// Empty pages.
+    pub(super) spares: PageList,
 }
 
-/// The owner is freeing pages, until this is dropped.
+/// The owner is reclaiming, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Busy<'a>(&'a AtomicBool);
+pub(super) struct Reclaiming<'a>(&'a AtomicBool);
 
-impl Drop for Busy<'_> {
+impl Drop for Reclaiming<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -184,49 +194,52 @@ impl Queue {
 }
 
 impl ThreadBuffer {
-    /// A parked share without pages.
+    /// A parked buffer without pages, in no list.
     pub(super) fn new() -> Self {
         Self {
-            limit: AtomicUsize::new(0),
+            limit: AtomicUsize::new(PARKED),
             open: CHANNELS.map(|_| AtomicPtr::new(ptr::null_mut())),
             replaced: AtomicU64::new(0),
-            idle: Looks::new(),
-            not_sealing: Looks::new(),
-            busy: AtomicBool::new(false),
+            idle: Ticks::new(),
+            not_sealing: Ticks::new(),
+            reclaiming: AtomicBool::new(false),
             freeing: OwnedMutex::new(),
             queue: Mutex::new(Queue { sealed: PageList::new(), spares: PageList::new() }),
-            in_section: AtomicUsize::new(0),
-            unlisted: AtomicBool::new(false),
+            charge: AtomicUsize::new(0),
+            listed: AtomicBool::new(false),
             number: AtomicU64::new(0),
         }
     }
 
-    /// Appends an object. Owner only.
+    /// The fast path of a retire: appends an object to the open page. Owner only.
     #[inline(always)]
     pub(crate) fn append(&self, object: RetireRequest) -> Pushed {
         let Some(page) = self.open_page(object.channel) else {
             return Pushed::NoPage;
         };
-        let fill = page.push(object.slot, object.bytes); // [P1]
-        barrier::light(); // [P2]
-        let limit = self.limit.load(Ordering::Relaxed); // [P3]
+        // Publish [P1]: the release is in `push`.
+        let fill = page.push(object.slot, object.bytes);
+        // Light barrier [P2]: the length is published before we look at the limit; or else the drain's look [D3] comes later.
+        barrier::light();
+        // Look [P3], Relaxed: between the two barriers' sides, a limit of before [D1] means that the drain sees our length.
+        let limit = self.limit.load(Ordering::Relaxed);
         if fill.len() >= limit || (object.bytes > SMALL && fill.bytes() >= OPEN_BYTES) { Pushed::PageFull } else { Pushed::Ok }
     }
 
     /// The open page. For the owner, or under the queue's lock.
     #[inline(always)]
     pub(super) fn open_page(&self, channel: Channel) -> Option<&Page> {
-        // SAFETY: an open page belongs to this share and is replaced by the owner under the lock only; so for the owner, and for
-        // who holds the lock, it stays.
+        // SAFETY: an open page belongs to this buffer and is replaced by the owner under the lock only; so for the owner, and for
+        // the holder of the lock, it stays.
         unsafe { self.open[channel as usize].load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Whether the owner's open page in `channel` is to be sealed. Owner only.
+    /// Returns whether the owner's open page in `channel` is to be sealed. Owner only.
     pub(super) fn is_full(&self, channel: Channel) -> bool {
         self.open_page(channel).is_some_and(|page| page.len() == SLOTS || page.bytes() >= OPEN_BYTES)
     }
 
-    /// Opens a page where there is none, or replaces a full one, which is returned. `fresh` may be `None`, for want of memory.
+    /// Opens a page where there is none, or replaces a full one, which is returned. `fresh` is `None` if there is no memory.
     /// Owner only.
     pub(super) fn replace(&self, _queue: &mut Queue, channel: Channel, fresh: Option<NonNull<Page>>) -> Option<NonNull<Page>> {
         let fresh = fresh.map_or(ptr::null_mut(), NonNull::as_ptr);
@@ -256,102 +269,76 @@ impl ThreadBuffer {
         }
     }
 
-    /// A number that changes with every append. For anybody; a glimpse, unless under the lock and after [D2].
+    /// A number that changes with every append. A racy snapshot, unless under the lock and after [D2].
     fn progress(&self) -> u64 {
         let open = |channel| self.open_page(channel).map_or(0, |page| page.len() as u64);
         self.replaced.load(Ordering::Relaxed) << 32 | open(Channel::Plain) << 16 | open(Channel::Drop)
     }
 
-    /// How many looks in a row, this one included, have found that the owner retired nothing since the one before, and how many that it
-    /// sealed nothing, and so freed nothing. For the drain, under the lock.
-    pub(super) fn looks(&self, _queue: &Queue) -> (u32, u32) {
+    /// For how many of the drain's ticks in a row the owner has retired nothing, and for how many it has sealed, and so freed, nothing.
+    /// For the drain, once a tick, under the lock.
+    pub(super) fn note_tick(&self, _queue: &Queue) -> (u32, u32) {
         (self.idle.note(self.progress()), self.not_sealing.note(self.replaced.load(Ordering::Relaxed)))
     }
 
-    /// Marks the owner as freeing pages until what is returned is dropped; `None` if it is marked. Owner only.
-    pub(super) fn begin_freeing(&self) -> Option<Busy<'_>> {
+    /// Marks the owner as reclaiming until what is returned is dropped; `None` if it is marked. Owner only.
+    pub(super) fn begin_reclaiming(&self) -> Option<Reclaiming<'_>> {
         // Made only if it is wanted: dropping one takes the mark back.
-        (!self.busy.swap(true, Ordering::Relaxed)).then(|| Busy(&self.busy))
+        (!self.reclaiming.swap(true, Ordering::Relaxed)).then(|| Reclaiming(&self.reclaiming))
     }
 
-    /// Whether nothing at all waits here. For the drain, under the lock.
+    /// Returns whether nothing at all waits here. For the drain, under the lock.
     pub(super) fn is_empty(&self, queue: &Queue) -> bool {
+        // Look [D3], Acquire, in `len`: after the heavy barrier [D2], the length that an owner has published which has not seen the park.
         queue.sealed.is_empty() && CHANNELS.iter().all(|&channel| self.open_page(channel).is_none_or(|page| page.objects() == 0))
     }
 
     pub(super) fn is_parked(&self) -> bool {
-        self.limit.load(Ordering::Relaxed) == 0
+        self.limit.load(Ordering::Relaxed) == PARKED
     }
 
-    /// [D1] The owner's next append will attend. Whether that is new.
+    /// Park [D1]: the owner's next append takes the slow path, if it does not come before the heavy barrier [D2]. Returns whether that is new.
     pub(super) fn park(&self) -> bool {
-        self.limit.swap(0, Ordering::Relaxed) != 0
+        self.limit.swap(PARKED, Ordering::Relaxed) != PARKED
     }
 
-    /// The owner appends by itself again. Whether that is new.
+    /// Has the owner append by itself again. Returns whether that is new.
     pub(super) fn unpark(&self) -> bool {
-        self.limit.swap(SLOTS, Ordering::Relaxed) == 0
+        self.limit.swap(SLOTS, Ordering::Relaxed) == PARKED
     }
 
-    /// Whether the owner attends to each object that it appends.
-    pub(crate) fn attends_to_each(&self) -> bool {
-        self.limit.load(Ordering::Relaxed) == 1
+    /// Returns whether the owner takes the slow path at each append, and accounts for it.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.limit.load(Ordering::Relaxed) == THROTTLED
     }
 
-    /// Has the owner attend to each object that it appends, or to full pages only. Not while it is parked [D1], when it attends anyway.
+    /// Has the owner take the slow path at each append, or at full pages only. Not while it is parked [D1], when it takes it anyway.
     /// Owner only.
-    pub(super) fn attend_to_each(&self, each: bool) {
-        let (from, to) = if each { (SLOTS, 1) } else { (1, SLOTS) };
+    pub(super) fn set_throttled(&self, throttled: bool) {
+        let (from, to) = if throttled { (SLOTS, THROTTLED) } else { (THROTTLED, SLOTS) };
         let _ = self.limit.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Takes note of an object that the owner has added in a section, as its part of a page: small ones fill one before their bytes do.
-    /// Owner only.
-    pub(super) fn note_in_section(&self, bytes: usize) {
-        let before = self.in_section.load(Ordering::Relaxed);
-        self.in_section.store(before.saturating_add(bytes.max(SMALL)), Ordering::Relaxed);
+    /// Charges the owner's section for an object, as its part of a page: small ones fill one before their bytes do. Owner only.
+    pub(super) fn charge(&self, bytes: usize) {
+        let before = self.charge.load(Ordering::Relaxed);
+        self.charge.store(before.saturating_add(bytes.max(SMALL)), Ordering::Relaxed);
     }
 
-    /// What the present section has added, or the one that has just ended. Owner only.
-    pub(super) fn take_from_section(&self) -> usize {
-        self.in_section.swap(0, Ordering::Relaxed)
+    /// What the present section, or the one that has just ended, has been charged for. Owner only.
+    pub(super) fn take_charge(&self) -> usize {
+        self.charge.swap(0, Ordering::Relaxed)
     }
 
-    /// In the child of a fork by the owner: forgets what waits, and parks. The heap, which has forgotten its list of shares, lists this
-    /// one again at the next append: that finds no open page, and so goes the unusual way.
-    ///
-    /// # Safety
-    ///
-    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child). Owner only.
-    #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn reset_in_child(&self) {
-        let mut spares = PageList::new();
-        for open in &self.open {
-            if let Some(page) = NonNull::new(open.swap(ptr::null_mut(), Ordering::Relaxed)) {
-                // SAFETY: taken out of the share just now, so ours.
-                unsafe { page.as_ref() }.forget_objects();
-                spares.push_back(page);
-            }
-        }
-        self.limit.store(0, Ordering::Relaxed);
-        self.idle.forget();
-        self.not_sealing.forget();
-        self.in_section.store(0, Ordering::Relaxed);
-        self.unlisted.store(true, Ordering::Relaxed);
-        // SAFETY: the caller's promise; user code does not run under this lock.
-        unsafe { self.queue.reinit(Queue { sealed: PageList::new(), spares }) };
-        // SAFETY: the caller's promise. The owner may be in the middle of its turn, and `busy`.
-        unsafe { self.freeing.reset_in_child() };
+    /// Returns whether the heap has it in its list. Owner only.
+    pub(super) fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Relaxed)
     }
 
-    /// Whether the heap has to list this share again. Owner only.
-    pub(super) fn is_to_be_listed(&self) -> bool {
-        self.unlisted.load(Ordering::Relaxed)
-    }
-
-    /// The same, or that it has. Owner only.
-    pub(super) fn set_to_be_listed(&self, is_to_be: bool) {
-        self.unlisted.store(is_to_be, Ordering::Relaxed);
+    /// The buffer is in the heap's list now, by this number. Owner only, under the lock of the list.
+    pub(super) fn set_listed(&self, number: u64) {
+        self.number.store(number, Ordering::Relaxed);
+        self.listed.store(true, Ordering::Relaxed);
     }
 
     /// Under the lock of the heap's list.
@@ -359,44 +346,48 @@ impl ThreadBuffer {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Under the lock of the heap's list.
-    pub(super) fn set_number(&self, number: u64) {
-        self.number.store(number, Ordering::Relaxed);
+    /// As new, but for its pages: parked, in no list. Owner only.
+    pub(super) fn reset(&self) {
+        self.limit.store(PARKED, Ordering::Relaxed);
+        self.idle.reset();
+        self.not_sealing.reset();
+        self.charge.store(0, Ordering::Relaxed);
+        self.listed.store(false, Ordering::Relaxed);
     }
 
-    /// Takes all pages away, sealed with `cookie` and noted where they were open: the owner is gone, or nobody reads any more.
-    pub(super) fn take_all(&self, cookie: impl Fn() -> Cookie, note: impl Fn(&Page)) -> (PageList, PageList) {
+    /// Takes all pages away, sealed with `cookie` and noted where they were open: the owner is gone, or there are no readers any more.
+    pub(super) fn take_all(&self, cookie: impl Fn() -> Cookie, note: impl Fn(&Page)) -> PageList {
         let mut queue = lock(&self.queue);
-        let mut opened = PageList::new();
+        let mut all = queue.sealed.take();
         for channel in CHANNELS {
             if let Some(page) = self.replace(&mut queue, channel, None) {
-                // SAFETY: taken out of the share just now, so ours.
+                // SAFETY: taken out of the buffer just now, so ours.
                 let at = unsafe { page.as_ref() };
                 at.seal(cookie());
                 note(at);
-                opened.push_back(page);
+                all.push_back(page);
             }
         }
         queue.release_spares();
-        (queue.sealed.take(), opened)
+        all
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::platform::user_code;
 
     #[test]
     fn a_panic_takes_the_owners_mark_back() {
-        let local = ThreadBuffer::new();
+        let buffer = ThreadBuffer::new();
         let fails = || {
-            let _busy = local.begin_freeing();
-            assert!(local.begin_freeing().is_none());
-            assert!(local.begin_freeing().is_none(), "to ask changes nothing");
+            let _reclaiming = buffer.begin_reclaiming();
+            assert!(buffer.begin_reclaiming().is_none());
+            assert!(buffer.begin_reclaiming().is_none(), "to ask changes nothing");
             std::panic::resume_unwind(Box::new("a fault"));
         };
         assert_eq!(user_code::contained(fails), None);
-        assert!(local.begin_freeing().is_some());
+        assert!(buffer.begin_reclaiming().is_some());
     }
 }

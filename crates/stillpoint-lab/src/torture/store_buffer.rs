@@ -6,11 +6,11 @@ use crossbeam_utils::CachePadded;
 
 /// Cache lines to be flushed.
 #[derive(Debug, Default)]
-pub struct Clutter(
+pub struct StoreBufferStress(
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nothing to flush"))] [CachePadded<AtomicUsize>; 8],
 );
 
-impl Clutter {
+impl StoreBufferStress {
     /// Makes the next stores of this thread wait for their turn: on x86-64 they become visible in order, behind flushes of some 100 ns
     /// each, while loads go ahead. Other processors reorder without being asked.
     #[inline(always)]

@@ -5,25 +5,25 @@ use std::thread;
 
 use stillpoint::{Domain, torture::Policy};
 
-use crate::torture::conductor::Ground;
+use crate::torture::harness::Harness;
 use crate::torture::session::Session;
 use crate::torture::tally::add;
 
 /// A reader stays in its section for as long as the plan says.
-pub fn stay<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, _round: u64) {
-    let guard = ground.domain.read_lock();
+pub fn stall_reader<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
+    let guard = harness.domain.read_lock();
     super::sleep(session, session.plan.stall_reader_s);
     drop(guard);
     super::sleep(session, session.plan.stall_reader_s.min(1.0));
 }
 
 /// Some threads come, read and go.
-pub fn read_and_exit<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, round: u64) {
+pub fn read_and_exit<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, round: u64) {
     thread::scope(|scope| {
         for number in 0..4 {
             super::spawn(scope, "exit", move || {
-                let mut seat = session.seat("exit", round as usize * 4 + number);
-                (0..8).for_each(|_| (ground.visit)(&mut seat));
+                let mut ctx = session.thread_ctx("exit", round as usize * 4 + number);
+                (0..8).for_each(|_| (harness.visit)(&mut ctx));
             });
         }
     });
@@ -31,15 +31,15 @@ pub fn read_and_exit<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, roun
 }
 
 /// Readers by quiescent states register, read and deregister; now and then a whole domain comes and goes.
-pub fn register_and_deregister<P: Policy>(session: &Arc<Session>, ground: &Ground<P>, round: u64) {
-    let mut seat = session.seat("churn", round as usize);
+pub fn register_and_deregister<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, round: u64) {
+    let mut ctx = session.thread_ctx("churn", round as usize);
     for _ in 0..16 {
-        let mut reader = ground.domain.qsbr_reader();
-        (ground.visit)(&mut seat);
+        let mut reader = harness.domain.qsbr_reader();
+        (harness.visit)(&mut ctx);
         reader.quiescent_state();
         {
             let _offline = reader.offline();
-            seat.dwell();
+            ctx.delay();
         }
     }
     if round.is_multiple_of(8) {
@@ -47,7 +47,7 @@ pub fn register_and_deregister<P: Policy>(session: &Arc<Session>, ground: &Groun
         let theirs = Arc::clone(session);
         add(&session.tally.queued, 1);
         domain.call(move || add(&theirs.tally.invoked, 1));
-        domain.read(|_| seat.dwell());
+        domain.read(|_| ctx.delay());
         domain.synchronize();
         // The last handle goes: the callback has to have come by then.
     }

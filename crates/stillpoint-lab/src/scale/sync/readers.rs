@@ -6,7 +6,7 @@
 //!   busy     join, read once, settle -> start -> section, section, ... -> halt ------> end
 //! ```
 //!
-//! At every arrow a thread sleeps [away](Reader::away). All have settled before the first wait is timed, and nobody leaves
+//! At every arrow a thread sleeps [away](Reader::offline). All have settled before the first wait is timed, and nobody leaves
 //! before the last figure is taken.
 
 use std::hint::black_box;
@@ -17,9 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use rustix::time::ClockId;
+use rustix::time::{ClockId, clock_gettime};
 
-use super::figures::cpu_time;
 use crate::scale::spawn;
 use crate::subject::Reader;
 
@@ -34,13 +33,13 @@ const STACK: usize = 256 << 10;
 
 /// Who reads beside the callers.
 #[derive(Clone, Copy)]
-pub struct Crowd {
+pub struct ReaderPool {
     asleep: usize,
     busy: usize,
     two_cpus: bool,
 }
 
-impl Crowd {
+impl ReaderPool {
     /// Nobody.
     pub const NONE: Self = Self { asleep: 0, busy: 0, two_cpus: false };
 
@@ -61,7 +60,7 @@ impl Crowd {
 }
 
 /// Where the readers of one process are.
-pub struct Stage {
+pub struct ReaderControl {
     settled: Latch,
     start: Latch,
     running: Latch,
@@ -72,14 +71,14 @@ pub struct Stage {
     end: Latch,
 }
 
-impl Stage {
-    fn for_crowd(crowd: Crowd) -> Self {
+impl ReaderControl {
+    fn for_pool(pool: ReaderPool) -> Self {
         Self {
-            settled: Latch::new(crowd.asleep + crowd.busy),
+            settled: Latch::new(pool.asleep + pool.busy),
             start: Latch::new(1),
-            running: Latch::new(crowd.busy),
+            running: Latch::new(pool.busy),
             halt: AtomicBool::new(false),
-            halted: Latch::new(crowd.busy),
+            halted: Latch::new(pool.busy),
             spent: AtomicU64::new(0),
             end: Latch::new(1),
         }
@@ -99,18 +98,18 @@ impl Stage {
     }
 
     fn sleep_through<R: Reader>(&self) {
-        let mut part = R::join();
+        let mut part = R::register_thread();
         part.read(|| ());
-        part.away(|| {
+        part.offline(|| {
             self.settled.arrive();
             self.end.wait();
         });
     }
 
     fn read_without_pause<R: Reader>(&self, section: Section) {
-        let mut part = R::join();
+        let mut part = R::register_thread();
         part.read(|| ());
-        part.away(|| {
+        part.offline(|| {
             self.settled.arrive();
             self.start.wait();
         });
@@ -121,7 +120,7 @@ impl Stage {
         }
         let spent = cpu_time(ClockId::ThreadCPUTime) - before;
         self.spent.fetch_add(spent.as_nanos() as u64, Ordering::Relaxed);
-        part.away(|| {
+        part.offline(|| {
             self.halted.arrive();
             self.end.wait();
         });
@@ -129,9 +128,9 @@ impl Stage {
 }
 
 /// Lets all readers go when it is dropped, also where something failed and they would wait for ever.
-struct Dismissal<'s>(&'s Stage);
+struct StopOnDrop<'s>(&'s ReaderControl);
 
-impl Drop for Dismissal<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.halt.store(true, Ordering::Relaxed);
         self.0.start.open();
@@ -139,30 +138,35 @@ impl Drop for Dismissal<'_> {
     }
 }
 
-/// Runs `measured` beside the crowd, whose readers belong to `R`.
-pub fn beside<R: Reader, T>(crowd: Crowd, measured: impl FnOnce(&Stage) -> Result<T>) -> Result<T> {
-    if crowd.two_cpus {
+/// Runs `measured` beside the pool, whose readers belong to `R`.
+pub fn with_readers<R: Reader, T>(pool: ReaderPool, measured: impl FnOnce(&ReaderControl) -> Result<T>) -> Result<T> {
+    if pool.two_cpus {
         confine_to_two_cpus()?;
     }
     let section = Section::lasting(SECTION);
-    let stage = Stage::for_crowd(crowd);
+    let control = ReaderControl::for_pool(pool);
     thread::scope(|scope| {
-        let _dismissal = Dismissal(&stage);
-        for _ in 0..crowd.asleep {
-            start_thread(scope, || stage.sleep_through::<R>());
+        let _stop = StopOnDrop(&control);
+        for _ in 0..pool.asleep {
+            start_thread(scope, || control.sleep_through::<R>());
         }
-        for _ in 0..crowd.busy {
-            start_thread(scope, || stage.read_without_pause::<R>(section));
+        for _ in 0..pool.busy {
+            start_thread(scope, || control.read_without_pause::<R>(section));
         }
-        stage.settled.wait();
+        control.settled.wait();
         thread::sleep(SETTLING);
-        measured(&stage)
+        measured(&control)
     })
 }
 
 /// Starts a thread of the scope, on a small stack.
 pub fn start_thread<'scope>(scope: &'scope Scope<'scope, '_>, body: impl FnOnce() + Send + 'scope) {
     spawn(Builder::new().stack_size(STACK), scope, body);
+}
+
+/// What `clock` shows, one of those that count processor time.
+pub fn cpu_time(clock: ClockId) -> Duration {
+    clock_gettime(clock).try_into().expect("processor time counts from 0")
 }
 
 /// Leaves the process the first two of its CPUs; to be called before it starts threads.

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 /// One callback at a time keeps it, one thread waits for it.
 #[derive(Default)]
-pub struct Appointment {
+pub struct CallbackLatch {
     kept: Mutex<Option<Instant>>,
     changed: Condvar,
 }
 
-impl Appointment {
+impl CallbackLatch {
     /// For the callback: notes when it was invoked, and wakes whoever waits.
-    pub fn keep(&self) {
+    pub fn invoke(&self) {
         let now = Instant::now();
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
         self.changed.notify_one();

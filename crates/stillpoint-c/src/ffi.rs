@@ -1,0 +1,68 @@
+//! The boundary between C and Rust: panics, errors, misuse.
+
+use crate::{log::log, reserve};
+use std::{
+    ffi::{CStr, c_char, c_int},
+    panic::{self, AssertUnwindSafe},
+    process,
+};
+
+/// Runs the body of a function that C calls, and returns what C gets: a number, or a negative errno. A panic ends here, as `-ENOTRECOVERABLE`,
+/// after its message: it is a fault of the library.
+///
+/// The state that a panic may have left half changed is the library's own, which is made for panicking callbacks.
+pub(crate) fn catch_panic(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    catch_panic_or(-libc::ENOTRECOVERABLE, || body().unwrap_or_else(|errno| -errno))
+}
+
+/// As [`catch_panic`], for a body that may need memory: refused before it begins where there is none.
+pub(crate) fn catch_panic_with_memory(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    catch_panic(|| reserve::check().and_then(|()| body()))
+}
+
+/// As [`catch_panic`], for functions that return something else.
+pub(crate) fn catch_panic_or<T>(panicked: T, body: impl FnOnce() -> T) -> T {
+    panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
+        std::mem::forget(payload);
+        panicked
+    })
+}
+
+unsafe extern "C" {
+    /// Whether `STILLPOINT_DEBUG` was in the environment when the library was loaded.
+    safe static stillpoint_diagnostics_: bool;
+}
+
+/// Whether misuse is reported on stderr.
+pub(crate) fn diagnostics_enabled() -> bool {
+    cfg!(debug_assertions) || stillpoint_diagnostics_
+}
+
+/// A mistake of the program: returns `errno`, and reports it in a debug build of the library, or with `STILLPOINT_DEBUG` in the environment.
+#[cold]
+pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
+    if diagnostics_enabled() {
+        log(&[b"misuse: ", message.as_bytes()]);
+    }
+    errno
+}
+
+/// Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
+///
+/// # Safety
+///
+/// `what` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_abort(error: c_int, what: *const c_char) -> ! {
+    // SAFETY: the caller's promise.
+    let what = unsafe { CStr::from_ptr(what) }.to_bytes();
+    let reason: &[u8] = match -error {
+        libc::EDEADLK => b"it would wait for the calling thread itself",
+        libc::EBUSY => b"the head is queued",
+        libc::EINVAL => b"null",
+        libc::ENOMEM => b"no memory",
+        _ => b"a fault of the library",
+    };
+    log(&[what, b" was refused (", reason, b"); aborting, because its caller could not go on"]);
+    process::abort();
+}

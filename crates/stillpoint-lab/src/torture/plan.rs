@@ -1,0 +1,94 @@
+//! What a run is to do.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// The disturbances, by their names on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u32)]
+pub enum Disturbance {
+    StallReader,
+    StallService,
+    FwdProgress,
+    BarrierCallbacks,
+    ReadExit,
+    RegistrationChurn,
+    Signals,
+    Preempt,
+    Shuffle,
+    Stutter,
+    Fork,
+}
+
+/// All of them.
+pub const DISTURBANCES: [Disturbance; 11] = [
+    Disturbance::StallReader,
+    Disturbance::StallService,
+    Disturbance::FwdProgress,
+    Disturbance::BarrierCallbacks,
+    Disturbance::ReadExit,
+    Disturbance::RegistrationChurn,
+    Disturbance::Signals,
+    Disturbance::Preempt,
+    Disturbance::Shuffle,
+    Disturbance::Stutter,
+    Disturbance::Fork,
+];
+
+/// How the disturbances come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Turns {
+    /// One after the other, some at a time.
+    Short,
+    /// Those that were asked for, all the time.
+    Whole,
+}
+
+/// What a run is to do; with it and its flavour the run can be repeated.
+#[derive(Debug, Clone, Serialize)]
+pub struct Plan {
+    /// The flavour.
+    pub flavour: String,
+    /// How long.
+    pub duration_s: f64,
+    /// Reading threads, or tasks.
+    pub readers: usize,
+    /// Lanes, and writers.
+    pub writers: usize,
+    /// Those who only wait.
+    pub fakewriters: usize,
+    /// The disturbances in force, in turns or always.
+    pub disturbances: Vec<Disturbance>,
+    /// Which of the two.
+    pub turns: Turns,
+    /// Whether sequences start just below the wrap.
+    pub gpwrap: bool,
+    /// How long a stalling reader stays.
+    pub stall_reader_s: f64,
+    /// How long a stalling callback takes.
+    pub stall_service_s: f64,
+    /// Threads that queue callbacks for a barrier.
+    pub barrier_callbacks: usize,
+    /// Seconds between lines.
+    pub stat_interval_s: f64,
+    /// The seed.
+    pub seed: u64,
+    /// Whether it is about wake-ups, so that a lost one is missed soon.
+    #[serde(skip)]
+    pub isolated: bool,
+}
+
+impl Plan {
+    /// How long the run is to last.
+    pub fn duration(&self) -> Duration {
+        Duration::from_secs_f64(self.duration_s)
+    }
+
+    /// Whether the disturbance takes part at all.
+    pub fn has(&self, disturbance: Disturbance) -> bool {
+        self.disturbances.contains(&disturbance)
+    }
+}

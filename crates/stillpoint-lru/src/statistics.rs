@@ -1,0 +1,43 @@
+//! Tenants and passes in numbers. C's structs are these, and their comments.
+
+/// What a tenant has, may have, and has met with; bytes and counts of itself and all below it. Each is read by itself.
+// C programs pass the size that they know: a new field is a u64 at the end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[repr(C)]
+pub struct TenantStatistics {
+    /// Bytes charged.
+    pub usage: u64,
+    /// The most that has been charged at a time, what was in stock included; what was refused is not.
+    pub peak: u64,
+    /// The min limit.
+    pub min: u64,
+    /// The low limit.
+    pub low: u64,
+    /// The high limit.
+    pub high: u64,
+    /// The max limit.
+    pub max: u64,
+    /// Passes that reclaimed from the tenant although it was under its low limit.
+    pub low_events: u64,
+    /// Times that charges have passed the high limit.
+    pub high_events: u64,
+    /// Charges that have met the max: those that failed, and those that reclaim freed memory for.
+    pub max_events: u64,
+    /// Charges that failed because of this tenant's max.
+    pub failed_charges: u64,
+    /// Objects that shrinkers have freed for it.
+    pub objects_reclaimed: u64,
+}
+
+/// What a pass over a hierarchy has freed.
+// C programs do not pass its size: it does not grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[repr(C)]
+pub struct Reclaimed {
+    /// Objects that shrinkers have freed.
+    pub objects: u64,
+    /// Bytes that the root's usage has fallen by; what is freed after a grace period may be missing.
+    pub bytes: u64,
+}

@@ -1,0 +1,50 @@
+//! Deferred frees in the child of a fork: what waited is the parent's, and forgotten.
+//!
+//! The child looks at nothing that a lock guards (`platform/fork.rs`): it replaces the locks, and what they guard by nothing. So pages and
+//! the buffers of other threads are leaked. The buffer of the thread that forks is its own, and can be read; it is emptied, and listed again
+//! at its next append, which finds no open page and so takes the slow path.
+//!
+//! A destructor may be what forks. The loops over what is to be freed compare [`process`](crate::platform::fork::process) after each call of one, and then
+//! forget the rest.
+
+use super::{
+    buffer::{Queue, ThreadBuffer},
+    heap::Heap,
+    page::PageList,
+    pending::Pending,
+};
+use crate::platform::{fork::ForkReset, sync::Ordering};
+use std::ptr::{self, NonNull};
+
+impl ForkReset for Heap {
+    unsafe fn reset_in_child(&self) {
+        self.reset_counts();
+        self.flushes.reset();
+        // SAFETY: the caller's promise, for all of them; user code does not run under these locks.
+        unsafe {
+            self.buffers.reinit(Vec::new());
+            self.threads_end.reinit(None);
+            self.pending.reinit(Pending::new());
+            self.reserve.0.reinit(PageList::new());
+        }
+    }
+}
+
+/// That of the thread that forks.
+impl ForkReset for ThreadBuffer {
+    unsafe fn reset_in_child(&self) {
+        let mut spares = PageList::new();
+        for open in &self.open {
+            if let Some(page) = NonNull::new(open.swap(ptr::null_mut(), Ordering::Relaxed)) {
+                // SAFETY: taken out of the buffer just now, so ours.
+                unsafe { page.as_ref() }.forget_objects();
+                spares.push_back(page);
+            }
+        }
+        self.reset();
+        // SAFETY: the caller's promise; user code does not run under this lock.
+        unsafe { self.queue.reinit(Queue { sealed: PageList::new(), spares }) };
+        // SAFETY: the caller's promise. The owner may be in the middle of reclaiming, and stays so.
+        unsafe { self.freeing.reset_in_child() };
+    }
+}

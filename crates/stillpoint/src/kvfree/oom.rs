@@ -1,0 +1,131 @@
+//! Retiring, and reclaiming, when there is no memory.
+//!
+//! | there is no memory for | so |
+//! |---|---|
+//! | a page to append to | outside of sections, the retiring thread waits for a grace period and frees the object itself |
+//! | the same, where it may not wait | a callback of the object's own frees it; or the caller, if it prefers ([`OnNoPage`]): an object that embeds a head is queued by that |
+//! | that callback | the object is leaked, and counted |
+//! | a page to adopt an idle thread's objects into | the one in [reserve](super::page::ReservePage) is used, which is put by before a thread opens its first |
+//! | a thread's entry in the list of buffers | it is not bound to the domain, or its buffer gets no page |
+//!
+//! No thread waits for memory inside a section, since those that have memory to give back may wait for that section.
+
+use super::{
+    heap::{Heap, OomCallbacks},
+    retire::Retirer,
+    slot::Slot,
+};
+use crate::{
+    gp::{Engine, Haste, Policy, Waited},
+    platform::{
+        fork,
+        sync::{Arc, Ordering},
+        thread, user_code,
+    },
+};
+
+/// What to do with a retired object if no page can be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnNoPage {
+    /// Give it back at once: the caller has another way.
+    Fail,
+    /// Wait for a grace period and free it, or give it back where waiting is impossible: the single-argument kvfree_rcu()'s way out.
+    Block,
+    /// The same, but where waiting is impossible a callback frees it. Never gives it back.
+    BlockOrCall,
+}
+
+/// The object was not retired, and is still the caller's.
+#[derive(Debug)]
+pub(crate) struct NoPage;
+
+/// What a callback that frees an object takes up, beside the object.
+const CALLBACK_BYTES: usize = 96;
+
+impl Heap {
+    /// Retires an object for which there is no page.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Heap::retire_slow`].
+    #[cold]
+    pub(super) unsafe fn retire_without_page<P: Policy>(
+        &self, engine: &Engine<P>, retirer: Option<Retirer<'_>>, object: Slot, on_no_page: OnNoPage,
+    ) -> Result<(), NoPage> {
+        // A thread without a record of its own may be inside a section all the same.
+        if on_no_page != OnNoPage::Fail && retirer.is_some() && self.waits_for_grace_period(engine) {
+            // SAFETY: the grace period has ended, the object is the caller's, and nothing else will free it.
+            unsafe { self.free_one(object) };
+            return Ok(());
+        }
+        if on_no_page != OnNoPage::BlockOrCall {
+            return Err(NoPage);
+        }
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { self.free_by_callback(engine, object) };
+        if let Some(Retirer { record, buffer }) = retirer
+            && self.is_over_budget()
+        {
+            self.charge_section_for_callback(buffer, record, bytes);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a grace period has ended since the call; if not, the calling thread may not wait for one.
+    fn waits_for_grace_period<P: Policy>(&self, engine: &Engine<P>) -> bool {
+        self.may_wait(engine) && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal) == Waited::Ended
+    }
+
+    /// # Safety
+    ///
+    /// There are no readers of the object, which is the caller's.
+    unsafe fn free_one(&self, object: Slot) {
+        self.inline_waits.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        let panicked = user_code::panics(self.domain, || unsafe { object.free() });
+        self.panicked.fetch_add(u64::from(panicked), Ordering::Relaxed);
+        self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Has an object freed by a callback, or leaks it if there is no memory for that either. Returns how many bytes then wait.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Heap::retire_slow`].
+    unsafe fn free_by_callback<P: Policy>(&self, engine: &Engine<P>, object: Slot) -> usize {
+        let bytes = object.bytes() + CALLBACK_BYTES;
+        self.callbacks.note_queued(bytes);
+        let callbacks = Arc::clone(&self.callbacks);
+        let queued = engine.try_call(move || {
+            let done = Done { callbacks: &callbacks, process: fork::process(), bytes };
+            // SAFETY: a grace period after the retire, once, and on a thread that may free it, by the caller's promise.
+            unsafe { object.free() };
+            drop(done);
+        });
+        if !queued {
+            self.callbacks.note_gone(bytes);
+            self.leaked.fetch_add(1, Ordering::Relaxed);
+            #[cfg(feature = "tracing")]
+            user_code::tell(self.domain, || {
+                tracing::error!("no memory to remember a retired object by, and no waiting for any here: it is never freed");
+            });
+        }
+        bytes
+    }
+}
+
+/// Counts an object as freed by its callback, also if its destructor panics; not in the child of a fork from within that, where nothing is
+/// counted.
+struct Done<'a> {
+    callbacks: &'a OomCallbacks,
+    process: fork::Process,
+    bytes: usize,
+}
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        if fork::process() == self.process {
+            self.callbacks.note_freed(self.bytes);
+        }
+    }
+}

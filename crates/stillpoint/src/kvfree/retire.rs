@@ -1,0 +1,232 @@
+//! The slow path of a retire, and what becomes of a page: it is opened, sealed, and reclaimed.
+//!
+//! The fast path is an append to the thread's open page (`buffer.rs`). By what that came to, [`Heap::retire_slow`] goes on:
+//!
+//! | the append | because | so |
+//! |---|---|---|
+//! | was not made | the thread used another domain last, or none so far | it is made now |
+//! | found no page | it is the first, or there was no memory when the last page was sealed | one is opened; without memory, `oom.rs` |
+//! | says that the page is full | it is | it is sealed with the cookie of a grace period that starts now, and queued; then pages are reclaimed |
+//! | the same | the service thread has parked the thread | the thread is unparked |
+//! | the same | the thread is throttled | the section is charged for the object (`throttle.rs`) |
+//!
+//! A thread whose thread-local state is gone has no buffer. At the end of threads they share one, whose pages are the service thread's.
+//!
+//! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace periods have ended: on its own thread, where the
+//! allocator's cache is warm, and a few at a time. What it does if none has is back-pressure.
+
+use super::{
+    buffer::{CHANNELS, Channel, Pushed, RetireRequest, ThreadBuffer},
+    heap::Heap,
+    oom::{NoPage, OnNoPage},
+    page::{Page, PageList, footprint_of},
+    throttle,
+};
+use crate::{
+    gp::{Engine, Policy, Record},
+    platform::{
+        clock::{self, Nanos},
+        fork,
+        sync::{Arc, Ordering, lock},
+    },
+};
+use std::ptr::NonNull;
+
+/// How many pages are freed for each that is sealed, while there are any to free.
+const PAGES_PER_SEAL: usize = 2;
+
+/// A thread that retires: the record through which it reads, and its buffer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Retirer<'a> {
+    pub(crate) record: &'a Record,
+    pub(crate) buffer: &'a Arc<ThreadBuffer>,
+}
+
+/// Which thread frees a sealed page of plain objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reclaimer {
+    Owner,
+    Service,
+}
+
+impl Heap {
+    /// Retires what the fast path has not, or does what is left to do: `pushed` is what the append came to, if it was made. `retirer` is the
+    /// calling thread; `None` if its thread-local state is gone. `Err` if there is no memory, and `on_no_page` leaves that to the caller.
+    ///
+    /// # Safety
+    ///
+    /// New readers cannot find the object; nothing else frees it; it may be freed on any thread.
+    #[cold]
+    pub(crate) unsafe fn retire_slow<P: Policy>(
+        &self, engine: &Engine<P>, retirer: Option<Retirer<'_>>, object: RetireRequest, pushed: Option<Pushed>,
+        on_no_page: OnNoPage,
+    ) -> Result<(), NoPage> {
+        let Some(retirer) = retirer else {
+            return match self.append_at_threads_end(engine, object) {
+                true => Ok(()),
+                // SAFETY: the caller's promise; no page has the object.
+                false => unsafe { self.retire_without_page(engine, None, object.slot, on_no_page) },
+            };
+        };
+        let pushed = match pushed {
+            Some(Pushed::PageFull) => Pushed::PageFull,
+            _ => self.append_to_some_page(retirer.buffer, object),
+        };
+        match pushed {
+            Pushed::Ok => Ok(()),
+            Pushed::PageFull => {
+                self.finish_append(engine, retirer.buffer, Some(retirer.record), &object);
+                Ok(())
+            }
+            // SAFETY: the caller's promise; no page has the object.
+            Pushed::NoPage => unsafe { self.retire_without_page(engine, Some(retirer), object.slot, on_no_page) },
+        }
+    }
+
+    /// Appends, and opens a page for that if there is none and there is memory.
+    fn append_to_some_page(&self, buffer: &Arc<ThreadBuffer>, object: RetireRequest) -> Pushed {
+        match buffer.append(object) {
+            Pushed::NoPage if self.open_page(buffer, object.channel) => buffer.append(object),
+            pushed => pushed,
+        }
+    }
+
+    /// Returns whether there was memory for a page.
+    fn open_page(&self, buffer: &Arc<ThreadBuffer>, channel: Channel) -> bool {
+        self.reserve.fill();
+        // The drain does not find the pages of a buffer that is not listed.
+        if !buffer.is_listed() && !self.list(buffer) {
+            return false;
+        }
+        let Some(fresh) = buffer.new_page() else { return false };
+        let old = buffer.replace(&mut lock(&buffer.queue), channel, Some(fresh));
+        debug_assert!(old.is_none(), "there was no open page");
+        true
+    }
+
+    /// Appends to the buffer that threads at their end share. Nothing throttles them: they may be inside a section, and their record is not
+    /// known. Returns whether there was memory for a page.
+    fn append_at_threads_end<P: Policy>(&self, engine: &Engine<P>, object: RetireRequest) -> bool {
+        let mut shared = lock(&self.threads_end);
+        if shared.is_none() {
+            *shared = self.join();
+        }
+        // The holder of the lock is the buffer's owner.
+        let Some(buffer) = &*shared else { return false };
+        let pushed = self.append_to_some_page(buffer, object);
+        if pushed == Pushed::PageFull {
+            self.seal_full_pages(engine, buffer, Reclaimer::Service);
+            self.unpark(engine, buffer);
+        }
+        pushed != Pushed::NoPage
+    }
+
+    /// Does what an append to the caller's own buffer has said there is to do.
+    pub(super) fn finish_append<P: Policy>(
+        &self, engine: &Engine<P>, buffer: &ThreadBuffer, record: Option<&Record>, object: &RetireRequest,
+    ) {
+        let sealed = self.seal_full_pages(engine, buffer, Reclaimer::Owner);
+        self.unpark(engine, buffer);
+        engine.ensure_service();
+        let _ = engine.note_service(clock::now());
+        self.charge_section(buffer, record, object.bytes, sealed > 0);
+        if sealed > 0 {
+            self.reclaim(engine, buffer, record, throttle::longest_wait_for_page(sealed));
+        }
+    }
+
+    /// What a section has put off to its end.
+    pub(crate) fn reclaim_after_section<P: Policy>(&self, engine: &Engine<P>, retirer: Retirer<'_>) {
+        let patience = throttle::longest_wait_for_section(retirer.buffer.take_charge());
+        self.reclaim(engine, retirer.buffer, Some(retirer.record), patience);
+    }
+
+    fn unpark<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
+        if buffer.is_parked() && self.note_unparked(buffer.unpark()) {
+            engine.kick();
+        }
+    }
+
+    /// Returns the footprint of the pages that were sealed; 0 if none was.
+    fn seal_full_pages<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, reclaimer: Reclaimer) -> usize {
+        let full = CHANNELS.into_iter().filter(|&channel| buffer.is_full(channel));
+        full.map(|channel| self.seal(engine, buffer, channel, reclaimer)).sum()
+    }
+
+    /// Seals an open page, and opens another, if there is memory for one. Returns the page's footprint.
+    fn seal<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, channel: Channel, reclaimer: Reclaimer) -> usize {
+        let fresh = buffer.new_page();
+        let mut queue = lock(&buffer.queue);
+        // Under the lock, so that the cookies of a queue are in order.
+        let cookie = engine.start_for_page();
+        let Some(full) = buffer.replace(&mut queue, channel, fresh) else {
+            return 0;
+        };
+        // SAFETY: the page was open a moment ago and is the owner's.
+        let page = unsafe { full.as_ref() };
+        page.seal(cookie);
+        self.note_sealed(page);
+        let footprint = footprint_of(page);
+        if channel == Channel::Plain && reclaimer == Reclaimer::Owner && !self.frees_whole_batches() {
+            queue.sealed.push_back(full);
+            return footprint;
+        }
+        // Still under the queue's lock: a flush looks at the queues first and at the pending pages last, and must not miss a page that is
+        // on its way from one to the other.
+        lock(&self.pending).pages.add_one(full);
+        drop(queue);
+        engine.kick();
+        footprint
+    }
+
+    /// Frees the oldest pages of the queue that are due, a few. Back-pressure comes first: if nothing is due, and too much waits, it ends a
+    /// grace period, or waits for one for `patience` at most.
+    fn reclaim<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, record: Option<&Record>, patience: Nanos) {
+        // A retire from within: the one outside goes on reclaiming.
+        let Some(_reclaiming) = buffer.begin_reclaiming() else { return };
+        self.apply_backpressure(engine, buffer, record, patience);
+        let _freeing = buffer.freeing.lock();
+        let mut due = self.take_due(engine, buffer);
+        let spares = self.spare_pages();
+        let process = fork::process();
+        while let Some(page) = due.pop_front() {
+            // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
+            unsafe { self.free(engine, page) };
+            buffer.recycle(page, spares);
+            if fork::process() != process {
+                return due.take().forget();
+            }
+        }
+    }
+
+    fn take_due<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) -> PageList {
+        let mut queue = lock(&buffer.queue);
+        let mut due = PageList::new();
+        while due.pages() < PAGES_PER_SEAL
+            && queue.sealed.front().is_some_and(|page| engine.has_ended(page.cookie()))
+            && let Some(page) = queue.sealed.pop_front()
+        {
+            due.push_back(page);
+        }
+        due
+    }
+
+    /// Frees a page's objects. If a destructor forks, what was left of them is forgotten in the child.
+    ///
+    /// # Safety
+    ///
+    /// The page is the caller's alone, its grace period has ended, and its objects may be freed on this thread.
+    pub(super) unsafe fn free<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
+        // SAFETY: the caller's promise.
+        let page = unsafe { page.as_ref() };
+        let (objects, footprint) = (page.objects(), footprint_of(page));
+        let process = fork::process();
+        // SAFETY: the caller's promise.
+        let panicked = unsafe { page.free_objects(self.domain) };
+        self.panicked.fetch_add(panicked, Ordering::Relaxed);
+        // In the child the page is not counted any more: see `fork.rs`.
+        if fork::process() == process && self.note_freed(objects, footprint) {
+            engine.signal_waiters();
+        }
+    }
+}
