@@ -475,7 +475,7 @@ fn describe_and_dump() {
     let text = dump.to_string();
     assert!(text.contains("5000 pages=2 ") && text.contains(" unpurged"), "{text}");
     let json = dump.to_json();
-    assert!(json.starts_with("[{\"addr\":") && json.contains("\"state\":\"unpurged\"}") && json.contains("vmap.rs:"), "{json}");
+    assert!(json.starts_with("[{\"addr\":") && json.contains("\"state\":\"unpurged\"}") && json.contains("main.rs:"), "{json}");
     arena.drain().unwrap();
     assert_eq!(arena.describe(freed_at), Description::Free);
     assert_eq!(arena.describe(freed_at).to_string(), "free");
