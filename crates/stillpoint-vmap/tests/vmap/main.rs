@@ -449,7 +449,7 @@ fn describe_and_dump() {
     drop(freed);
     let live = arena.describe(area.addr() + 4999);
     assert!(matches!(live, Description::Live { offset: 4999, len: 5000, caller: Some(caller), .. } if caller.line() == line));
-    assert!(live.to_string().contains("vmap.rs"), "{live}");
+    assert!(live.to_string().contains("main.rs"), "{live}");
     assert!(matches!(arena.describe(area.addr() + 5001), Description::PastEnd { by: 1, .. }));
     if arena.statistics().guards {
         assert!(matches!(arena.describe(area.addr() + 2 * PAGE), Description::PastEnd { .. }));
