@@ -1,21 +1,21 @@
 /*
- * futex.pml - sleeping on the generation counter, shared by the models here.
+ * futex.pml - sleeping on the count of signals, shared by the models here.
  *
  * The including file first defines SLEEPERS, the number of threads that may
  * sleep; they are numbered from 0.
  *
- * Modelled: a sleeper falls asleep only if the generation is still the one it
+ * Modelled: a sleeper falls asleep only if `signals` is still the one it
  * saw, compared and put to sleep in one step, as FUTEX_WAIT does; a waker
- * bumps the generation (locked) and then, in a second step, wakes all that
+ * bumps `signals` (locked) and then, in a second step, wakes all that
  * sleep.  Not modelled: spurious returns (a sleeper always looks again when
  * it returns, so they do no harm and would only hide a lost wake-up), time
- * limits (the same), and a generation that wraps all the way round while a
+ * limits (the same), and a count of signals that wraps all the way round while a
  * thread stands between its load and its sleep.
  *
  * Broken variants (-D), each of which must fail:
  *   WAKE_FIRST   wakes before it bumps
  *   WAKE_ONE     wakes one sleeper instead of all
- *   SLEEP_BLIND  sleeps without comparing the generation
+ *   SLEEP_BLIND  sleeps without comparing `signals`
  */
 
 byte gen;

@@ -10,7 +10,7 @@
  *
  * Labels mirrored: [R1] [R2] [R3] [R4], [W1] [W2] [W3] [W4] [W5] [W6].
  *
- * Not modelled: sleeping and waking (wait.pml, ride.pml), records that come
+ * Not modelled: sleeping and waking (wait.pml, coalesce.pml), records that come
  * and go (the set of readers is fixed), what acquire and release mean on
  * machines weaker than TSO.  The light barrier [R3] is the order of two
  * statements here; PTR_FIRST shows what its absence would do.

@@ -6,7 +6,7 @@
  * the buffer is parked; one service thread that takes what it sees, parks the
  * buffers when it has seen everything, and sleeps.  All have store buffers.
  * An owner's slow path un-parks (a plain store) and then arms the service (a
- * locked swap, then a wake-up).  The service returns to the top when armed.
+ * locked swap, then a wake-up).  The service returns to the top when kicked.
  *
  * The model may end only with every object taken; a service thread that
  * sleeps before that, with nobody left to arm it, is an invalid end state.
@@ -29,7 +29,7 @@
  *   LOOK_FIRST       the owner loads limit before it stores len ([P2])
  *   LEN_FIRST        the owner stores len before the slot ([P1])
  *   ARM_FIRST        the slow path arms before it un-parks
- *   CLEAR_LATE       the service clears `armed` after [D1], not before
+ *   CLEAR_LATE       the service clears `kicked` after [D1], not before
  */
 
 #ifndef OWNERS
@@ -57,8 +57,8 @@
 #endif
 #include "tso.pml"
 
-bool armed;		/* the service has a reason to run; locked stores only */
-bool dozing;		/* the service sleeps, as FUTEX_WAIT while !armed */
+bool kicked;		/* the service has a reason to run; locked stores only */
+bool dozing;		/* the service sleeps, as FUTEX_WAIT while !kicked */
 byte taken[OWNERS];
 
 #if OWNERS > 1
@@ -69,7 +69,7 @@ byte taken[OWNERS];
 
 inline arm(me)
 {
-	d_step { tso_raw_drain(me); armed = true };
+	d_step { tso_raw_drain(me); kicked = true };
 	dozing = false
 }
 
@@ -120,7 +120,7 @@ proctype service()
 		/* A locked swap.  It stands before [D1]: an owner un-parks
 		 * before it arms, so every un-parking whose arming is forgotten
 		 * here is overwritten by the parking that follows. */
-		d_step { tso_raw_drain(SERVICE); armed = false };
+		d_step { tso_raw_drain(SERVICE); kicked = false };
 #endif
 drain:		do
 		:: o < OWNERS ->
@@ -147,7 +147,7 @@ drain:		do
 		:: else -> o = 0; break
 		od;
 #ifdef CLEAR_LATE
-		atomic { tso_raw_drain(SERVICE); armed = false };
+		atomic { tso_raw_drain(SERVICE); kicked = false };
 #endif
 #if !defined(NO_PARK_BARRIER) && !defined(PARK_LATE)
 		tso_fence(SERVICE);			/* [D2] */
@@ -179,7 +179,7 @@ drain:		do
 
 		d_step {				/* FUTEX_WAIT */
 			if
-			:: !armed -> dozing = true
+			:: !kicked -> dozing = true
 			:: else
 			fi
 		};

@@ -3,16 +3,16 @@
  *
  * Modelled: readers whose unlock looks at the wake flag; waiters that take a
  * cookie, advance, and when that was not enough flag a holdout and sleep on
- * the generation; riders that only wait for `completed` and rely on a waiter
- * to drive it.  Every thread of the model ends by itself; one that sleeps for
+ * `signals`; followers that only wait for `completed` and rely on a waiter
+ * to lead it.  Every thread of the model ends by itself; one that sleeps for
  * ever shows as an invalid end state.  No time limits anywhere.
  *
  * Labels mirrored: [R1] [R2] [R4] [R5], [W1] to [W6], [S1] [S2].
  *
  * Not modelled: the elements (grace.pml), wrapping sequences (grace.pml),
- * records that come and go, a rider left without a driver (ride.pml).
+ * records that come and go, a follower left without a leader (coalesce.pml).
  *
- * Sizes (-D): READERS (1 to 3), SECTIONS each, WAITERS, RIDERS.
+ * Sizes (-D): READERS (1 to 3), SECTIONS each, WAITERS, FOLLOWERS.
  *
  * Which record a waiter flags before it sleeps:
  *   default        one that holds back what its scan could publish, that is,
@@ -28,13 +28,13 @@
  *   EVENT          All who sleep count themselves first and load the
  *                  generation then, and all who wake do it only if the count
  *                  is not 0.  Without it waiters do not count themselves and
- *                  readers do not look; a rider counts itself second.
- *   LATE           Reader 0 enters its last section after rider 0 (without
- *                  riders: waiter 0) took its cookie, and leaves it only when
+ *                  readers do not look; a follower counts itself second.
+ *   LATE           Reader 0 enters its last section after follower 0 (without
+ *                  followers: waiter 0) took its cookie, and leaves it only when
  *                  that thread has returned.  It may: a grace period must not
  *                  wait for a reader that came after it.  Without LATE all
  *                  the choices are sound; with it FLAG_ANY fails the
- *                  rider, and so does FLAG_ALL without SLEEP_IF_ALL;
+ *                  follower, and so does FLAG_ALL without SLEEP_IF_ALL;
  *                  SLEEP_ON_G and ALL_OR_NOTHING fail the waiter too.
  *
  * Broken variants (-D), each of which must fail:
@@ -42,11 +42,11 @@
  *   FLAG_LATE          [S1] after [S2]
  *   NO_RECHECK         sleeps without reading the flagged record again
  *   RECHECK_ANY        sleeps if any record holds it up, flagged or not
- *   GEN_LATE           the generation is loaded after the record was re-read
+ *   GEN_LATE           `signals` is loaded after the record was re-read
  *   LOOK_FIRST         unlock looks at the flag before it clears the word
- *   RIDER_EARLY        a rider looks at completed before it counts itself
- *   RIDER_GEN_LATE     a rider loads the generation after that look
- *   NO_RIDER_WAKE      the completer leaves the riders asleep
+ *   FOLLOWER_EARLY        a follower looks at completed before it counts itself
+ *   FOLLOWER_GEN_LATE     a follower loads `signals` after that look
+ *   NO_FOLLOWER_WAKE      the completer leaves the followers asleep
  *   WAKE_FIRST, WAKE_ONE, SLEEP_BLIND   see futex.pml
  */
 
@@ -59,8 +59,8 @@
 #ifndef WAITERS
 #define WAITERS		1
 #endif
-#ifndef RIDERS
-#define RIDERS		0
+#ifndef FOLLOWERS
+#define FOLLOWERS		0
 #endif
 
 #define BUFFERS		READERS
@@ -70,7 +70,7 @@
 #endif
 #include "tso.pml"
 
-#define SLEEPERS	(WAITERS + RIDERS)
+#define SLEEPERS	(WAITERS + FOLLOWERS)
 #include "futex.pml"
 
 /* The record word: 0, or a sequence and a nesting of 1. */
@@ -85,8 +85,8 @@ bool flag[READERS];	/* wake flag of each record; locked stores only */
 byte sleepers;		/* those who count on a wake-up by `completed` */
 
 #ifdef LATE
-#if RIDERS > 0
-#define PATIENT		WAITERS		/* rider 0 */
+#if FOLLOWERS > 0
+#define PATIENT		WAITERS		/* follower 0 */
 #else
 #define PATIENT		0		/* waiter 0 */
 #endif
@@ -162,13 +162,13 @@ proctype reader(byte me)
 	od
 }
 
-/* The completer: maximum by CAS [W5], a full fence, then the riders. */
+/* The completer: maximum by CAS [W5], a full fence, then the followers. */
 inline publish(m)
 {
 	do
 	:: completed >= m -> break
 	:: d_step { completed < m -> completed = m };	/* [W5] */
-#if RIDERS > 0 && !defined(NO_RIDER_WAKE)
+#if FOLLOWERS > 0 && !defined(NO_FOLLOWER_WAKE)
 		signal();
 #endif
 		break
@@ -198,9 +198,9 @@ proctype waiter(byte me)
 	byte flagged;
 #endif
 
-#if RIDERS > 0
-	/* The riders have their cookies: this one's g will cover them. */
-	started >= RIDERS;
+#if FOLLOWERS > 0
+	/* The followers have their cookies: this one's g will cover them. */
+	started >= FOLLOWERS;
 #endif
 	take_cookie(cookie);
 	do
@@ -329,8 +329,8 @@ proctype waiter(byte me)
 	give_notice()
 }
 
-#if RIDERS > 0
-proctype rider(byte me)
+#if FOLLOWERS > 0
+proctype follower(byte me)
 {
 	byte cookie, seen;
 	bool done;
@@ -339,10 +339,10 @@ proctype rider(byte me)
 	do
 	:: completed >= cookie -> break			/* [W6] */
 	:: else ->
-#if !defined(RIDER_GEN_LATE) && !defined(EVENT)
+#if !defined(FOLLOWER_GEN_LATE) && !defined(EVENT)
 		seen = gen;
 #endif
-#ifdef RIDER_EARLY
+#ifdef FOLLOWER_EARLY
 		done = (completed >= cookie);
 		sleepers++;
 #else
@@ -352,7 +352,7 @@ proctype rider(byte me)
 #endif
 		done = (completed >= cookie);
 #endif
-#ifdef RIDER_GEN_LATE
+#ifdef FOLLOWER_GEN_LATE
 		seen = gen;
 #endif
 		if
@@ -371,8 +371,8 @@ init {
 	atomic {
 		for (i : 1 .. READERS) { run reader(i - 1) }
 		for (i : 1 .. WAITERS) { run waiter(i - 1) }
-#if RIDERS > 0
-		for (i : 1 .. RIDERS) { run rider(WAITERS + i - 1) }
+#if FOLLOWERS > 0
+		for (i : 1 .. FOLLOWERS) { run follower(WAITERS + i - 1) }
 #endif
 		i = 0
 	}

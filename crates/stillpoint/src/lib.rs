@@ -97,7 +97,10 @@ struct Readme;
 /// What torture programs need to break the machinery on purpose; no part of the stable interface.
 #[doc(hidden)]
 pub mod torture {
-    pub use crate::gp::policy::{Policy, Sound};
+    pub use crate::gp::policy::{Policy as GracePeriodPolicy, Sound};
+    pub use crate::kvfree::Policy;
+    #[cfg(not(stillpoint_loom))]
+    pub use crate::rcu::{Core as Domain, core_of};
 }
 
 /// What the C face stands on; no part of the stable interface, and not there without that face's feature: it is safe only as far as C is.

@@ -1,8 +1,8 @@
 //! What a domain does and has done, in numbers.
 
 use crate::{
-    gp::{Engine, Policy},
-    kvfree::{Heap, Waiting},
+    gp::Engine,
+    kvfree::{Heap, Policy, Waiting},
 };
 
 /// A domain's statistics: what is pending now, and what has happened since it was made.

@@ -24,7 +24,10 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint::{Domain, Rcu, torture::Policy};
+use stillpoint::{
+    Domain, Rcu,
+    torture::{self, GracePeriodPolicy, Policy},
+};
 
 /// Work of all kinds that waits, of this thread and of another that has ended by now, and of one that goes on.
 fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Arc<AtomicUsize>) {
@@ -891,13 +894,15 @@ static FAILS: AtomicBool = AtomicBool::new(false);
 enum Failing {}
 
 // SAFETY: nothing is left out.
-unsafe impl Policy for Failing {
+unsafe impl GracePeriodPolicy for Failing {
     fn service_comes() {
         if FAILS.load(Ordering::SeqCst) {
             panic::resume_unwind(Box::new("a fault"));
         }
     }
 }
+// SAFETY: of deferred frees everything is present.
+unsafe impl Policy for Failing {}
 
 #[test]
 fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
@@ -905,7 +910,7 @@ fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
         return;
     }
     FAILS.store(true, Ordering::SeqCst);
-    let domain = Domain::<Failing>::with_policy();
+    let domain = torture::Domain::<Failing>::new();
     domain.call(|| ());
     eventually(|| domain.statistics().service_failures == 3);
     fork(|| {

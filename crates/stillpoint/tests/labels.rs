@@ -17,6 +17,13 @@ const BARRIERS: [&str; 6] = ["light", "light_asymmetric", "heavy", "heavy_barrie
 /// Where the barriers are made, of each other.
 const MAKES_BARRIERS: &str = "stillpoint-platform/src/barrier.rs";
 
+/// Where the protocol is.
+const CORE: [&str; 3] = ["stillpoint/src/gp/", "stillpoint/src/rcu/", "stillpoint/src/tasks_trace/"];
+/// The labels' letters there: reader, updater, sleeper, registered readers; parking and draining, of kvfree; the event count.
+const FAMILIES: [&str; 7] = ["R", "W", "S", "O", "P", "D", "E"];
+/// What a sentence about an access begins with.
+const MNEMONICS: [&str; 8] = ["Acquire", "Release", "AcqRel", "SeqCst", "Relaxed", "Light", "Heavy", "Fence"];
+
 struct Source {
     /// Below the repository's `crates`.
     name: String,
@@ -378,6 +385,49 @@ fn range(words: &str) -> Vec<String> {
     (number(first)..=number(last)).map(|number| format!("{}{number}", family(first))).collect()
 }
 
+/// (e) Where the protocol is, an access with a label says what it orders, by a sentence: "Release [R4]: our accesses happen before ...".
+fn wordless(sources: &[Source]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for source in sources.iter().filter(|source| is_core(source)) {
+        for &(access, _) in &source.accesses {
+            let comment = source.comment_of(access);
+            if !labels(&comment).is_empty() && !has_sentence(&comment) {
+                faults.push(format!(
+                    "{}:{}: {}\n    has a label, and no sentence as in \"Release [R4]: our accesses happen before ...\"",
+                    source.name,
+                    access + 1,
+                    source.lines[access].code.trim()
+                ));
+            }
+        }
+    }
+    faults
+}
+
+/// Whether a comment names an ordering, a label, and in four words or more what is ordered.
+fn has_sentence(comment: &str) -> bool {
+    comment.split_inclusive(']').zip(comment.split(']').skip(1)).any(|(before, after)| {
+        let named = before.rsplit_once('[').is_some_and(|(ordering, label)| {
+            !labels(&format!("[{label}")).is_empty() && MNEMONICS.iter().any(|name| ordering.trim_end().ends_with(name))
+        });
+        named && after.strip_prefix(':').is_some_and(|words| words.split('.').next().unwrap().split_whitespace().count() >= 4)
+    })
+}
+
+/// (f) There are no more families of labels than these where the protocol is.
+fn superfluous(sources: &[Source]) -> Vec<String> {
+    let used = |source: &Source| -> BTreeSet<String> { source.lines.iter().flat_map(|line| labels(&line.comment)).collect() };
+    let core = sources.iter().filter(|source| is_core(source));
+    core.flat_map(|source| used(source).into_iter().map(|label| (source.name.clone(), label)))
+        .filter(|(_, label)| !FAMILIES.contains(&family(label)))
+        .map(|(name, label)| format!("{name}: [{label}]: the families are {FAMILIES:?}; name the functions that pair instead"))
+        .collect()
+}
+
+fn is_core(source: &Source) -> bool {
+    CORE.iter().any(|folder| source.name.starts_with(folder))
+}
+
 fn read(folder: &Path, crates: &Path, sources: &mut Vec<Source>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -405,7 +455,15 @@ fn orderings_are_explained_by_labels_that_are_defined_once() {
     }
     assert!(sources.iter().map(|source| source.accesses.len()).sum::<usize>() > 150, "the accesses are no longer found");
     let manual = fs::read_to_string(manual).unwrap();
-    let faults = [undefined(&sources), ambiguous(&sources), mistold(&sources, &manual), unexplained(&sources)].concat();
+    let faults = [
+        undefined(&sources),
+        ambiguous(&sources),
+        mistold(&sources, &manual),
+        unexplained(&sources),
+        wordless(&sources),
+        superfluous(&sources),
+    ]
+    .concat();
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
@@ -524,6 +582,32 @@ fn a_label_that_means_two_things_is_found() {
     let below = Source::new("stillpoint/src/gp/cell/other.rs", "/// Relaxed [Y1]: under the lock.\nstatic KEY: u32 = 0;\n");
     let [.., ambiguous, _] = faults("", "", below);
     assert!(ambiguous.is_empty(), "{ambiguous:?}");
+}
+
+#[test]
+fn a_label_without_a_sentence_is_found() {
+    let core = |text: String| [Source::new("stillpoint/src/gp/cell.rs", &text)];
+    // In the sound source a call has two labels and no more.
+    let whole = SOUND.replace(" // [Y1], [Y2]", " // Light [Y1, Y2]: the store is seen, or the load sees");
+    assert_eq!(wordless(&core(whole.clone())), Vec::<String>::new());
+    for (old, new) in [
+        ("Light [Y1, Y2]: the store is seen, or the load sees", "[Y1], [Y2]"),
+        ("Light [Y1, Y2]: the store is seen, or the load sees", "Light [Y1, Y2]: as above."),
+        ("Release [Y1]: the value is complete before it is found.", "[Y1]: the value is complete before it is found."),
+        ("Release [Y1]: the value is complete before it is found.", "Release [Y1], the value is complete before it is found."),
+    ] {
+        assert!(whole.contains(old), "{old}");
+        let faults = wordless(&core(whole.replacen(old, new, 1)));
+        assert_eq!(faults.len(), 1, "{new:?}: {faults:?}");
+        assert_eq!(wordless(&[Source::new("stillpoint/src/kvfree/cell.rs", &whole.replacen(old, new, 1))]), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_family_too_many_is_found() {
+    let faults = superfluous(&[Source::new("stillpoint/src/rcu/cell.rs", SOUND)]);
+    assert!(!faults.is_empty() && faults.iter().all(|fault| fault.contains("[Y1]") || fault.contains("[Y2]")), "{faults:?}");
+    assert_eq!(superfluous(&[Source::new("stillpoint/src/rcu/cell.rs", &SOUND.replace("[Y", "[R"))]), Vec::<String>::new());
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::{
     thread::{self, JoinHandle, Thread},
     time::Duration,
 };
-use stillpoint::{Domain, torture::Policy};
+use stillpoint::torture::{Domain, GracePeriodPolicy, Policy};
 
 /// How often the service threads of `Failing<N>`'s domains fail from now on; each test has an N of its own.
 static LEFT: [AtomicUsize; 9] = [const { AtomicUsize::new(0) }; 9];
@@ -28,7 +28,7 @@ static LEFT: [AtomicUsize; 9] = [const { AtomicUsize::new(0) }; 9];
 struct Failing<const N: usize>;
 
 // SAFETY: nothing is left out.
-unsafe impl<const N: usize> Policy for Failing<N> {
+unsafe impl<const N: usize> GracePeriodPolicy for Failing<N> {
     fn service_comes() {
         if let Ok(left) = LEFT[N].fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
             if N == HELD && left == 1 {
@@ -38,6 +38,8 @@ unsafe impl<const N: usize> Policy for Failing<N> {
         }
     }
 }
+// SAFETY: of deferred frees everything is present.
+unsafe impl<const N: usize> Policy for Failing<N> {}
 
 /// That one's last failure comes when the test says so.
 const HELD: usize = 6;
@@ -46,7 +48,7 @@ static GO: AtomicBool = AtomicBool::new(false);
 /// A domain whose service thread fails so many times from now on.
 fn failing<const N: usize>(times: usize) -> Domain<Failing<N>> {
     LEFT[N].store(times, Ordering::SeqCst);
-    Domain::with_policy()
+    Domain::new()
 }
 
 /// The same, and it is down.
@@ -342,7 +344,7 @@ fn a_callback_that_ends_its_thread_ends_the_process() {
     if !is_child() {
         return child("a_callback_that_ends_its_thread_ends_the_process").by_abort_with("");
     }
-    let domain = Domain::new();
+    let domain = stillpoint::Domain::new();
     // SAFETY: it is what this test is about.
     domain.call(|| unsafe { libc::pthread_exit(std::ptr::null_mut()) });
     domain.barrier();

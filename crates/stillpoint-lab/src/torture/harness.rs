@@ -4,7 +4,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, Scope};
 
-use stillpoint::{Domain, torture::Policy};
+use stillpoint::torture::{Domain, Policy};
 
 use super::session::{Session, ThreadCtx};
 use super::tally::Fault;

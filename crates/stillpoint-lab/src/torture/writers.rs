@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use stillpoint::{CallbackHead, Cookie, Domain, torture::Policy};
+use stillpoint::torture::{Domain, Policy};
+use stillpoint::{CallbackHead, Cookie};
 
 use super::pipe::Pipe;
 use super::session::{Session, ThreadCtx};

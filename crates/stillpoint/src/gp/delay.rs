@@ -4,18 +4,25 @@
 //! kept that long from then on; what comes meanwhile is the next one. So a callback is never early, and late by the delay once more at most. A
 //! barrier makes a batch of all before it, which is due at once, and stays so whatever the delay is set to meanwhile.
 
-use super::callbacks::CallbackHead;
+use super::{IN_MODEL, callback::CallbackHead};
 use crate::platform::{
     clock::{self, Nanos},
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
 };
-use std::{ptr, time::Duration};
+use std::{
+    env,
+    io::{self, Write},
+    ptr,
+    // std's also in the model, which has no statics.
+    sync::atomic::AtomicU64 as StaticU64,
+    time::Duration,
+};
 
 #[derive(Debug)]
 pub(super) struct Delay {
     nanos: AtomicU64,
     /// Taken after the lock of the queue, by those who take both.
-    batch: Mutex<Batch>,
+    pub(super) batch: Mutex<Batch>,
 }
 
 #[derive(Debug)]
@@ -30,7 +37,7 @@ pub(super) struct Batch {
 unsafe impl Send for Batch {}
 
 impl Batch {
-    const NONE: Self = Self { last: ptr::null(), since: None };
+    pub(super) const NONE: Self = Self { last: ptr::null(), since: None };
 
     /// The first of the queue has been let go. Under the queue's lock.
     #[inline]
@@ -86,31 +93,21 @@ impl Delay {
     pub(super) fn hurry(&self, last: *const CallbackHead) {
         *lock(&self.batch) = Batch { last, since: None };
     }
-
-    /// In the child of a fork, where nothing waits.
-    ///
-    /// # Safety
-    ///
-    /// As for [`crate::platform::fork::ForkReset::reset_in_child`].
-    #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn reset_in_child(&self) {
-        // SAFETY: the caller's promise; user code does not run under this lock.
-        unsafe { self.batch.reinit(Batch::NONE) };
-    }
 }
 
 /// `STILLPOINT_CALLBACK_DELAY_MS`, in nanoseconds: looked at once. No lock: another thread that looks may vanish in a fork.
-#[cfg(not(stillpoint_loom))]
 fn of_environment() -> Nanos {
-    use std::io::Write;
     // The longest delay is looked up again each time, which does no harm.
     const UNKNOWN: Nanos = Nanos::MAX;
-    static FOUND: AtomicU64 = AtomicU64::new(UNKNOWN);
+    static FOUND: StaticU64 = StaticU64::new(UNKNOWN);
+    if IN_MODEL {
+        return 0;
+    }
     let known = FOUND.load(Ordering::Relaxed);
     if known != UNKNOWN {
         return known;
     }
-    let value = std::env::var_os("STILLPOINT_CALLBACK_DELAY_MS");
+    let value = env::var_os("STILLPOINT_CALLBACK_DELAY_MS");
     let parsed = value.as_deref().map(|value| value.to_str().and_then(|text| text.parse().ok()));
     let found = match parsed {
         Some(Some(milliseconds)) => clock::nanos(Duration::from_millis(milliseconds)),
@@ -123,7 +120,7 @@ fn of_environment() -> Nanos {
     {
         // Nothing is lost if stderr is closed.
         let _ = writeln!(
-            std::io::stderr(),
+            io::stderr(),
             "stillpoint: STILLPOINT_CALLBACK_DELAY_MS={}: not a whole number of milliseconds, so callbacks are not delayed",
             value.to_string_lossy()
         );
@@ -131,15 +128,9 @@ fn of_environment() -> Nanos {
     found
 }
 
-#[cfg(stillpoint_loom)]
-fn of_environment() -> Nanos {
-    0
-}
-
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
-    use super::{CallbackHead, Delay, Duration, Nanos, lock};
-    use std::{mem, thread};
+    use super::{CallbackHead, Delay, Duration, Nanos};
 
     const LONG: Duration = Duration::from_secs(3600);
 
@@ -179,20 +170,5 @@ mod tests {
         assert!(until(&delay, &heads[1]).is_none());
         delay.batch().let_go(&heads[0]);
         assert!(until(&delay, &heads[1]).is_some());
-    }
-
-    #[test]
-    fn the_lock_of_a_vanished_thread_is_replaced() {
-        let delay = Delay::new();
-        delay.set(LONG);
-        thread::scope(|scope| {
-            scope.spawn(|| mem::forget(lock(&delay.batch)));
-        });
-        assert!(delay.batch.try_lock().is_err());
-        // SAFETY: no other thread knows this one, and this thread holds no guard.
-        unsafe { delay.reset_in_child() };
-        assert!(delay.batch.try_lock().is_ok());
-        let head = CallbackHead::new();
-        assert!(until(&delay, &head).is_some());
     }
 }

@@ -33,9 +33,9 @@
 //!
 //! # The cached holdout
 //!
-//! A scan leaves a pointer to the oldest reader that it found [X1], release; who tries again loads it [X2], acquire, so that it finds the
-//! record complete, whoever made it. It is a hint: what is believed is the record's word, read as by a scan [W4]. While it is there nothing
-//! can end, so not to scan is to say what a scan would say. (A stale hint costs a scan.)
+//! A scan leaves a pointer to the oldest reader that it found (`cached_holdout`), for the next attempt. It is a hint: correctness depends on
+//! reading the record's word again, as a scan does (W4). While that reader is there nothing can end, so not to scan is to say what a scan
+//! would say. A stale hint costs a scan.
 //!
 //! # Why nobody sleeps past the end
 //!
@@ -48,79 +48,38 @@
 //! Each pair has a loom test in `loom_tests.rs`; `models/` checks the asymmetric form with store buffers.
 
 use super::{
-    callbacks::Callbacks,
-    coalesce::BarrierQueue,
-    owners::Owners,
+    barrier_mode::BarrierMode,
+    flavour::Flavour,
     policy::Policy,
     record::Record,
     registry::Registry,
     seq::{self, Cookie, Seq, Sequence},
-    service::Service,
-    stall::{Flavour, Stalls},
-    wakers::Futures,
+    shared::Shared,
 };
 use crate::platform::{
     barrier,
-    event::EventCount,
-    sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Ordering},
+    sync::{Arc, AtomicPtr, AtomicU64, Ordering},
     thread::Token,
 };
-use std::{marker::PhantomData, mem, ptr};
+use callbacks::Callbacks;
+use coalesce::BarrierQueue;
+use service::Service;
+use stall::Stalls;
+use std::{
+    marker::PhantomData,
+    mem,
+    ptr,
+    // std's also in the model, to which counting is no step.
+    sync::atomic::AtomicU64 as Counter,
+};
+use wakers::Futures;
 
-/// What readers touch, at an address that stays.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(super) seq: Sequence,
-    /// Those who wait for a grace period to end, or for a holdout to leave.
-    pub(super) waiters: EventCount,
-    /// The service thread.
-    pub(super) service: EventCount,
-    /// Whether the service thread sleeps for the same reasons as `waiters` do.
-    pub(super) service_waits: AtomicBool,
-    pub(super) barriers: BarrierQueue,
-    pub(super) owners: Owners,
-    /// Records that nobody owns any more: see `registry.rs`.
-    pub(super) given_back: AtomicPtr<Record>,
-}
-
-impl Shared {
-    pub(super) fn new(seq: Sequence) -> Self {
-        Self {
-            seq,
-            waiters: EventCount::new(),
-            service: EventCount::new(),
-            service_waits: AtomicBool::new(false),
-            barriers: BarrierQueue::new(),
-            owners: Owners::new(),
-            given_back: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
-    /// To be called after a grace period has ended or a flagged holdout has left, which is a read-modify-write in either case (W5,
-    /// or the swap that takes the flags). Async-signal-safe on Linux.
-    pub(super) fn wake_all(&self) {
-        self.waiters.signal_after_rmw();
-        if self.service_waits.load(Ordering::Relaxed) {
-            self.service.signal();
-        }
-    }
-}
-
-/// How readers and updaters come to an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BarrierMode {
-    /// Readers go without fences where the kernel has `membarrier(2)`; a grace period pays for it.
-    Membarrier,
-    /// Both sides fence: grace periods without a system call, and no reader is ever interrupted.
-    Fence,
-}
-
-impl BarrierMode {
-    /// Whether they fence, by their nature or for want of membarrier.
-    pub(super) fn fence(self) -> bool {
-        self == Self::Fence || barrier::readers_fence()
-    }
-}
+pub(super) mod callbacks;
+pub(super) mod coalesce;
+pub(super) mod service;
+pub(super) mod stall;
+pub(super) mod wait;
+pub(super) mod wakers;
 
 /// What one attempt to advance came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +97,7 @@ pub(crate) struct Engine<P> {
     pub(super) domain: u64,
     readers: BarrierMode,
     pub(super) shared: Arc<Shared>,
+    pub(super) barriers: BarrierQueue,
     pub(super) registry: Registry,
     pub(super) stalls: Stalls,
     pub(super) callbacks: Callbacks,
@@ -148,7 +108,7 @@ pub(crate) struct Engine<P> {
     cached_holdout: AtomicPtr<Record>,
     /// The newest grace period that was started for somebody to ask about: it has to end also if nobody does.
     promised: AtomicU64,
-    pub(super) counts: Counts,
+    counts: Counts,
     policy: PhantomData<P>,
 }
 
@@ -163,6 +123,7 @@ impl<P: Policy> Engine<P> {
             cached_holdout: AtomicPtr::new(ptr::null_mut()),
             promised: AtomicU64::new(shared.seq.completed().bits()),
             shared,
+            barriers: BarrierQueue::new(),
             stalls: Stalls::new(domain),
             callbacks: Callbacks::new(),
             futures: Futures::new(),
@@ -177,24 +138,20 @@ impl<P: Policy> Engine<P> {
         self.registry.claim(token, flavour)
     }
 
-    /// [W1] Names the next grace period without starting it.
+    /// Names the next grace period without starting it.
     pub(crate) fn get_state(&self) -> Cookie {
-        Self::cookie(P::WHOLE_GRACE_PERIODS, self.shared.seq.snapshot())
+        Self::cookie(self.shared.seq.snapshot())
     }
 
-    /// [W1, W2] Starts a grace period and names it. Sections that begin from now on do not hold it up.
+    /// Starts a grace period and names it. Sections that begin from now on do not hold it up.
     pub(crate) fn start(&self) -> Cookie {
-        Self::cookie(P::WHOLE_GRACE_PERIODS, self.shared.seq.start())
-    }
-
-    /// The same, for a page of objects that have been unlinked.
-    pub(crate) fn start_for_page(&self) -> Cookie {
-        Self::cookie(P::WHOLE_PAGE_COOKIES, self.start().seq())
+        Self::cookie(self.shared.seq.start())
     }
 
     /// A cookie for `seq`, unless the policy leaves a grace period out.
-    fn cookie(whole: bool, seq: Seq) -> Cookie {
-        Cookie::new(if whole { seq } else { seq.previous() })
+    fn cookie(seq: Seq) -> Cookie {
+        let cookie = Cookie::new(seq);
+        if P::WHOLE_GRACE_PERIODS { cookie } else { cookie.previous() }
     }
 
     /// The same, and sees to it that the grace period ends without a further call.
@@ -208,14 +165,14 @@ impl<P: Policy> Engine<P> {
     }
 
     /// What the service thread has to wait for: the older of what its work waits for and what was promised.
-    pub(super) fn due(&self, work: Option<Cookie>) -> Option<Cookie> {
+    fn due(&self, work: Option<Cookie>) -> Option<Cookie> {
         // Acquire, pairs with `raise` in `start_polled`: who made the promise kicks after it, and the pass after that kick sees it.
         let promised = Cookie::new(Seq::from_bits(self.promised.load(Ordering::Acquire)));
         if self.has_ended(promised) { work } else { Cookie::oldest(work, Some(promised)) }
     }
 
-    /// [W6] Whether the grace period is known to have ended. One load; decides nothing. Acquire: the accesses of the sections that it
-    /// waited for happen before what the caller does then.
+    /// Whether the grace period is known to have ended. One load (W6); decides nothing. The accesses of the sections that it waited for happen
+    /// before what the caller does then.
     #[inline]
     pub(crate) fn has_ended(&self, cookie: Cookie) -> bool {
         self.shared.seq.completed().at_least(cookie.seq())
@@ -227,9 +184,7 @@ impl<P: Policy> Engine<P> {
         if self.has_ended(cookie) {
             return Progress::Ended;
         }
-        let attempt = self.complete_once(cookie, me, || ());
-        self.counts.note_attempt(attempt.fenced, attempt.ended);
-        attempt.progress
+        self.complete_once(cookie, me, || ()).progress
     }
 
     /// The same for one who will try again: where the grace period has been fenced, and the reader that the last scan found is still in
@@ -243,11 +198,10 @@ impl<P: Policy> Engine<P> {
 
     /// An attempt at a grace period that is not known to have ended; `decided` is called before the outcome is published.
     #[inline]
-    pub(super) fn complete_once(&self, cookie: Cookie, me: Token, decided: impl FnOnce()) -> Attempt {
+    fn complete_once(&self, cookie: Cookie, me: Token, decided: impl FnOnce()) -> Attempt {
         let seq = &self.shared.seq;
         let goal = cookie.seq();
-        let fences = !seq.fenced().at_least(goal);
-        if fences {
+        if !seq.fenced().at_least(goal) {
             // Acquire [W2]: what was unlinked before the cookies up to this one is so before the barrier.
             let started = seq.ensure_started(goal);
             // Heavy [W3]: a section that the scan does not see sees those objects unlinked.
@@ -257,9 +211,10 @@ impl<P: Policy> Engine<P> {
         // Acquire [W4]: the accesses of a section that we find ended happen before what we publish.
         let scan = self.scan(seq.fenced(), goal, me);
         decided();
-        // AcqRel [W5]: they happen before the free of who sees it completed.
+        // AcqRel [W5]: they happen before the free by a thread that sees it completed.
         let ends = seq.publish_completed(scan.oldest);
         if ends {
+            self.counts.grace_periods.fetch_add(1, Ordering::Relaxed);
             self.stalls.grace_period_ended();
             self.shared.wake_all();
         }
@@ -270,20 +225,20 @@ impl<P: Policy> Engine<P> {
         } else {
             Progress::HeldUp
         };
-        Attempt { progress, fenced: fences, ended: ends }
+        Attempt { progress, ended: ends }
     }
 
     /// Whether a heavy barrier has been issued since the grace period started.
-    pub(super) fn is_fenced(&self, cookie: Cookie) -> bool {
+    fn is_fenced(&self, cookie: Cookie) -> bool {
         self.shared.seq.fenced().at_least(cookie.seq())
     }
 
     /// Whether a heavy barrier is a system call.
-    pub(super) fn barriers_are_dear(&self) -> bool {
+    fn barriers_are_dear(&self) -> bool {
         self.readers == BarrierMode::Membarrier
     }
 
-    /// [W4] The oldest section that is older than `fenced`, or `fenced`; and whether one of the caller's own holds `goal` up.
+    /// The oldest section that is older than `fenced`, or `fenced`; and whether one of the caller's own holds `goal` up.
     fn scan(&self, fenced: Seq, goal: Seq, me: Token) -> Scan {
         let mut scan = Scan { oldest: fenced, own: false };
         let mut cached_holdout = ptr::null();
@@ -301,7 +256,7 @@ impl<P: Policy> Engine<P> {
             scan.oldest = scan.oldest.older(section);
         }
         if !cached_holdout.is_null() {
-            // Release [X1]: the record is complete for the thread that loads it, whichever made it.
+            // Release, pairs with `cached_holdout`: the record is complete for the thread that loads it, whichever made it.
             self.cached_holdout.store(cached_holdout.cast_mut(), Ordering::Release);
         }
         scan
@@ -313,30 +268,26 @@ impl<P: Policy> Engine<P> {
     }
 
     /// The record through which the thread `me` has a section open, as a thread.
-    #[cfg(not(stillpoint_loom))]
     pub(crate) fn open_record_of(&self, me: Token) -> Option<&Record> {
         self.registry.iter().find(|record| record.is_section_of(me))
     }
 
     /// Whether anybody is inside a section, at this moment or a moment ago.
-    #[cfg(not(stillpoint_loom))]
     pub(crate) fn has_readers(&self) -> bool {
         self.registry.iter().any(Record::is_reading)
     }
 
-    /// Where readers load from in [R1]. It stays there as long as the engine.
-    #[cfg(not(stillpoint_loom))]
+    /// Where readers load from in R1. It stays there as long as the engine.
     pub(crate) fn started(&self) -> &AtomicU64 {
         self.shared.seq.started()
     }
 
     /// Whether readers have to fence.
-    #[cfg(not(stillpoint_loom))]
     pub(crate) fn readers_fence(&self) -> bool {
-        self.readers.fence()
+        self.readers.readers_fence()
     }
 
-    pub(super) fn holdouts(&self, goal: Seq) -> impl Iterator<Item = (&Record, Seq)> {
+    fn holdouts(&self, goal: Seq) -> impl Iterator<Item = (&Record, Seq)> {
         self.registry
             .iter()
             .filter(|_| P::WAITS_FOR_READERS)
@@ -345,24 +296,25 @@ impl<P: Policy> Engine<P> {
 
     /// The partner of the readers' light barriers, unless the policy leaves it out.
     fn heavy_barrier(&self, present: bool) {
-        match self.readers {
-            _ if !present => {}
-            BarrierMode::Membarrier => barrier::heavy(), // Heavy [W3, S2]: pairs with `light_asymmetric`, R3 and R5.
-            BarrierMode::Fence => barrier::full_fence(), // Fence [W3, S2]: pairs with `full_fence`, R3 and R5.
+        if present {
+            // Heavy [W3, S2]: a reader's light barrier, R3 or R5, is wholly before or wholly after it; by the mode, a fence on both sides.
+            self.readers.heavy();
         }
+        self.counts.heavy_barriers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Pairs with `light`, whatever the domain's readers do, unless the policy leaves it out.
+    /// The partner of `light`, whatever the domain's readers do, unless the policy leaves it out.
     pub(crate) fn process_barrier(&self, present: bool) {
         if present {
+            // Heavy, pairs with `light`: that of any thread is wholly before or wholly after this.
             barrier::heavy();
         }
-        self.counts.note_barrier();
+        self.counts.heavy_barriers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The cached holdout of the last scan, if it holds `goal` up.
     fn cached_holdout(&self, goal: Seq) -> Option<(&Record, Seq)> {
-        // Acquire [X2]: the record that X1 names is complete.
+        // Acquire, pairs with the store in `scan`: the record is complete.
         // SAFETY: null, or a record of this engine, which lives as long.
         let cached_holdout = unsafe { self.cached_holdout.load(Ordering::Acquire).as_ref() }?;
         Some((cached_holdout, cached_holdout.holds_out(goal)?))
@@ -390,7 +342,6 @@ impl<P: Policy> Engine<P> {
         cached_holdout.request_wake();
         // Heavy [S2]: the unlock sees the flag, or the look below sees the section's end.
         self.heavy_barrier(P::FLAG_BARRIER);
-        self.counts.note_barrier();
         LookAgain(cached_holdout.holds_out(goal).is_none())
     }
 
@@ -404,28 +355,6 @@ impl<P: Policy> Engine<P> {
         self.registry.iter().for_each(|record| unsafe { record.abandon() });
     }
 
-    /// In the child of a fork by the thread `me`: see `stillpoint-platform/src/fork.rs`. The three counters are atomics of which each only grows, and
-    /// are right as they are: a heavy barrier that was issued for vanished threads too is as good as any for the one that is left.
-    ///
-    /// # Safety
-    ///
-    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
-    #[cfg(not(stillpoint_loom))]
-    pub(crate) unsafe fn reset_in_child(&self, me: Token) {
-        self.shared.waiters.reset_in_child();
-        self.shared.service.reset_in_child();
-        self.shared.service_waits.store(false, Ordering::Relaxed);
-        self.shared.barriers.reset_in_child();
-        // SAFETY: the caller's promise, for all of them.
-        unsafe {
-            self.stalls.reset_in_child();
-            self.registry.reset_in_child(me);
-            self.callbacks.reset_in_child();
-            self.futures.reset_in_child();
-            self.service.reset_in_child(self.domain);
-        }
-    }
-
     /// Records that there are, with an owner or without.
     pub(crate) fn records(&self) -> u64 {
         self.registry.iter().count() as u64
@@ -433,24 +362,33 @@ impl<P: Policy> Engine<P> {
 
     /// Grace periods that this engine has ended; one that ends several numbers at once counts as one.
     pub(crate) fn grace_periods(&self) -> u64 {
-        let turns = self.shared.barriers.generations().saturating_sub(self.counts.drives_without_end.load(Ordering::Relaxed));
-        turns + self.counts.other_ends.load(Ordering::Relaxed)
+        self.counts.grace_periods.load(Ordering::Relaxed)
     }
 
     /// Heavy barriers that this engine has issued.
     pub(crate) fn heavy_barriers(&self) -> u64 {
-        let turns = self.shared.barriers.generations().saturating_sub(self.counts.drives_without_barrier.load(Ordering::Relaxed));
-        turns + self.counts.other_barriers.load(Ordering::Relaxed)
+        self.counts.heavy_barriers.load(Ordering::Relaxed)
+    }
+
+    /// Whether all sections are over that had begun before this call; see `owners.rs`. `own` says whether the caller has a record here, in
+    /// which it is in no section.
+    #[inline]
+    pub(crate) fn has_no_reader(&self, own: impl Fn() -> bool) -> bool {
+        self.shared.owners.no_other_reads(own)
+    }
+
+    /// [`Engine::get_state`] for a caller that may ask about it, whatever waits there are meanwhile.
+    pub(crate) fn get_state_to_ask(&self) -> Cookie {
+        self.shared.owners.note_named();
+        self.get_state()
     }
 }
 
 /// What one attempt did.
-pub(super) struct Attempt {
-    pub(super) progress: Progress,
-    /// It issued a heavy barrier.
-    pub(super) fenced: bool,
+struct Attempt {
+    progress: Progress,
     /// It ended a grace period.
-    pub(super) ended: bool,
+    ended: bool,
 }
 
 /// Whether the one who would sleep must look at the records once more instead.
@@ -458,48 +396,16 @@ pub(super) struct Attempt {
 #[must_use]
 pub(crate) struct LookAgain(pub(crate) bool);
 
-/// What has been done. A turn (`coalesce.rs`) is counted by itself, and nearly always stands for a barrier and for the end of a grace
-/// period; here is what it does not stand for.
+/// What has been done, counted where it is.
 #[derive(Debug)]
-pub(super) struct Counts {
-    /// Barriers, and ends, that came without a turn.
-    other_barriers: AtomicU64,
-    other_ends: AtomicU64,
-    /// Turns that came without a barrier, or without an end.
-    drives_without_barrier: AtomicU64,
-    drives_without_end: AtomicU64,
+struct Counts {
+    grace_periods: Counter,
+    heavy_barriers: Counter,
 }
 
 impl Counts {
     fn new() -> Self {
-        Self {
-            other_barriers: AtomicU64::new(0),
-            other_ends: AtomicU64::new(0),
-            drives_without_barrier: AtomicU64::new(0),
-            drives_without_end: AtomicU64::new(0),
-        }
-    }
-
-    fn note_attempt(&self, fenced: bool, ended: bool) {
-        if fenced {
-            self.other_barriers.fetch_add(1, Ordering::Relaxed);
-        }
-        if ended {
-            self.other_ends.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn note_lead(&self, fenced: bool, ended: bool) {
-        if !fenced {
-            self.drives_without_barrier.fetch_add(1, Ordering::Relaxed);
-        }
-        if !ended {
-            self.drives_without_end.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn note_barrier(&self) {
-        self.note_attempt(true, false);
+        Self { grace_periods: Counter::new(0), heavy_barriers: Counter::new(0) }
     }
 }
 

@@ -16,7 +16,7 @@ use std::backtrace::Backtrace;
 
 /// Something that its owner puts here and takes away, and that reports copy: a counted pointer to it, under the lock.
 #[derive(Debug)]
-pub(super) struct Shelf<T>(Mutex<Option<Arc<T>>>);
+pub(super) struct Shelf<T>(pub(super) Mutex<Option<Arc<T>>>);
 
 impl<T> Shelf<T> {
     pub(super) fn new() -> Self {
@@ -33,20 +33,6 @@ impl<T> Shelf<T> {
     pub(super) fn copy(&self) -> Option<Arc<T>> {
         lock(&self.0).clone()
     }
-
-    /// What a report must not do: it may find the thing gone.
-    #[cfg(all(test, stillpoint_loom))]
-    pub(super) fn copy_uncounted<R>(&self, copy: impl FnOnce(&T) -> R) -> Option<R> {
-        lock(&self.0).as_deref().map(copy)
-    }
-
-    /// What an owner must not do: with a report in the way the thing stays for ever.
-    #[cfg(all(test, stillpoint_loom))]
-    pub(super) fn clear_unless_looked_at(&self) {
-        if let Ok(mut thing) = self.0.try_lock() {
-            *thing = None;
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -56,13 +42,13 @@ pub(crate) struct Entry {
     /// Whether there is a name. The owner's.
     named: AtomicBool,
     /// A person's name for the task; in two boxes, so that the pointer is thin.
-    name: Shelf<Box<str>>,
+    pub(super) name: Shelf<Box<str>>,
     /// When an owned section was entered, about; 0 for others.
     since: AtomicU64,
     /// Where; null for those that are not owned.
     location: AtomicPtr<Location<'static>>,
     #[cfg(feature = "stall-backtrace")]
-    backtrace: Shelf<Backtrace>,
+    pub(super) backtrace: Shelf<Backtrace>,
 }
 
 impl Entry {
@@ -140,20 +126,5 @@ impl Entry {
     #[cfg(feature = "stall-backtrace")]
     pub(super) fn backtrace(&self) -> Option<Arc<Backtrace>> {
         self.backtrace.copy()
-    }
-
-    /// In the child of a fork. What the locks guard is forgotten, for they may be taken.
-    ///
-    /// # Safety
-    ///
-    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
-    #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn reset_in_child(&self) {
-        // SAFETY: the caller's promise; user code does not run under these locks.
-        unsafe {
-            self.name.0.reinit(None);
-            #[cfg(feature = "stall-backtrace")]
-            self.backtrace.0.reinit(None);
-        }
     }
 }

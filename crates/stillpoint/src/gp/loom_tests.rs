@@ -5,14 +5,16 @@
 //! that leave a barrier out must fail, and show that the tests can.
 
 use super::{
-    callbacks::boxed,
-    engine::{BarrierMode, Engine, Progress},
+    barrier_mode::BarrierMode,
+    callback::boxed,
+    engine::service::Served,
+    engine::wait::{Haste, Waited},
+    engine::{Engine, Progress},
+    flavour::Flavour,
     policy::{Policy, Sound},
     record::Record,
     seq::{Cookie, STEP, Seq, Sequence},
-    service::{Outlook, Served, Work},
-    stall::Flavour,
-    wait::{Haste, Waited},
+    work::{Outlook, Work},
 };
 use crate::platform::{
     sync::{Arc, AtomicBool, AtomicPtr, AtomicUsize, Ordering, UnsafeCell},
@@ -20,6 +22,10 @@ use crate::platform::{
 };
 use loom::thread;
 use std::ptr;
+
+mod litmus_tests;
+mod owned_tests;
+mod wakers_tests;
 
 /// Just below the wrap, so that the first grace period of every model crosses it.
 pub(super) const FIRST: Seq = Seq::from_bits(0u64.wrapping_sub(STEP));
@@ -335,7 +341,7 @@ fn loom_record_changes_hands() {
     });
 }
 
-/// C1 with C2: callbacks pushed by two threads are run complete, once each, whoever passes.
+/// `Stack::push` with `take_all`: callbacks pushed by two threads are run complete, once each, whoever passes.
 #[test]
 fn loom_callbacks() {
     model(|| {
@@ -375,7 +381,7 @@ impl Work for Job {
     }
 }
 
-/// K1, K2, K3: work that is made visible before a kick is seen, however it meets the thread's going to sleep.
+/// `kick` with `rounds`: work that is made visible before a kick is seen, however it meets the thread's going to sleep.
 #[test]
 fn loom_kick() {
     model(|| {
@@ -449,7 +455,7 @@ impl Work for Idle {
     }
 }
 
-/// K1 to K3 for a promise: a started cookie comes true without a further call.
+/// The same for a promise: a started cookie comes true without a further call.
 #[test]
 fn loom_promise_is_kept() {
     model(|| {
@@ -461,7 +467,7 @@ fn loom_promise_is_kept() {
     });
 }
 
-/// F1 to F4: of three who wait at once, each returns, whoever drives and whoever rides.
+/// `lead` with `follow`: of three who wait at once, each returns, whichever leads.
 #[test]
 fn loom_followers_are_not_left_asleep() {
     let mut builder = loom::model::Builder::new();

@@ -4,60 +4,67 @@
 //! |---|---|
 //! | `seq` | sequence numbers, cookies, the three counters |
 //! | `record`, `registry` | a reader's word, and all of them |
+//! | `flavour`, `barrier_mode` | kinds of readers; who pays for their order with updaters |
 //! | `entry`, `record_cache` | what reports say of a reader; records for guards that no thread owns |
-//! | `engine` | starting, fencing, scanning, publishing; **the proofs** |
 //! | `owners` | waits while no reader is registered |
-//! | `coalesce` | one barrier for many that wait |
-//! | `wait` | spinning and sleeping until a grace period has ended |
-//! | `callbacks` | functions that run after one |
-//! | `delay` | how long they are kept before |
-//! | `wakers` | tasks that wait for one, or for callbacks |
-//! | `service` | the thread for what no caller does |
-//! | `stall` | grace periods that do not end |
+//! | `shared` | what an engine shares with its readers' records |
+//! | `engine` | starting, fencing, scanning, publishing; **the proofs** |
+//! | `engine/coalesce` | one barrier for many that wait |
+//! | `engine/wait` | spinning and sleeping until a grace period has ended |
+//! | `engine/callbacks`; `callback`, `delay`, `stack` | functions that run after one; their queue, how long they are kept before |
+//! | `engine/wakers` | tasks that wait for one, or for callbacks |
+//! | `engine/service`; `work` | the thread for what no caller does; what it does for the modules above |
+//! | `engine/stall`; `report` | grace periods that do not end; what is told of them |
+//! | `fork` | all of this in the child of a fork |
 //! | `policy` | what tests may leave out to see themselves fail |
 //!
-//! The room knows neither threads' thread-local state (`rcu`) nor objects to be freed (`kvfree`). Every ordering has a label;
-//! `engine` pairs them.
+//! Imports go from a file to those above it, and from a child to its parent: there is no circle. The module knows neither threads'
+//! thread-local state (`rcu`) nor objects to be freed (`kvfree`).
 
-mod callbacks;
-mod coalesce;
+mod barrier_mode;
+mod callback;
 mod delay;
 mod engine;
 mod entry;
+mod flavour;
+#[cfg(not(stillpoint_loom))]
+mod fork;
 mod owners;
 pub(crate) mod policy;
 mod record;
 mod record_cache;
 mod registry;
+mod report;
 mod seq;
-mod service;
-mod stall;
-mod wait;
-mod wakers;
+mod shared;
+mod stack;
+mod work;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
-mod loom_litmus_tests;
-#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
-mod loom_owned_tests;
-#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
-#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
-mod loom_wakers_tests;
 #[cfg(all(test, stillpoint_shuttle))]
 mod shuttle_tests;
 
-pub use callbacks::CallbackHead;
-pub(crate) use callbacks::{Callback, WouldDeadlock};
-pub(crate) use engine::{BarrierMode, Engine, Progress};
+/// Whether this is the model, in which time stands still and each step more costs minutes.
+const IN_MODEL: bool = cfg!(stillpoint_loom);
+
+pub(crate) use barrier_mode::BarrierMode;
+pub(crate) use callback::Callback;
+pub use callback::CallbackHead;
+pub(crate) use engine::{
+    Engine, Progress,
+    service::{End, Served},
+    stall::Listed,
+    wait::{Haste, Waited},
+    wakers::{Awaited, Place},
+};
+pub use flavour::Flavour;
 pub(crate) use policy::Policy;
 pub(crate) use record::Record;
 pub(crate) use record_cache::RecordCache;
+pub use report::{Holdout, StallReport, Stalled, ThreadName};
 pub use seq::Cookie;
 #[cfg(not(stillpoint_loom))]
-pub(crate) use seq::GLOBALS;
+pub(crate) use seq::global::GLOBALS;
 pub(crate) use seq::{Seq, Sequence};
-pub(crate) use service::{End, Outlook, Served, Work};
-pub(crate) use stall::Listed;
-pub use stall::{Flavour, Holdout, StallReport, Stalled, ThreadName};
-pub(crate) use wait::{Haste, Waited};
-pub(crate) use wakers::{Awaited, Place};
+pub(crate) use work::{Outlook, Work, WouldDeadlock};

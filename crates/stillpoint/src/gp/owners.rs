@@ -4,7 +4,7 @@
 //! records are handed out and given back, which readers do once in their life and not once a section:
 //!
 //! ```text
-//!   reader   owned += 1        [O1]           waiter   unlink
+//!   reader   owned += 1        [O1] relaxed   waiter   unlink
 //!            fence(SeqCst)     [O2]                    fence(SeqCst)      [O3]
 //!            sections                                  if owned == 0      [O4] acquire
 //!            owned -= 1        [O5] release                free
@@ -26,7 +26,6 @@
 //! caller that had named a grace period without starting it (`get_state`): it must find that ended by a whole wait that came after, whatever readers
 //! there are by then. So once there has been such a name, waits take the slow path. (liburcu returns early where its registry is empty, too.)
 
-use super::{engine::Engine, policy::Policy, seq::Cookie};
 use crate::platform::{
     barrier::full_fence,
     sync::{AtomicBool, AtomicU64, Ordering},
@@ -46,61 +45,57 @@ impl Owners {
         Self { owned: AtomicU64::new(0), named: AtomicBool::new(false) }
     }
 
-    /// [O1, O2] To be called before the first section through any of `count` records that are handed out.
+    /// To be called before the first section through any of `count` records that are handed out.
     pub(super) fn come(&self, count: usize) {
-        self.owned.fetch_add(count as u64, Ordering::Relaxed); // [O1]
-        // Fence [O2]: a waiter sees us (O1), or our sections see what it unlinked.
+        // Relaxed [O1]: O2 orders it before our sections.
+        self.owned.fetch_add(count as u64, Ordering::Relaxed);
+        // Fence [O2]: a waiter's O4 sees us counted, or our sections see what it unlinked.
         full_fence();
     }
 
-    /// [O5] To be called when a record is given back, after its last section. Release: what its sections did happens before what the waiter
-    /// does who does not count it. Async-signal-safe.
+    /// To be called when a record is given back, after its last section. Async-signal-safe.
     pub(super) fn leave(&self) {
+        // Release [O5]: what our sections did happens before what a waiter does that does not count us.
         self.owned.fetch_sub(1, Ordering::Release);
     }
 
-    /// In the child of a fork, which has `owned` of them.
-    #[cfg(not(stillpoint_loom))]
-    pub(super) fn reset_in_child(&self, owned: u64) {
-        self.owned.store(owned, Ordering::Relaxed);
-    }
-}
-
-impl<P: Policy> Engine<P> {
-    /// [O3, O4] Whether all sections are over that had begun before this call. Sure of it only if no reader is registered, or the caller
+    /// Whether all sections are over that had begun before this call. Sure of it only if no reader is registered, or the caller
     /// alone: `own` says whether it has a record here, in which it is in no section. Fences only where a look without says that it may be so.
     #[inline]
-    pub(crate) fn has_no_reader(&self, own: impl Fn() -> bool) -> bool {
-        let owners = &self.shared.owners;
-        // Acquire [O4]: what sections did before O5 happens before what we do.
-        let alone = || match owners.owned.load(Ordering::Acquire) {
+    pub(super) fn no_other_reads(&self, own: impl Fn() -> bool) -> bool {
+        // Acquire [O4]: what sections did before their O5 happens before what we do.
+        let alone = || match self.owned.load(Ordering::Acquire) {
             0 => true,
             1 => own(),
             _ => false,
         };
-        if !alone() || owners.named.load(Ordering::Relaxed) {
+        if !alone() || self.named.load(Ordering::Relaxed) {
             return false;
         }
-        // Fence [O3]: we see the reader (O1), or its sections see what we unlinked.
+        // Fence [O3]: our next look sees the reader counted (O1), or its sections see what we unlinked.
         full_fence();
-        alone() // [O4]
+        alone()
     }
 
-    /// [`Engine::get_state`] for a caller that may ask about it, whatever waits there are meanwhile.
-    pub(crate) fn get_state_to_ask(&self) -> Cookie {
-        if !self.shared.owners.named.load(Ordering::Relaxed) {
-            self.shared.owners.named.store(true, Ordering::Relaxed);
+    /// A grace period is being named, and not started, for a caller outside.
+    pub(super) fn note_named(&self) {
+        if !self.named.load(Ordering::Relaxed) {
+            self.named.store(true, Ordering::Relaxed);
         }
-        self.get_state()
+    }
+
+    /// In the child of a fork, which has `owned` of them.
+    pub(super) fn reset(&self, owned: u64) {
+        self.owned.store(owned, Ordering::Relaxed);
     }
 }
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests {
     use super::super::{
+        flavour::Flavour,
         loom_tests::{World, model},
         policy::Sound,
-        stall::Flavour,
     };
     use crate::platform::thread::Token;
     use loom::thread;
@@ -140,10 +135,15 @@ mod loom_tests {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
-    use super::super::{engine::BarrierMode, policy::Sound, seq::Sequence, stall::Flavour};
-    use super::*;
+    use super::super::{
+        barrier_mode::BarrierMode,
+        engine::Engine,
+        flavour::Flavour,
+        policy::Sound,
+        seq::{Cookie, Sequence},
+    };
     use crate::platform::thread;
 
     fn engine() -> Engine<Sound> {
@@ -163,20 +163,6 @@ mod tests {
         first.depart();
         assert!(!engine.has_no_reader(|| false), "its section outlives its owner");
         first.unlock();
-        assert!(engine.has_no_reader(|| false));
-    }
-
-    #[test]
-    fn in_a_forks_child_the_records_of_vanished_threads_do_not_count() {
-        let engine = engine();
-        let mine = engine.register(thread::token(), Flavour::Thread);
-        let vanished = std::thread::scope(|scope| scope.spawn(thread::token).join().unwrap());
-        engine.register(vanished, Flavour::Thread).lock();
-        assert!(!engine.has_no_reader(|| true));
-        // SAFETY: as in a child: the other thread is gone, and its record is not used any more.
-        unsafe { engine.registry.reset_in_child(thread::token()) };
-        assert!(engine.has_no_reader(|| true) && !engine.has_no_reader(|| false), "the caller's own is left");
-        mine.depart();
         assert!(engine.has_no_reader(|| false));
     }
 

@@ -1,9 +1,9 @@
 //! What may be left out of the machinery, so that a test can show that it is needed.
 //!
-//! The core is generic over a [`Policy`]; every shipped build instantiates [`Sound`] alone. A torture program implements the
-//! trait for a type of its own with one part switched off and must then see its checks fail. There is no cargo feature and
-//! no run-time switch: only `unsafe impl Policy` reaches a broken variant, and only for a type that the writer of that
-//! `unsafe` has named.
+//! The core is generic over a [`Policy`]; every shipped build instantiates [`Sound`] alone, and no public type has the parameter. A torture
+//! program implements the trait for a type of its own with one part switched off and must then see its checks fail. There is no cargo
+//! feature and no run-time switch: only `unsafe impl Policy` reaches a broken variant, and only for a type that the writer of that
+//! `unsafe` has named. Deferred frees have a trait of their own.
 
 /// Which parts of the grace-period machinery are present. All of them, unless a test says otherwise.
 ///
@@ -19,15 +19,11 @@ pub unsafe trait Policy: Send + Sync + Sized + 'static {
     const HEAVY_BARRIER: bool = true;
     /// Whether a waiter issues the heavy barrier between flagging a holdout and reading it again (S2).
     const FLAG_BARRIER: bool = true;
-    /// Whether the drain issues the heavy barrier between parking a thread and reading its page's length again (D2).
-    const PARK_BARRIER: bool = true;
     /// Whether a scan looks at every reader. Off: it passes over the first one that it would have to wait for.
     const EVERY_HOLDOUT: bool = true;
     /// Whether a cookie names a grace period that has yet to start. Off: it names the one before that, which sections that are open
     /// need not hold up.
     const WHOLE_GRACE_PERIODS: bool = true;
-    /// Whether a sealed page of deferred frees has a cookie that was named after its last object had been unlinked. Off: the one before.
-    const WHOLE_PAGE_COOKIES: bool = true;
     /// Whether a barrier waits for the callbacks that were queued before it. Off: it returns at once.
     const BARRIER_WAITS: bool = true;
     /// Whether the service thread sees to it that a cookie of `start_poll` comes true. Off: it does when somebody else ends its grace period.

@@ -21,13 +21,12 @@
 //! R1 with W1/W2, R2+R3 with W3+W4, R4 with W4, R4+R5+R6 with S1+S2. Renewing is an unlock and a lock whose two stores are one;
 //! each of them may be left out of the other's proof, and the one barrier stands where both stood.
 
-#[cfg(not(stillpoint_loom))]
-use super::seq::enter_global;
 use super::{
-    engine::{BarrierMode, Shared},
+    barrier_mode::BarrierMode,
     entry::Entry,
+    flavour::Flavour,
     seq::{STEP, Seq},
-    stall::Flavour,
+    shared::Shared,
 };
 use crate::platform::{
     barrier,
@@ -35,6 +34,13 @@ use crate::platform::{
     thread::Token,
 };
 use std::ptr;
+
+// The model has no statics, and so no global domains.
+#[cfg(not(stillpoint_loom))]
+mod global;
+#[cfg(all(test, stillpoint_loom))]
+mod model_tests;
+mod owned;
 
 /// A waiter sleeps until this record's section has ended.
 const WAKE: u32 = 1 << 0;
@@ -46,8 +52,6 @@ const DEFERRED_WORK: u32 = 1 << 2;
 const FENCE: u32 = 1 << 3;
 
 const NESTING: u64 = STEP - 1;
-
-mod owned;
 
 /// What the end of an outermost section asks of the rooms above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,12 +78,8 @@ pub(crate) struct Record {
     /// The same.
     entry: *const Entry,
     /// The next of the list that the record is in while nobody owns it: see `registry.rs`.
-    pub(super) next: AtomicPtr<Record>,
+    pub(super) next: AtomicPtr<()>,
 }
-
-#[cfg(not(stillpoint_loom))]
-const _: () =
-    assert!(std::mem::offset_of!(Record, word) == 0 && std::mem::offset_of!(Record, flags) == 8 && size_of::<Record>() == 64);
 
 // SAFETY: `fences`, `domain`, `shared` and `entry` are never written after construction, all other fields are atomics, and the two
 // pointers are to what is Sync and outlives the record (the registry that owns all three says so).
@@ -96,27 +96,11 @@ impl Record {
             word: AtomicU64::new(0),
             flags: AtomicU32::new(0),
             flavour: AtomicU8::new(Flavour::Thread as u8),
-            fences: readers.fence(),
+            fences: readers.readers_fence(),
             owner: AtomicU64::new(0),
             domain,
             shared,
             entry,
-            next: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
-    /// The record of nobody: it looks nested as deep as can be, so that [`Record::lock_global_outermost`] refuses it.
-    #[cfg(not(stillpoint_loom))]
-    pub(crate) const fn unregistered() -> Self {
-        Self {
-            word: AtomicU64::new(NESTING),
-            flags: AtomicU32::new(0),
-            flavour: AtomicU8::new(Flavour::Thread as u8),
-            fences: false,
-            owner: AtomicU64::new(0),
-            domain: 0,
-            shared: ptr::null(),
-            entry: ptr::null(),
             next: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -157,20 +141,6 @@ impl Record {
         }
     }
 
-    /// Enters a section of the global domain `GLOBAL`, unless the owner is in one or this is the record of nobody. Owner (or a signal
-    /// handler in its thread) only, and only where readers need no fence.
-    #[cfg(not(stillpoint_loom))]
-    #[inline(always)]
-    pub(crate) fn lock_global_outermost<const GLOBAL: usize>(&self) -> bool {
-        debug_assert!(!self.fences);
-        let outermost = self.word.load(Ordering::Relaxed) & NESTING == 0;
-        if outermost {
-            // Acquire [R1]: as in `lock`.
-            self.begin(enter_global::<GLOBAL>());
-        }
-        outermost
-    }
-
     /// R2, and R3 where it is no fence.
     #[inline(always)]
     fn begin(&self, word: u64) {
@@ -182,12 +152,12 @@ impl Record {
         barrier::light_asymmetric();
     }
 
-    /// Release, as [R2]: a scan that reads this store in place of it sees the sections before this one as past.
     #[cold]
     fn nest(&self, word: u64) {
         if word & NESTING == NESTING {
             too_deep();
         }
+        // Release [R2]: a scan that reads this in place of the first level's store sees the sections before this one as past.
         self.word.store(word + 1, Ordering::Release);
     }
 
@@ -195,7 +165,7 @@ impl Record {
     /// period has started since. Owner only, inside an outermost section (else it does nothing), and through no handler.
     #[inline]
     pub(crate) fn quiescent_state(&self) {
-        // Acquire [R1]: as in `lock`.
+        // Acquire [R1]: what was unlinked before this number's cookies were taken is so for the next section's loads.
         let now = self.shared().seq.enter();
         let word = self.word.load(Ordering::Relaxed);
         if word != now && word & NESTING == 1 {
@@ -205,10 +175,11 @@ impl Record {
 
     #[inline(never)]
     fn renew(&self, word: u64) {
-        // Release [R4, R2], in one store: the last section's accesses happen before the scan that sees the new number.
+        // Release [R4, R2]: in one store, the last section's accesses happen before the scan that sees the new number.
         self.begin(word);
         if self.fences {
-            // Fence [R3, R5]: for the new section's loads as in `lock`, for the look at the flags as in `end`.
+            // Fence [R3, R5]: the scan sees the new number, or our loads see what was done before its W3; and the flag of S1 is seen below, or
+            // the waiter's look behind its S2 sees the new number.
             barrier::full_fence();
         }
         // Relaxed [R6]: R5 has ordered it after the word.
@@ -242,7 +213,6 @@ impl Record {
         }
     }
 
-    /// Release, as [R2]: see `nest`.
     #[inline(never)]
     fn unnest(&self, word: u64) -> Unlocked {
         // A handler of this thread is nested one deeper, so it never takes the note for the owner.
@@ -251,12 +221,13 @@ impl Record {
             self.flags.fetch_and(!DEFERRED_WORK, Ordering::Relaxed);
             self.end();
         } else {
+            // Release [R2]: as in `nest`, a scan that reads this sees the sections before this one as past.
             self.word.store(word - 1, Ordering::Release);
         }
         Unlocked { work_pending }
     }
 
-    /// [R6], the rest of it, for an outermost section that has ended. Async-signal-safe: a fence, a swap and at most one futex wake.
+    /// The rest of R6, for an outermost section that has ended. Async-signal-safe: a fence, a swap and at most one futex wake.
     #[cold]
     #[inline(never)]
     pub(crate) fn ended_with_flags(&self) {
@@ -273,7 +244,8 @@ impl Record {
     }
 
     fn take_flags(&self) {
-        // Acquire [R6]: with the release of S1, the waiter's announcement in the event is seen.
+        // AcqRel [R6]: the waiter's announcement, before its S1, is seen by our signal; and what the owner did happens before the record
+        // is given back.
         let flags = self.flags.swap(self.fence_flag(), Ordering::AcqRel);
         if flags & WAKE != 0 {
             self.shared().wake_all();
@@ -288,7 +260,6 @@ impl Record {
     }
 
     /// Whether this is a section that the thread `token` has open as a thread. For that thread.
-    #[cfg(not(stillpoint_loom))]
     pub(super) fn is_section_of(&self, token: Token) -> bool {
         self.is_owned_by(token) && self.is_reading() && self.flavour() == Flavour::Thread
     }
@@ -305,18 +276,18 @@ impl Record {
         (word != 0).then(|| Seq::from_bits(word))
     }
 
-    /// [W4] The number of this record's section if grace period `goal` must wait for it. Acquire, the partner of R4 and R2:
-    /// who finds the section ended, or a later one begun, sees its accesses as past.
+    /// The number of this record's section if grace period `goal` must wait for it.
     #[inline]
     pub(super) fn holds_out(&self, goal: Seq) -> Option<Seq> {
+        // Acquire [W4]: a section that we find ended (R4), or followed by a later one (R2), is past: its accesses happen before our return.
         let word = self.word.load(Ordering::Acquire);
         let seq = Seq::from_bits(word);
         (word != 0 && !seq.entered_after(goal)).then_some(seq)
     }
 
-    /// [S1] Asks for a signal when the section ends. Release: the caller's announcement in the event is seen by the unlock that takes
-    /// the flag, in `take_flags`.
+    /// Asks for a signal when the section ends.
     pub(super) fn request_wake(&self) {
+        // AcqRel [S1]: our announcement in the event is seen by the unlock that takes the flag, in `take_flags`.
         self.flags.fetch_or(WAKE, Ordering::AcqRel);
     }
 
@@ -337,20 +308,6 @@ impl Record {
 
     pub(super) fn flavour(&self) -> Flavour {
         [Flavour::Thread, Flavour::Qsbr, Flavour::Owned][self.flavour.load(Ordering::Relaxed) as usize]
-    }
-
-    /// A section whose readers leave it to membarrier to fence, which the model has not: for tests of what needs no fence.
-    #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
-    pub(super) fn begin_without_fence(&self) -> Seq {
-        let word = self.shared().seq.enter(); // [R1]
-        self.begin(word);
-        Seq::from_bits(word)
-    }
-
-    /// The end of such a section.
-    #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
-    pub(super) fn end_without_fence(&self) {
-        self.word.store(0, Ordering::Release); // [R4]
     }
 
     /// Takes a record that nobody owns, off the list of those.
@@ -380,29 +337,15 @@ impl Record {
     pub(crate) fn vacate(&self) {
         self.owner.store(0, Ordering::Relaxed);
         self.shared().owners.leave();
-        self.shared().give_back(self);
+        let record = ptr::from_ref(self).cast_mut().cast();
+        self.shared().given_back.push(record, |next| self.next.store(next, Ordering::Relaxed));
     }
 
-    /// In the child of a fork by the thread `me`, whose kernel id now is `tid`: that thread's record stays as it is, sections and all.
-    /// So does a guard's, which any task may hold, also one that the child goes on with. Any other is quiescent and free: its owner
-    /// has vanished, or had ended before and left a guard behind. Whether it is free; it is then in no list.
-    ///
-    /// # Safety
-    ///
-    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
-    #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn reset_in_child(&self, me: Token, tid: u32) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { self.entry().reset_in_child() };
-        let (mine, guards) = (self.is_owned_by(me), self.is_a_guards() && self.is_reading());
-        if mine {
-            self.entry().set_tid(tid);
-        } else if !guards {
-            self.word.store(0, Ordering::Relaxed);
-            self.flags.store(self.fence_flag(), Ordering::Relaxed);
-            self.owner.store(0, Ordering::Relaxed);
-        }
-        !mine && !guards
+    /// In the child of a fork: the record is quiescent and has no owner.
+    pub(super) fn reset(&self) {
+        self.word.store(0, Ordering::Relaxed);
+        self.flags.store(self.fence_flag(), Ordering::Relaxed);
+        self.owner.store(0, Ordering::Relaxed);
     }
 }
 
@@ -413,7 +356,7 @@ fn too_deep() -> ! {
     std::process::abort();
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{gp::seq::Sequence, platform::thread};
@@ -427,7 +370,7 @@ mod tests {
     }
 
     fn is_given_back(record: &Record, shared: &Shared) -> bool {
-        ptr::eq(shared.given_back.load(Ordering::Relaxed), record)
+        ptr::eq(shared.given_back.first(), ptr::from_ref(record).cast())
     }
 
     #[test]

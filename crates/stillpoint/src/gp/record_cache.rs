@@ -4,12 +4,12 @@
 //! and leaves it to the one that drops it, without a lock or an atomic read-modify-write; the registry is asked once in [`BATCH`] guards,
 //! where those that are made here end elsewhere.
 
-use super::{engine::Engine, policy::Policy, record::Record, stall::Flavour};
+use super::{IN_MODEL, engine::Engine, flavour::Flavour, policy::Policy, record::Record};
 use crate::platform::thread::Token;
 use std::cell::Cell;
 
 /// How many records come from the registry, or go back to it, at a time.
-const BATCH: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };
+const BATCH: usize = if IN_MODEL { 1 } else { 16 };
 
 /// How many a thread keeps.
 const KEPT: usize = 2 * BATCH;

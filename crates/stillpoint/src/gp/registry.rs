@@ -9,28 +9,18 @@
 //!
 //! # Those without an owner
 //!
-//! They are in one of two lists, chained through the records. Whoever has no more use for a record pushes it on the one that is in
-//! [`Shared`], by a compare-and-swap [Q1], which a signal handler may do too. Whoever wants one takes the lock of the other and, when that
-//! is empty, all that has been pushed meanwhile, by a swap [Q2]. Nobody ever takes a single record off the first list; so a record cannot
-//! come back to it under the eyes of one who is about to take it. Q1 releases and Q2 acquires: the new owner finds the record as
-//! the old one has left it.
+//! They are in one of two lists, chained through the records. The owner that has no more use for a record pushes it on the [`Stack`](super::stack::Stack)
+//! in [`Shared`], which a signal handler may do too. A thread that wants one takes the lock of the other list and, when that is empty, all that
+//! has been pushed meanwhile. The push releases and the take acquires: the new owner finds the record as the old one has left it.
 
-use super::{
-    engine::{BarrierMode, Shared},
-    entry::Entry,
-    record::Record,
-    stall::Flavour,
-};
+use super::{IN_MODEL, barrier_mode::BarrierMode, entry::Entry, flavour::Flavour, record::Record, shared::Shared};
 use crate::platform::{
     sync::{Arc, AtomicPtr, Mutex, Ordering, lock},
     thread::{self, Token},
 };
 use std::{iter, ptr};
 
-#[cfg(not(stillpoint_loom))]
-const RECORDS_PER_CHUNK: usize = 31;
-#[cfg(stillpoint_loom)]
-const RECORDS_PER_CHUNK: usize = 2;
+const RECORDS_PER_CHUNK: usize = if IN_MODEL { 2 } else { 31 };
 
 #[derive(Debug)]
 struct Chunk {
@@ -51,53 +41,42 @@ impl Drop for Chunk {
 pub(super) struct Registry {
     head: AtomicPtr<Chunk>,
     /// Records without an owner, and the right to grow.
-    free: Mutex<FreeList>,
+    pub(super) free: Mutex<FreeList>,
     domain: u64,
     readers: BarrierMode,
     /// Keeps alive what every record points to.
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// Records without an owner, chained.
 #[derive(Debug)]
-struct FreeList(*const Record);
+pub(super) struct FreeList(*const Record);
 
 // SAFETY: the records are Sync, and whoever has the list is the only one to follow it.
 unsafe impl Send for FreeList {}
 
 impl FreeList {
+    pub(super) const fn new() -> Self {
+        Self(ptr::null())
+    }
+
     fn pop(&mut self) -> Option<*const Record> {
         let first = self.0;
         // SAFETY: null, or a record of the registry that owns the list.
-        self.0 = unsafe { first.as_ref() }?.next.load(Ordering::Relaxed);
+        self.0 = unsafe { first.as_ref() }?.next.load(Ordering::Relaxed).cast();
         Some(first)
     }
 
-    fn push(&mut self, record: &Record) {
-        record.next.store(self.0.cast_mut(), Ordering::Relaxed);
+    pub(super) fn push(&mut self, record: &Record) {
+        record.next.store(self.0.cast_mut().cast(), Ordering::Relaxed);
         self.0 = record;
-    }
-}
-
-impl Shared {
-    /// [Q1] For a record that nobody owns any more. Async-signal-safe.
-    pub(super) fn give_back(&self, record: &Record) {
-        let mut head = self.given_back.load(Ordering::Relaxed);
-        loop {
-            record.next.store(head, Ordering::Relaxed);
-            let record = ptr::from_ref(record).cast_mut();
-            match self.given_back.compare_exchange_weak(head, record, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
     }
 }
 
 impl Registry {
     /// An empty registry. Its records point into `shared`, which the registry keeps alive for as long as it lives itself.
     pub(super) fn new(domain: u64, readers: BarrierMode, shared: Arc<Shared>) -> Self {
-        let free = Mutex::new(FreeList(ptr::null()));
+        let free = Mutex::new(FreeList::new());
         Self { head: AtomicPtr::new(ptr::null_mut()), free, domain, readers, shared }
     }
 
@@ -125,7 +104,7 @@ impl Registry {
 
     /// A record where the list has none.
     fn refill(&self, free: &mut FreeList) -> *const Record {
-        free.0 = self.shared.given_back.swap(ptr::null_mut(), Ordering::Acquire); // [Q2]
+        free.0 = self.shared.given_back.take_all().cast();
         free.pop().unwrap_or_else(|| {
             self.grow(free);
             free.pop().expect("just grown")
@@ -155,28 +134,6 @@ impl Registry {
         // Acquire, pairs with `grow`: a chunk that is found is complete.
         iter::successors(chunk(self.head.load(Ordering::Acquire)), move |last| chunk(last.next)).flat_map(|chunk| &chunk.records)
     }
-
-    /// # Safety
-    ///
-    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child); `me` is the calling thread.
-    #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn reset_in_child(&self, me: Token) {
-        let tid = thread::tid();
-        let mut free = FreeList(ptr::null());
-        self.shared.given_back.store(ptr::null_mut(), Ordering::Relaxed);
-        let mut owned = 0;
-        for record in self.iter() {
-            // SAFETY: the caller's promise.
-            if unsafe { record.reset_in_child(me, tid) } {
-                free.push(record);
-            } else {
-                owned += 1;
-            }
-        }
-        self.shared.owners.reset_in_child(owned);
-        // SAFETY: the caller's promise; user code does not run under this lock.
-        unsafe { self.free.reinit(free) };
-    }
 }
 
 impl Drop for Registry {
@@ -195,7 +152,7 @@ unsafe impl Send for Registry {}
 // SAFETY: as for Send.
 unsafe impl Sync for Registry {}
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::gp::seq::{Cookie, Sequence};

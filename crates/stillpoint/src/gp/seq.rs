@@ -21,6 +21,10 @@ use crate::platform::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
+// The model has no statics.
+#[cfg(not(stillpoint_loom))]
+pub(super) mod global;
+
 /// The distance from one grace period to the next: the low 16 bits of a record's word count nesting.
 pub(crate) const STEP: u64 = 1 << 16;
 
@@ -110,6 +114,11 @@ impl Cookie {
         Self(self.0.older(other.0))
     }
 
+    /// The grace period before: what broken variants name.
+    pub(crate) const fn previous(self) -> Self {
+        Self(self.0.previous())
+    }
+
     pub(crate) const fn at_least(self, other: Self) -> bool {
         self.0.at_least(other.0)
     }
@@ -143,32 +152,11 @@ impl fmt::Debug for Cookie {
     }
 }
 
-/// How many domains a process has from the start. Each has a `started` at an address that its readers know without loading it from
-/// somewhere; they are told apart by a constant, `GLOBAL`.
-#[cfg(not(stillpoint_loom))]
-pub(crate) const GLOBALS: usize = 2;
-
-/// A `started` on a cache line of its own, and at a place in the array that a C header can know.
-#[cfg(not(stillpoint_loom))]
-#[repr(C, align(128))]
-struct GlobalStarted(AtomicU64);
-
-#[cfg(not(stillpoint_loom))]
-#[cfg_attr(feature = "c-symbols", unsafe(export_name = "stillpoint_started"))]
-static GLOBAL_STARTED: [GlobalStarted; GLOBALS] = [const { GlobalStarted(AtomicU64::new(NESTED_ONCE)) }; GLOBALS];
-
-/// Acquire [R1], for a reader of a global domain: see [`Sequence::enter`].
-#[cfg(not(stillpoint_loom))]
-#[inline(always)]
-pub(crate) fn enter_global<const GLOBAL: usize>() -> u64 {
-    GLOBAL_STARTED[GLOBAL].0.load(Ordering::Acquire)
-}
-
 /// Where a `started` is. On a cache line of its own: every reader loads it.
 #[derive(Debug)]
 enum Started {
     Here(CachePadded<AtomicU64>),
-    #[cfg(not(stillpoint_loom))]
+    /// In `global.rs`.
     Global(&'static AtomicU64),
 }
 
@@ -190,44 +178,39 @@ impl Sequence {
         }
     }
 
-    /// The counters of a global domain.
-    #[cfg(not(stillpoint_loom))]
-    pub(crate) fn of_global(global: usize) -> Self {
-        Self { started: Started::Global(&GLOBAL_STARTED[global].0), ..Self::new(Seq(0)) }
-    }
-
     #[inline(always)]
     pub(super) fn started(&self) -> &AtomicU64 {
         match &self.started {
             Started::Here(started) => started,
-            #[cfg(not(stillpoint_loom))]
             Started::Global(started) => started,
         }
     }
 
-    /// [R1] The word of a section that begins now: its sequence, nested once. Acquire, the partner of [W1] and [W2]: who carries n sees all that was done before a
-    /// cookie for n or less was taken, so it cannot reach what was unlinked by then.
+    /// The word of a section that begins now: its sequence, nested once.
     #[inline(always)]
     pub(crate) fn enter(&self) -> u64 {
+        // Acquire [R1]: what was unlinked before a cookie for this number or less was taken (W1, W2) is so for the section's loads.
         self.started().load(Ordering::Acquire)
     }
 
-    /// [W1] Names the grace period after the ones that have started, without starting it. A release RMW, because the one
-    /// who starts it reads this very value in [W2] and hands on what happened before; a load could not be read from.
+    /// Names the grace period after the ones that have started, without starting it.
     pub(crate) fn snapshot(&self) -> Seq {
+        // Release [W1]: what we unlinked is so for the thread that starts the grace period, and by it for sections that begin then.
+        // A read-modify-write, because that thread reads this very value in W2; a load could not be read from.
         Seq::from_bits(self.started().fetch_add(0, Ordering::Release)).next()
     }
 
-    /// [W1] and [W2] in one: starts a grace period and names it. Release: what we unlinked stays unseen by sections that carry the
-    /// new number; acquire: so does what others unlinked before they named it. Past `MAX_LEAD` the counter stays where it is and the
-    /// grace period is named only, to be started when an older one has ended.
+    /// Starts a grace period and names it. Past `MAX_LEAD` the counter stays where it is and the grace period is named only, to be started
+    /// when an older one has ended.
     pub(crate) fn start(&self) -> Seq {
         let room = Seq::from_bits(self.started().load(Ordering::Relaxed)).since(self.completed()) < MAX_LEAD.cast_signed();
         let step = if room { STEP } else { 0 };
+        // Release [W1]: what we unlinked stays unseen by sections that carry the new number.
+        // Acquire [W2]: so does what other threads unlinked before they named it.
         Seq::from_bits(self.started().fetch_add(step, Ordering::AcqRel)).next()
     }
 
-    /// [W2] The newest grace period that has started, which is `goal` at least, unless starting it had to be refused.
+    /// The newest grace period that has started, which is `goal` at least, unless starting it had to be refused.
     pub(crate) fn ensure_started(&self, goal: Seq) -> Seq {
         // Acquire [W2]: what was unlinked before the cookies up to this number is so before our barrier.
         let seen = Seq::from_bits(self.started().load(Ordering::Acquire));
@@ -235,13 +218,13 @@ impl Sequence {
             return seen;
         }
         self.start();
-        // Acquire [W2]: the same of what others have started meanwhile.
+        // Acquire [W2]: what was unlinked before the cookies that other threads have started meanwhile is so, too.
         Seq::from_bits(self.started().load(Ordering::Acquire))
     }
 
-    /// The newest grace period that a scan may decide about: [W3] came after its start. Acquire, pairs with `publish_fenced`: that
-    /// barrier, whatever thread issued it, happens before our scan.
+    /// The newest grace period that a scan may decide about: a heavy barrier (W3) came after its start.
     pub(crate) fn fenced(&self) -> Seq {
+        // Acquire, pairs with `publish_fenced`: that barrier, whichever thread issued it, happens before our scan.
         Seq(self.fenced.load(Ordering::Acquire))
     }
 
@@ -250,14 +233,15 @@ impl Sequence {
         raise(&self.fenced, seq);
     }
 
-    /// [W6] Acquire, the partner of [W5]: who sees n completed sees the ends of all sections that n waited for.
+    /// The newest grace period that is known to have ended.
     #[inline]
     pub(crate) fn completed(&self) -> Seq {
+        // Acquire [W6]: the ends of all sections that it waited for happen before what we free by it.
         Seq(self.completed.load(Ordering::Acquire))
     }
 
-    /// [W5] To be called by one whose scan of a fenced grace period found nobody older than `seq`. Whether this moved the
-    /// counter; another thread may have been faster. Release, by `raise`: see there.
+    /// To be called after a scan of a fenced grace period that found no section older than `seq`. Whether this moved the counter; another
+    /// thread may have been faster. W5, by `raise`.
     pub(crate) fn publish_completed(&self, seq: Seq) -> bool {
         raise(&self.completed, seq)
     }
@@ -267,8 +251,8 @@ impl Sequence {
 pub(super) fn raise(counter: &AtomicU64, to: Seq) -> bool {
     let mut seen = counter.load(Ordering::Relaxed);
     while !Seq(seen).at_least(to) {
-        // Release [W5]: the ends that our scan saw (of `fenced`: our barrier W3) happen before what is done by who sees this.
-        // Acquire: so do those behind the value that we raise.
+        // AcqRel [W5]: the ends that our scan saw (of `fenced`: our barrier W3), and those behind the value that we raise, happen before
+        // what is done by a thread that sees this.
         match counter.compare_exchange_weak(seen, to.bits(), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return true,
             Err(now) => seen = now,
@@ -277,7 +261,7 @@ pub(super) fn raise(counter: &AtomicU64, to: Seq) -> bool {
     false
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

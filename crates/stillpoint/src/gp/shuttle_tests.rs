@@ -6,14 +6,16 @@
 //! are tried, for longer runs than the gate's; the seed of a failure is printed with it.
 
 use super::{
-    engine::{BarrierMode, Engine, Progress},
+    barrier_mode::BarrierMode,
+    engine::service::{End, Served},
+    engine::wait::{Haste, Waited},
+    engine::{Engine, Progress},
+    flavour::Flavour,
     policy::{Policy, Sound},
     record::Record,
     record_cache::RecordCache,
     seq::{STEP, Seq, Sequence},
-    service::{End, Outlook, Served, Work},
-    stall::Flavour,
-    wait::{Haste, Waited},
+    work::{Outlook, Work},
 };
 use crate::platform::{
     sync::{Arc, AtomicBool, AtomicPtr, AtomicUsize, Mutex, Ordering, lock},

@@ -10,9 +10,10 @@ use super::{
     heap::Heap,
     page::{Page, PageList},
     pending::{Flush, Pending},
+    policy::{Policy, start_for_page},
 };
 use crate::{
-    gp::{Cookie, Engine, Outlook, Policy, Work, WouldDeadlock},
+    gp::{Cookie, Engine, Outlook, Work, WouldDeadlock},
     platform::{
         clock::{self, Nanos},
         fork, memory,
@@ -114,7 +115,7 @@ impl Heap {
             let at = unsafe { copy.as_ref() };
             page.move_to(at);
             // The objects were unlinked before they were appended, and [D3] has seen the appends: a cookie of now covers them.
-            at.seal(engine.start_for_page());
+            at.seal(start_for_page(engine));
             self.note_sealed(at);
             adopted.push_back(copy);
         }
@@ -173,7 +174,7 @@ impl Heap {
 
     /// The grace period after which the oldest pending page may be freed.
     fn awaited<P: Policy>(&self, engine: &Engine<P>, pending: &mut Pending) -> Option<Cookie> {
-        if self.frees_whole_batches() { pending.batch(|| engine.start_for_page()) } else { pending.pages.oldest() }
+        if self.frees_whole_batches() { pending.batch(|| start_for_page(engine)) } else { pending.pages.oldest() }
     }
 
     /// Waits until everything that was retired before this call has been freed. Refused inside a pass, and inside a section

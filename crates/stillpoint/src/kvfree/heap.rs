@@ -12,9 +12,10 @@ use super::{
     buffer::{CHANNELS, Queue, ThreadBuffer},
     page::{PAGE_BYTES, Page, ReservePage, footprint_of},
     pending::{Flushes, Pending},
+    policy::{Policy, start_for_page},
 };
 use crate::{
-    gp::{Engine, Policy},
+    gp::Engine,
     platform::{
         memory,
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
@@ -126,7 +127,7 @@ impl Heap {
     pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, buffer: &Arc<ThreadBuffer>) {
         // So that a flush, or the end of the domain, waits until the pages are pending.
         let freeing = buffer.freeing.lock();
-        let pages = buffer.take_all(|| engine.start_for_page(), |page| self.note_sealed(page));
+        let pages = buffer.take_all(|| start_for_page(engine), |page| self.note_sealed(page));
         let left = !pages.is_empty();
         lock(&self.pending).pages.add(pages);
         drop(freeing);

@@ -4,18 +4,18 @@ use super::{
     buffer::{Channel, Pushed, RetireRequest, ThreadBuffer},
     heap::Heap,
     page::Page,
+    policy::Policy,
 };
 use crate::{
-    gp::{
-        BarrierMode, Engine, Seq, Sequence,
-        policy::{Policy, Sound},
-    },
+    gp::{self, BarrierMode, Engine, Seq, Sequence, policy::Sound},
     platform::sync::{Arc, AtomicUsize, Ordering, UnsafeCell, lock},
 };
 use loom::thread;
 use std::ptr::NonNull;
 
 enum NoParkBarrier {}
+// SAFETY: of grace periods everything is present.
+unsafe impl gp::Policy for NoParkBarrier {}
 // SAFETY: broken on purpose; it leaves memory alone and forgets objects.
 unsafe impl Policy for NoParkBarrier {
     const PARK_BARRIER: bool = false;

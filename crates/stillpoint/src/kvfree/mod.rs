@@ -12,6 +12,7 @@
 //! | `oom` | what happens without memory |
 //! | `drain` | what the service thread does: idle threads, destructors, flushes |
 //! | `fork` | what is left in the child of a fork |
+//! | `policy` | what tests may leave out to see themselves fail |
 //!
 //! An object goes from its retirer's open page (no lock, no atomic read-modify-write) to that thread's queue of sealed pages, and
 //! is freed from there by the same thread; or it goes by way of the service thread. It stands on `gp` alone: any flavour of
@@ -31,6 +32,7 @@ mod heap;
 mod oom;
 mod page;
 mod pending;
+pub(crate) mod policy;
 mod retire;
 mod slot;
 mod throttle;
@@ -44,4 +46,5 @@ pub(crate) use oom::NoPage;
 pub use oom::OnNoPage;
 #[cfg(test)]
 pub(crate) use page::SLOTS;
+pub use policy::Policy;
 pub(crate) use retire::Retirer;

@@ -12,11 +12,12 @@
 
 use super::{
     heap::{Heap, OomCallbacks},
+    policy::Policy,
     retire::Retirer,
     slot::Slot,
 };
 use crate::{
-    gp::{Engine, Haste, Policy, Waited},
+    gp::{Engine, Haste, Waited},
     platform::{
         fork,
         sync::{Arc, Ordering},

@@ -20,10 +20,11 @@ use super::{
     heap::Heap,
     oom::{NoPage, OnNoPage},
     page::{Page, PageList, footprint_of},
+    policy::{Policy, start_for_page},
     throttle,
 };
 use crate::{
-    gp::{Engine, Policy, Record},
+    gp::{Engine, Record},
     platform::{
         clock::{self, Nanos},
         fork,
@@ -158,7 +159,7 @@ impl Heap {
         let fresh = buffer.new_page();
         let mut queue = lock(&buffer.queue);
         // Under the lock, so that the cookies of a queue are in order.
-        let cookie = engine.start_for_page();
+        let cookie = start_for_page(engine);
         let Some(full) = buffer.replace(&mut queue, channel, fresh) else {
             return 0;
         };

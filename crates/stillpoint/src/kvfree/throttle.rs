@@ -17,9 +17,10 @@ use super::{
     buffer::{OPEN_BYTES, ThreadBuffer},
     heap::Heap,
     page::Page,
+    policy::Policy,
 };
 use crate::{
-    gp::{Cookie, Engine, Haste, Policy, Progress, Record},
+    gp::{Cookie, Engine, Haste, Progress, Record},
     platform::{
         clock::{self, Nanos},
         sync::{Ordering, lock},

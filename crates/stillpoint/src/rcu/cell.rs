@@ -1,7 +1,6 @@
 //! `Rcu<T>`: a value that is read without a lock and replaced as a whole.
 //!
-//! [U1] the store that publishes a value (release) pairs with [U2] the load that finds it (acquire): the reader sees the value
-//! complete. (Consume would do; Rust has none, and on x86-64 and AArch64 an acquire load costs the same or one cycle more.) The
+//! The store that publishes a value (release) pairs with the load that finds it (acquire): the reader sees the value complete. (Consume would do; Rust has none, and on x86-64 and AArch64 an acquire load costs the same or one cycle more.) The
 //! store that replaces a value is also what unlinks it; it comes before W1 in the program order of whoever retires the old value.
 
 use super::{
@@ -80,9 +79,10 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     #[inline]
     pub fn load<'g>(&self, guard: &'g impl Section) -> Option<&'g T> {
         self.check(guard);
+        // Acquire, pairs with `replace` and `compare_exchange`: the value is complete.
         // SAFETY: the value is alive now, because whoever unlinks it retires it in the cell's domain and the guard's section of
         // that domain has begun before; it stays for as long as the guard, which `'g` borrows.
-        unsafe { self.value.load(Ordering::Acquire).as_ref() } // [U2]
+        unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 
     #[inline(always)]
@@ -118,8 +118,9 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// stillpoint::read(|guard| assert_eq!(LIST.load(guard).unwrap(), &[1, 2]));
     /// ```
     pub unsafe fn peek(&self) -> Option<&T> {
+        // Acquire, pairs with `replace` and `compare_exchange`: the value is complete.
         // SAFETY: alive, because only who replaces it retires it.
-        unsafe { self.value.load(Ordering::Acquire).as_ref() } // Acquire [U2]: the value is complete.
+        unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 
     /// Whether the cell holds nothing at this moment.
@@ -145,7 +146,8 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     }
 
     fn replace(&self, new: *mut T) -> Option<Retired<T>> {
-        let old = self.value.swap(new, Ordering::AcqRel); // [U1]
+        // Release, pairs with `load`: the new value is complete. Acquire, pairs with the release here: so is the old one.
+        let old = self.value.swap(new, Ordering::AcqRel);
         self.unlinked(old)
     }
 
@@ -172,7 +174,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         self.check(guard);
         let current = current.map_or(ptr::null_mut(), |current| ptr::from_ref(current).cast_mut());
         let new = Box::into_raw(new);
-        // [U1]
+        // Release, pairs with `load`: the new value is complete. Acquire, pairs with `replace`: so is the old one.
         match self.value.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(old) => Ok(self.unlinked(old)),
             // SAFETY: it came out of a box a moment ago and nobody has seen it.

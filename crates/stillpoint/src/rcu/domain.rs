@@ -1,20 +1,11 @@
 //! Domains: readers, grace periods and deferred frees that have nothing to do with those of other domains.
 
-use super::{Guard, QsbrReader, thread};
+use super::{Core, Guard, QsbrReader};
 use crate::{
-    gp::{
-        BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Policy, Record, Seq, Sequence, Served, StallReport, Work,
-        policy::Sound,
-    },
-    kvfree::Heap,
-    platform::{
-        fork::{AtForkHandle, ForkReset},
-        sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
-        thread as platform_thread,
-    },
+    gp::{Cookie, End, Engine, StallReport, policy::Sound},
     statistics::Statistics,
 };
-use std::{fmt, io, mem::ManuallyDrop, ops::Deref, ptr, sync::Weak, time::Duration};
+use std::{fmt, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
 
 /// A domain of read-copy update: its sections delay its own grace periods only, and its own deferred frees.
 ///
@@ -52,124 +43,19 @@ use std::{fmt, io, mem::ManuallyDrop, ops::Deref, ptr, sync::Weak, time::Duratio
 /// let guard = domain.read_lock();
 /// assert_eq!(cell.load(&guard), Some(&1));
 /// ```
-pub struct Domain<P: Policy = Sound> {
-    pub(super) inner: Arc<Inner<P>>,
+#[derive(Clone, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Domain {
+    core: Core<Sound>,
 }
 
-#[derive(Debug)]
-pub(super) struct Inner<P: Policy> {
-    /// First, because fields are dropped in order: no fork finds the others half dropped.
-    place: AtForkHandle,
-    pub(super) engine: Engine<P>,
-    pub(super) heap: Heap,
-    id: u64,
-    handles: AtomicUsize,
-    closed: AtomicBool,
-}
-
-impl<P: Policy> Work for Inner<P> {
-    fn pass(&self) -> Outlook {
-        let callbacks = self.engine.run_callbacks();
-        let drain = self.heap.drain(&self.engine);
-        // The older of the two: the service thread sleeps until its readers have left, and must not sleep past the other's end.
-        Outlook { cookie: Cookie::oldest(callbacks.cookie, drain.cookie), at: callbacks.at.into_iter().chain(drain.at).min() }
-    }
-}
-
-impl<P: Policy> ForkReset for Inner<P> {
-    unsafe fn reset_in_child(&self) {
-        // SAFETY: the caller's promise; the buffer is that of the calling thread.
-        unsafe {
-            self.engine.reset_in_child(platform_thread::token());
-            self.heap.reset_in_child();
-            thread::with_buffer(self.id, |own| own.reset_in_child());
-        }
-    }
-}
-
-impl<P: Policy> Inner<P> {
-    fn new(id: u64, readers: BarrierMode, seq: Sequence) -> Arc<Self> {
-        let inner = Arc::new_cyclic(|weak: &Weak<Self>| {
-            let engine = Engine::new(id, readers, seq);
-            let weak = weak.clone();
-            engine.set_service(move |name| {
-                let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
-                platform_thread::without_signals(|| {
-                    platform_thread::spawn(name, move || {
-                        if inner.engine.serve(&*inner) == Served::Stopped {
-                            inner.finish();
-                        }
-                    })
-                })
-            });
-            Self {
-                place: AtForkHandle::reserve(),
-                engine,
-                heap: Heap::new(id),
-                id,
-                handles: AtomicUsize::new(1),
-                closed: AtomicBool::new(false),
-            }
-        });
-        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
-        unsafe { inner.place.occupy(&*inner) };
-        inner
-    }
-
-    pub(super) fn id(&self) -> u64 {
-        self.id
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        // Acquire, pairs with `close`: what was done through the domain's handles happens before its bindings go.
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// The last handle is gone.
-    fn close(&self, end: End) {
-        // Release, pairs with `is_closed`: all handles are gone for who sees it.
-        self.closed.store(true, Ordering::Release);
-        if end == End::LeftToService && self.is_anything_left() {
-            // Where the thread has never been needed, or could not be had so far.
-            self.engine.ensure_service();
-        }
-        if !self.engine.stop_service(end) {
-            self.finish();
-        }
-    }
-
-    fn is_anything_left(&self) -> bool {
-        self.engine.callbacks_pending() > 0 || self.heap.waiting().objects > 0
-    }
-
-    /// Invokes and frees what is left, and wakes the tasks whose futures were forgotten; there are no readers any more.
-    fn finish(&self) {
-        // User code, like the callbacks: it must not linger until the last thread lets go of the domain.
-        self.engine.set_stall_handler(None);
-        // A callback or destructor may have left something new behind it. By what is done, not by what is counted as waiting: a fault may have
-        // left a count behind.
-        loop {
-            let called = self.engine.run_all_callbacks();
-            if !self.heap.free_all(&self.engine) && !called {
-                break;
-            }
-        }
-        self.engine.wake_all_futures();
-    }
-}
-
-fn next_id() -> u64 {
-    static NEXT_ID: AtomicU64 = AtomicU64::new(thread::global_id(GLOBALS));
-    NEXT_ID.fetch_add(1, Ordering::Relaxed)
-}
-
-impl Domain<Sound> {
+impl Domain {
     /// A domain with the defaults: a budget of 8 MiB, stalls after 10 seconds. Starts no thread.
     ///
     /// Allocates a few hundred bytes; does not block.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_policy()
+        Self::starting_at(Cookie::from_raw(0))
     }
 
     /// A domain whose readers fence, where those of [`Domain::new`] leave it to `membarrier(2)`.
@@ -189,46 +75,42 @@ impl Domain<Sound> {
         Self::fencing_from(Cookie::from_raw(0))
     }
 
-    pub(super) fn global(global: usize) -> Self {
-        Self { inner: Inner::new(thread::global_id(global), BarrierMode::Membarrier, Sequence::of_global(global)) }
-    }
-}
-
-impl Default for Domain<Sound> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<P: Policy> Domain<P> {
-    /// A domain with parts of the machinery left out; see [`Policy`].
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_policy() -> Self {
-        Self::starting_at(Cookie::from_raw(0))
-    }
-
     /// A domain whose sequence starts at `first`: for tests that want to see it wrap.
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        Self { inner: Inner::new(next_id(), BarrierMode::Membarrier, Sequence::new(first.seq())) }
+        Self { core: Core::starting_at(first) }
     }
 
     /// The same, of a domain whose readers fence.
     #[doc(hidden)]
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
-        Self { inner: Inner::new(next_id(), BarrierMode::Fence, Sequence::new(first.seq())) }
+        Self { core: Core::fencing_from(first) }
+    }
+
+    pub(super) fn global(global: usize) -> Self {
+        Self { core: Core::global(global) }
+    }
+
+    /// What is behind this.
+    #[inline]
+    pub(crate) fn core(&self) -> &Core<Sound> {
+        &self.core
     }
 
     pub(crate) fn id(&self) -> u64 {
-        self.inner.id
+        self.core.id()
+    }
+
+    /// Whether the calling thread is inside a section here, so that it must not wait for a grace period. Looks at all records.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.core.is_reading()
     }
 
     #[inline]
-    pub(crate) fn engine(&self) -> &Engine<P> {
-        &self.inner.engine
+    pub(crate) fn engine(&self) -> &Engine<Sound> {
+        self.core.engine()
     }
 
     /// Begins a read-side critical section, which lasts until the guard is dropped. The kernel's `rcu_read_lock()`.
@@ -237,34 +119,7 @@ impl<P: Policy> Domain<P> {
     /// may allocate); after that this is async-signal-safe. Works in thread-local destructors.
     #[inline]
     pub fn read_lock(&self) -> Guard<'_> {
-        match thread::record(self) {
-            Some(record) => Guard::enter(record),
-            None => self.read_lock_late(),
-        }
-    }
-
-    #[cold]
-    pub(super) fn read_lock_late(&self) -> Guard<'_> {
-        Guard::of(self.lock_late())
-    }
-
-    /// Begins a section of a thread without a record of its own, because that is gone, or cannot be had: a level of the one that it has
-    /// open, or one through a record for that section alone. That allocates only if all records that the domain has are taken.
-    ///
-    /// All levels have one record, and the thread is not bound before they are over ([`thread`]): so it makes no difference which of them
-    /// an unlock without a guard ends.
-    #[cold]
-    pub(super) fn lock_late(&self) -> &Record {
-        let me = platform_thread::token();
-        if let Some(record) = self.engine().open_record_of(me) {
-            record.lock();
-            return record;
-        }
-        thread::note_late();
-        let record = self.engine().register(me, Flavour::Thread);
-        record.lock();
-        record.depart();
-        record
+        self.core.read_lock()
     }
 
     /// Registers the calling thread as a reader that is always inside a section but where it says otherwise. The userspace RCU
@@ -272,8 +127,8 @@ impl<P: Policy> Domain<P> {
     ///
     /// May allocate; does not block.
     #[must_use = "dropping it takes the thread's registration back"]
-    pub fn qsbr_reader(&self) -> QsbrReader<'_, P> {
-        QsbrReader::new(self, self.engine().register(platform_thread::token(), Flavour::Qsbr))
+    pub fn qsbr_reader(&self) -> QsbrReader<'_> {
+        self.core.qsbr_reader()
     }
 
     /// Runs `section` inside a read-side critical section.
@@ -284,26 +139,16 @@ impl<P: Policy> Domain<P> {
         section(&self.read_lock())
     }
 
-    /// The oldest section that the calling thread has open here.
-    pub(super) fn section(&self) -> Option<Seq> {
-        self.engine().section_of(platform_thread::token())
-    }
-
-    /// Whether the calling thread is inside a section here, so that it must not wait for a grace period. Looks at all records.
-    pub(crate) fn is_reading(&self) -> bool {
-        self.section().is_some()
-    }
-
     /// How many bytes (of objects, by the allocator's size classes, and of the pages that remember them) may wait before those
     /// who retire more are slowed down. 8 MiB by default. It is a target, not a wall: see the crate's "The memory budget".
     pub fn set_budget(&self, bytes: usize) {
-        self.inner.heap.set_budget(bytes);
+        self.core.inner.heap.set_budget(bytes);
     }
 
     /// The budget, in bytes.
     #[must_use]
     pub fn budget(&self) -> usize {
-        self.inner.heap.budget()
+        self.core.inner.heap.budget()
     }
 
     /// Callbacks that are queued from now on run no earlier than `delay` after that (by whole batches, so up to twice as late), and after a grace
@@ -338,7 +183,7 @@ impl<P: Policy> Domain<P> {
 
     /// How long a grace period (or the service thread) may be held up before that counts as a stall. 10 seconds by default.
     pub fn set_stall_timeout(&self, timeout: Duration) {
-        self.engine().set_stall_timeout(timeout);
+        self.core.set_stall_timeout(timeout);
     }
 
     /// Has `handler` told of every stall from now on, in place of an earlier one; once a stall. The kernel's "rcu detected stalls".
@@ -360,100 +205,69 @@ impl<P: Policy> Domain<P> {
     /// assert!(told.recv().unwrap().contains("holds a guard"));
     /// ```
     pub fn on_stall(&self, handler: impl Fn(&StallReport) + Send + Sync + 'static) {
-        self.engine().set_stall_handler(Some(std::sync::Arc::new(handler)));
+        self.core.on_stall(handler);
     }
 
     /// What the domain does and has done. Takes a lock a thread that has used the domain; exact at rest, else a glimpse.
-    ///
-    /// ```
-    /// let statistics = stillpoint::Domain::new().statistics();
-    /// assert_eq!(statistics.objects_pending, 0);
-    /// ```
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        Statistics::of(self.engine(), &self.inner.heap)
+        self.core.statistics()
     }
 }
 
-impl<P: Policy> Clone for Domain<P> {
-    fn clone(&self) -> Self {
-        self.inner.handles.fetch_add(1, Ordering::Relaxed);
-        Self { inner: Arc::clone(&self.inner) }
+impl Default for Domain {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
-impl<P: Policy> Domain<P> {
-    fn let_go(&self, end: End) {
-        // Acquire and release, pairs with `let_go` of other threads: what was done through other handles is done before the end.
-        if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.inner.close(end);
-        }
-    }
-}
-
-impl<P: Policy> Drop for Domain<P> {
-    fn drop(&mut self) {
-        self.let_go(End::Awaited);
+impl fmt::Debug for Domain {
+    /// Takes no lock: what threads have retired that is not in a full page yet is not counted.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.fmt(f)
     }
 }
 
 /// A handle that is kept by something which was made in the domain: a cell, an arena, a guard. Who drops such a thing need not know that it is the
 /// last handle, so dropping this never waits.
-pub struct Kept<P: Policy = Sound>(ManuallyDrop<Domain<P>>);
+pub struct Kept(ManuallyDrop<Domain>);
 
-impl<P: Policy> From<&Domain<P>> for Kept<P> {
-    fn from(domain: &Domain<P>) -> Self {
+impl From<&Domain> for Kept {
+    fn from(domain: &Domain) -> Self {
         Self(ManuallyDrop::new(domain.clone()))
     }
 }
 
-impl<P: Policy> Clone for Kept<P> {
+impl Clone for Kept {
     fn clone(&self) -> Self {
         Self::from(&**self)
     }
 }
 
-impl<P: Policy> Deref for Kept<P> {
-    type Target = Domain<P>;
+impl Deref for Kept {
+    type Target = Domain;
 
     #[inline]
-    fn deref(&self) -> &Domain<P> {
+    fn deref(&self) -> &Domain {
         &self.0
     }
 }
 
-impl<P: Policy> fmt::Debug for Kept<P> {
+impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
     }
 }
 
-impl<P: Policy> Drop for Kept<P> {
+impl Drop for Kept {
     fn drop(&mut self) {
-        self.let_go(End::LeftToService);
+        self.core.let_go(End::LeftToService);
         // SAFETY: what is left of the handle, which nothing drops a second time, as it is never dropped as a `Domain`.
-        unsafe { ptr::drop_in_place(&raw mut self.0.inner) };
+        unsafe { ptr::drop_in_place(&raw mut self.0.core.inner) };
     }
 }
 
-impl<P: Policy> fmt::Debug for Domain<P> {
-    /// Takes no lock: what threads have retired that is not in a full page yet is not counted.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let glimpse = Statistics::glimpse(self.engine(), &self.inner.heap);
-        f.debug_struct("Domain").field("id", &self.id()).field("statistics", &glimpse).finish()
-    }
-}
-
-impl<P: Policy> PartialEq for Domain<P> {
-    /// Whether both are handles of the same domain.
-    fn eq(&self, other: &Self) -> bool {
-        self.id() == other.id()
-    }
-}
-
-impl<P: Policy> Eq for Domain<P> {}
-
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::{ptr::NonNull, sync::mpsc::channel};
@@ -464,7 +278,7 @@ mod tests {
         let domain = Domain::new();
         // SAFETY: from a box just now; no other thread has ever known the object.
         unsafe { domain.retire(NonNull::from(Box::leak(Box::new(1)))) };
-        let shown = domain.inner.heap.with_locks_held(|| {
+        let shown = domain.core().inner.heap.with_locks_held(|| {
             let (tell, told) = channel();
             let theirs = domain.clone();
             std::thread::spawn(move || tell.send(format!("{theirs:?}")));

@@ -1,14 +1,15 @@
 //! Waiting without a thread: grace periods and barriers as futures, for any executor.
 //!
-//! A future registers its task's waker with the domain, whose service thread calls it (`gp/wakers.rs`), and which is all that works for
+//! A future registers its task's waker with the domain, whose service thread calls it (`gp/engine/wakers.rs`), and which is all that works for
 //! it. So nothing depends on a future being polled, and one that is dropped leaves nothing behind.
 //!
 //! In the child of a fork the wakers are forgotten. A future of before the fork registers again when it is polled: its grace period is asked
 //! for again, and of the callbacks that a barrier is for there are none left.
 
-use super::Domain;
+use super::{Core, Domain};
 use crate::{
-    gp::{Awaited, Cookie, Engine, Listed, Place, Policy, Progress, policy::Sound},
+    gp::{Awaited, Cookie, Engine, Listed, Place, Progress, policy::Sound},
+    kvfree::Policy,
     platform::{
         fork::{self, Process},
         thread,
@@ -16,7 +17,7 @@ use crate::{
 };
 use std::{
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
     panic::Location,
     pin::Pin,
     task::{Context, Poll, Waker},
@@ -34,7 +35,7 @@ struct Sleeper<'d, P: Policy> {
 
 impl<'d, P: Policy> Sleeper<'d, P> {
     #[track_caller]
-    fn new(domain: &'d Domain<P>, awaited: Awaited) -> Self {
+    fn new(domain: &'d Core<P>, awaited: Awaited) -> Self {
         Self { engine: domain.engine(), awaited, made_at: Location::caller(), place: None, listed: None }
     }
 
@@ -65,6 +66,17 @@ impl<'d, P: Policy> Sleeper<'d, P> {
         Poll::Pending
     }
 
+    fn poll_grace_period(&mut self, waker: &Waker, cookie: Cookie) -> Poll<()> {
+        // Idle, one attempt ends it.
+        self.poll(waker, |engine| engine.recheck(cookie, thread::token()) == Progress::Ended)
+    }
+
+    /// For callbacks that are queued in `process`; in another one there are none of them.
+    fn poll_barrier(&mut self, waker: &Waker, process: Process) -> Poll<()> {
+        let forgotten = process != fork::process();
+        self.poll(waker, |_| forgotten)
+    }
+
     /// Takes back what was registered.
     fn leave(&mut self) {
         self.listed = None;
@@ -78,22 +90,40 @@ impl<P: Policy> Drop for Sleeper<'_, P> {
     }
 }
 
+impl<P: Policy> Core<P> {
+    /// [`Domain::synchronize_async`].
+    #[track_caller]
+    pub fn synchronize_async(&self) -> impl Future<Output = ()> + use<'_, P> {
+        let cookie = self.start_poll();
+        let mut sleeper = Sleeper::new(self, Awaited::GracePeriod(cookie));
+        poll_fn(move |context| sleeper.poll_grace_period(context.waker(), cookie))
+    }
+
+    /// [`Domain::barrier_async`].
+    #[track_caller]
+    pub fn barrier_async(&self) -> impl Future<Output = ()> + use<'_, P> {
+        let process = fork::process();
+        let mut sleeper = Sleeper::new(self, Awaited::Callbacks(self.engine().callbacks_queued()));
+        poll_fn(move |context| sleeper.poll_barrier(context.waker(), process))
+    }
+}
+
 /// Ready when a grace period has ended: made by [`Domain::synchronize_async`](crate::Domain::synchronize_async) and
 /// [`Domain::cond_synchronize_async`](crate::Domain::cond_synchronize_async).
 ///
 /// May be dropped at any time, and moved between threads and executors between polls. Polling it again after it was ready is
 /// harmless. What wakes its task, and what must not block on it: see [`Domain::synchronize_async`](crate::Domain::synchronize_async).
 #[must_use = "a future does nothing for its task unless it is awaited"]
-pub struct GracePeriod<'d, P: Policy = Sound> {
-    domain: &'d Domain<P>,
+pub struct GracePeriod<'d> {
+    domain: &'d Domain,
     cookie: Cookie,
-    sleeper: Sleeper<'d, P>,
+    sleeper: Sleeper<'d, Sound>,
 }
 
-impl<'d, P: Policy> GracePeriod<'d, P> {
+impl<'d> GracePeriod<'d> {
     #[track_caller]
-    pub(super) fn new(domain: &'d Domain<P>, cookie: Cookie) -> Self {
-        Self { domain, cookie, sleeper: Sleeper::new(domain, Awaited::GracePeriod(cookie)) }
+    pub(super) fn new(domain: &'d Domain, cookie: Cookie) -> Self {
+        Self { domain, cookie, sleeper: Sleeper::new(domain.core(), Awaited::GracePeriod(cookie)) }
     }
 
     /// The grace period's cookie.
@@ -102,17 +132,16 @@ impl<'d, P: Policy> GracePeriod<'d, P> {
     }
 }
 
-impl<P: Policy> Future for GracePeriod<'_, P> {
+impl Future for GracePeriod<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let cookie = self.cookie;
-        // Idle, one attempt ends it.
-        self.sleeper.poll(context.waker(), |engine| engine.recheck(cookie, thread::token()) == Progress::Ended)
+        self.sleeper.poll_grace_period(context.waker(), cookie)
     }
 }
 
-impl<P: Policy> fmt::Debug for GracePeriod<'_, P> {
+impl fmt::Debug for GracePeriod<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GracePeriod").field("domain", &self.domain.id()).field("cookie", &self.cookie).finish()
     }
@@ -124,31 +153,31 @@ impl<P: Policy> fmt::Debug for GracePeriod<'_, P> {
 /// May be dropped at any time, and moved between threads and executors between polls. Polling it again after it was ready is
 /// harmless.
 #[must_use = "a future does nothing for its task unless it is awaited"]
-pub struct CallbackBarrier<'d, P: Policy = Sound> {
-    domain: &'d Domain<P>,
+pub struct CallbackBarrier<'d> {
+    domain: &'d Domain,
     /// Where the callbacks are queued that it is for.
     process: Process,
-    sleeper: Sleeper<'d, P>,
+    sleeper: Sleeper<'d, Sound>,
 }
 
-impl<'d, P: Policy> CallbackBarrier<'d, P> {
+impl<'d> CallbackBarrier<'d> {
     #[track_caller]
-    pub(super) fn new(domain: &'d Domain<P>) -> Self {
+    pub(super) fn new(domain: &'d Domain) -> Self {
         let awaited = Awaited::Callbacks(domain.engine().callbacks_queued());
-        Self { domain, process: fork::process(), sleeper: Sleeper::new(domain, awaited) }
+        Self { domain, process: fork::process(), sleeper: Sleeper::new(domain.core(), awaited) }
     }
 }
 
-impl<P: Policy> Future for CallbackBarrier<'_, P> {
+impl Future for CallbackBarrier<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let forgotten = self.process != fork::process();
-        self.sleeper.poll(context.waker(), |_| forgotten)
+        let process = self.process;
+        self.sleeper.poll_barrier(context.waker(), process)
     }
 }
 
-impl<P: Policy> fmt::Debug for CallbackBarrier<'_, P> {
+impl fmt::Debug for CallbackBarrier<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallbackBarrier").field("domain", &self.domain.id()).finish_non_exhaustive()
     }

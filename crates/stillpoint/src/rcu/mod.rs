@@ -5,9 +5,8 @@
 //! | `thread` | what a thread keeps for each domain, and its end |
 //! | `guard` | a read-side critical section |
 //! | `qsbr` | a thread that reads all the time, but where it says otherwise |
-//! | `domain` | the public face of an engine and its heap: making one, reading, settings |
-//! | `wait` | its updaters: grace periods, callbacks, barriers |
-//! | `retire` | its deferred frees: the fast path of `retire`, and where the slow path begins |
+//! | `core` | a domain's engine and heap, with whatever a policy leaves: making and ending one, reading, waiting, retiring: where the slow path begins |
+//! | `domain`, `wait`, `retire` | the same with all of the machinery, as users see it; the fast path of `retire` |
 //! | `future` | waiting for grace periods and callbacks without a thread |
 //! | `raw` | the same without guards and panics, for the C face |
 //! | `cell`, `retired` | `Rcu<T>` and what is swapped out of it |
@@ -15,6 +14,7 @@
 //! This room adds no orderings of its own beyond the cell's: the proofs are in `gp/engine.rs`.
 
 mod cell;
+mod core;
 mod domain;
 mod future;
 pub(crate) mod guard;
@@ -28,6 +28,7 @@ mod retired;
 pub(crate) mod thread;
 mod wait;
 
+pub use self::core::Core;
 pub use cell::Rcu;
 pub use domain::Domain;
 pub use domain::Kept;
@@ -38,7 +39,7 @@ pub use retire::{EmbedsHead, retire};
 pub use retired::Retired;
 use thread::RCU;
 
-use crate::gp::GLOBALS;
+use crate::gp::{GLOBALS, policy::Sound};
 use std::{
     ptr,
     sync::atomic::{AtomicPtr, Ordering},
@@ -77,6 +78,12 @@ fn make_global(global: usize) -> &'static Domain {
             unsafe { &*faster }
         }
     }
+}
+
+/// What is behind a domain: for tortures that take any policy.
+#[doc(hidden)]
+pub fn core_of(domain: &Domain) -> &Core<Sound> {
+    domain.core()
 }
 
 /// The domain of a cell: its own, or the global one.
@@ -123,7 +130,7 @@ pub(crate) fn global_read_lock<const GLOBAL: usize>() -> Guard<'static> {
 fn read_lock_unusual<const GLOBAL: usize>() -> Guard<'static> {
     match thread::global_record::<GLOBAL>() {
         Some(record) => Guard::enter(record),
-        None => global_domain::<GLOBAL>().read_lock_late(),
+        None => global_domain::<GLOBAL>().core().read_lock_late(),
     }
 }
 

@@ -1,8 +1,19 @@
 //! Readers by quiescent states: threads that read all the time and say when they do not.
 
-use super::{Domain, guard::sealed};
-use crate::gp::{Policy, Record, policy::Sound};
+use super::{Core, guard::sealed};
+use crate::{gp::Record, kvfree::Policy};
 use std::{cell::Cell, fmt, marker::PhantomData};
+
+/// A domain, whatever its policy.
+trait Synchronize {
+    fn synchronize(&self);
+}
+
+impl<P: Policy> Synchronize for Core<P> {
+    fn synchronize(&self) {
+        self.synchronize();
+    }
+}
 
 /// A thread that is inside a read-side critical section at all times, but for the moments at which it says otherwise: QSBR, the
 /// fastest read side there is, because it is nothing.
@@ -41,8 +52,8 @@ use std::{cell::Cell, fmt, marker::PhantomData};
 /// println!("{value:?}");
 /// ```
 #[must_use = "dropping it takes the thread's registration back"]
-pub struct QsbrReader<'d, P: Policy = Sound> {
-    domain: &'d Domain<P>,
+pub struct QsbrReader<'d> {
+    domain: &'d dyn Synchronize,
     record: &'d Record,
     /// The domain's number; 0 while offline, which is no domain's, so that every load is refused also if the [`Offline`] that would
     /// end it has been leaked.
@@ -51,9 +62,9 @@ pub struct QsbrReader<'d, P: Policy = Sound> {
     thread: PhantomData<*mut ()>,
 }
 
-impl<'d, P: Policy> QsbrReader<'d, P> {
-    /// An online reader through `record`, which nobody else uses.
-    pub(super) fn new(domain: &'d Domain<P>, record: &'d Record) -> Self {
+impl<'d> QsbrReader<'d> {
+    /// An online reader of `domain` through `record`, which is one of its own that is used by no other.
+    pub(super) fn new<P: Policy>(domain: &'d Core<P>, record: &'d Record) -> Self {
         let reader = Self { domain, record, protects: Cell::new(0), thread: PhantomData };
         reader.go_online();
         reader
@@ -93,7 +104,7 @@ impl<'d, P: Policy> QsbrReader<'d, P> {
     /// assert!(reader.is_online());
     /// ```
     #[must_use = "dropping it takes the reader online again"]
-    pub fn offline(&mut self) -> Offline<'_, 'd, P> {
+    pub fn offline(&mut self) -> Offline<'_, 'd> {
         if self.is_online() {
             self.go_offline();
         }
@@ -121,14 +132,14 @@ impl<'d, P: Policy> QsbrReader<'d, P> {
     }
 }
 
-impl<P: Policy> sealed::Section for QsbrReader<'_, P> {
+impl sealed::Section for QsbrReader<'_> {
     #[inline(always)]
     fn domain_id(&self) -> u64 {
         self.protects.get()
     }
 }
 
-impl<P: Policy> Drop for QsbrReader<'_, P> {
+impl Drop for QsbrReader<'_> {
     fn drop(&mut self) {
         if self.is_online() {
             self.go_offline();
@@ -137,7 +148,7 @@ impl<P: Policy> Drop for QsbrReader<'_, P> {
     }
 }
 
-impl<P: Policy> fmt::Debug for QsbrReader<'_, P> {
+impl fmt::Debug for QsbrReader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QsbrReader").field("domain", &self.record.domain()).field("online", &self.is_online()).finish()
     }
@@ -145,17 +156,17 @@ impl<P: Policy> fmt::Debug for QsbrReader<'_, P> {
 
 /// A [`QsbrReader`] that is offline until this is dropped; made by [`QsbrReader::offline`].
 #[must_use = "dropping it takes the reader online again"]
-pub struct Offline<'r, 'd, P: Policy = Sound> {
-    reader: &'r mut QsbrReader<'d, P>,
+pub struct Offline<'r, 'd> {
+    reader: &'r mut QsbrReader<'d>,
 }
 
-impl<P: Policy> Drop for Offline<'_, '_, P> {
+impl Drop for Offline<'_, '_> {
     fn drop(&mut self) {
         self.reader.go_online();
     }
 }
 
-impl<P: Policy> fmt::Debug for Offline<'_, '_, P> {
+impl fmt::Debug for Offline<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Offline").field("domain", &self.reader.record.domain()).finish()
     }

@@ -163,7 +163,7 @@ pub fn lock_global(global: usize) -> Option<&'static Record> {
 
 /// As [`lock_global`], in a domain that is there for ever.
 pub fn lock_static(domain: &'static Domain) -> Option<&'static Record> {
-    lock_through(thread::record(domain), || domain)
+    lock_through(thread::record(domain.core()), || domain)
 }
 
 fn lock_through(record: Option<&'static gp::Record>, domain: impl FnOnce() -> &'static Domain) -> Option<&'static Record> {
@@ -178,25 +178,25 @@ fn lock_through(record: Option<&'static gp::Record>, domain: impl FnOnce() -> &'
 /// Binds the calling thread to `domain`, so that its sections there are async-signal-safe from now on. Whether that could be done: not at
 /// the thread's very end, nor without memory to arrange it.
 pub fn register(domain: &Domain) -> bool {
-    thread::record(domain).is_some()
+    thread::record(domain.core()).is_some()
 }
 
 /// The calling thread's record in `domain`, if it is bound to that, and if its sections may be begun without a function of this crate: while
 /// the nesting is 0, by storing what [`started`] has. It is the thread's until its end, or the domain's.
 pub fn cacheable_record(domain: &Domain) -> Option<NonNull<Record>> {
-    let record = thread::bound_record(domain)?;
+    let record = thread::bound_record(domain.core())?;
     (!domain.engine().readers_fence()).then(|| Record::of(record).into())
 }
 
 /// Whether the calling thread is bound to `domain`.
 pub fn is_registered(domain: &Domain) -> bool {
-    thread::bound_record(domain).is_some()
+    thread::bound_record(domain.core()).is_some()
 }
 
 /// Begins a section of the calling thread in `domain`, or a level of it.
 #[inline]
 pub fn lock(domain: &Domain) {
-    match thread::record(domain) {
+    match thread::record(domain.core()) {
         Some(record) => record.lock(),
         None => lock_unregistered(domain),
     }
@@ -206,7 +206,7 @@ pub fn lock(domain: &Domain) {
 /// open, or one through a record for that section alone. That allocates only if all records that the domain has are taken.
 #[cold]
 pub fn lock_unregistered(domain: &Domain) {
-    domain.lock_late();
+    domain.core().lock_late();
 }
 
 /// Leaves a section of the calling thread in `domain`, or a level of it.
@@ -220,7 +220,7 @@ pub fn lock_unregistered(domain: &Domain) {
 /// As for [`Record::unlock`].
 #[inline]
 pub unsafe fn unlock(domain: &Domain) -> Result<(), NotReading> {
-    match thread::bound_record(domain) {
+    match thread::bound_record(domain.core()) {
         Some(record) if record.is_reading() => {
             // SAFETY: the calling thread's; the rest is the caller's promise.
             unsafe { Record::of(record).unlock() }
@@ -242,7 +242,7 @@ unsafe fn unlock_unregistered(domain: &Domain) -> Result<(), NotReading> {
 
 /// Whether the calling thread is inside a section of `domain`, of whatever flavour.
 pub fn is_reading(domain: &Domain) -> bool {
-    match thread::bound_record(domain) {
+    match thread::bound_record(domain.core()) {
         Some(record) if record.is_reading() => true,
         _ => domain.is_reading(),
     }
@@ -280,7 +280,7 @@ fn haste(expedited: bool) -> Haste {
 ///
 /// Inside a section of the domain.
 pub fn synchronize(domain: &Domain, expedited: bool) -> Result<(), Deadlock> {
-    Ok(domain.try_synchronize(haste(expedited))?)
+    Ok(domain.core().try_synchronize(haste(expedited))?)
 }
 
 /// [`Domain::cond_synchronize`].
@@ -289,7 +289,7 @@ pub fn synchronize(domain: &Domain, expedited: bool) -> Result<(), Deadlock> {
 ///
 /// If the grace period waits for a section of the calling thread.
 pub fn cond_synchronize(domain: &Domain, cookie: Cookie, expedited: bool) -> Result<(), Deadlock> {
-    Ok(domain.try_wait(domain.known(cookie), haste(expedited))?)
+    Ok(domain.core().try_wait(domain.core().known(cookie), haste(expedited))?)
 }
 
 /// [`Domain::barrier`].
@@ -298,7 +298,7 @@ pub fn cond_synchronize(domain: &Domain, cookie: Cookie, expedited: bool) -> Res
 ///
 /// If it would wait for itself.
 pub fn barrier(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_barrier()?)
+    Ok(domain.core().try_barrier()?)
 }
 
 /// [`Domain::kvfree_barrier`].
@@ -307,7 +307,7 @@ pub fn barrier(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// If it would wait for itself.
 pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.try_kvfree_barrier()?)
+    Ok(domain.core().try_kvfree_barrier()?)
 }
 
 /// Calls `free()` with `block`, of `bytes` bytes, after a grace period of `domain`; as [`Domain::try_retire`].
@@ -323,7 +323,7 @@ pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
 #[inline]
 pub unsafe fn retire_malloced(domain: &Domain, block: NonNull<u8>, bytes: usize, on_no_page: OnNoPage) -> Result<(), NoMemory> {
     // SAFETY: the caller's promise.
-    unsafe { domain.try_retire_request(RetireRequest::malloced(block, bytes), on_no_page) }.map_err(|_| NoMemory)
+    unsafe { domain.core().try_retire_request(RetireRequest::malloced(block, bytes), on_no_page) }.map_err(|_| NoMemory)
 }
 
 /// Whether the callback of `head` waits in `domain`: a look at all that do, by their addresses.
@@ -359,20 +359,19 @@ pub unsafe fn retire_malloced_to(
     match buffer.0.append(object) {
         Pushed::Ok => Ok(()),
         // SAFETY: the caller's promise.
-        pushed => unsafe { super::global().retire_slow(object, Some(pushed), on_no_page) }.map_err(|_| NoMemory),
+        pushed => unsafe { super::global().core().retire_slow(object, Some(pushed), on_no_page) }.map_err(|_| NoMemory),
     }
 }
 
 /// Whether [`lock_owned`] has all that it needs, here and now.
 pub fn has_cached_record(domain: &Domain) -> bool {
-    thread::has_spare(domain)
+    thread::has_spare(domain.core())
 }
 
 /// Begins a section that belongs to no thread: [`OwnedGuard`](crate::tasks_trace::OwnedGuard), by its record.
 #[track_caller]
 pub fn lock_owned(domain: &Domain) -> NonNull<Record> {
-    let record =
-        thread::take_cached_record(domain).unwrap_or_else(|| domain.engine().register(platform_thread::token(), Flavour::Owned));
+    let record = domain.core().quiescent_record();
     record.lock_owned(Location::caller(), clock::coarse());
     Record::of(record).into()
 }

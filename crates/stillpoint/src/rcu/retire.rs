@@ -1,10 +1,7 @@
 //! A domain's deferred frees, as a user sees them.
 
 use super::{Domain, global, thread};
-use crate::{
-    gp::{CallbackHead, Policy},
-    kvfree::{NoPage, OnNoPage, Pushed, RetireRequest, Retirer},
-};
+use crate::kvfree::{NoPage, OnNoPage, Pushed, RetireRequest};
 use std::{alloc::Layout, ptr::NonNull, sync::Arc};
 
 /// [`Domain::retire`] of the global domain, with one thread-local load in place of a look-up.
@@ -19,13 +16,13 @@ pub unsafe fn retire<T: Send + 'static>(object: NonNull<T>) {
         Some(Pushed::Ok) => {}
         pushed => {
             // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-            let retired = unsafe { global().retire_slow(object, pushed, OnNoPage::BlockOrCall) };
+            let retired = unsafe { global().core().retire_slow(object, pushed, OnNoPage::BlockOrCall) };
             debug_assert!(retired.is_ok(), "a callback never gives it back");
         }
     }
 }
 
-impl<P: Policy> Domain<P> {
+impl Domain {
     /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one argument.
     ///
     /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees older ones, ends a grace period,
@@ -55,7 +52,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_request(RetireRequest::boxed(object)) };
+        unsafe { self.core().retire(object) };
     }
 
     /// As [`Domain::retire`], but gives the object back if there is no memory for a page and no way to wait.
@@ -70,7 +67,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn try_retire<T: Send + 'static>(&self, object: NonNull<T>) -> Result<(), NonNull<T>> {
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        unsafe { self.try_retire_request(RetireRequest::boxed(object), OnNoPage::Block) }.map_err(|NoPage| object)
+        unsafe { self.core().try_retire_request(RetireRequest::boxed(object), OnNoPage::Block) }.map_err(|NoPage| object)
     }
 
     /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the middle of any later retire, and at the
@@ -85,7 +82,7 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_inline<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_request(RetireRequest::boxed_plain(object)) };
+        unsafe { self.core().retire_inline(object) };
     }
 
     /// Frees a block of the global allocator after a grace period, without dropping what is in it.
@@ -107,16 +104,16 @@ impl<P: Policy> Domain<P> {
     #[inline]
     pub unsafe fn retire_sized(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_request(RetireRequest::memory(block, layout)) };
+        unsafe { self.core().retire_request(RetireRequest::memory(block, layout)) };
     }
 
     /// Drops a reference after a grace period, as [`Domain::retire`] frees an object.
     pub(crate) fn retire_shared<T: Send + Sync + 'static>(&self, object: Arc<T>) {
         // SAFETY: the reference is given up here, and may be dropped on any thread.
-        unsafe { self.retire_request(RetireRequest::shared(object)) };
+        unsafe { self.core().retire_request(RetireRequest::shared(object)) };
     }
 
-    /// Frees a boxed object that embeds a [`CallbackHead`]. The kernel's `kvfree_rcu()` with two arguments.
+    /// Frees a boxed object that embeds a [`CallbackHead`](crate::CallbackHead). The kernel's `kvfree_rcu()` with two arguments.
     ///
     /// As [`Domain::retire`], but it never fails and never waits for want of memory: if there is none for a page, the object is
     /// chained through its head.
@@ -125,69 +122,19 @@ impl<P: Policy> Domain<P> {
     ///
     /// As for [`Domain::retire`].
     pub unsafe fn retire_with_head<T: EmbedsHead>(&self, object: NonNull<T>) {
-        unsafe fn free<T: EmbedsHead>(head: NonNull<CallbackHead>) {
-            // SAFETY: the head lies at this offset in a boxed T, by `EmbedsHead` and `retire_with_head`'s contract.
-            drop(unsafe { Box::from_raw(head.as_ptr().byte_sub(T::HEAD_OFFSET).cast::<T>()) });
-        }
-        // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        if unsafe { self.try_retire_request(RetireRequest::boxed(object), OnNoPage::Fail) }.is_err() {
-            // SAFETY: in bounds, by `EmbedsHead`'s contract.
-            let head = unsafe { object.byte_add(T::HEAD_OFFSET) }.cast();
-            // SAFETY: the object is given up to the callback, and is Send.
-            unsafe { self.call_head(head, free::<T>) };
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[inline]
-    unsafe fn retire_request(&self, object: RetireRequest) {
         // SAFETY: the caller's promise.
-        let retired = unsafe { self.try_retire_request(object, OnNoPage::BlockOrCall) };
-        debug_assert!(retired.is_ok(), "a callback never gives it back");
-    }
-
-    /// The same, but `on_no_page` says what happens if there is no memory.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[inline]
-    pub(super) unsafe fn try_retire_request(&self, object: RetireRequest, on_no_page: OnNoPage) -> Result<(), NoPage> {
-        match thread::append(self, object) {
-            Some(Pushed::Ok) => Ok(()),
-            // SAFETY: the caller's promise.
-            pushed => unsafe { self.retire_slow(object, pushed, on_no_page) },
-        }
-    }
-
-    /// The slow path of every retire: what follows an append that was not `Ok`, or was not made. See `kvfree/retire.rs`.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Domain::retire`], and the object may be freed on any thread.
-    #[cold]
-    #[inline(never)]
-    pub(super) unsafe fn retire_slow(
-        &self, object: RetireRequest, pushed: Option<Pushed>, on_no_page: OnNoPage,
-    ) -> Result<(), NoPage> {
-        let retire = |retirer: Option<Retirer<'_>>| {
-            // SAFETY: the caller's promise.
-            unsafe { self.inner.heap.retire_slow(self.engine(), retirer, object, pushed, on_no_page) }
-        };
-        thread::with(self, |retirer| retire(Some(retirer))).unwrap_or_else(|| retire(None))
+        unsafe { self.core().retire_with_head(object) };
     }
 
     /// For the lab, which compares: all objects that wait are freed together, after one more grace period, by the service thread, as
     /// `kvfree_rcu()` did before it polled a grace period a page. There is no budget then.
     #[doc(hidden)]
     pub fn free_whole_batches(&self, whole: bool) {
-        self.inner.heap.set_whole_batches(whole);
+        self.core().inner.heap.set_whole_batches(whole);
     }
 }
 
-/// A type with a [`CallbackHead`] in it, through which a callback can free it when there is no memory for a page.
+/// A type with a [`CallbackHead`](crate::CallbackHead) in it, through which a callback can free it when there is no memory for a page.
 ///
 /// # Safety
 ///
@@ -208,7 +155,7 @@ pub unsafe trait EmbedsHead: Send + 'static {
     const HEAD_OFFSET: usize;
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{kvfree::SLOTS, platform::sync::Ordering};
@@ -221,11 +168,11 @@ mod tests {
 
     /// How often those who retire have waited, and for how long they might have, in nanoseconds.
     fn waits(domain: &Domain) -> (u64, u64) {
-        (domain.statistics().waits, domain.inner.heap.waits_granted.load(Ordering::Relaxed))
+        (domain.statistics().waits, domain.core().inner.heap.waits_granted.load(Ordering::Relaxed))
     }
 
     fn is_throttled(domain: &Domain) -> bool {
-        super::thread::with(domain, |retirer| retirer.buffer.is_throttled()).expect("it has retired")
+        crate::rcu::thread::with(domain.core(), |retirer| retirer.buffer.is_throttled()).expect("it has retired")
     }
 
     /// While a reader on another thread holds everything up: `work`, in a domain without a budget.

@@ -18,10 +18,10 @@
 //! thread for whose end nothing could be arranged, or of which the domain could not take note for want of memory, until they can; and until
 //! the section is over that it has begun by then.
 
-use super::domain::{Domain, Inner};
+use super::core::{Core, Inner};
 use crate::{
-    gp::{Flavour, GLOBALS, Policy, Record, RecordCache},
-    kvfree::{Pushed, RetireRequest, Retirer, ThreadBuffer},
+    gp::{Flavour, GLOBALS, Record, RecordCache},
+    kvfree::{Policy, Pushed, RetireRequest, Retirer, ThreadBuffer},
     platform::{barrier, sync::Arc, thread},
 };
 use std::{
@@ -257,7 +257,7 @@ pub(super) fn append_global(object: RetireRequest) -> Option<Pushed> {
 
 /// Appends an object to the calling thread's buffer in `domain`; `None` if that is not the domain that it used last.
 #[inline(always)]
-pub(super) fn append<P: Policy>(domain: &Domain<P>, object: RetireRequest) -> Option<Pushed> {
+pub(super) fn append<P: Policy>(domain: &Core<P>, object: RetireRequest) -> Option<Pushed> {
     // SAFETY: as in `binding`.
     let last = unsafe { LAST.get().as_ref() }.filter(|last| last.id == domain.id())?;
     Some(last.buffer.append(object))
@@ -274,7 +274,7 @@ pub(super) fn global_record<const GLOBAL: usize>() -> Option<&'static Record> {
     if !ptr::eq(known, &UNREGISTERED) {
         return Some(known);
     }
-    let record = record(super::global_domain::<GLOBAL>())?;
+    let record = record(super::global_domain::<GLOBAL>().core())?;
     if !barrier::readers_fence() {
         GLOBAL_RECORDS.with(|records| records[GLOBAL].set(record));
     }
@@ -283,7 +283,7 @@ pub(super) fn global_record<const GLOBAL: usize>() -> Option<&'static Record> {
 
 /// The calling thread's record in `domain`; registers it on first use. `None` at the thread's very end, and where that cannot be arranged.
 #[inline]
-pub(super) fn record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
+pub(super) fn record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     let binding = binding(domain)?;
     // SAFETY: the binding stays until the thread's end or the domain's, and its record as long as the domain, which the caller's
     // handle keeps.
@@ -292,7 +292,7 @@ pub(super) fn record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
 
 /// The same, but a thread that is not bound stays so.
 #[inline]
-pub(super) fn bound_record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
+pub(super) fn bound_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     let last = LAST.get();
     // SAFETY: as in `binding`.
     let binding = match unsafe { last.as_ref() } {
@@ -304,7 +304,7 @@ pub(super) fn bound_record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
 }
 
 /// The calling thread's record and buffer in `domain`, for as long as `work` runs; binds it on first use. `None` at the thread's very end.
-pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(Retirer<'_>) -> R) -> Option<R> {
+pub(super) fn with<P: Policy, R>(domain: &Core<P>, work: impl FnOnce(Retirer<'_>) -> R) -> Option<R> {
     let binding = binding(domain)?;
     // SAFETY: the binding stays until the thread's end or the domain's; neither can come while `work` runs.
     let binding = unsafe { &*binding };
@@ -313,7 +313,7 @@ pub(super) fn with<P: Policy, R>(domain: &Domain<P>, work: impl FnOnce(Retirer<'
 
 /// A record for an owned guard, quiescent and the calling thread's, and the right to give it to one. `None` at the thread's very end.
 #[inline]
-pub(crate) fn take_cached_record<P: Policy>(domain: &Domain<P>) -> Option<&Record> {
+pub(crate) fn take_cached_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     let binding = binding(domain)?;
     // SAFETY: as in `with`.
     let binding = unsafe { &*binding };
@@ -321,7 +321,7 @@ pub(crate) fn take_cached_record<P: Policy>(domain: &Domain<P>) -> Option<&Recor
 }
 
 /// Whether [`take_cached_record`] needs neither memory nor a lock.
-pub(super) fn has_spare<P: Policy>(domain: &Domain<P>) -> bool {
+pub(super) fn has_spare<P: Policy>(domain: &Core<P>) -> bool {
     // SAFETY: as in `binding`.
     unsafe { LAST.get().as_ref() }.is_some_and(|last| last.id == domain.id() && last.spares.has_some())
 }
@@ -354,7 +354,7 @@ fn keep_spare_elsewhere(record: &Record) {
 
 /// The calling thread's binding to `domain`. One load of `LAST`: see the module's head.
 #[inline(always)]
-fn binding<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
+fn binding<P: Policy>(domain: &Core<P>) -> Option<*const Binding> {
     let last = LAST.get();
     // SAFETY: null or a binding of this thread; who frees one clears `LAST` before, when no handler can find it any more.
     let is_it = unsafe { last.as_ref() }.is_some_and(|last| last.id == domain.id());
@@ -363,7 +363,7 @@ fn binding<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
 
 #[cold]
 #[inline(never)]
-fn find_or_bind<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
+fn find_or_bind<P: Policy>(domain: &Core<P>) -> Option<*const Binding> {
     if !arrange_end() {
         return None;
     }
@@ -374,7 +374,7 @@ fn find_or_bind<P: Policy>(domain: &Domain<P>) -> Option<*const Binding> {
 }
 
 /// `None` if there is no memory to list the thread's buffer, and inside a section that has begun without a binding.
-fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Domain<P>) -> Option<&'a Binding> {
+fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Core<P>) -> Option<&'a Binding> {
     // Lets go of domains that are no more, so that a thread which outlives many of them does not collect them.
     bindings.remove(|binding| binding.domain.is_closed());
     let inner = &domain.inner;

@@ -1,13 +1,13 @@
 //! A domain's updaters: waiting for readers, naming grace periods, callbacks, barriers.
 
-use super::{CallbackBarrier, Domain, GracePeriod, thread};
+use super::{CallbackBarrier, Domain, GracePeriod};
 use crate::{
-    gp::{Callback, CallbackHead, Cookie, Haste, Policy, Progress, Waited, WouldDeadlock},
+    gp::{CallbackHead, Cookie, Haste, Waited},
     platform::{clock::Nanos, thread as platform_thread},
 };
 use std::ptr::NonNull;
 
-impl<P: Policy> Domain<P> {
+impl Domain {
     /// Waits until every section that had begun before this call has ended. The kernel's `synchronize_rcu()`.
     ///
     /// Everything that the caller unlinked before cannot be reached by any reader afterwards. Idle, it costs one membarrier
@@ -22,7 +22,7 @@ impl<P: Policy> Domain<P> {
     ///
     /// If a reader waits, in its section, for something that the caller holds (a lock, say).
     pub fn synchronize(&self) {
-        self.wait_for_readers(Haste::Normal);
+        self.core().synchronize();
     }
 
     /// As [`Domain::synchronize`], in haste: looks for up to 50 microseconds, in place of 2, whether the readers have left before it
@@ -38,7 +38,7 @@ impl<P: Policy> Domain<P> {
     /// stillpoint::global().synchronize_expedited();
     /// ```
     pub fn synchronize_expedited(&self) {
-        self.wait_for_readers(Haste::Expedited);
+        self.core().synchronize_expedited();
     }
 
     /// Names the next grace period without starting it. The kernel's `get_state_synchronize_rcu()`.
@@ -46,7 +46,7 @@ impl<P: Policy> Domain<P> {
     /// One atomic read-modify-write. What was unlinked before is unreachable once [`Domain::poll`] says so.
     #[must_use]
     pub fn get_state(&self) -> Cookie {
-        self.engine().get_state_to_ask()
+        self.core().get_state()
     }
 
     /// Starts a grace period and names it. The kernel's `start_poll_synchronize_rcu()`.
@@ -56,7 +56,7 @@ impl<P: Policy> Domain<P> {
     /// wake-up, of some microseconds. Does not block; not async-signal-safe.
     #[must_use]
     pub fn start_poll(&self) -> Cookie {
-        self.engine().start_polled()
+        self.core().start_poll()
     }
 
     /// Whether the grace period has ended. The kernel's `poll_state_synchronize_rcu()`.
@@ -65,15 +65,7 @@ impl<P: Policy> Domain<P> {
     /// after that. Never waits. Inside a section, that section counts.
     #[must_use]
     pub fn poll(&self, cookie: Cookie) -> bool {
-        self.engine().recheck(cookie, platform_thread::token()) == Progress::Ended
-    }
-
-    /// Whether the grace period is known to have ended. Only a load: it ends none, as [`Domain::poll`] may. For the torture of promises that
-    /// nobody but the service thread keeps.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn has_ended(&self, cookie: Cookie) -> bool {
-        self.engine().has_ended(cookie)
+        self.core().poll(cookie)
     }
 
     /// Waits until the grace period has ended. The kernel's `cond_synchronize_rcu()`. As [`Domain::synchronize`], and a load if it
@@ -83,40 +75,11 @@ impl<P: Policy> Domain<P> {
     ///
     /// If the grace period waits for a section of the calling thread.
     pub fn cond_synchronize(&self, cookie: Cookie) {
-        self.wait(self.known(cookie), Haste::Normal);
+        self.core().cond_synchronize(cookie);
     }
 
-    fn wait_for_readers(&self, haste: Haste) {
-        if self.try_synchronize(haste).is_err() {
-            refuse("waiting for a grace period");
-        }
-    }
-
-    /// Waits for the sections that have begun.
-    #[inline]
-    pub(super) fn try_synchronize(&self, haste: Haste) -> Result<(), WouldDeadlock> {
-        let engine = self.engine();
-        if engine.has_no_reader(|| thread::bound_record(self).is_some_and(|own| !own.is_reading())) {
-            return Ok(());
-        }
-        self.try_wait(engine.start(), haste)
-    }
-
-    fn wait(&self, cookie: Cookie, haste: Haste) {
-        if self.try_wait(cookie, haste).is_err() {
-            refuse("waiting for a grace period");
-        }
-    }
-
-    pub(super) fn try_wait(&self, cookie: Cookie, haste: Haste) -> Result<(), WouldDeadlock> {
-        match self.engine().wait_for(cookie, platform_thread::token(), None, haste) {
-            Waited::Ended => Ok(()),
-            Waited::HeldUpBySelf => Err(WouldDeadlock),
-            Waited::TimedOut => unreachable!("no deadline was given"),
-        }
-    }
-
-    /// The same until `deadline`, a moment of `platform::clock`'s. Whether the grace period has ended; it has not, either, if a section of the calling thread holds it up.
+    /// Waits until `deadline`, a moment of `platform::clock`'s. Whether the grace period has ended; it has not, either, if a section of
+    /// the calling thread holds it up.
     pub(crate) fn wait_until(&self, cookie: Cookie, deadline: Nanos) -> bool {
         self.engine().wait_for(cookie, platform_thread::token(), Some(deadline), Haste::Normal) == Waited::Ended
     }
@@ -154,20 +117,15 @@ impl<P: Policy> Domain<P> {
     /// });
     /// ```
     #[track_caller]
-    pub fn synchronize_async(&self) -> GracePeriod<'_, P> {
+    pub fn synchronize_async(&self) -> GracePeriod<'_> {
         self.cond_synchronize_async(self.start_poll())
     }
 
     /// As [`Domain::cond_synchronize`], for tasks: a future that is ready when the grace period has ended. See
     /// [`Domain::synchronize_async`].
     #[track_caller]
-    pub fn cond_synchronize_async(&self, cookie: Cookie) -> GracePeriod<'_, P> {
-        GracePeriod::new(self, self.known(cookie))
-    }
-
-    /// The cookie, or an older one if this domain has never given it: so that a stray one is not waited for until doomsday.
-    pub(super) fn known(&self, cookie: Cookie) -> Cookie {
-        if self.engine().has_ended(cookie) { cookie } else { cookie.older(self.engine().get_state()) }
+    pub fn cond_synchronize_async(&self, cookie: Cookie) -> GracePeriod<'_> {
+        GracePeriod::new(self, self.core().known(cookie))
     }
 
     /// As [`Domain::barrier`], for tasks: a future that is ready when every callback that was queued before this call has been
@@ -179,7 +137,7 @@ impl<P: Policy> Domain<P> {
     /// The future does, when it is polled and would have to wait, if the service thread stays down after faults of this library
     /// ([`Statistics::service_failures`](crate::Statistics::service_failures)). [`Domain::barrier`] goes on working.
     #[track_caller]
-    pub fn barrier_async(&self) -> CallbackBarrier<'_, P> {
+    pub fn barrier_async(&self) -> CallbackBarrier<'_> {
         CallbackBarrier::new(self)
     }
 
@@ -198,7 +156,7 @@ impl<P: Policy> Domain<P> {
     /// assert!(CALLED.load(SeqCst));
     /// ```
     pub fn call(&self, callback: impl FnOnce() + Send + 'static) {
-        self.engine().call(callback);
+        self.core().call(callback);
     }
 
     /// Has `run` called with `head` on the domain's service thread after a grace period, without allocating. The kernel's
@@ -227,7 +185,7 @@ impl<P: Policy> Domain<P> {
     /// ```
     pub unsafe fn call_head(&self, head: NonNull<CallbackHead>, run: unsafe fn(NonNull<CallbackHead>)) {
         // SAFETY: the caller's promise.
-        unsafe { self.engine().call_head(Callback { head, run }) };
+        unsafe { self.core().call_head(head, run) };
     }
 
     /// Waits until every callback that was queued before has been invoked. The kernel's `rcu_barrier()`.
@@ -239,13 +197,7 @@ impl<P: Policy> Domain<P> {
     /// If it would wait for itself: inside a callback or a deferred destructor of this domain, or inside a section that began
     /// before one of those callbacks was queued.
     pub fn barrier(&self) {
-        if self.try_barrier().is_err() {
-            refuse("barrier()");
-        }
-    }
-
-    pub(super) fn try_barrier(&self) -> Result<(), WouldDeadlock> {
-        self.engine().barrier(&*self.inner, self.section())
+        self.core().barrier();
     }
 
     /// Waits until everything that was retired before has been freed. The kernel's `kvfree_rcu_barrier()`.
@@ -257,26 +209,6 @@ impl<P: Policy> Domain<P> {
     /// If it would wait for itself: inside a callback or a deferred destructor of this domain; inside a section while anything
     /// waits.
     pub fn kvfree_barrier(&self) {
-        if self.try_kvfree_barrier().is_err() {
-            refuse("kvfree_barrier()");
-        }
+        self.core().kvfree_barrier();
     }
-
-    pub(super) fn try_kvfree_barrier(&self) -> Result<(), WouldDeadlock> {
-        self.inner.heap.flush(self.engine(), &*self.inner, self.is_reading())?;
-        if self.engine().callbacks_pending() > 0 {
-            // Objects for which there was no page.
-            self.try_barrier()?;
-        }
-        Ok(())
-    }
-}
-
-#[cold]
-fn refuse(what: &str) -> ! {
-    panic!(
-        "stillpoint: {what} would wait for the calling thread itself, which is inside a read-side critical section, a callback \
-         or a deferred destructor of the same domain, or is an online QSBR reader of it. Drop the guard or go offline first, or \
-         hand the wait to another thread"
-    );
 }

@@ -2,9 +2,9 @@
 
 use super::OwnedGuard;
 use crate::{
-    gp::{Cookie, Flavour, Policy, policy::Sound},
-    platform::thread as platform_thread,
-    rcu::{Domain, thread},
+    gp::Cookie,
+    kvfree::Policy,
+    rcu::{Core, Domain},
 };
 use std::{ops::Deref, ptr};
 
@@ -32,9 +32,9 @@ use std::{ops::Deref, ptr};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct TraceDomain<P: Policy = Sound>(Domain<P>);
+pub struct TraceDomain(Domain);
 
-impl TraceDomain<Sound> {
+impl TraceDomain {
     /// A domain with the defaults of [`Domain::new`].
     #[must_use]
     pub fn new() -> Self {
@@ -47,23 +47,15 @@ impl TraceDomain<Sound> {
     pub fn with_fences() -> Self {
         Self(Domain::with_fences())
     }
-}
 
-impl Default for TraceDomain<Sound> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<P: Policy> TraceDomain<P> {
-    /// A domain whose sequence starts at `first`, with parts of the machinery left out: for tests that want to see it wrap, or fail; see [`Policy`].
+    /// A domain whose sequence starts at `first`: for tests that want to see it wrap.
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
         Self(Domain::starting_at(first))
     }
 
-    pub(super) fn of(domain: &Domain<P>) -> &Self {
+    pub(super) fn of(domain: &Domain) -> &Self {
         // SAFETY: it is nothing but a `Domain`, by `repr(transparent)`.
         unsafe { &*ptr::from_ref(domain).cast() }
     }
@@ -84,8 +76,8 @@ impl<P: Policy> TraceDomain<P> {
     /// ```
     #[inline]
     #[track_caller]
-    pub fn read_lock_owned(&self) -> OwnedGuard<'_, P> {
-        OwnedGuard::enter(self.spare(), None)
+    pub fn read_lock_owned(&self) -> OwnedGuard<'_> {
+        self.core().read_lock_owned()
     }
 
     /// The same, for a guard that need not be dropped before this handle of the domain: it has one of its own.
@@ -102,22 +94,10 @@ impl<P: Policy> TraceDomain<P> {
     /// ```
     #[inline]
     #[track_caller]
-    pub fn read_lock_static(&self) -> OwnedGuard<'static, P> {
+    pub fn read_lock_static(&self) -> OwnedGuard<'static> {
         // SAFETY: the guard's handle keeps the domain, and so the record, alive.
-        let record = unsafe { &*ptr::from_ref(self.spare()) };
+        let record = unsafe { &*ptr::from_ref(self.core().quiescent_record()) };
         OwnedGuard::enter(record, Some((&self.0).into()))
-    }
-
-    /// A quiescent record that is the calling thread's.
-    #[inline]
-    fn spare(&self) -> &crate::gp::Record {
-        thread::take_cached_record(&self.0).unwrap_or_else(|| self.late_spare())
-    }
-
-    /// For a thread whose thread-local state is gone.
-    #[cold]
-    fn late_spare(&self) -> &crate::gp::Record {
-        self.0.engine().register(platform_thread::token(), Flavour::Owned)
     }
 
     /// Ends the sections of all owned guards that there are. For the child of a fork, in which the tasks that held them are not.
@@ -136,21 +116,46 @@ impl<P: Policy> TraceDomain<P> {
     /// ```
     pub unsafe fn abandon_owned_guards(&self) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.engine().abandon_guards() };
+        unsafe { self.core().abandon_owned_guards() };
     }
 }
 
-impl<P: Policy> Deref for TraceDomain<P> {
-    type Target = Domain<P>;
+impl<P: Policy> Core<P> {
+    /// [`TraceDomain::read_lock_owned`].
+    #[inline]
+    #[track_caller]
+    pub fn read_lock_owned(&self) -> OwnedGuard<'_> {
+        OwnedGuard::enter(self.quiescent_record(), None)
+    }
+
+    /// [`TraceDomain::abandon_owned_guards`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn abandon_owned_guards(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.engine().abandon_guards() };
+    }
+}
+
+impl Default for TraceDomain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deref for TraceDomain {
+    type Target = Domain;
 
     #[inline]
-    fn deref(&self) -> &Domain<P> {
+    fn deref(&self) -> &Domain {
         &self.0
     }
 }
 
-impl<P: Policy> AsRef<Domain<P>> for TraceDomain<P> {
-    fn as_ref(&self) -> &Domain<P> {
+impl AsRef<Domain> for TraceDomain {
+    fn as_ref(&self) -> &Domain {
         self
     }
 }

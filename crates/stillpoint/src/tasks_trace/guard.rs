@@ -1,7 +1,7 @@
 //! The guard of a section that belongs to no thread.
 
 use crate::{
-    gp::{Policy, Record, policy::Sound},
+    gp::Record,
     platform::clock,
     rcu::{Kept, guard::sealed, thread},
 };
@@ -40,25 +40,25 @@ use std::{fmt, marker::PhantomData, panic::Location, ptr::NonNull};
 /// println!("{value:?}");
 /// ```
 #[must_use = "the section ends as soon as the guard is dropped"]
-pub struct OwnedGuard<'d, P: Policy = Sound> {
+pub struct OwnedGuard<'d> {
     /// Alive for as long as the domain, which the guard borrows or has a handle of. A pointer, because dropping that handle may end the
     /// domain while a reference in the guard's place would still have to be good.
     record: NonNull<Record>,
     /// Dropped after the section has ended.
-    _held: Option<Kept<P>>,
+    _held: Option<Kept>,
     borrowed: PhantomData<&'d Record>,
 }
 
 // SAFETY: it stands for a reference to a record, which is Sync, and a handle, which is Send and Sync.
-unsafe impl<P: Policy> Send for OwnedGuard<'_, P> {}
+unsafe impl Send for OwnedGuard<'_> {}
 // SAFETY: as for Send.
-unsafe impl<P: Policy> Sync for OwnedGuard<'_, P> {}
+unsafe impl Sync for OwnedGuard<'_> {}
 
-impl<'d, P: Policy> OwnedGuard<'d, P> {
+impl<'d> OwnedGuard<'d> {
     /// Enters a section through `record`, which is quiescent and the calling thread's, and from now on the guard's.
     #[inline]
     #[track_caller]
-    pub(super) fn enter(record: &'d Record, held: Option<Kept<P>>) -> Self {
+    pub(super) fn enter(record: &'d Record, held: Option<Kept>) -> Self {
         record.lock_owned(Location::caller(), clock::coarse());
         Self { record: record.into(), _held: held, borrowed: PhantomData }
     }
@@ -78,14 +78,14 @@ impl<'d, P: Policy> OwnedGuard<'d, P> {
     }
 }
 
-impl<P: Policy> sealed::Section for OwnedGuard<'_, P> {
+impl sealed::Section for OwnedGuard<'_> {
     #[inline(always)]
     fn domain_id(&self) -> u64 {
         self.record().domain()
     }
 }
 
-impl<P: Policy> Drop for OwnedGuard<'_, P> {
+impl Drop for OwnedGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.record().unlock_owned();
@@ -93,7 +93,7 @@ impl<P: Policy> Drop for OwnedGuard<'_, P> {
     }
 }
 
-impl<P: Policy> fmt::Debug for OwnedGuard<'_, P> {
+impl fmt::Debug for OwnedGuard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnedGuard").field("domain", &self.record().domain()).finish_non_exhaustive()
     }

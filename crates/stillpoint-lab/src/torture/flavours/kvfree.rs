@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use stillpoint::{
-    CallbackHead, Domain, EmbedsHead,
-    torture::{Policy, Sound},
+    CallbackHead, EmbedsHead,
+    torture::{Domain, Policy, Sound},
 };
 
 use super::broken::EarlyPages;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stillpoint::global;
+use stillpoint::{global, torture::core_of};
 use stillpoint_lru::{Entry, GrowingArray, Hierarchy, Isolate, ListLru, Node, Tenant};
 
 use crate::torture::harness::{Harness, ThreadSpec};
@@ -62,7 +62,8 @@ pub fn run(session: &Arc<Session>) {
         }));
     }
     let visit_in_handler = || lists.count_in_handler();
-    let harness = Harness { domain: global(), visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
+    let harness =
+        Harness { domain: core_of(global()), visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
     runner::run(session, &harness, threads);
     lists.check_callbacks(session);
 }
@@ -97,7 +98,11 @@ pub fn busted(session: &Arc<Session>) {
     };
     let threads = (0..session.plan.readers).map(count).chain((0..session.plan.writers).map(grow)).collect();
     let visit = |ctx: &mut ThreadCtx| global().read(|_| ctx.delay());
-    runner::run(session, &Harness { domain: global(), visit: &visit, visit_in_handler: None, in_child: &|| () }, threads);
+    runner::run(
+        session,
+        &Harness { domain: core_of(global()), visit: &visit, visit_in_handler: None, in_child: &|| () },
+        threads,
+    );
 }
 
 /// Slots of an array when it is new, and when it is replaced by a new one.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stillpoint::{Domain, torture::Policy};
+use stillpoint::torture::{Domain, Policy};
 
 use crate::torture::harness::{Harness, ThreadSpec};
 use crate::torture::pipe::{LENGTH, Pipe};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stillpoint::{Domain, torture::Sound};
+use stillpoint::torture::{Domain, Sound};
 
 use super::pipe_test::PipeTest;
 use crate::torture::session::{Session, ThreadCtx};

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use stillpoint::{
-    Domain,
-    torture::{Policy, Sound},
-};
+use stillpoint::torture::{Domain, Policy, Sound};
 
 use super::broken::{NoBarriers, NoHeavyBarrier, NoWaiting, ShortCookies};
 use super::pipe_test::PipeTest;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stillpoint::{
-    tasks_trace::{OwnedGuard, TraceDomain},
-    torture::{Policy, Sound},
+    tasks_trace::OwnedGuard,
+    torture::{Domain, Policy, Sound},
 };
 
 use super::broken::SkipsOneHoldout;
@@ -26,14 +26,14 @@ pub fn busted(session: &Arc<Session>) {
 }
 
 /// Sections that wait for somebody to go on with them.
-type Exchange<'d, P> = Mutex<Vec<(OwnedGuard<'d, P>, Visit)>>;
+type Exchange<'d> = Mutex<Vec<(OwnedGuard<'d>, Visit)>>;
 
 /// So many at most.
 const ROOM: usize = 64;
 
 fn torture<P: Policy>(session: &Arc<Session>) {
-    let domain = TraceDomain::<P>::starting_at(session.first_cookie());
-    let test = PipeTest::new(session, &*domain);
+    let domain = Domain::<P>::starting_at(session.first_cookie());
+    let test = PipeTest::new(session, &domain);
     let exchange = Exchange::default();
     let body = |ctx: &mut ThreadCtx| read_loop(&test, &domain, &exchange, ctx);
     let mut threads = test.writers();
@@ -43,7 +43,7 @@ fn torture<P: Policy>(session: &Arc<Session>) {
     test.run(&in_child, threads);
 }
 
-fn read_loop<'d, P: Policy>(test: &PipeTest<P>, domain: &'d TraceDomain<P>, exchange: &Exchange<'d, P>, ctx: &mut ThreadCtx) {
+fn read_loop<'d, P: Policy>(test: &PipeTest<P>, domain: &'d Domain<P>, exchange: &Exchange<'d>, ctx: &mut ThreadCtx) {
     let (session, pipe) = (&test.shared.session, &test.shared.pipe);
     while !session.is_over() {
         session.wait_while_paused(|| ());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stillpoint::{tasks_trace::TraceDomain, torture::Sound};
+use stillpoint::{tasks_trace::TraceDomain, torture::core_of};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
@@ -17,8 +17,8 @@ const TASKS_EACH: usize = 16;
 
 /// The flavour.
 pub fn run(session: &Arc<Session>) {
-    let domain = TraceDomain::<Sound>::starting_at(session.first_cookie());
-    let test = PipeTest::new(session, &*domain);
+    let domain = TraceDomain::starting_at(session.first_cookie());
+    let test = PipeTest::new(session, core_of(&domain));
     let mut threads = test.writers();
     threads.push(ThreadSpec::new("executor", || {
         let threads = session.plan.readers.clamp(1, 4);
@@ -51,7 +51,7 @@ async fn read_loop(shared: Shared, domain: TraceDomain, number: usize) {
 
 async fn section(shared: &Shared, domain: &TraceDomain, ctx: &mut ThreadCtx<'_>) {
     let guard = domain.read_lock_static();
-    let visit = shared.pipe.begin(domain, ctx);
+    let visit = shared.pipe.begin(core_of(domain), ctx);
     for _ in 0..ctx.random.u32(0..4) {
         if ctx.one_in(8) {
             sleep(Duration::from_micros(ctx.random.u64(50..3000))).await;
@@ -59,6 +59,6 @@ async fn section(shared: &Shared, domain: &TraceDomain, ctx: &mut ThreadCtx<'_>)
             tokio::task::yield_now().await;
         }
     }
-    shared.pipe.end(visit, domain, ctx);
+    shared.pipe.end(visit, core_of(domain), ctx);
     drop(guard);
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use stillpoint::{Domain, torture::Sound};
+use stillpoint::{Domain, torture::core_of};
 use stillpoint_vmap::{Area, Arena, Found, drain_without_grace_period};
 
 use crate::torture::harness::{Harness, ThreadSpec};
@@ -27,7 +27,7 @@ const PAGE: usize = 4096;
 
 /// Nothing left out.
 pub fn run(session: &Arc<Session>) {
-    let domain = Domain::<Sound>::starting_at(session.first_cookie());
+    let domain = Domain::starting_at(session.first_cookie());
     let builder = Arena::builder().capacity(1 << 30).lazy_limit(4 << 20).domain(&domain);
     let arena = builder.build().expect("there is room for an arena");
     torture(session, &arena, |arena, ctx| match ctx.random.u32(0..64) {
@@ -39,7 +39,7 @@ pub fn run(session: &Arc<Session>) {
 
 /// Purges without a grace period. Without guard pages, which a reader that should have been waited for would run into.
 pub fn busted(session: &Arc<Session>) {
-    let domain = Domain::<Sound>::starting_at(session.first_cookie());
+    let domain = Domain::starting_at(session.first_cookie());
     let builder = Arena::builder().capacity(1 << 30).lazy_limit(1 << 30).guards(false).domain(&domain);
     let arena = builder.build().expect("there is room for an arena");
     // SAFETY: readers make checked copies alone, and compare what they find.
@@ -84,7 +84,7 @@ fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut Th
     let (readers, writers) = ((0..session.plan.readers).map(reader), (0..session.plan.writers).map(writer));
     let threads = readers.chain(writers).chain((0..session.plan.fakewriters).map(fake)).collect();
     let visit_in_handler = || look_in_handler(session, arena, places);
-    let harness = Harness { domain: arena.domain(), visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
+    let harness = Harness { domain: core_of(arena.domain()), visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
     runner::run(session, &harness, threads);
     arena.domain().kvfree_barrier();
     let left = arena.areas(&arena.read_lock()).count();

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use stillpoint::{Domain, torture::Policy};
+use stillpoint::torture::{Domain, Policy};
 
 use super::broken::{NoFlagBarrier, NoPolledCompletion, UnboundedSleeps};
 use crate::torture::harness::{Harness, ThreadSpec};

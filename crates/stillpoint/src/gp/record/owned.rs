@@ -1,9 +1,6 @@
 //! A record that belongs to a guard, and to no thread: see `record_cache.rs`.
 
-use super::NESTING;
-use super::Record;
-#[cfg(all(test, stillpoint_loom))]
-use super::WAKE;
+use super::{NESTING, Record};
 use crate::platform::{clock::Nanos, sync::Ordering, thread::Token};
 use std::panic::Location;
 
@@ -17,7 +14,6 @@ impl Record {
     }
 
     /// Whether a guard has it, and its section is open. For that guard.
-    #[cfg(not(stillpoint_loom))]
     pub(crate) fn is_open_guard(&self) -> bool {
         self.is_a_guards() && self.is_reading()
     }
@@ -37,17 +33,6 @@ impl Record {
         debug_assert_eq!(self.word.load(Ordering::Relaxed) & NESTING, 1, "a guard's section does not nest");
         self.end();
         self.entry().clear_name();
-    }
-
-    /// The end of a section with the kernel's old race in it: between the look and the end it can be flagged.
-    #[cfg(all(test, stillpoint_loom))]
-    pub(in crate::gp) fn unlock_looking_first(&self) {
-        let flags = self.flags.load(Ordering::Relaxed);
-        self.word.store(0, Ordering::Release);
-        crate::platform::barrier::light();
-        if flags & WAKE != 0 {
-            self.take_flags();
-        }
     }
 
     /// Makes a guard's quiescent record the calling thread's own again, for the next guard.
@@ -75,7 +60,7 @@ impl Record {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{gp::record::tests::with_record, platform::thread};

@@ -16,16 +16,19 @@
 //! of the first entry and what the thread has last seen as the first (under the same lock), the latter is never the younger, unless
 //! a kick is on its way. An entry that comes behind another changes neither; one that comes before all others kicks; to take one off makes the
 //! first younger, or none. So what the thread waits for ends no later than what the first entry waits for, and then it looks again.
-//! Kick and look are K1 to K3 (`service.rs`). `loom_futures_*` are the tests.
+//! How kick and look meet: `service.rs`. `loom_futures_*` are the tests.
 //!
 //! No lock is held while a waker is cloned, called or dropped: that is user code, which may poll and drop other futures. Panics of a wake-up are
 //! contained and counted.
 
-use super::{engine::Engine, policy::Policy, seq::Cookie};
-use crate::platform::{
-    fork,
-    sync::{AtomicU64, Mutex, Ordering, lock},
-    user_code,
+use super::Engine;
+use crate::{
+    gp::{policy::Policy, seq::Cookie},
+    platform::{
+        fork,
+        sync::{AtomicU64, Mutex, Ordering, lock},
+        user_code,
+    },
 };
 use std::{
     mem,
@@ -68,10 +71,10 @@ struct Entry {
 
 /// No entry is before its parent, which is at half its index.
 #[derive(Debug)]
-struct Heap(Vec<Entry>);
+pub(in crate::gp) struct Heap(Vec<Entry>);
 
 impl Heap {
-    const fn new() -> Self {
+    pub(in crate::gp) const fn new() -> Self {
         Self(Vec::new())
     }
 
@@ -135,7 +138,7 @@ fn is_before(a: u64, b: u64) -> bool {
 
 /// Those who wait for one kind of number.
 #[derive(Debug)]
-struct Wakers(Mutex<Heap>);
+pub(in crate::gp) struct Wakers(pub(in crate::gp) Mutex<Heap>);
 
 impl Wakers {
     fn new() -> Self {
@@ -180,9 +183,9 @@ impl Wakers {
 
 /// An engine's futures.
 #[derive(Debug)]
-pub(super) struct Futures {
-    grace_periods: Wakers,
-    callbacks: Wakers,
+pub(in crate::gp) struct Futures {
+    pub(in crate::gp) grace_periods: Wakers,
+    pub(in crate::gp) callbacks: Wakers,
     panicked: AtomicU64,
 }
 
@@ -210,19 +213,6 @@ impl Futures {
             if user_code::wakes(id, || waker.wake()) {
                 self.panicked.fetch_add(1, Ordering::Relaxed);
             }
-        }
-    }
-
-    /// In the child of a fork: forgets those who wait, where they are.
-    ///
-    /// # Safety
-    ///
-    /// As for [`fork::ForkReset::reset_in_child`](crate::platform::fork::ForkReset::reset_in_child).
-    #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn reset_in_child(&self) {
-        for wakers in [&self.grace_periods, &self.callbacks] {
-            // SAFETY: the caller's promise; user code does not run under this lock.
-            unsafe { wakers.0.reinit(Heap::new()) };
         }
     }
 }
@@ -291,7 +281,7 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

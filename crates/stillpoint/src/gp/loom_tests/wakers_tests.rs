@@ -1,16 +1,18 @@
-//! Models of `wakers.rs`: a task that waits is woken, whoever else registers and drops meanwhile; and C3 with C4.
+//! Models of `wakers.rs`: a task that waits is woken, whoever else registers and drops meanwhile; and the count of callbacks that have been invoked.
 //!
 //! Time stands still, so a task that nobody wakes is a deadlock, which loom reports.
 
-use super::{
-    callbacks::boxed,
-    engine::{BarrierMode, Engine},
-    loom_tests::FIRST,
+use super::FIRST;
+use crate::gp::{
+    barrier_mode::BarrierMode,
+    callback::boxed,
+    engine::Engine,
+    engine::service::Served,
+    engine::wakers::{Awaited, Place},
+    flavour::Flavour,
     policy::Sound,
     seq::Sequence,
-    service::{Outlook, Served, Work},
-    stall::Flavour,
-    wakers::{Awaited, Place},
+    work::{Outlook, Work},
 };
 use crate::platform::{
     event::EventCount,
@@ -139,7 +141,7 @@ fn loom_futures_are_woken_after_callbacks() {
     });
 }
 
-/// C3 with C4: who sees that a callback has been invoked sees what it did.
+/// `run` with `callbacks_invoked`: who sees that a callback has been invoked sees what it did.
 #[test]
 fn loom_invoked_callbacks_are_seen_whole() {
     struct Done(UnsafeCell<u32>);

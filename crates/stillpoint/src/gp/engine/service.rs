@@ -5,12 +5,12 @@
 //! is kicked.
 //!
 //! ```text
-//!   kicker   make work visible; kicked = true [K1]; signal
-//!   thread   kicked = false [K2]; pass; announce; if kicked [K3]: again; sleep
+//!   kicker   make work visible; kicked = true; signal
+//!   thread   kicked = false; pass; announce; if kicked: again; sleep
 //! ```
 //!
-//! Work that is made visible before K1 is seen by the pass after the K2 that reads it, and a kick after K2 is seen by K3 or
-//! wakes the sleeper (`stillpoint-platform/src/event.rs`).
+//! Work that is made visible before a kick is seen by the pass after the swap that takes the kick, and a kick after that is seen by the last
+//! look or wakes the sleeper (`stillpoint-platform/src/event.rs`).
 //!
 //! # When it fails
 //!
@@ -29,18 +29,23 @@
 //! destructor, and goes on.
 
 use super::{
-    callbacks::WouldDeadlock,
-    engine::{Engine, Progress},
-    policy::Policy,
-    seq::Cookie,
+    Engine, Progress,
     wait::{FIRST_SLEEP, Haste, LONGEST_SLEEP, Waited},
 };
-use crate::platform::{
-    clock::{self, Nanos},
-    fork,
-    owned_mutex::OwnedMutex,
-    sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
-    thread, user_code,
+use crate::{
+    gp::{
+        IN_MODEL,
+        policy::Policy,
+        seq::Cookie,
+        work::{Outlook, Work, WouldDeadlock},
+    },
+    platform::{
+        clock::{self, Nanos},
+        fork,
+        owned_mutex::OwnedMutex,
+        sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
+        thread, user_code,
+    },
 };
 use std::{cell::Cell, fmt, io, sync::OnceLock};
 
@@ -49,21 +54,6 @@ const MOST_FAILURES: usize = 3;
 
 /// A minute.
 const LATELY: Nanos = 60_000_000_000;
-
-/// What a pass leaves to be waited for. Empty: nothing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Outlook {
-    /// The next pass can go on once this has ended.
-    pub(crate) cookie: Option<Cookie>,
-    /// The next pass is due now or then, whatever happens.
-    pub(crate) at: Option<Nanos>,
-}
-
-/// The work of an engine's service thread.
-pub(crate) trait Work: Send + Sync + 'static {
-    /// Does what can be done now. One thread at a time.
-    fn pass(&self) -> Outlook;
-}
 
 /// How an engine's service ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +65,7 @@ pub(crate) enum End {
 }
 
 #[derive(Debug)]
-enum State {
+pub(in crate::gp) enum State {
     NotStarted,
     /// `None` in the child of a fork by that very thread: it ends by itself, and nobody can join it.
     Running(Option<thread::Handle>),
@@ -96,15 +86,15 @@ pub(crate) enum Served {
 
 type Spawn = Box<dyn Fn(String) -> io::Result<thread::Handle> + Send + Sync>;
 
-pub(super) struct Service {
+pub(in crate::gp) struct Service {
     /// Starts a thread of the given name that serves this engine. Set once, by the room that owns the engine.
     spawn: OnceLock<Spawn>,
-    state: Mutex<State>,
-    running: AtomicBool,
-    stop: AtomicBool,
-    kicked: AtomicBool,
+    pub(in crate::gp) state: Mutex<State>,
+    pub(in crate::gp) running: AtomicBool,
+    pub(in crate::gp) stop: AtomicBool,
+    pub(in crate::gp) kicked: AtomicBool,
     /// Held during a pass.
-    turn: OwnedMutex,
+    pub(in crate::gp) turn: OwnedMutex,
     failures: AtomicU64,
 }
 
@@ -118,6 +108,11 @@ thread_local! {
 #[cfg(stillpoint_loom)]
 crate::platform::model::thread_local! {
     static SERVES: Cell<u64> = Cell::new(0);
+}
+
+/// Whether the calling thread is the service thread of domain `id`.
+pub(in crate::gp) fn serves(id: u64) -> bool {
+    SERVES.with(Cell::get) == id
 }
 
 /// When a service thread has failed lately, the oldest first; 0 for never.
@@ -152,36 +147,13 @@ impl Service {
             failures: AtomicU64::new(0),
         }
     }
-
-    /// In the child of a fork.
-    ///
-    /// # Safety
-    ///
-    /// As for [`fork::ForkReset::reset_in_child`]; this is the service of domain `id`.
-    #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn reset_in_child(&self, id: u64) {
-        let serves = SERVES.with(Cell::get) == id;
-        let state = match serves {
-            _ if self.stop.load(Ordering::Relaxed) => State::Stopped,
-            // If it was down, the child tries for itself.
-            true => State::Running(None),
-            false => State::NotStarted,
-        };
-        // SAFETY: the caller's promise; user code does not run under this lock.
-        unsafe { self.state.reinit(state) };
-        self.running.store(serves, Ordering::Relaxed);
-        // Once more through the loop, whatever it was about to sleep for; a vanished thread's signal may be missing.
-        self.kicked.store(serves, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { self.turn.reset_in_child() };
-    }
 }
 
 impl<P: Policy> Engine<P> {
     /// Tells the service thread that there is work, which the caller has made visible before.
     pub(crate) fn kick(&self) {
         self.stalls.service_wanted();
-        // [K1] Once is enough until the thread has looked.
+        // Once is enough until the thread has looked. Release, pairs with the swap in `rounds`: the work is seen by the pass that follows it.
         if !self.service.kicked.swap(true, Ordering::AcqRel) {
             self.shared.service.signal();
         }
@@ -222,10 +194,10 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    pub(super) fn request_stop(&self) {
+    pub(in crate::gp) fn request_stop(&self) {
         // Release, pairs with `rounds`: what was done before the end of the domain happens before the thread's last look.
         self.service.stop.store(true, Ordering::Release);
-        // Release [K1]: `stop` is seen by the round whose K2 reads this.
+        // Release, pairs with the swap in `rounds`: `stop` is seen by the round that takes this kick.
         self.service.kicked.swap(true, Ordering::AcqRel);
     }
 
@@ -267,7 +239,7 @@ impl<P: Policy> Engine<P> {
 
     /// Whether the rounds have ended because they were asked to. The models end a test by a panic, which must go through.
     fn rounds_end_well(&self, work: &impl Work) -> bool {
-        if cfg!(stillpoint_loom) {
+        if IN_MODEL {
             self.rounds(work);
             true
         } else {
@@ -329,8 +301,9 @@ impl<P: Policy> Engine<P> {
         let me = thread::token();
         let mut bound = FIRST_SLEEP;
         loop {
-            self.service.kicked.swap(false, Ordering::AcqRel); // [K2]
-            // Asked to stop before the kick that K2 has taken, or there will be another.
+            // Acquire, pairs with `kick` and `request_stop`: what was made visible before them is seen by this round.
+            self.service.kicked.swap(false, Ordering::AcqRel);
+            // Asked to stop before the kick that has been taken, or there will be another.
             // Acquire, pairs with `request_stop`.
             if self.service.stop.load(Ordering::Acquire) {
                 return;
@@ -357,7 +330,7 @@ impl<P: Policy> Engine<P> {
                 waiter.leave();
                 continue;
             }
-            // [K3]
+            // Acquire, pairs with `kick`: we see it, or its signal sees us announced.
             if self.service.kicked.load(Ordering::Acquire) { waiter.leave() } else { waiter.sleep(until) }
         }
     }
@@ -377,7 +350,7 @@ impl<P: Policy> Engine<P> {
             return Err(WouldDeadlock);
         }
         let (me, process) = (thread::token(), fork::process());
-        let serves = SERVES.with(Cell::get) == self.domain;
+        let serves = serves(self.domain);
         let mut listed = None;
         while !done() && fork::process() == process {
             if self.service_runs() && !serves {
@@ -412,7 +385,7 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -429,13 +402,13 @@ mod tests {
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests {
-    use super::super::{
-        engine::BarrierMode,
+    use super::*;
+    use crate::gp::{
+        barrier_mode::BarrierMode,
         loom_tests::{FIRST, model},
         policy::Sound,
         seq::Sequence,
     };
-    use super::*;
     use crate::platform::sync::Arc;
 
     struct Passes(AtomicBool);

@@ -7,12 +7,13 @@
 //! The law behind them (kernel: `tools/memory-model`): a cycle of accesses through read-side critical sections and grace periods is
 //! forbidden if it has at least as many grace periods as sections, and allowed if it has fewer.
 
-use super::{
-    engine::{BarrierMode, Engine, Progress},
-    loom_tests::{FIRST, NoHeavyBarrier, NoWait},
+use super::{FIRST, NoHeavyBarrier, NoWait};
+use crate::gp::{
+    barrier_mode::BarrierMode,
+    engine::{Engine, Progress},
+    flavour::Flavour,
     policy::{Policy, Sound},
     seq::Sequence,
-    stall::Flavour,
 };
 use crate::platform::{
     sync::{Arc, AtomicUsize, Ordering},

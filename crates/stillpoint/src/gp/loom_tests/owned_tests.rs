@@ -1,23 +1,36 @@
 //! Guards that belong to no thread, model-checked: their sections, their records, and what reports look at. Three tests are of races
 //! that the kernel's RCU Tasks Trace had; each stands beside a variant with the race, which must fail.
 
-use super::{
-    engine::{BarrierMode, Engine, Progress},
+use super::{FIRST, World, model};
+use crate::gp::{
+    barrier_mode::BarrierMode,
+    engine::wait::{Haste, Waited},
+    engine::{Engine, Progress},
     entry::Shelf,
-    loom_tests::{FIRST, World, model},
+    flavour::Flavour,
     policy::Sound,
     record::Record,
     record_cache::RecordCache,
     seq::Sequence,
-    stall::Flavour,
-    wait::{Haste, Waited},
 };
 use crate::platform::{
-    sync::{Arc, AtomicPtr, AtomicUsize, Ordering, UnsafeCell},
+    sync::{Arc, AtomicPtr, AtomicUsize, Ordering, UnsafeCell, lock},
     thread::Token,
 };
 use loom::thread;
 use std::{panic::Location, ptr};
+
+/// What a report must not do: it may find the thing gone.
+fn copy_uncounted<T, R>(shelf: &Shelf<T>, copy: impl FnOnce(&T) -> R) -> Option<R> {
+    lock(&shelf.0).as_deref().map(copy)
+}
+
+/// What an owner must not do: with a report in the way the thing stays for ever.
+fn clear_unless_looked_at<T>(shelf: &Shelf<T>) {
+    if let Ok(mut thing) = shelf.0.try_lock() {
+        *thing = None;
+    }
+}
 
 fn lock_owned(world: &World<Sound>, number: u64) -> &Record {
     let record = world.engine.register(Token::for_model(number), Flavour::Owned);
@@ -153,7 +166,7 @@ fn look_and_count(payload: &Payload, looks: &AtomicUsize) {
 }
 
 fn report_under_the_lock(shelf: &Shelf<Payload>, looks: &AtomicUsize) {
-    shelf.copy_uncounted(|payload| look_and_count(payload, looks));
+    copy_uncounted(shelf, |payload| look_and_count(payload, looks));
 }
 
 fn report_a_copy(shelf: &Shelf<Payload>, looks: &AtomicUsize) {
@@ -163,7 +176,7 @@ fn report_a_copy(shelf: &Shelf<Payload>, looks: &AtomicUsize) {
 }
 
 fn report_uncounted(shelf: &Shelf<Payload>, looks: &AtomicUsize) {
-    if let Some(cell) = shelf.copy_uncounted(|payload| payload.0) {
+    if let Some(cell) = copy_uncounted(shelf, |payload| payload.0) {
         looks.fetch_add(1, Ordering::Relaxed);
         Payload::look(cell);
     }
@@ -176,7 +189,7 @@ fn end(shelf: &Shelf<Payload>, looks: &AtomicUsize) {
 
 fn end_that_gives_way(shelf: &Shelf<Payload>, looks: &AtomicUsize) {
     looks.load(Ordering::Relaxed);
-    shelf.clear_unless_looked_at();
+    clear_unless_looked_at(shelf);
 }
 
 /// The second race: with a report in the way, the reader's end leaves something behind.
@@ -203,7 +216,7 @@ fn loom_uncounted_report_is_caught() {
     report_and_end(report_uncounted, end);
 }
 
-/// Q1 with Q2: two threads that take records and give them back never have the same one at a time, and each finds a record as its
+/// `Stack::push` with `take_all`: two threads that take records and give them back never have the same one at a time, and each finds a record as its
 /// last owner has left it.
 #[test]
 fn loom_records_have_one_owner() {

@@ -2,24 +2,23 @@
 //!
 //! What is waited for, and why no wake-up is lost, is `engine.rs`'s business; this file holds the pacing alone.
 
-use super::{
-    engine::{Engine, Progress},
-    policy::Policy,
-    seq::Cookie,
-};
-use crate::platform::{
-    clock::{self, Nanos},
-    thread::Token,
+use super::{Engine, Progress};
+use crate::{
+    gp::{IN_MODEL, policy::Policy, seq::Cookie},
+    platform::{
+        clock::{self, Nanos},
+        thread::Token,
+    },
 };
 use std::hint;
 
 /// How long a waiter looks again and again before it sleeps: about what a sleep and a wake-up cost. Not in the model, where
 /// time stands still.
-const SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 2_000 };
+const SPIN: Nanos = if IN_MODEL { 0 } else { 2_000 };
 
 /// The same for those in haste: longer than most sections. They do not yield, or a reader that shares their processor would keep it
 /// for its whole turn, while one that is slept for gives it back at the end of its section.
-const EXPEDITED_SPIN: Nanos = if cfg!(stillpoint_loom) { 0 } else { 50_000 };
+const EXPEDITED_SPIN: Nanos = if IN_MODEL { 0 } else { 50_000 };
 
 /// The first sleep lasts this long at most; each further one twice as long as the last, up to [`LONGEST_SLEEP`]. The bounds
 /// are a safety net and what paces stall reports: the proof that a waiter is woken does not need them.

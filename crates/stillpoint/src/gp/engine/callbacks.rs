@@ -1,184 +1,26 @@
 //! Callbacks: functions that run once a grace period has ended.
 //!
-//! `call` pushes onto a stack that anybody may push to and only the pass takes from, all at once. The pass turns what it took
+//! `call` pushes onto a stack that any thread may push to and only the pass takes from, all at once. The pass turns what it took
 //! around and appends it to a queue; from its front it runs what has ended, in order, with nothing of the engine held. Each
 //! callback carries the cookie that was taken when it was queued; running in batches never raises it.
-//!
-//! [C1] the push (release CAS) pairs with [C2] the take (acquire swap): the pass sees the callback complete. [C3] the count of those that have
-//! been invoked (release RMW) pairs with [C4] a look at it (acquire): who sees that a callback has been invoked sees what it did.
 
-use super::{
-    delay::Delay,
-    engine::Engine,
-    policy::Policy,
-    seq::{Cookie, Seq},
-    service::{Outlook, Work},
+use super::Engine;
+use crate::{
+    gp::{
+        callback::{Callback, CallbackHead, Links, Queue, boxed, try_boxed},
+        delay::Delay,
+        policy::Policy,
+        seq::{Cookie, Seq},
+        stack::Stack,
+        work::{Outlook, Work, WouldDeadlock},
+    },
+    platform::{
+        fork,
+        sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
+        user_code,
+    },
 };
-use crate::platform::{
-    fork, memory,
-    sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock},
-    user_code,
-};
-use std::{
-    alloc::Layout,
-    cell::UnsafeCell,
-    ptr::{self, NonNull},
-    time::Duration,
-};
-
-/// The link of a callback, to be embedded in the object that the callback is about: the kernel's `struct rcu_head`, with the
-/// grace period's cookie in it. Three words.
-///
-/// Used by [`Domain::call_head`](crate::Domain::call_head), which allocates nothing.
-#[repr(C)]
-pub struct CallbackHead {
-    /// Meaningless while the callback is not queued; owned by the queue while it is.
-    links: UnsafeCell<Links>,
-}
-
-#[derive(Clone, Copy)]
-struct Links {
-    next: *mut CallbackHead,
-    run: Option<unsafe fn(NonNull<CallbackHead>)>,
-    cookie: Cookie,
-}
-
-// SAFETY: a head holds no thread's data of its own; while it is queued only the queue touches it, through raw pointers, and
-// whoever queued it promised (in `call_head`) that the object may be handed to another thread.
-unsafe impl Send for CallbackHead {}
-// SAFETY: a shared reference to a head gives access to nothing.
-unsafe impl Sync for CallbackHead {}
-
-impl CallbackHead {
-    /// Where a queued head has its function, in bytes: the C face knows a head that is queued already by it.
-    #[cfg(not(stillpoint_loom))]
-    pub(crate) const FUNCTION_OFFSET: usize = std::mem::offset_of!(Links, run);
-
-    /// A head that is not queued. Async-signal-safe.
-    pub const fn new() -> Self {
-        let links = Links { next: ptr::null_mut(), run: None, cookie: Cookie::from_raw(0) };
-        Self { links: UnsafeCell::new(links) }
-    }
-}
-
-impl Default for CallbackHead {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl std::fmt::Debug for CallbackHead {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CallbackHead").finish_non_exhaustive()
-    }
-}
-
-/// A callback as a closure: the head in front, so that a pointer to the one is a pointer to the other.
-#[repr(C)]
-struct Boxed<F> {
-    head: CallbackHead,
-    run: F,
-}
-
-/// # Safety
-///
-/// The head is the first field of a `Boxed<F>` that a box holds, and is run once.
-unsafe fn run_boxed<F: FnOnce()>(head: NonNull<CallbackHead>) {
-    // SAFETY: the caller's promise.
-    let boxed = unsafe { Box::from_raw(head.cast::<Boxed<F>>().as_ptr()) };
-    (boxed.run)();
-}
-
-/// A heap-allocated callback that is not queued yet.
-pub(super) fn boxed<F: FnOnce() + Send + 'static>(run: F) -> Callback {
-    let head = NonNull::from(Box::leak(Box::new(Boxed { head: CallbackHead::new(), run }))).cast();
-    Callback { head, run: run_boxed::<F> }
-}
-
-/// The same, unless there is no memory for it.
-fn try_boxed<F: FnOnce() + Send + 'static>(run: F) -> Option<Callback> {
-    // SAFETY: the size is not 0: there is a head in it.
-    let place = NonNull::new(unsafe { memory::alloc_now(Layout::new::<Boxed<F>>()) }.cast::<Boxed<F>>())?;
-    // SAFETY: allocated for it just now.
-    unsafe { place.write(Boxed { head: CallbackHead::new(), run }) };
-    Some(Callback { head: place.cast(), run: run_boxed::<F> })
-}
-
-/// What to run and where its link is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Callback {
-    pub(crate) head: NonNull<CallbackHead>,
-    pub(crate) run: unsafe fn(NonNull<CallbackHead>),
-}
-
-/// Callbacks in order, linked through their heads. It owns them.
-#[derive(Debug)]
-pub(super) struct Queue {
-    first: *mut CallbackHead,
-    last: *mut CallbackHead,
-    /// How many have ever come.
-    came: u64,
-}
-
-// SAFETY: the queue owns its callbacks, and `call`'s contract lets them run on any thread.
-unsafe impl Send for Queue {}
-
-impl Queue {
-    /// Empty, after `came` have come and gone.
-    const fn new(came: u64) -> Self {
-        Self { first: ptr::null_mut(), last: ptr::null_mut(), came }
-    }
-
-    fn links(head: *mut CallbackHead) -> *mut Links {
-        // SAFETY: `head` is queued, so it is valid and the queue's alone.
-        unsafe { (*head).links.get() }
-    }
-
-    fn push_back(&mut self, head: *mut CallbackHead) {
-        // SAFETY: both are queued; see `links`.
-        unsafe {
-            (*Self::links(head)).next = ptr::null_mut();
-            if self.last.is_null() {
-                self.first = head;
-            } else {
-                (*Self::links(self.last)).next = head;
-            }
-        }
-        self.last = head;
-        self.came += 1;
-    }
-
-    fn front(&self) -> Option<Links> {
-        // SAFETY: a queued head; see `links`.
-        (!self.first.is_null()).then(|| unsafe { *Self::links(self.first) })
-    }
-
-    fn pop_front(&mut self) -> Option<Callback> {
-        let links = self.front()?;
-        let head = NonNull::new(self.first)?;
-        self.first = links.next;
-        if self.first.is_null() {
-            self.last = ptr::null_mut();
-        }
-        Some(Callback { head, run: links.run.expect("a queued callback has a function") })
-    }
-
-    #[cfg(not(stillpoint_loom))]
-    fn has(&self, head: *const CallbackHead) -> bool {
-        // SAFETY: a queued head; see `links`.
-        let next = |&at: &*mut CallbackHead| unsafe { (*Self::links(at)).next };
-        let some = |at: *mut CallbackHead| (!at.is_null()).then_some(at);
-        std::iter::successors(some(self.first), |at| some(next(at))).any(|at| ptr::eq(at, head))
-    }
-
-    fn cookies(&self) -> impl Iterator<Item = Cookie> {
-        std::iter::successors(self.front(), |links| {
-            // SAFETY: a queued head; see `links`.
-            (!links.next.is_null()).then(|| unsafe { *Self::links(links.next) })
-        })
-        .map(|links| links.cookie)
-    }
-}
+use std::{ptr, time::Duration};
 
 impl<P: Policy> Engine<P> {
     /// Queues a callback for the end of a grace period that starts now.
@@ -267,7 +109,6 @@ impl<P: Policy> Engine<P> {
     }
 
     /// Whether the callback of `head` waits here, and is not being invoked. Looks at all that wait.
-    #[cfg(not(stillpoint_loom))]
     pub(crate) fn is_queued(&self, head: *const CallbackHead) -> bool {
         let mut waiting = lock(&self.callbacks.waiting);
         self.callbacks.absorb(&mut waiting);
@@ -288,7 +129,8 @@ impl<P: Policy> Engine<P> {
     }
 
     pub(crate) fn callbacks_invoked(&self) -> u64 {
-        self.callbacks.invoked.load(Ordering::Acquire) // [C4]
+        // Acquire, pairs with `run`: what the callbacks that are counted did is seen.
+        self.callbacks.invoked.load(Ordering::Acquire)
     }
 
     pub(crate) fn callbacks_panicked(&self) -> u64 {
@@ -304,26 +146,22 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-/// An operation that would wait for the caller's own section.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WouldDeadlock;
-
 #[derive(Debug)]
-pub(super) struct Callbacks {
-    incoming: AtomicPtr<CallbackHead>,
-    waiting: Mutex<Queue>,
-    /// What a pass has taken and not come to yet: still the queue's. Taken after the lock of `waiting`, by who takes both.
-    running: Mutex<Queue>,
-    delay: Delay,
-    queued: AtomicU64,
-    invoked: AtomicU64,
+pub(in crate::gp) struct Callbacks {
+    pub(in crate::gp) incoming: Stack<CallbackHead>,
+    pub(in crate::gp) waiting: Mutex<Queue>,
+    /// What a pass has taken and not come to yet: still the queue's. Taken after the lock of `waiting`, by a thread that takes both.
+    pub(in crate::gp) running: Mutex<Queue>,
+    pub(in crate::gp) delay: Delay,
+    pub(in crate::gp) queued: AtomicU64,
+    pub(in crate::gp) invoked: AtomicU64,
     panicked: AtomicU64,
 }
 
 impl Callbacks {
-    pub(super) fn new() -> Self {
+    pub(in crate::gp) fn new() -> Self {
         Self {
-            incoming: AtomicPtr::new(ptr::null_mut()),
+            incoming: Stack::new(),
             waiting: Mutex::new(Queue::new(0)),
             running: Mutex::new(Queue::new(0)),
             delay: Delay::new(),
@@ -340,19 +178,12 @@ impl Callbacks {
     ///
     /// The head is valid, in no queue, and left alone by everyone else until its callback runs; the callback may run on any
     /// thread.
-    pub(super) unsafe fn push(&self, callback: Callback, cookie: Cookie) -> bool {
+    pub(in crate::gp) unsafe fn push(&self, callback: Callback, cookie: Cookie) -> bool {
         self.queued.fetch_add(1, Ordering::Relaxed);
         let head = callback.head.as_ptr();
-        let mut first = self.incoming.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: until the CAS publishes it the head is the caller's, by contract.
-            unsafe { *Queue::links(head) = Links { next: first, run: Some(callback.run), cookie } };
-            // [C1]
-            match self.incoming.compare_exchange_weak(first, head, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return first.is_null(),
-                Err(now) => first = now,
-            }
-        }
+        // SAFETY: until the push publishes it the head is the caller's, by contract.
+        let link = |next| unsafe { *Queue::links(head) = Links { next, run: Some(callback.run), cookie } };
+        self.incoming.push(head, link)
     }
 
     /// Queues `callback` behind everything that has been queued before this call, as already due. Refused if something before
@@ -383,7 +214,7 @@ impl Callbacks {
 
     /// Moves what is incoming to the end of the queue, oldest first.
     fn absorb(&self, waiting: &mut Queue) {
-        let mut newest = self.incoming.swap(ptr::null_mut(), Ordering::Acquire); // [C2]
+        let mut newest = self.incoming.take_all();
         let mut oldest = ptr::null_mut();
         while !newest.is_null() {
             // SAFETY: taken off the stack, so ours alone.
@@ -416,27 +247,10 @@ impl Callbacks {
                 // This one has been forgotten as well: see `reset_in_child`.
                 return Outlook::default();
             }
-            self.invoked.fetch_add(1, Ordering::Release); // [C3]
+            // Release, pairs with `callbacks_invoked`: what the callback did is seen by who sees it counted.
+            self.invoked.fetch_add(1, Ordering::Release);
         }
         rest
-    }
-
-    /// In the child of a fork: forgets what waits, where it is.
-    ///
-    /// # Safety
-    ///
-    /// As for [`fork::ForkReset::reset_in_child`].
-    #[cfg(not(stillpoint_loom))]
-    pub(super) unsafe fn reset_in_child(&self) {
-        self.incoming.store(ptr::null_mut(), Ordering::Relaxed);
-        let invoked = self.invoked.load(Ordering::Relaxed);
-        // SAFETY: the caller's promise; user code does not run under this lock.
-        unsafe {
-            self.waiting.reinit(Queue::new(invoked));
-            self.running.reinit(Queue::new(0));
-            self.delay.reset_in_child();
-        }
-        self.queued.store(invoked, Ordering::Relaxed);
     }
 
     /// Moves what `has_ended`, and has been kept as long as it has to be, to `running`, which a pass leaves empty. What the rest waits for.
@@ -462,8 +276,9 @@ impl Callbacks {
     /// Callbacks that wait or run at this moment.
     fn pending(&self) -> u64 {
         // Invoked first: a callback that is queued and run between the two loads then counts as waiting, never as -1.
-        let invoked = self.invoked.load(Ordering::Acquire); // [C4]
-        // Needs no partner: what was invoked had been counted before C1, or under the lock, and C4 comes first.
+        // Acquire, pairs with `run`: the second load sees those queued that this one sees invoked.
+        let invoked = self.invoked.load(Ordering::Acquire);
+        // Needs no partner: what was invoked had been counted before its push, or under the lock, and the load above comes first.
         self.queued.load(Ordering::Acquire).saturating_sub(invoked)
     }
 }

@@ -1,0 +1,254 @@
+//! Stalls: what holds a grace period up for longer than anyone would want, and who waits for it.
+//!
+//! Whoever waits times the wait, and reports it once: the readers that are in the way, and all who have been waiting for a while.
+//! A deadlock (the waiter holds a lock that a reader wants) so ends in a report that names both sides. A service thread that does
+//! not come to its work, because a callback blocks it, is reported in the same way by those who need it.
+//!
+//! Nothing here is on a fast path: the first look at the clock comes after the spinning, the first lock after the first sleep.
+
+use super::Engine;
+use crate::{
+    gp::{
+        policy::Policy,
+        record::Record,
+        report::{Holdout, StallReport, Stalled, ThreadName},
+        seq::{Cookie, Seq},
+    },
+    platform::{
+        clock::{self, Nanos},
+        sync::{AtomicPtr, AtomicU64, Mutex, Ordering, lock},
+        thread, user_code,
+    },
+};
+use std::{fmt, panic::Location, ptr, sync::Arc, time::Duration};
+use waiters::Waiting;
+use watch::{Verdict, Watch};
+
+mod waiters;
+mod watch;
+
+pub(crate) use waiters::Listed;
+pub(in crate::gp) use waiters::Waiters;
+
+/// What a new domain takes for a stall; the kernel's is 21 s.
+const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many readers a report names.
+const LISTED_HOLDOUTS: usize = 16;
+
+type Handler = Arc<dyn Fn(&StallReport) + Send + Sync>;
+
+/// Times what is being waited for. Each stall is reported once.
+pub(in crate::gp) struct Stalls {
+    domain: u64,
+    timeout: AtomicU64,
+    pub(in crate::gp) grace_period: Watch,
+    pub(in crate::gp) service: Watch,
+    pub(in crate::gp) waiters: Mutex<Waiters>,
+    /// In a box; null for none. Copied, and replaced, under the lock; the pointer alone is whole at any time, also for the child of a
+    /// fork that finds the lock taken.
+    handler: AtomicPtr<Handler>,
+    pub(in crate::gp) handling: Mutex<()>,
+    panicked: AtomicU64,
+}
+
+impl Stalls {
+    pub(super) fn new(domain: u64) -> Self {
+        Self {
+            domain,
+            timeout: AtomicU64::new(clock::nanos(DEFAULT_STALL_TIMEOUT)),
+            grace_period: Watch::new(),
+            service: Watch::new(),
+            waiters: Mutex::new(Waiters::NONE),
+            handler: AtomicPtr::new(ptr::null_mut()),
+            handling: Mutex::new(()),
+            panicked: AtomicU64::new(0),
+        }
+    }
+
+    /// A grace period has ended: whatever is waited for next is waited for afresh.
+    pub(super) fn grace_period_ended(&self) {
+        self.grace_period.stop();
+    }
+
+    /// Work for the service thread waits from now on, if none did.
+    pub(super) fn service_wanted(&self) {
+        self.service.start(clock::now());
+    }
+
+    /// The service thread comes to its work.
+    pub(super) fn service_came(&self) {
+        self.service.stop();
+    }
+
+    fn timeout(&self) -> Nanos {
+        self.timeout.load(Ordering::Relaxed)
+    }
+
+    /// Lists the calling thread among those who wait, until the returned value is dropped.
+    pub(super) fn list_waiter(&self) -> Listed<'_> {
+        waiters::list(&self.waiters, Waiting::Thread(thread::tid()))
+    }
+
+    fn handler(&self) -> Option<Handler> {
+        let _handling = lock(&self.handling);
+        // SAFETY: null or a box that is dropped after it has been replaced, which nobody does under our lock.
+        unsafe { self.handler.load(Ordering::Relaxed).as_ref() }.cloned()
+    }
+
+    fn set_handler(&self, handler: Option<Handler>) {
+        let new = handler.map_or(ptr::null_mut(), |handler| Box::into_raw(Box::new(handler)));
+        let handling = lock(&self.handling);
+        // Needs no partner: all who look at the handler hold the lock.
+        let old = self.handler.swap(new, Ordering::AcqRel);
+        drop(handling);
+        if !old.is_null() {
+            // SAFETY: it came out of a box here, and nobody can find it any more.
+            self.drop_handler(unsafe { *Box::from_raw(old) });
+        }
+    }
+
+    /// With nothing locked: it may own anything, and be the last to know the handler.
+    fn drop_handler(&self, handler: Handler) {
+        self.note_panic(user_code::panics(self.domain, || drop(handler)));
+    }
+
+    fn note_panic(&self, panicked: bool) {
+        self.panicked.fetch_add(u64::from(panicked), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Stalls {
+    fn drop(&mut self) {
+        self.set_handler(None);
+    }
+}
+
+impl fmt::Debug for Stalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stalls").field("grace_period", &self.grace_period).field("service", &self.service).finish_non_exhaustive()
+    }
+}
+
+impl<P: Policy> Engine<P> {
+    /// To be called by whoever finds `cookie` held up. Reports a stall if it is time; when to look again at the latest.
+    pub(crate) fn note_held_up(&self, cookie: Cookie, now: Nanos) -> Nanos {
+        let watch = &self.stalls.grace_period;
+        let since = watch.start(now);
+        if self.has_ended(cookie) {
+            // It ended before the watch was started, so nobody will stop it: the next grace period must not look old.
+            watch.stop();
+            return now;
+        }
+        match watch.verdict(since, now, self.stalls.timeout()) {
+            Verdict::Early(due) => due,
+            Verdict::Reported => Nanos::MAX,
+            Verdict::Due(lasted) => {
+                let mut holdouts: Vec<_> = self.holdouts(cookie.seq()).collect();
+                oldest_first(&mut holdouts, cookie.seq());
+                let listed = holdouts.iter().take(LISTED_HOLDOUTS).map(|(record, _)| Holdout::of(record)).collect();
+                self.report(Stalled::GracePeriod(cookie), lasted, listed, holdouts.len().saturating_sub(LISTED_HOLDOUTS));
+                Nanos::MAX
+            }
+        }
+    }
+
+    /// To be called now and then by those for whom the service thread should work. When to look again at the latest.
+    pub(crate) fn note_service(&self, now: Nanos) -> Nanos {
+        let watch = &self.stalls.service;
+        let since = watch.since.load(Ordering::Relaxed);
+        if since == 0 {
+            return now.saturating_add(self.stalls.timeout());
+        }
+        match watch.verdict(since, now, self.stalls.timeout()) {
+            Verdict::Early(due) => due,
+            Verdict::Reported => Nanos::MAX,
+            Verdict::Due(lasted) => {
+                self.report(Stalled::Service, lasted, Vec::new(), 0);
+                Nanos::MAX
+            }
+        }
+    }
+
+    /// With nothing of the engine held: the handler may read, and so may a subscriber.
+    fn report(&self, stalled: Stalled, lasted: Duration, holdouts: Vec<Holdout>, more_holdouts: usize) {
+        let Waiters { threads, futures } = lock(&self.stalls.waiters).clone();
+        let waiters = threads.into_iter().map(ThreadName::of).collect();
+        let report = StallReport { stalled, domain: self.domain, lasted, holdouts, more_holdouts, waiters, futures };
+        #[cfg(feature = "tracing")]
+        self.stalls.note_panic(user_code::tell(self.domain, || {
+            tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
+        }));
+        if let Some(handler) = self.stalls.handler() {
+            self.stalls.note_panic(user_code::panics(self.domain, || handler(&report)));
+            self.stalls.drop_handler(handler);
+        }
+    }
+
+    /// Lists a future that was made at `made_at` among those who wait, until the returned value is dropped.
+    pub(crate) fn list_future(&self, made_at: &'static Location<'static>) -> Listed<'_> {
+        waiters::list(&self.stalls.waiters, Waiting::Future(made_at))
+    }
+
+    /// Whether the present grace period has been reported as stalled and has not ended since.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalls.grace_period.is_reported()
+    }
+
+    pub(crate) fn stalls(&self) -> u64 {
+        self.stalls.grace_period.count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn service_stalls(&self) -> u64 {
+        self.stalls.service.count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stall_handlers_panicked(&self) -> u64 {
+        self.stalls.panicked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_stall_timeout(&self, timeout: Duration) {
+        self.stalls.timeout.store(clock::nanos(timeout), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_stall_handler(&self, handler: Option<Handler>) {
+        self.stalls.set_handler(handler);
+    }
+}
+
+/// Sections that began long ago have older numbers; of the same number, guards know when they were made. Each key is taken once: a guard
+/// may change hands meanwhile, and a sort whose keys change panics.
+fn oldest_first(holdouts: &mut [(&Record, Seq)], goal: Seq) {
+    holdouts.sort_by_cached_key(|(record, section)| (section.since(goal), record.entry().since()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gp::{barrier_mode::BarrierMode, flavour::Flavour, registry::Registry, seq::Sequence, shared::Shared};
+    use crate::platform::sync::AtomicBool;
+
+    #[test]
+    fn readers_that_change_while_they_are_sorted_do_no_harm() {
+        let seq = Cookie::from_raw(0).seq();
+        let registry = Registry::new(1, BarrierMode::Fence, crate::platform::sync::Arc::new(Shared::new(Sequence::new(seq))));
+        let mut holdouts = Vec::new();
+        registry.claim_some(thread::token(), 0, Flavour::Owned, 500, |record| holdouts.push((record, seq)));
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut number = 1_u64;
+                while !over.load(Ordering::Relaxed) {
+                    for record in registry.iter() {
+                        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        record.entry().note_section(Location::caller(), number);
+                    }
+                }
+            });
+            let sorts = || (0..if cfg!(miri) { 2 } else { 500 }).for_each(|_| oldest_first(&mut holdouts, seq));
+            let sorted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(sorts));
+            over.store(true, Ordering::Relaxed);
+            assert!(sorted.is_ok());
+        });
+    }
+}

@@ -1,0 +1,93 @@
+//! Times one thing that may be held up.
+
+use crate::platform::{
+    clock::Nanos,
+    sync::{AtomicU64, Ordering},
+};
+use std::time::Duration;
+
+/// Times one thing.
+#[derive(Debug)]
+pub(in crate::gp) struct Watch {
+    /// Since when it has been held up, and whether that has been reported ([`REPORTED`]); 0 while it is not. One word, so that no thread
+    /// reports what is over: the mark would stay, and the next stall be taken for a reported one.
+    pub(in crate::gp) since: AtomicU64,
+    pub(super) count: AtomicU64,
+}
+
+/// Beside a time, which is smaller.
+const REPORTED: u64 = 1 << 63;
+
+/// What a [`Watch`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Not yet; look again at this time.
+    Early(Nanos),
+    /// A stall of this length, which the caller has to report.
+    Due(Duration),
+    Reported,
+}
+
+impl Watch {
+    pub(super) fn new() -> Self {
+        Self { since: AtomicU64::new(0), count: AtomicU64::new(0) }
+    }
+
+    /// What [`Watch::verdict`] is to be asked about.
+    pub(super) fn start(&self, now: Nanos) -> u64 {
+        self.since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|since| since, |_| now)
+    }
+
+    pub(super) fn stop(&self) {
+        if self.since.load(Ordering::Relaxed) != 0 {
+            self.since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_reported(&self) -> bool {
+        self.since.load(Ordering::Relaxed) & REPORTED != 0
+    }
+
+    /// About a wait that was under way `since`, as [`Watch::start`] has it.
+    pub(super) fn verdict(&self, since: u64, now: Nanos, timeout: Nanos) -> Verdict {
+        if since & REPORTED != 0 {
+            return Verdict::Reported;
+        }
+        let due = since.saturating_add(timeout);
+        if now < due {
+            return Verdict::Early(due);
+        }
+        match self.since.compare_exchange(since, since | REPORTED, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => {
+                self.count.fetch_add(1, Ordering::Relaxed);
+                Verdict::Due(Duration::from_nanos(now.saturating_sub(since)))
+            }
+            Err(reported) if reported == since | REPORTED => Verdict::Reported,
+            // It is over, and what is waited for now has not been waited for that long.
+            Err(_) => Verdict::Early(now.saturating_add(timeout)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The wait's end comes between a look at the clock and the verdict.
+    #[test]
+    fn a_wait_that_is_over_is_not_reported_and_the_next_one_is() {
+        let watch = Watch::new();
+        let since = watch.start(1_000);
+        watch.stop();
+        assert_eq!(watch.verdict(since, 5_000, 1_000), Verdict::Early(6_000), "it is over");
+        assert!(!watch.is_reported());
+        let next = watch.start(6_000);
+        assert_eq!(watch.verdict(since, 6_500, 1_000), Verdict::Early(7_500), "and was another one");
+        assert_eq!(watch.verdict(next, 6_500, 1_000), Verdict::Early(7_000));
+        assert_eq!(watch.verdict(next, 7_000, 1_000), Verdict::Due(Duration::from_nanos(1_000)));
+        assert_eq!(watch.verdict(next, 8_000, 1_000), Verdict::Reported, "once");
+        assert_eq!(watch.verdict(watch.start(8_000), 9_000, 1_000), Verdict::Reported);
+        watch.stop();
+        assert_eq!((watch.is_reported(), watch.count.load(Ordering::Relaxed)), (false, 1));
+    }
+}

@@ -1,0 +1,207 @@
+//! The engine in the child of a fork: see `platform/fork.rs`.
+//!
+//! The three counters are atomics of which each only grows, and are right as they are: a heavy barrier that was issued for vanished
+//! threads too is as good as any for the one that is left. What locks guard is forgotten, for they may be taken; user code, which alone
+//! can fork, does not run under any lock of the engine's but the one of the passes, which knows its holder.
+
+use super::{
+    callback::Queue,
+    delay::Batch,
+    engine::{
+        Engine,
+        callbacks::Callbacks,
+        coalesce::BarrierQueue,
+        service::{Service, State, serves},
+        stall::{Stalls, Waiters},
+        wakers::{Futures, Heap},
+    },
+    entry::Entry,
+    policy::Policy,
+    record::Record,
+    registry::{FreeList, Registry},
+};
+use crate::platform::{
+    event::EventCount,
+    fork::ForkReset,
+    sync::Ordering,
+    thread::{self, Token},
+};
+
+impl<P: Policy> ForkReset for Engine<P> {
+    unsafe fn reset_in_child(&self) {
+        self.shared.waiters.reset_in_child();
+        self.shared.service.reset_in_child();
+        self.shared.service_waits.store(false, Ordering::Relaxed);
+        barriers(&self.barriers);
+        // SAFETY: the caller's promise, for all of them.
+        unsafe {
+            stalls(&self.stalls);
+            registry(&self.registry, thread::token());
+            callbacks(&self.callbacks);
+            futures(&self.futures);
+            service(&self.service, serves(self.domain));
+        }
+    }
+}
+
+/// There is neither leader nor follower. Nor is the calling thread one, because neither runs user code.
+fn barriers(queue: &BarrierQueue) {
+    let generation = queue.generation.load(Ordering::Relaxed);
+    queue.generation.store(generation + generation % 2, Ordering::Relaxed);
+    queue.followers.iter().for_each(EventCount::reset_in_child);
+}
+
+/// What was late, or waited, has vanished, or is timed afresh.
+///
+/// # Safety
+///
+/// As for [`ForkReset::reset_in_child`].
+unsafe fn stalls(stalls: &Stalls) {
+    for watch in [&stalls.grace_period, &stalls.service] {
+        watch.since.store(0, Ordering::Relaxed);
+    }
+    // SAFETY: the caller's promise; user code does not run under these locks.
+    unsafe {
+        stalls.waiters.reinit(Waiters::NONE);
+        stalls.handling.reinit(());
+    }
+}
+
+/// # Safety
+///
+/// As for [`ForkReset::reset_in_child`]; `me` is the calling thread.
+unsafe fn registry(registry: &Registry, me: Token) {
+    let tid = thread::tid();
+    let mut free = FreeList::new();
+    registry.shared.given_back.reset();
+    let mut owned = 0;
+    for record in registry.iter() {
+        // SAFETY: the caller's promise.
+        unsafe { entry(record.entry()) };
+        if frees(record, me, tid) {
+            free.push(record);
+        } else {
+            owned += 1;
+        }
+    }
+    registry.shared.owners.reset(owned);
+    // SAFETY: the caller's promise; user code does not run under this lock.
+    unsafe { registry.free.reinit(free) };
+}
+
+/// The record of the thread `me`, whose kernel id now is `tid`, stays as it is, sections and all. So does a guard's, which any task may
+/// hold, also one that the child goes on with. Any other is quiescent and free: its owner has vanished, or had ended before and left a
+/// guard behind. Whether it is free; it is then in no list.
+fn frees(record: &Record, me: Token, tid: u32) -> bool {
+    if record.is_owned_by(me) {
+        record.entry().set_tid(tid);
+        return false;
+    }
+    let stays = record.is_open_guard();
+    if !stays {
+        record.reset();
+    }
+    !stays
+}
+
+/// # Safety
+///
+/// As for [`ForkReset::reset_in_child`].
+unsafe fn entry(entry: &Entry) {
+    // SAFETY: the caller's promise; user code does not run under these locks.
+    unsafe {
+        entry.name.0.reinit(None);
+        #[cfg(feature = "stall-backtrace")]
+        entry.backtrace.0.reinit(None);
+    }
+}
+
+/// Forgets what waits, where it is.
+///
+/// # Safety
+///
+/// As for [`ForkReset::reset_in_child`].
+unsafe fn callbacks(callbacks: &Callbacks) {
+    callbacks.incoming.reset();
+    let invoked = callbacks.invoked.load(Ordering::Relaxed);
+    // SAFETY: the caller's promise; user code does not run under these locks.
+    unsafe {
+        callbacks.waiting.reinit(Queue::new(invoked));
+        callbacks.running.reinit(Queue::new(0));
+        callbacks.delay.batch.reinit(Batch::NONE);
+    }
+    callbacks.queued.store(invoked, Ordering::Relaxed);
+}
+
+/// Forgets the tasks that wait, where they are.
+///
+/// # Safety
+///
+/// As for [`ForkReset::reset_in_child`].
+unsafe fn futures(futures: &Futures) {
+    for wakers in [&futures.grace_periods, &futures.callbacks] {
+        // SAFETY: the caller's promise; user code does not run under this lock.
+        unsafe { wakers.0.reinit(Heap::new()) };
+    }
+}
+
+/// The thread is gone, and starts again when it is needed; unless it is the calling one (`serves`).
+///
+/// # Safety
+///
+/// As for [`ForkReset::reset_in_child`].
+unsafe fn service(service: &Service, serves: bool) {
+    let state = match serves {
+        _ if service.stop.load(Ordering::Relaxed) => State::Stopped,
+        // If it was down, the child tries for itself.
+        true => State::Running(None),
+        false => State::NotStarted,
+    };
+    // SAFETY: the caller's promise; user code does not run under this lock.
+    unsafe { service.state.reinit(state) };
+    service.running.store(serves, Ordering::Relaxed);
+    // Once more through the loop, whatever it was about to sleep for; a vanished thread's signal may be missing.
+    service.kicked.store(serves, Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    unsafe { service.turn.reset_in_child() };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gp::{
+        barrier_mode::BarrierMode,
+        flavour::Flavour,
+        policy::Sound,
+        seq::{Cookie, Sequence},
+    };
+    use crate::platform::sync::lock;
+    use std::mem;
+
+    #[test]
+    fn in_a_forks_child_the_records_of_vanished_threads_do_not_count() {
+        let engine = Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(Cookie::from_raw(0).seq()));
+        let mine = engine.register(thread::token(), Flavour::Thread);
+        let vanished = std::thread::scope(|scope| scope.spawn(thread::token).join().unwrap());
+        engine.register(vanished, Flavour::Thread).lock();
+        assert!(!engine.has_no_reader(|| true));
+        // SAFETY: as in a child: the other thread is gone, and its record is not used any more.
+        unsafe { registry(&engine.registry, thread::token()) };
+        assert!(engine.has_no_reader(|| true) && !engine.has_no_reader(|| false), "the caller's own is left");
+        mine.depart();
+        assert!(engine.has_no_reader(|| false));
+    }
+
+    #[test]
+    fn the_lock_of_a_vanished_thread_is_replaced() {
+        let queue = Callbacks::new();
+        let delay = &queue.delay;
+        std::thread::scope(|scope| {
+            scope.spawn(|| mem::forget(lock(&delay.batch)));
+        });
+        assert!(delay.batch.try_lock().is_err());
+        // SAFETY: no other thread knows this one, and this thread holds no guard.
+        unsafe { callbacks(&queue) };
+        assert!(delay.batch.try_lock().is_ok());
+    }
+}

@@ -1,0 +1,31 @@
+//! Sections that only tests have, each with an order left out.
+
+use super::{Record, WAKE};
+use crate::{
+    gp::seq::Seq,
+    platform::{barrier, sync::Ordering},
+};
+
+impl Record {
+    /// A section whose readers leave it to membarrier to fence, which the model has not: for tests of what needs no fence.
+    pub(in crate::gp) fn begin_without_fence(&self) -> Seq {
+        let word = self.shared().seq.enter(); // [R1]
+        self.begin(word);
+        Seq::from_bits(word)
+    }
+
+    /// The end of such a section.
+    pub(in crate::gp) fn end_without_fence(&self) {
+        self.word.store(0, Ordering::Release); // [R4]
+    }
+
+    /// The end of a section with the kernel's old race in it: between the look and the end it can be flagged.
+    pub(in crate::gp) fn unlock_looking_first(&self) {
+        let flags = self.flags.load(Ordering::Relaxed);
+        self.word.store(0, Ordering::Release);
+        barrier::light();
+        if flags & WAKE != 0 {
+            self.take_flags();
+        }
+    }
+}

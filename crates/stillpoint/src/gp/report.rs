@@ -1,0 +1,145 @@
+//! What is told of a stall.
+
+use super::{flavour::Flavour, record::Record, seq::Cookie};
+use crate::platform::{clock, thread};
+use std::{fmt, panic::Location, time::Duration};
+
+#[cfg(feature = "stall-backtrace")]
+use std::{backtrace::Backtrace, sync::Arc};
+
+/// A grace period, or the service thread, has been held up for longer than the domain's stall time-out.
+///
+/// Given to the handler of [`Domain::on_stall`](crate::Domain::on_stall), and with the `tracing` feature emitted as an event. Its
+/// `Display` is a report for people. The kernel's "rcu detected stalls" message.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StallReport {
+    /// What is held up.
+    pub stalled: Stalled,
+    /// The number of the domain, as its `Debug` shows it; 1 is the global one.
+    pub domain: u64,
+    /// How long it has been held up so far.
+    pub lasted: Duration,
+    /// The readers that hold the grace period up, those that began first: 16 at most. Empty if it is the service thread that is late.
+    pub holdouts: Vec<Holdout>,
+    /// How many more readers hold it up than are listed.
+    pub more_holdouts: usize,
+    /// The threads that have been waiting for more than a moment, in calls of this domain.
+    pub waiters: Vec<ThreadName>,
+    /// Where the futures that wait were made, and how many at each place.
+    pub futures: Vec<(&'static Location<'static>, usize)>,
+}
+
+/// What a [`StallReport`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stalled {
+    /// A grace period: readers have not left their sections.
+    GracePeriod(Cookie),
+    /// The service thread: a callback, destructor or waker does not return, or the system gives the thread no time.
+    Service,
+}
+
+/// A reader that holds a grace period up.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Holdout {
+    /// The thread that began the section; a task may be elsewhere by now.
+    pub thread: ThreadName,
+    /// How it reads.
+    pub flavour: Flavour,
+    /// The name that a task gave its guard ([`OwnedGuard::named`](crate::tasks_trace::OwnedGuard::named)).
+    pub task: Option<String>,
+    /// Where the guard was made; of owned guards.
+    pub made_at: Option<&'static Location<'static>>,
+    /// How long ago, to some milliseconds; of owned guards.
+    pub held: Option<Duration>,
+    /// Where it entered the section (with the feature `stall-backtrace`).
+    #[cfg(feature = "stall-backtrace")]
+    pub entered: Option<Arc<Backtrace>>,
+}
+
+/// A thread, as a person would look for it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct ThreadName {
+    /// The kernel's id; 0 where there is none.
+    pub tid: u32,
+    /// The name that the kernel has for it; `None` if the thread has ended (its guard was leaked) or where names cannot be known.
+    pub name: Option<String>,
+}
+
+impl ThreadName {
+    pub(super) fn of(tid: u32) -> Self {
+        Self { tid, name: thread::name_of(tid) }
+    }
+}
+
+impl fmt::Display for ThreadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "thread '{name}' (tid {})", self.tid),
+            None => write!(f, "a thread that is gone (tid {})", self.tid),
+        }
+    }
+}
+
+impl fmt::Display for Holdout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.flavour, &self.task) {
+            (Flavour::Thread, _) => write!(f, "{} holds a guard", self.thread)?,
+            (Flavour::Qsbr, _) => write!(f, "{} is online as a QSBR reader without passing a quiescent state", self.thread)?,
+            (Flavour::Owned, Some(task)) => write!(f, "task '{task}' holds an owned guard, made by {}", self.thread)?,
+            (Flavour::Owned, None) => write!(f, "a task holds an owned guard, made by {}", self.thread)?,
+        }
+        if let Some(place) = self.made_at {
+            write!(f, " at {place}")?;
+        }
+        if let Some(held) = self.held {
+            write!(f, " {held:.1?} ago")?;
+        }
+        #[cfg(feature = "stall-backtrace")]
+        if let Some(entered) = &self.entered {
+            write!(f, ", entered at\n{entered}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for StallReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.stalled {
+            Stalled::GracePeriod(cookie) => write!(f, "stillpoint: a grace period ({cookie:?})")?,
+            Stalled::Service => write!(f, "stillpoint: the service thread")?,
+        }
+        write!(f, " of domain {} has been held up for {:.1?}", self.domain, self.lasted)?;
+        let listed = |f: &mut fmt::Formatter<'_>, what: &str, who: &mut dyn Iterator<Item = &dyn fmt::Display>| {
+            who.enumerate().try_for_each(|(n, who)| if n == 0 { write!(f, "; {what}: {who}") } else { write!(f, ", {who}") })
+        };
+        listed(f, "in its way", &mut self.holdouts.iter().map(|holdout| holdout as _))?;
+        if self.more_holdouts > 0 {
+            write!(f, " and {} more", self.more_holdouts)?;
+        }
+        listed(f, "waiting", &mut self.waiters.iter().map(|waiter| waiter as _))?;
+        for (n, (place, count)) in self.futures.iter().enumerate() {
+            write!(f, "{}{count} made at {place}", if n == 0 { "; futures that wait: " } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Holdout {
+    /// The reader of `record`, as far as that tells.
+    pub(super) fn of(record: &Record) -> Self {
+        let entry = record.entry();
+        Self {
+            thread: ThreadName::of(entry.tid()),
+            flavour: record.flavour(),
+            task: entry.name().map(|name| name.to_string()),
+            made_at: entry.location(),
+            held: entry.since().map(|since| Duration::from_nanos(clock::now().saturating_sub(since))),
+            #[cfg(feature = "stall-backtrace")]
+            entered: entry.backtrace(),
+        }
+    }
+}

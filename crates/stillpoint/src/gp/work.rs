@@ -1,0 +1,23 @@
+//! What the service thread does for those above the engine, and what that refuses.
+
+use super::seq::Cookie;
+use crate::platform::clock::Nanos;
+
+/// What a pass leaves to be waited for. Empty: nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Outlook {
+    /// The next pass can go on once this has ended.
+    pub(crate) cookie: Option<Cookie>,
+    /// The next pass is due now or then, whatever happens.
+    pub(crate) at: Option<Nanos>,
+}
+
+/// The work of an engine's service thread.
+pub(crate) trait Work: Send + Sync + 'static {
+    /// Does what can be done now. One thread at a time.
+    fn pass(&self) -> Outlook;
+}
+
+/// An operation that would wait for the caller's own section, or for the callback that it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WouldDeadlock;

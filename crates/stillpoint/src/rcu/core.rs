@@ -1,0 +1,288 @@
+//! A domain's engine and its heap, with the machinery that a [`Policy`] leaves: what is behind a [`Domain`](super::Domain), which has all of it, and
+//! documents it. Only tortures use this type itself, for the sake of broken policies.
+
+use super::{Guard, QsbrReader, thread};
+use crate::{
+    gp::{BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Record, Seq, Sequence, Served, StallReport, Work},
+    kvfree::{Heap, Policy},
+    platform::{
+        fork::{AtForkHandle, ForkReset},
+        sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        thread as platform_thread,
+    },
+    statistics::Statistics,
+};
+use std::{fmt, io, sync::Weak, time::Duration};
+
+mod retire;
+mod wait;
+
+/// A counted handle of an engine and a heap. No part of the stable interface.
+#[doc(hidden)]
+pub struct Core<P: Policy> {
+    pub(super) inner: Arc<Inner<P>>,
+}
+
+#[derive(Debug)]
+pub(in crate::rcu) struct Inner<P: Policy> {
+    /// First, because fields are dropped in order: no fork finds the others half dropped.
+    place: AtForkHandle,
+    pub(in crate::rcu) engine: Engine<P>,
+    pub(in crate::rcu) heap: Heap,
+    id: u64,
+    handles: AtomicUsize,
+    closed: AtomicBool,
+}
+
+impl<P: Policy> Work for Inner<P> {
+    fn pass(&self) -> Outlook {
+        let callbacks = self.engine.run_callbacks();
+        let drain = self.heap.drain(&self.engine);
+        // The older of the two: the service thread sleeps until its readers have left, and must not sleep past the other's end.
+        Outlook { cookie: Cookie::oldest(callbacks.cookie, drain.cookie), at: callbacks.at.into_iter().chain(drain.at).min() }
+    }
+}
+
+impl<P: Policy> ForkReset for Inner<P> {
+    unsafe fn reset_in_child(&self) {
+        // SAFETY: the caller's promise; the buffer is that of the calling thread.
+        unsafe {
+            self.engine.reset_in_child();
+            self.heap.reset_in_child();
+            thread::with_buffer(self.id, |own| own.reset_in_child());
+        }
+    }
+}
+
+impl<P: Policy> Inner<P> {
+    fn new(id: u64, readers: BarrierMode, seq: Sequence) -> Arc<Self> {
+        let inner = Arc::new_cyclic(|weak: &Weak<Self>| {
+            let engine = Engine::new(id, readers, seq);
+            let weak = weak.clone();
+            engine.set_service(move |name| {
+                let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
+                platform_thread::without_signals(|| {
+                    platform_thread::spawn(name, move || {
+                        if inner.engine.serve(&*inner) == Served::Stopped {
+                            inner.finish();
+                        }
+                    })
+                })
+            });
+            Self {
+                place: AtForkHandle::reserve(),
+                engine,
+                heap: Heap::new(id),
+                id,
+                handles: AtomicUsize::new(1),
+                closed: AtomicBool::new(false),
+            }
+        });
+        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
+        unsafe { inner.place.occupy(&*inner) };
+        inner
+    }
+
+    pub(in crate::rcu) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(in crate::rcu) fn is_closed(&self) -> bool {
+        // Acquire, pairs with `close`: what was done through the domain's handles happens before its bindings go.
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// The last handle is gone.
+    fn close(&self, end: End) {
+        // Release, pairs with `is_closed`: all handles are gone for who sees it.
+        self.closed.store(true, Ordering::Release);
+        if end == End::LeftToService && self.is_anything_left() {
+            // Where the thread has never been needed, or could not be had so far.
+            self.engine.ensure_service();
+        }
+        if !self.engine.stop_service(end) {
+            self.finish();
+        }
+    }
+
+    fn is_anything_left(&self) -> bool {
+        self.engine.callbacks_pending() > 0 || self.heap.waiting().objects > 0
+    }
+
+    /// Invokes and frees what is left, and wakes the tasks whose futures were forgotten; there are no readers any more.
+    fn finish(&self) {
+        // User code, like the callbacks: it must not linger until the last thread lets go of the domain.
+        self.engine.set_stall_handler(None);
+        // A callback or destructor may have left something new behind it. By what is done, not by what is counted as waiting: a fault may have
+        // left a count behind.
+        loop {
+            let called = self.engine.run_all_callbacks();
+            if !self.heap.free_all(&self.engine) && !called {
+                break;
+            }
+        }
+        self.engine.wake_all_futures();
+    }
+}
+
+fn next_id() -> u64 {
+    static NEXT_ID: AtomicU64 = AtomicU64::new(thread::global_id(GLOBALS));
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
+impl<P: Policy> Core<P> {
+    /// A domain with the defaults.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "for tortures alone")]
+    pub fn new() -> Self {
+        Self::starting_at(Cookie::from_raw(0))
+    }
+
+    /// A domain whose sequence starts at `first`: for tests that want to see it wrap.
+    #[must_use]
+    pub fn starting_at(first: Cookie) -> Self {
+        Self { inner: Inner::new(next_id(), BarrierMode::Membarrier, Sequence::new(first.seq())) }
+    }
+
+    /// A domain whose readers fence.
+    #[must_use]
+    pub fn fencing_from(first: Cookie) -> Self {
+        Self { inner: Inner::new(next_id(), BarrierMode::Fence, Sequence::new(first.seq())) }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    #[inline]
+    pub(crate) fn engine(&self) -> &Engine<P> {
+        &self.inner.engine
+    }
+
+    /// One of the global domains.
+    pub(super) fn global(global: usize) -> Self {
+        Self { inner: Inner::new(thread::global_id(global), BarrierMode::Membarrier, Sequence::of_global(global)) }
+    }
+
+    /// [`Domain::read_lock`](super::Domain::read_lock).
+    #[inline]
+    pub fn read_lock(&self) -> Guard<'_> {
+        match thread::record(self) {
+            Some(record) => Guard::enter(record),
+            None => self.read_lock_late(),
+        }
+    }
+
+    /// [`Domain::read`](super::Domain::read).
+    #[inline]
+    pub fn read<R>(&self, section: impl FnOnce(&Guard<'_>) -> R) -> R {
+        section(&self.read_lock())
+    }
+
+    /// [`Domain::qsbr_reader`](super::Domain::qsbr_reader).
+    #[must_use = "dropping it takes the thread's registration back"]
+    pub fn qsbr_reader(&self) -> QsbrReader<'_> {
+        QsbrReader::new(self, self.engine().register(platform_thread::token(), Flavour::Qsbr))
+    }
+
+    /// [`Domain::set_stall_timeout`](super::Domain::set_stall_timeout).
+    pub fn set_stall_timeout(&self, timeout: Duration) {
+        self.engine().set_stall_timeout(timeout);
+    }
+
+    /// [`Domain::on_stall`](super::Domain::on_stall).
+    pub fn on_stall(&self, handler: impl Fn(&StallReport) + Send + Sync + 'static) {
+        self.engine().set_stall_handler(Some(std::sync::Arc::new(handler)));
+    }
+
+    #[cold]
+    pub(super) fn read_lock_late(&self) -> Guard<'_> {
+        Guard::of(self.lock_late())
+    }
+
+    /// Begins a section of a thread without a record of its own, because that is gone, or cannot be had: a level of the one that it has
+    /// open, or one through a record for that section alone. That allocates only if all records that the domain has are taken.
+    ///
+    /// All levels have one record, and the thread is not bound before they are over ([`thread`]): so it makes no difference which of them
+    /// an unlock without a guard ends.
+    #[cold]
+    pub(super) fn lock_late(&self) -> &Record {
+        let me = platform_thread::token();
+        if let Some(record) = self.engine().open_record_of(me) {
+            record.lock();
+            return record;
+        }
+        thread::note_late();
+        let record = self.engine().register(me, Flavour::Thread);
+        record.lock();
+        record.depart();
+        record
+    }
+
+    /// A quiescent record that is the calling thread's, to be given to an owned guard.
+    #[inline]
+    pub(crate) fn quiescent_record(&self) -> &Record {
+        thread::take_cached_record(self).unwrap_or_else(|| self.quiescent_record_late())
+    }
+
+    /// For a thread whose thread-local state is gone.
+    #[cold]
+    fn quiescent_record_late(&self) -> &Record {
+        self.engine().register(platform_thread::token(), Flavour::Owned)
+    }
+
+    /// The oldest section that the calling thread has open here.
+    pub(super) fn section(&self) -> Option<Seq> {
+        self.engine().section_of(platform_thread::token())
+    }
+
+    /// Whether the calling thread is inside a section here, so that it must not wait for a grace period. Looks at all records.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.section().is_some()
+    }
+
+    /// [`Domain::statistics`](super::Domain::statistics).
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        Statistics::of(self.engine(), &self.inner.heap)
+    }
+}
+
+impl<P: Policy> Clone for Core<P> {
+    fn clone(&self) -> Self {
+        self.inner.handles.fetch_add(1, Ordering::Relaxed);
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<P: Policy> Core<P> {
+    pub(super) fn let_go(&self, end: End) {
+        // Acquire and release, pairs with `let_go` of other threads: what was done through other handles is done before the end.
+        if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.inner.close(end);
+        }
+    }
+}
+
+impl<P: Policy> Drop for Core<P> {
+    fn drop(&mut self) {
+        self.let_go(End::Awaited);
+    }
+}
+
+impl<P: Policy> fmt::Debug for Core<P> {
+    /// Takes no lock: what threads have retired that is not in a full page yet is not counted.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let glimpse = Statistics::glimpse(self.engine(), &self.inner.heap);
+        f.debug_struct("Domain").field("id", &self.id()).field("statistics", &glimpse).finish()
+    }
+}
+
+impl<P: Policy> PartialEq for Core<P> {
+    /// Whether both are handles of the same domain.
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl<P: Policy> Eq for Core<P> {}

@@ -1,0 +1,93 @@
+//! Deferred frees: what [`Domain`](crate::Domain) documents.
+
+use super::Core;
+use crate::{
+    gp::CallbackHead,
+    kvfree::{NoPage, OnNoPage, Policy, Pushed, RetireRequest, Retirer},
+    rcu::{EmbedsHead, thread},
+};
+use std::ptr::NonNull;
+
+impl<P: Policy> Core<P> {
+    /// [`Domain::retire`](crate::Domain::retire).
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline]
+    pub unsafe fn retire<T: Send + 'static>(&self, object: NonNull<T>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.retire_request(RetireRequest::boxed(object)) };
+    }
+
+    /// [`Domain::retire_inline`](crate::Domain::retire_inline).
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline]
+    pub unsafe fn retire_inline<T: Send + 'static>(&self, object: NonNull<T>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.retire_request(RetireRequest::boxed_plain(object)) };
+    }
+
+    /// [`Domain::retire_with_head`](crate::Domain::retire_with_head).
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn retire_with_head<T: EmbedsHead>(&self, object: NonNull<T>) {
+        unsafe fn free<T: EmbedsHead>(head: NonNull<CallbackHead>) {
+            // SAFETY: the head lies at this offset in a boxed T, by `EmbedsHead` and `retire_with_head`'s contract.
+            drop(unsafe { Box::from_raw(head.as_ptr().byte_sub(T::HEAD_OFFSET).cast::<T>()) });
+        }
+        // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
+        if unsafe { self.try_retire_request(RetireRequest::boxed(object), OnNoPage::Fail) }.is_err() {
+            // SAFETY: in bounds, by `EmbedsHead`'s contract.
+            let head = unsafe { object.byte_add(T::HEAD_OFFSET) }.cast();
+            // SAFETY: the object is given up to the callback, and is Send.
+            unsafe { self.call_head(head, free::<T>) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`](crate::Domain::retire), and the object may be freed on any thread.
+    #[inline]
+    pub(in crate::rcu) unsafe fn retire_request(&self, object: RetireRequest) {
+        // SAFETY: the caller's promise.
+        let retired = unsafe { self.try_retire_request(object, OnNoPage::BlockOrCall) };
+        debug_assert!(retired.is_ok(), "a callback never gives it back");
+    }
+
+    /// The same, but `on_no_page` says what happens if there is no memory.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`](crate::Domain::retire), and the object may be freed on any thread.
+    #[inline]
+    pub(in crate::rcu) unsafe fn try_retire_request(&self, object: RetireRequest, on_no_page: OnNoPage) -> Result<(), NoPage> {
+        match thread::append(self, object) {
+            Some(Pushed::Ok) => Ok(()),
+            // SAFETY: the caller's promise.
+            pushed => unsafe { self.retire_slow(object, pushed, on_no_page) },
+        }
+    }
+
+    /// The slow path of every retire: what follows an append that was not `Ok`, or was not made. See `kvfree/retire.rs`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`](crate::Domain::retire), and the object may be freed on any thread.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::rcu) unsafe fn retire_slow(
+        &self, object: RetireRequest, pushed: Option<Pushed>, on_no_page: OnNoPage,
+    ) -> Result<(), NoPage> {
+        let retire = |retirer: Option<Retirer<'_>>| {
+            // SAFETY: the caller's promise.
+            unsafe { self.inner.heap.retire_slow(self.engine(), retirer, object, pushed, on_no_page) }
+        };
+        thread::with(self, |retirer| retire(Some(retirer))).unwrap_or_else(|| retire(None))
+    }
+}

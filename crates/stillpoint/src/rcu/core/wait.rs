@@ -1,0 +1,134 @@
+//! Waiting for readers, naming grace periods, callbacks, barriers: what [`Domain`](crate::Domain) documents.
+
+use super::Core;
+use crate::{
+    gp::{Callback, CallbackHead, Cookie, Haste, Progress, Waited, WouldDeadlock},
+    kvfree::Policy,
+    platform::thread as platform_thread,
+    rcu::thread,
+};
+use std::ptr::NonNull;
+
+impl<P: Policy> Core<P> {
+    /// [`Domain::synchronize`](crate::Domain::synchronize).
+    pub fn synchronize(&self) {
+        self.wait_for_readers(Haste::Normal);
+    }
+
+    /// [`Domain::synchronize_expedited`](crate::Domain::synchronize_expedited).
+    pub fn synchronize_expedited(&self) {
+        self.wait_for_readers(Haste::Expedited);
+    }
+
+    fn wait_for_readers(&self, haste: Haste) {
+        if self.try_synchronize(haste).is_err() {
+            refuse("waiting for a grace period");
+        }
+    }
+
+    /// Waits for the sections that have begun.
+    #[inline]
+    pub(in crate::rcu) fn try_synchronize(&self, haste: Haste) -> Result<(), WouldDeadlock> {
+        let engine = self.engine();
+        if engine.has_no_reader(|| thread::bound_record(self).is_some_and(|own| !own.is_reading())) {
+            return Ok(());
+        }
+        self.try_wait(engine.start(), haste)
+    }
+
+    pub(in crate::rcu) fn try_wait(&self, cookie: Cookie, haste: Haste) -> Result<(), WouldDeadlock> {
+        match self.engine().wait_for(cookie, platform_thread::token(), None, haste) {
+            Waited::Ended => Ok(()),
+            Waited::HeldUpBySelf => Err(WouldDeadlock),
+            Waited::TimedOut => unreachable!("no deadline was given"),
+        }
+    }
+
+    /// [`Domain::get_state`](crate::Domain::get_state).
+    #[must_use]
+    pub fn get_state(&self) -> Cookie {
+        self.engine().get_state_to_ask()
+    }
+
+    /// [`Domain::start_poll`](crate::Domain::start_poll).
+    #[must_use]
+    pub fn start_poll(&self) -> Cookie {
+        self.engine().start_polled()
+    }
+
+    /// [`Domain::poll`](crate::Domain::poll).
+    #[must_use]
+    pub fn poll(&self, cookie: Cookie) -> bool {
+        self.engine().recheck(cookie, platform_thread::token()) == Progress::Ended
+    }
+
+    /// Whether the grace period is known to have ended. Only a load: it ends none, as [`Core::poll`] may. For the torture of promises that
+    /// no thread but the service thread keeps.
+    #[must_use]
+    pub fn has_ended(&self, cookie: Cookie) -> bool {
+        self.engine().has_ended(cookie)
+    }
+
+    /// [`Domain::cond_synchronize`](crate::Domain::cond_synchronize).
+    pub fn cond_synchronize(&self, cookie: Cookie) {
+        if self.try_wait(self.known(cookie), Haste::Normal).is_err() {
+            refuse("waiting for a grace period");
+        }
+    }
+
+    /// The cookie, or an older one if this domain has never given it: so that a stray one is not waited for until doomsday.
+    pub(in crate::rcu) fn known(&self, cookie: Cookie) -> Cookie {
+        if self.engine().has_ended(cookie) { cookie } else { cookie.older(self.engine().get_state()) }
+    }
+
+    /// [`Domain::call`](crate::Domain::call).
+    pub fn call(&self, callback: impl FnOnce() + Send + 'static) {
+        self.engine().call(callback);
+    }
+
+    /// [`Domain::call_head`](crate::Domain::call_head).
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn call_head(&self, head: NonNull<CallbackHead>, run: unsafe fn(NonNull<CallbackHead>)) {
+        // SAFETY: the caller's promise.
+        unsafe { self.engine().call_head(Callback { head, run }) };
+    }
+
+    /// [`Domain::barrier`](crate::Domain::barrier).
+    pub fn barrier(&self) {
+        if self.try_barrier().is_err() {
+            refuse("barrier()");
+        }
+    }
+
+    pub(in crate::rcu) fn try_barrier(&self) -> Result<(), WouldDeadlock> {
+        self.engine().barrier(&*self.inner, self.section())
+    }
+
+    /// [`Domain::kvfree_barrier`](crate::Domain::kvfree_barrier).
+    pub fn kvfree_barrier(&self) {
+        if self.try_kvfree_barrier().is_err() {
+            refuse("kvfree_barrier()");
+        }
+    }
+
+    pub(in crate::rcu) fn try_kvfree_barrier(&self) -> Result<(), WouldDeadlock> {
+        self.inner.heap.flush(self.engine(), &*self.inner, self.is_reading())?;
+        if self.engine().callbacks_pending() > 0 {
+            // Objects for which there was no page.
+            self.try_barrier()?;
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn refuse(what: &str) -> ! {
+    panic!(
+        "stillpoint: {what} would wait for the calling thread itself, which is inside a read-side critical section, a callback \
+         or a deferred destructor of the same domain, or is an online QSBR reader of it. Drop the guard or go offline first, or \
+         hand the wait to another thread"
+    );
+}
