@@ -15,12 +15,12 @@
 //! condition and leaves. A signal between the key and the sleep changes `signals`, and the sleep (which compares under the
 //! kernel's lock) returns at once. Signalling nobody costs a fence and a load. Proved by `loom_event` in this file's tests.
 
-use super::{
-    barrier::full_fence,
+use crate::{
+    barrier::{fence_after_rmw, full_fence},
     clock::Nanos,
+    seam::Signals,
     sync::{AtomicU32, Ordering},
 };
-use std::sync::atomic::compiler_fence;
 
 /// As many as there may be.
 const ALL: u32 = i32::MAX as u32;
@@ -60,11 +60,8 @@ impl EventCount {
     /// The same for a caller who has made the condition true by a read-modify-write: on x86-64 that is the full fence.
     #[inline]
     pub fn signal_after_rmw(&self) {
-        if cfg!(all(target_arch = "x86_64", not(any(stillpoint_loom, stillpoint_tsan, miri)))) {
-            compiler_fence(Ordering::SeqCst); // Fence [E4]: the caller's; the compiler must leave it before E5.
-        } else {
-            full_fence(); // Fence [E4]: as in `signal`.
-        }
+        // Fence [E4]: the caller's, or as in `signal`; the compiler must leave it before E5.
+        fence_after_rmw();
         self.wake_sleepers();
     }
 
@@ -78,9 +75,10 @@ impl EventCount {
         }
     }
 
-    /// [E5] Whether anybody waits. For a caller that has fenced.
+    /// Whether anybody waits. For a caller that has fenced.
     #[inline]
     pub fn has_sleepers(&self) -> bool {
+        // Relaxed [E5]: the fence before it has us see who announced itself (E1).
         self.sleepers.load(Ordering::Relaxed) != 0
     }
 
@@ -93,7 +91,6 @@ impl EventCount {
 
     /// In the child of a fork: forgets the waiters. The calling thread, which is all there is, is none: between announcing itself
     /// and sleeping or leaving, nobody runs user code, which alone can fork.
-    #[cfg(not(stillpoint_loom))]
     pub fn reset_in_child(&self) {
         self.sleepers.store(0, Ordering::Relaxed);
     }
@@ -121,98 +118,7 @@ impl Waiter<'_> {
     }
 }
 
-#[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
-use futex::Signals;
-
-#[cfg(not(all(target_os = "linux", not(any(stillpoint_loom, miri)))))]
-use condvar::Signals;
-
-#[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
-mod futex {
-    use super::{AtomicU32, Nanos, Ordering};
-    use rustix::thread::futex::{Flags, Timespec, wait_bitset, wake};
-    use std::num::NonZeroU32;
-
-    /// A counter in a futex word.
-    #[derive(Debug)]
-    pub(super) struct Signals(AtomicU32);
-
-    impl Signals {
-        pub(super) fn new() -> Self {
-            Self(AtomicU32::new(0))
-        }
-
-        pub(super) fn load(&self) -> u32 {
-            // Acquire, pairs with `raise`: who takes its key after a signal, which will not wake it, sees the condition of that.
-            self.0.load(Ordering::Acquire)
-        }
-
-        pub(super) fn raise(&self, sleepers: u32) {
-            // Release, pairs with `load`: the condition is true for who takes its key after this.
-            self.0.fetch_add(1, Ordering::Release);
-            // Waking cannot fail for a valid private word; were it to, the sleepers' bounds would still bring them back.
-            let _ = wake(&self.0, Flags::PRIVATE, sleepers);
-        }
-
-        /// FUTEX_WAIT_BITSET, because its time-out is a moment on the monotonic clock and not a length of time.
-        pub(super) fn wait_while(&self, key: u32, deadline: Option<Nanos>) {
-            let moment =
-                deadline.map(|at| Timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as i64 });
-            // Every return (woken, changed, timed out, interrupted) sends the caller back to its condition.
-            let _ = wait_bitset(&self.0, Flags::PRIVATE, key, moment.as_ref(), NonZeroU32::MAX);
-        }
-    }
-}
-
-#[cfg(not(all(target_os = "linux", not(any(stillpoint_loom, miri)))))]
-mod condvar {
-    use super::Nanos;
-    use crate::{
-        clock,
-        sync::{Mutex, lock},
-    };
-    use std::time::Duration;
-
-    #[cfg(stillpoint_loom)]
-    use crate::model::sync::Condvar;
-    #[cfg(not(stillpoint_loom))]
-    use std::sync::Condvar;
-
-    /// A counter under a lock, for systems without futexes, for Miri and for loom. Not async-signal-safe.
-    #[derive(Debug)]
-    pub(super) struct Signals {
-        count: Mutex<u32>,
-        raised: Condvar,
-    }
-
-    impl Signals {
-        pub(super) fn new() -> Self {
-            Self { count: Mutex::new(0), raised: Condvar::new() }
-        }
-
-        pub(super) fn load(&self) -> u32 {
-            *lock(&self.count)
-        }
-
-        pub(super) fn raise(&self, sleepers: u32) {
-            let mut count = lock(&self.count);
-            *count = count.wrapping_add(1);
-            if sleepers == 1 { self.raised.notify_one() } else { self.raised.notify_all() }
-        }
-
-        pub(super) fn wait_while(&self, key: u32, deadline: Option<Nanos>) {
-            let count = lock(&self.count);
-            if *count != key {
-                return;
-            }
-            let bound = deadline.map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(clock::now())));
-            // One wait is enough: an early return sends the caller back to its condition.
-            drop(self.raised.wait_timeout(count, bound));
-        }
-    }
-}
-
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock;

@@ -20,21 +20,28 @@ pub mod fork;
 pub mod memory;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub mod mmap;
-#[cfg(not(stillpoint_loom))]
 pub mod numa;
 pub mod owned_mutex;
 pub mod sync;
 pub mod thread;
 pub mod user_code;
 
-/// What answers under `--cfg stillpoint_loom`: loom, which tries all schedules of a small program on weak memory; with
-/// `--cfg stillpoint_shuttle` beside it shuttle, which tries many of a larger one on strong memory.
-#[cfg(all(stillpoint_loom, not(stillpoint_shuttle)))]
-pub use loom as model;
-#[cfg(all(stillpoint_loom, stillpoint_shuttle))]
-pub use shuttle as model;
+mod simple;
+// Whatever differs between the system and the model is in one of these, under the same names, and is used by the modules above.
+#[cfg(not(stillpoint_loom))]
+mod system;
+#[cfg(not(stillpoint_loom))]
+use system as seam;
+#[cfg(stillpoint_loom)]
+mod twin;
+#[cfg(stillpoint_loom)]
+use twin as seam;
+
+/// The checker of the model, loom or shuttle: for tests, which start its threads.
+#[cfg(stillpoint_loom)]
+pub use twin::checker as model;
 
 /// The code in the package's README.md compiles, and does what it says.
-#[cfg(all(doctest, not(stillpoint_loom)))]
+#[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -2,7 +2,7 @@
 //!
 //! An allocation that fails ends the process, as in any Rust program; but for those that are made in here, whose callers know what to do.
 //! The C face has an allocator of its own, which has a last resort for the former and must not waste it on the latter; so they can be told
-//! apart ([`need`]).
+//! apart (`need`, for the C face).
 
 use std::alloc::{self, Layout};
 #[cfg(feature = "c-symbols")]
@@ -70,7 +70,6 @@ pub unsafe fn try_alloc(layout: Layout) -> *mut u8 {
 }
 
 /// Whether there is memory for so many bytes, at this moment: asked by who is about to take it in pieces that it cannot be refused any more.
-#[cfg(not(stillpoint_loom))]
 pub fn is_there_for(bytes: usize) -> bool {
     let Ok(layout) = Layout::from_size_align(bytes.max(1), 16) else { return false };
     // SAFETY: the size is not 0; given back as it was taken. Compilers know that a block which nobody uses need not be allocated.

@@ -1,11 +1,20 @@
 //! Address space: reserving it, making it accessible, taking memory out of it again, guard pages, memory files; and tables of
 //! atomics that are zero until they are written. Linux.
 
-#[cfg(not(stillpoint_loom))]
-pub use real::{Advice, Backing, Mapping, Pages, Refused, advise, has_vectored_advice, memory_file, page_size};
+pub use crate::seam::table::{NoTable, Table};
 
-use super::sync::{AtomicU32, AtomicU64};
-use std::ops::Deref;
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64};
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
+    io::Errno,
+    mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap},
+};
+use std::{
+    ffi::c_void,
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+    ptr::{self, NonNull},
+};
 
 /// A kind of atomic whose zero is all zero bits.
 ///
@@ -19,332 +28,243 @@ unsafe impl Zeroed for AtomicU64 {}
 // SAFETY: the same.
 unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: a plain pointer.
-#[cfg(not(stillpoint_loom))]
-unsafe impl<T> Zeroed for super::sync::AtomicPtr<T> {}
+unsafe impl<T> Zeroed for AtomicPtr<T> {}
 
-/// Why there is no table.
-#[cfg(not(any(stillpoint_loom, miri)))]
-pub type NoTable = Refused;
-/// Nothing: memory for a table is the process's own.
-#[cfg(any(stillpoint_loom, miri))]
-pub type NoTable = std::convert::Infallible;
+/// A system call that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// Its name.
+    pub call: &'static str,
+    /// The system's error number.
+    pub errno: i32,
+}
 
-/// A table of atomics that starts out zero. Memory is taken for what has been written only.
+fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
+    move |errno| Refused { call, errno: errno.raw_os_error() }
+}
+
+/// The bytes of a page.
+pub fn page_size() -> usize {
+    rustix::param::page_size()
+}
+
+/// What stands behind a reservation.
+#[derive(Debug, Clone, Copy)]
+pub enum Backing<'a> {
+    /// Memory of the process alone.
+    Anonymous,
+    /// Shared with whoever else maps the file; from its offset 0.
+    File(BorrowedFd<'a>),
+}
+
+/// A stretch of address space that this owns, and gives back when dropped.
 #[derive(Debug)]
-pub struct Table<T> {
-    #[cfg(not(any(stillpoint_loom, miri)))]
-    mapping: Mapping,
-    #[cfg(not(any(stillpoint_loom, miri)))]
+pub struct Mapping {
+    start: NonNull<u8>,
     len: usize,
-    #[cfg(any(stillpoint_loom, miri))]
-    entries: Box<[T]>,
-    #[cfg(not(any(stillpoint_loom, miri)))]
-    entries: std::marker::PhantomData<T>,
 }
 
-#[cfg(not(any(stillpoint_loom, miri)))]
-impl<T: Zeroed> Table<T> {
-    /// A table of `len` zeroes.
-    ///
-    /// # Errors
-    ///
-    /// Without memory.
-    pub fn new(len: usize) -> Result<Self, NoTable> {
-        let mapping = Mapping::zeroed((len * size_of::<T>()).next_multiple_of(page_size()))?;
-        Ok(Self { mapping, len, entries: std::marker::PhantomData })
-    }
-}
-
-#[cfg(not(any(stillpoint_loom, miri)))]
-impl<T: Zeroed> Deref for Table<T> {
-    type Target = [T];
-
-    #[inline(always)]
-    fn deref(&self) -> &[T] {
-        // SAFETY: the mapping holds that many, readable and writable, page-aligned, zero at first, which is a value of T.
-        unsafe { std::slice::from_raw_parts(self.mapping.start().as_ptr().cast::<T>(), self.len) }
-    }
-}
-
-#[cfg(not(any(stillpoint_loom, miri)))]
-// SAFETY: it owns atomics, as a box of them would.
-unsafe impl<T: Send> Send for Table<T> {}
-#[cfg(not(any(stillpoint_loom, miri)))]
+// SAFETY: it is a right to addresses, and gives no access by itself.
+unsafe impl Send for Mapping {}
 // SAFETY: the same.
-unsafe impl<T: Sync> Sync for Table<T> {}
+unsafe impl Sync for Mapping {}
 
-#[cfg(any(stillpoint_loom, miri))]
-impl<T: Zeroed> Table<T> {
-    /// A table of `len` zeroes.
-    ///
-    /// # Errors
-    ///
-    /// None.
-    pub fn new(len: usize) -> Result<Self, NoTable> {
-        Ok(Self { entries: (0..len).map(|_| T::default()).collect() })
-    }
-}
-
-#[cfg(any(stillpoint_loom, miri))]
-impl<T> Deref for Table<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        &self.entries
-    }
-}
-
-#[cfg(not(stillpoint_loom))]
-mod real {
-    use rustix::{
-        fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
-        io::Errno,
-        mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap},
-    };
-    use std::{
-        ffi::c_void,
-        io,
-        os::fd::{BorrowedFd, OwnedFd},
-        ptr::{self, NonNull},
-    };
-
-    /// A system call that failed.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Refused {
-        /// Its name.
-        pub call: &'static str,
-        /// The system's error number.
-        pub errno: i32,
-    }
-
-    fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
-        move |errno| Refused { call, errno: errno.raw_os_error() }
-    }
-
-    /// The bytes of a page.
-    pub fn page_size() -> usize {
-        rustix::param::page_size()
-    }
-
-    /// What stands behind a reservation.
-    #[derive(Debug, Clone, Copy)]
-    pub enum Backing<'a> {
-        /// Memory of the process alone.
-        Anonymous,
-        /// Shared with whoever else maps the file; from its offset 0.
-        File(BorrowedFd<'a>),
-    }
-
-    /// A stretch of address space that this owns, and gives back when dropped.
-    #[derive(Debug)]
-    pub struct Mapping {
-        start: NonNull<u8>,
-        len: usize,
-    }
-
-    // SAFETY: it is a right to addresses, and gives no access by itself.
-    unsafe impl Send for Mapping {}
-    // SAFETY: the same.
-    unsafe impl Sync for Mapping {}
-
-    impl Mapping {
-        /// `len` bytes of address space that nobody may touch yet, from a multiple of `align`, a power of two.
-        pub fn reserve(len: usize, align: usize, backing: Backing<'_>) -> Result<Self, Refused> {
-            let enough = len.checked_add(align).ok_or(Refused { call: "mmap", errno: libc::ENOMEM })?;
-            let none = ProtFlags::empty();
-            // SAFETY: a new mapping wherever the kernel likes, or over the one just made.
-            unsafe {
-                let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-                let at = mmap_anonymous(ptr::null_mut(), enough, none, flags).map_err(refused("mmap"))?;
-                let whole = Self::of(at, enough);
-                let mapping = whole.trim(len, align);
-                if let Backing::File(file) = backing {
-                    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-                    mmap(mapping.start.as_ptr().cast(), len, none, flags, file, 0).map_err(refused("mmap"))?;
-                }
-                Ok(mapping)
-            }
-        }
-
-        /// `len` bytes, a multiple of the page size, that are zero and take memory only where they are written.
-        #[cfg_attr(miri, allow(dead_code))]
-        pub fn zeroed(len: usize) -> Result<Self, Refused> {
+impl Mapping {
+    /// `len` bytes of address space that nobody may touch yet, from a multiple of `align`, a power of two.
+    pub fn reserve(len: usize, align: usize, backing: Backing<'_>) -> Result<Self, Refused> {
+        let enough = len.checked_add(align).ok_or(Refused { call: "mmap", errno: libc::ENOMEM })?;
+        let none = ProtFlags::empty();
+        // SAFETY: a new mapping wherever the kernel likes, or over the one just made.
+        unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: a new mapping wherever the kernel likes.
-            let at = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
-            at.map(|at| Self::of(at, len)).map_err(refused("mmap"))
-        }
-
-        fn of(at: *mut c_void, len: usize) -> Self {
-            Self { start: NonNull::new(at.cast()).expect("the kernel maps nothing at 0 unasked"), len }
-        }
-
-        /// Gives back all but `len` bytes at a multiple of `align`.
-        fn trim(self, len: usize, align: usize) -> Self {
-            let whole = std::mem::ManuallyDrop::new(self);
-            let before = whole.start.addr().get().next_multiple_of(align) - whole.start.addr().get();
-            let after = whole.len - before - len;
-            // SAFETY: inside the mapping, and at page boundaries.
-            let start = unsafe { whole.start.add(before) };
-            if before > 0 {
-                // SAFETY: the front of a mapping that nobody uses yet. What cannot be given back stays reserved.
-                let _ = unsafe { munmap(whole.start.as_ptr().cast(), before) };
+            let at = mmap_anonymous(ptr::null_mut(), enough, none, flags).map_err(refused("mmap"))?;
+            let whole = Self::of(at, enough);
+            let mapping = whole.trim(len, align);
+            if let Backing::File(file) = backing {
+                let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+                mmap(mapping.start.as_ptr().cast(), len, none, flags, file, 0).map_err(refused("mmap"))?;
             }
-            if after > 0 {
-                // SAFETY: its end.
-                let _ = unsafe { munmap(start.add(len).as_ptr().cast(), after) };
-            }
-            Self { start, len }
-        }
-
-        /// The first byte.
-        #[inline]
-        pub fn start(&self) -> NonNull<u8> {
-            self.start
-        }
-
-        /// Makes `len` bytes from `offset` readable and writable. Done to one stretch from the start that grows, it takes one more
-        /// entry of the process's map count, whatever its length.
-        pub fn allow(&self, offset: usize, len: usize) -> Result<(), Refused> {
-            assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-            let flags = MprotectFlags::READ | MprotectFlags::WRITE;
-            // SAFETY: inside our own mapping.
-            unsafe { mprotect(self.start.add(offset).as_ptr().cast(), len, flags) }.map_err(refused("mprotect"))
-        }
-
-        /// The pages of `len` bytes from `offset`.
-        pub fn pages(&self, offset: usize, len: usize) -> Pages {
-            assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-            // SAFETY: inside the mapping.
-            Pages(libc::iovec { iov_base: unsafe { self.start.add(offset) }.as_ptr().cast(), iov_len: len })
+            Ok(mapping)
         }
     }
 
-    impl Drop for Mapping {
-        fn drop(&mut self) {
-            // SAFETY: ours, and whoever uses what is in it borrows from us. A refusal leaves it mapped, which harms nobody.
-            let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    /// `len` bytes, a multiple of the page size, that are zero and take memory only where they are written.
+    #[cfg_attr(miri, allow(dead_code))]
+    pub fn zeroed(len: usize) -> Result<Self, Refused> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping wherever the kernel likes.
+        let at = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        at.map(|at| Self::of(at, len)).map_err(refused("mmap"))
+    }
+
+    fn of(at: *mut c_void, len: usize) -> Self {
+        Self { start: NonNull::new(at.cast()).expect("the kernel maps nothing at 0 unasked"), len }
+    }
+
+    /// Gives back all but `len` bytes at a multiple of `align`.
+    fn trim(self, len: usize, align: usize) -> Self {
+        let whole = std::mem::ManuallyDrop::new(self);
+        let before = whole.start.addr().get().next_multiple_of(align) - whole.start.addr().get();
+        let after = whole.len - before - len;
+        // SAFETY: inside the mapping, and at page boundaries.
+        let start = unsafe { whole.start.add(before) };
+        if before > 0 {
+            // SAFETY: the front of a mapping that nobody uses yet. What cannot be given back stays reserved.
+            let _ = unsafe { munmap(whole.start.as_ptr().cast(), before) };
         }
+        if after > 0 {
+            // SAFETY: its end.
+            let _ = unsafe { munmap(start.add(len).as_ptr().cast(), after) };
+        }
+        Self { start, len }
     }
 
-    /// A stretch of pages, as the kernel's calls want it.
-    #[derive(Debug, Clone, Copy)]
-    #[repr(transparent)]
-    pub struct Pages(libc::iovec);
-
-    /// What is to become of pages.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    #[repr(i32)]
-    pub enum Advice {
-        /// Their memory is given up; private ones read zero afterwards.
-        DontNeed = libc::MADV_DONTNEED,
-        /// The same for the pages of a shared file: a hole is punched.
-        Remove = libc::MADV_REMOVE,
-        /// Their memory may come in huge pages.
-        HugePages = libc::MADV_HUGEPAGE,
-        /// They give up their memory, and whoever touches them gets a SIGSEGV.
-        InstallGuards = 102,
-        /// They take memory again.
-        RemoveGuards = 103,
+    /// The first byte.
+    #[inline]
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
     }
 
-    /// Names the calling process to `process_madvise`, without a descriptor that a child would inherit.
-    const THIS_PROCESS: i32 = -10_000;
+    /// Makes `len` bytes from `offset` readable and writable. Done to one stretch from the start that grows, it takes one more
+    /// entry of the process's map count, whatever its length.
+    pub fn allow(&self, offset: usize, len: usize) -> Result<(), Refused> {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        let flags = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: inside our own mapping.
+        unsafe { mprotect(self.start.add(offset).as_ptr().cast(), len, flags) }.map_err(refused("mprotect"))
+    }
 
-    /// Ranges that one call takes.
-    const MOST_RANGES: usize = 1024;
+    /// The pages of `len` bytes from `offset`.
+    pub fn pages(&self, offset: usize, len: usize) -> Pages {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: inside the mapping.
+        Pages(libc::iovec { iov_base: unsafe { self.start.add(offset) }.as_ptr().cast(), iov_len: len })
+    }
+}
 
-    /// How often a call that says "try again" is made again.
-    const MOST_REFUSALS: usize = 100;
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: ours, and whoever uses what is in it borrows from us. A refusal leaves it mapped, which harms nobody.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
 
-    /// Gives `advice` on every range, in as few calls as the kernel allows. Returns how many ranges are done: the first ones.
-    ///
-    /// # Safety
-    ///
-    /// Nobody minds what happens to those pages.
-    pub unsafe fn advise(ranges: &[Pages], advice: Advice, vectored: bool) -> (usize, Result<(), Refused>) {
-        let mut done = 0;
-        while vectored && ranges.len() - done > 1 {
-            let some = &ranges[done..][..MOST_RANGES.min(ranges.len() - done)];
-            // SAFETY: the caller's promise; `Pages` is an iovec.
-            match unsafe { process_madvise(some, advice) } {
-                Ok(mut bytes) if bytes > 0 => {
-                    // A range that is done in part is done again: no advice minds.
-                    let whole = |range: &&Pages| {
-                        let fits = range.0.iov_len <= bytes;
-                        bytes -= if fits { range.0.iov_len } else { 0 };
-                        fits
-                    };
-                    let count = some.iter().take_while(whole).count();
-                    done += count;
-                    if count == 0 {
-                        break;
-                    }
+/// A stretch of pages, as the kernel's calls want it.
+#[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
+pub struct Pages(libc::iovec);
+
+/// What is to become of pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Advice {
+    /// Their memory is given up; private ones read zero afterwards.
+    DontNeed = libc::MADV_DONTNEED,
+    /// The same for the pages of a shared file: a hole is punched.
+    Remove = libc::MADV_REMOVE,
+    /// Their memory may come in huge pages.
+    HugePages = libc::MADV_HUGEPAGE,
+    /// They give up their memory, and whoever touches them gets a SIGSEGV.
+    InstallGuards = 102,
+    /// They take memory again.
+    RemoveGuards = 103,
+}
+
+/// Names the calling process to `process_madvise`, without a descriptor that a child would inherit.
+const THIS_PROCESS: i32 = -10_000;
+
+/// Ranges that one call takes.
+const MOST_RANGES: usize = 1024;
+
+/// How often a call that says "try again" is made again.
+const MOST_REFUSALS: usize = 100;
+
+/// Gives `advice` on every range, in as few calls as the kernel allows. Returns how many ranges are done: the first ones.
+///
+/// # Safety
+///
+/// Nobody minds what happens to those pages.
+pub unsafe fn advise(ranges: &[Pages], advice: Advice, vectored: bool) -> (usize, Result<(), Refused>) {
+    let mut done = 0;
+    while vectored && ranges.len() - done > 1 {
+        let some = &ranges[done..][..MOST_RANGES.min(ranges.len() - done)];
+        // SAFETY: the caller's promise; `Pages` is an iovec.
+        match unsafe { process_madvise(some, advice) } {
+            Ok(mut bytes) if bytes > 0 => {
+                // A range that is done in part is done again: no advice minds.
+                let whole = |range: &&Pages| {
+                    let fits = range.0.iov_len <= bytes;
+                    bytes -= if fits { range.0.iov_len } else { 0 };
+                    fits
+                };
+                let count = some.iter().take_while(whole).count();
+                done += count;
+                if count == 0 {
+                    break;
                 }
-                // Whatever the reason was, one range at a time tells it, or goes through.
-                _ => break,
             }
+            // Whatever the reason was, one range at a time tells it, or goes through.
+            _ => break,
         }
-        for range in &ranges[done..] {
-            // SAFETY: the caller's promise.
-            if let Err(error) = unsafe { madvise(*range, advice) } {
-                return (done, Err(error));
-            }
-            done += 1;
-        }
-        (done, Ok(()))
     }
-
-    /// Whether one call may advise many ranges of this very process: the kernel allows that since 6.13. Tries it on `range`.
-    ///
-    /// # Safety
-    ///
-    /// As for [`advise`].
-    pub unsafe fn has_vectored_advice(range: Pages, advice: Advice) -> bool {
+    for range in &ranges[done..] {
         // SAFETY: the caller's promise.
-        unsafe { process_madvise(&[range], advice) }.is_ok()
+        if let Err(error) = unsafe { madvise(*range, advice) } {
+            return (done, Err(error));
+        }
+        done += 1;
     }
+    (done, Ok(()))
+}
 
-    /// # Safety
-    ///
-    /// As for [`advise`].
-    unsafe fn process_madvise(ranges: &[Pages], advice: Advice) -> io::Result<usize> {
-        // SAFETY: the caller's promise; the kernel reads that many iovecs.
-        let done = unsafe {
-            libc::syscall(libc::SYS_process_madvise, THIS_PROCESS, ranges.as_ptr(), ranges.len(), advice as libc::c_int, 0)
-        };
-        usize::try_from(done).map_err(|_| io::Error::last_os_error())
-    }
+/// Whether one call may advise many ranges of this very process: the kernel allows that since 6.13. Tries it on `range`.
+///
+/// # Safety
+///
+/// As for [`advise`].
+pub unsafe fn has_vectored_advice(range: Pages, advice: Advice) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { process_madvise(&[range], advice) }.is_ok()
+}
 
-    /// # Safety
-    ///
-    /// As for [`advise`].
-    unsafe fn madvise(range: Pages, advice: Advice) -> Result<(), Refused> {
-        let mut refusals = 0;
-        loop {
-            // SAFETY: the caller's promise.
-            if unsafe { libc::madvise(range.0.iov_base, range.0.iov_len, advice as libc::c_int) } == 0 {
-                return Ok(());
-            }
-            let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-            refusals += 1;
-            // Memory that its owner has locked is refused until it is unlocked, which also the next owner would not expect it to be.
-            // SAFETY: changes no bytes.
-            let unlocked =
-                errno == libc::EINVAL && refusals == 1 && unsafe { libc::munlock(range.0.iov_base, range.0.iov_len) } == 0;
-            // EAGAIN can be for ever, where the process has all the mappings that it may have.
-            let again = (errno == libc::EINTR || errno == libc::EAGAIN) && refusals < MOST_REFUSALS;
-            if !unlocked && !again {
-                return Err(Refused { call: "madvise", errno });
-            }
+/// # Safety
+///
+/// As for [`advise`].
+unsafe fn process_madvise(ranges: &[Pages], advice: Advice) -> io::Result<usize> {
+    // SAFETY: the caller's promise; the kernel reads that many iovecs.
+    let done = unsafe {
+        libc::syscall(libc::SYS_process_madvise, THIS_PROCESS, ranges.as_ptr(), ranges.len(), advice as libc::c_int, 0)
+    };
+    usize::try_from(done).map_err(|_| io::Error::last_os_error())
+}
+
+/// # Safety
+///
+/// As for [`advise`].
+unsafe fn madvise(range: Pages, advice: Advice) -> Result<(), Refused> {
+    let mut refusals = 0;
+    loop {
+        // SAFETY: the caller's promise.
+        if unsafe { libc::madvise(range.0.iov_base, range.0.iov_len, advice as libc::c_int) } == 0 {
+            return Ok(());
+        }
+        let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        refusals += 1;
+        // Memory that its owner has locked is refused until it is unlocked, which also the next owner would not expect it to be.
+        // SAFETY: changes no bytes.
+        let unlocked = errno == libc::EINVAL && refusals == 1 && unsafe { libc::munlock(range.0.iov_base, range.0.iov_len) } == 0;
+        // EAGAIN can be for ever, where the process has all the mappings that it may have.
+        let again = (errno == libc::EINTR || errno == libc::EAGAIN) && refusals < MOST_REFUSALS;
+        if !unlocked && !again {
+            return Err(Refused { call: "madvise", errno });
         }
     }
+}
 
-    /// An unnamed file in memory of `len` bytes, all holes, whose length nobody can change.
-    pub fn memory_file(name: &str, len: u64) -> Result<OwnedFd, Refused> {
-        let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(refused("memfd_create"))?;
-        ftruncate(&file, len).map_err(refused("ftruncate"))?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(refused("fcntl(F_ADD_SEALS)"))?;
-        Ok(file)
-    }
+/// An unnamed file in memory of `len` bytes, all holes, whose length nobody can change.
+pub fn memory_file(name: &str, len: u64) -> Result<OwnedFd, Refused> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(refused("memfd_create"))?;
+    ftruncate(&file, len).map_err(refused("ftruncate"))?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(refused("fcntl(F_ADD_SEALS)"))?;
+    Ok(file)
 }

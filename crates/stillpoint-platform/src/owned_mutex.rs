@@ -44,7 +44,6 @@ impl OwnedMutex {
     /// # Safety
     ///
     /// The calling thread is the only one of the process.
-    #[cfg(not(stillpoint_loom))]
     pub unsafe fn reset_in_child(&self) {
         if self.holder.load(Ordering::Relaxed) != thread::token().get() {
             self.holder.store(0, Ordering::Relaxed);
@@ -61,7 +60,7 @@ impl Drop for OwnedMutexGuard<'_> {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::{mem, thread::scope};

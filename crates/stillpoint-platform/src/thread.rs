@@ -1,14 +1,19 @@
 //! Who the calling thread is, and starting another.
 //!
 //! The key of POSIX's by which C programs have a thread's end told: to find it must mean to find what the C library has written for it, its
-//! destructor above all. [T1] its publication (release) pairs with [T2] the loads of it (acquire). What that orders is the C library's, so
-//! there is no model of it.
+//! destructor above all. What that orders is the C library's, so there is no model of it.
+//!
+//! ```text
+//! publication of the key (release) [T1]   pairs with   loads of it (acquire) [T2]
+//! ```
 
 use std::{io, num::NonZeroU64, thread::JoinHandle};
 
+pub use crate::seam::thread::token;
+
 /// A number that no other thread of this process has or will have. Unlike a thread id it is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Token(NonZeroU64);
+pub struct Token(pub(crate) NonZeroU64);
 
 impl Token {
     /// The number.
@@ -18,50 +23,18 @@ impl Token {
     }
 }
 
-/// The calling thread's token. Works in thread-local destructors.
-#[cfg(not(stillpoint_loom))]
-#[inline]
-pub fn token() -> Token {
-    use std::{
-        cell::Cell,
-        sync::atomic::{AtomicU64, Ordering},
-    };
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Without a destructor, so that it outlives every destructor of the thread.
-    thread_local!(static TOKEN: Cell<Option<Token>> = const { Cell::new(None) });
-    TOKEN.get().unwrap_or_else(|| {
-        let token = Token(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).expect("2^64 threads"));
-        TOKEN.set(Some(token));
-        token
-    })
-}
-
-/// loom's threads share one system thread; its tests pass the tokens they need.
-#[cfg(stillpoint_loom)]
-pub fn token() -> Token {
-    Token(NonZeroU64::new(u64::MAX - 1).expect("not 0"))
-}
-
-#[cfg(stillpoint_loom)]
-impl Token {
-    /// The token of a model's thread.
-    pub fn for_model(number: u64) -> Self {
-        Self(NonZeroU64::new(number).expect("0 is no token"))
-    }
-}
-
 /// The kernel's id of the calling thread; 0 where there is none.
 pub fn tid() -> u32 {
-    #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+    #[cfg(all(target_os = "linux", not(miri)))]
     return rustix::thread::gettid().as_raw_pid().cast_unsigned();
-    #[cfg(not(all(target_os = "linux", not(any(stillpoint_loom, miri)))))]
+    #[cfg(not(all(target_os = "linux", not(miri))))]
     0
 }
 
 /// Runs `spawn` with every signal blocked in the calling thread, so that a thread which it starts has them blocked for good: a
 /// handler of the program must never find itself on a thread that the program does not know, in the middle of an allocation.
 pub fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
-    #[cfg(all(unix, not(any(stillpoint_loom, miri))))]
+    #[cfg(all(unix, not(miri)))]
     let _restore = {
         struct Restore(libc::sigset_t);
         impl Drop for Restore {
@@ -93,7 +66,7 @@ pub fn name_of(tid: u32) -> Option<String> {
 pub enum Handle {
     /// One of std's.
     Std(JoinHandle<()>),
-    #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+    #[cfg(all(target_os = "linux", not(miri)))]
     /// One of the C library's.
     Bare(bare::Handle),
 }
@@ -104,7 +77,7 @@ pub enum Handle {
 /// of overflowing stacks), which a thread that has vanished may have held. Nor is it for the C face: such a thread ends the process
 /// if there is no memory for what it keeps of itself.
 pub fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
-    #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+    #[cfg(all(target_os = "linux", not(miri)))]
     if cfg!(feature = "c-symbols") || super::fork::process().is_child() {
         return bare::spawn(name, Box::new(work)).map(Handle::Bare);
     }
@@ -116,14 +89,14 @@ impl Handle {
     pub fn join(self) {
         match self {
             Self::Std(thread) => drop(thread.join()),
-            #[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+            #[cfg(all(target_os = "linux", not(miri)))]
             Self::Bare(thread) => thread.join(),
         }
     }
 }
 
 /// Threads of the C library's.
-#[cfg(all(target_os = "linux", not(any(stillpoint_loom, miri))))]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod bare {
     use crate::user_code;
     use std::{ffi::CString, io, mem, ptr};
@@ -188,7 +161,6 @@ mod bare {
 ///
 /// For the C face by a key of POSIX's, whose destructors come after those of all thread-local objects, and not in a thread that ends
 /// the process: the C library has a place for it in each thread, where what std asks for takes memory, without which the process ends.
-#[cfg(not(stillpoint_loom))]
 pub fn call_at_end(end: fn()) -> bool {
     #[cfg(all(feature = "c-symbols", target_os = "linux"))]
     return key::call_at_end(end);
@@ -209,7 +181,7 @@ pub fn call_at_end(end: fn()) -> bool {
 }
 
 /// A key of POSIX's.
-#[cfg(all(feature = "c-symbols", target_os = "linux", not(stillpoint_loom)))]
+#[cfg(all(feature = "c-symbols", target_os = "linux"))]
 mod key {
     use std::{
         ffi::c_void,
@@ -254,7 +226,7 @@ mod key {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

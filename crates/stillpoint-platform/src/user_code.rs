@@ -38,15 +38,8 @@ enum What {
     Waker,
 }
 
-#[cfg(not(stillpoint_loom))]
-thread_local! {
+crate::thread_constant! {
     /// The innermost of them; null for none.
-    static FRAMES: Cell<*const Frame> = const { Cell::new(ptr::null()) };
-}
-
-// The models' threads share one system thread.
-#[cfg(stillpoint_loom)]
-crate::model::thread_local! {
     static FRAMES: Cell<*const Frame> = Cell::new(ptr::null());
 }
 
@@ -149,7 +142,7 @@ fn once(event: impl FnOnce()) -> bool {
     panicked
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,9 +13,10 @@ use std::{
 
 /// What orders, as words of code.
 const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
-const BARRIERS: [&str; 6] = ["light", "light_asymmetric", "heavy", "heavy_barrier", "process_barrier", "full_fence"];
+const BARRIERS: [&str; 7] =
+    ["light", "light_asymmetric", "heavy", "heavy_barrier", "process_barrier", "full_fence", "fence_after_rmw"];
 /// Where the barriers are made, of each other.
-const MAKES_BARRIERS: &str = "stillpoint-platform/src/barrier.rs";
+const MAKES_BARRIERS: &str = "/barrier.rs";
 
 /// Where the protocol is.
 const CORE: [&str; 3] = ["stillpoint/src/gp/", "stillpoint/src/rcu/", "stillpoint/src/tasks_trace/"];

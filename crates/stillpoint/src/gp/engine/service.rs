@@ -98,15 +98,8 @@ pub(in crate::gp) struct Service {
     failures: AtomicU64,
 }
 
-#[cfg(not(stillpoint_loom))]
-thread_local! {
+stillpoint_platform::thread_constant! {
     /// The domain whose service thread this is; 0 for none.
-    static SERVES: Cell<u64> = const { Cell::new(0) };
-}
-
-// The models' threads share one system thread.
-#[cfg(stillpoint_loom)]
-crate::platform::model::thread_local! {
     static SERVES: Cell<u64> = Cell::new(0);
 }
 

@@ -1,0 +1,26 @@
+//! A cell that nobody watches.
+
+use std::cell;
+
+/// A cell whose accesses loom can watch: closures in place of `get`, as in `loom::cell::UnsafeCell`.
+#[derive(Debug)]
+pub struct UnsafeCell<T>(cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    /// A cell.
+    pub const fn new(value: T) -> Self {
+        Self(cell::UnsafeCell::new(value))
+    }
+
+    /// Reads what is in it, by a pointer that is good during the call.
+    #[inline(always)]
+    pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get())
+    }
+
+    /// The same, to write.
+    #[inline(always)]
+    pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        write(self.0.get())
+    }
+}

@@ -1,0 +1,8 @@
+//! What needs nothing of the system: for Miri, for other systems, and for the model. A build uses some of it.
+#![allow(dead_code, reason = "the system has something better, or the model")]
+
+pub mod cell;
+pub mod condvar;
+pub mod one_cpu;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+pub mod table;

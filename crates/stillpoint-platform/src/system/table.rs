@@ -1,0 +1,50 @@
+//! Tables in address space; boxed where that is not the system's, under Miri.
+
+#[cfg(miri)]
+pub use crate::simple::table::{NoTable, Table};
+#[cfg(not(miri))]
+pub use mapped::{NoTable, Table};
+
+#[cfg(not(miri))]
+mod mapped {
+    use crate::mmap::{Mapping, Refused, Zeroed, page_size};
+    use std::{marker::PhantomData, ops::Deref};
+
+    /// Why there is no table.
+    pub type NoTable = Refused;
+
+    /// A table of atomics that starts out zero. Memory is taken for what has been written only.
+    #[derive(Debug)]
+    pub struct Table<T> {
+        mapping: Mapping,
+        len: usize,
+        entries: PhantomData<T>,
+    }
+
+    impl<T: Zeroed> Table<T> {
+        /// A table of `len` zeroes.
+        ///
+        /// # Errors
+        ///
+        /// Without memory.
+        pub fn new(len: usize) -> Result<Self, NoTable> {
+            let mapping = Mapping::zeroed((len * size_of::<T>()).next_multiple_of(page_size()))?;
+            Ok(Self { mapping, len, entries: PhantomData })
+        }
+    }
+
+    impl<T: Zeroed> Deref for Table<T> {
+        type Target = [T];
+
+        #[inline(always)]
+        fn deref(&self) -> &[T] {
+            // SAFETY: the mapping holds that many, readable and writable, page-aligned, zero at first, which is a value of T.
+            unsafe { std::slice::from_raw_parts(self.mapping.start().as_ptr().cast::<T>(), self.len) }
+        }
+    }
+
+    // SAFETY: it owns atomics, as a box of them would.
+    unsafe impl<T: Send> Send for Table<T> {}
+    // SAFETY: the same.
+    unsafe impl<T: Sync> Sync for Table<T> {}
+}

@@ -1,0 +1,34 @@
+//! Threads have a number each.
+
+use crate::thread::Token;
+use std::{
+    cell::Cell,
+    num::NonZeroU64,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// The calling thread's token. Works in thread-local destructors.
+#[inline]
+pub fn token() -> Token {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Without a destructor, so that it outlives every destructor of the thread.
+    thread_local!(static TOKEN: Cell<Option<Token>> = const { Cell::new(None) });
+    TOKEN.get().unwrap_or_else(|| {
+        let token = Token(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).expect("2^64 threads"));
+        TOKEN.set(Some(token));
+        token
+    })
+}
+
+/// A thread-local variable that begins as a constant: std's at their cheapest; the checker's in the model, whose threads share one of
+/// the system's.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! thread_constant {
+    ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
+        ::std::thread_local! {
+            $(#[$attribute])*
+            static $name: $type = const { $value };
+        }
+    };
+}

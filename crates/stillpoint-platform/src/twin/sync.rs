@@ -1,0 +1,58 @@
+//! The checker's atomics and locks, with the interface of the system's.
+
+#[cfg(not(stillpoint_shuttle))]
+pub use super::checker::cell::UnsafeCell;
+pub(crate) use super::checker::sync::Condvar;
+pub use super::checker::sync::{
+    Arc, MutexGuard,
+    atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+};
+#[cfg(stillpoint_shuttle)]
+pub use crate::simple::cell::UnsafeCell;
+use std::{
+    fmt,
+    sync::{LockResult, TryLockResult},
+};
+
+/// The checker's lock.
+pub struct Mutex<T>(super::checker::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// A lock that is free.
+    pub fn new(value: T) -> Self {
+        Self(super::checker::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        self.0.lock()
+    }
+
+    /// Never: to the checkers a try is no point to switch threads at, so that it would hide schedules.
+    pub(crate) fn lock_at_once(&self) -> Option<MutexGuard<'_, T>> {
+        None
+    }
+
+    /// Not for those who would wait.
+    ///
+    /// # Errors
+    ///
+    /// If somebody has it, or panicked with it.
+    pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+        self.0.try_lock()
+    }
+
+    /// Nobody forks here.
+    ///
+    /// # Safety
+    ///
+    /// None.
+    pub unsafe fn reinit(&self, _value: T) {
+        unreachable!("there is no fork in the model");
+    }
+}
+
+impl<T> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").finish_non_exhaustive()
+    }
+}
