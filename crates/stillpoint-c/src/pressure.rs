@@ -11,14 +11,14 @@ use std::{
     os::unix::ffi::OsStrExt,
     slice,
 };
-use stillpoint_lru::{PressureError, PressureWatch, Relieved};
+use stillpoint_lru::{PressureError, PressureWatch, Reclaimed};
 
 /// A watch for memory pressure.
 #[derive(Debug)]
 pub struct Pressure(stillpoint_lru::Pressure);
 
 /// What is called after each pass, on the watching thread: `stillpoint_relieved_function`.
-pub type RelievedFunction = Option<unsafe extern "C" fn(relieved: *const Relieved, data: *mut c_void)>;
+pub type RelievedFunction = Option<unsafe extern "C" fn(relieved: *const Reclaimed, data: *mut c_void)>;
 
 /// Where to watch, and how. Zeroes are the defaults.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ pub struct PressureOptions {
 }
 
 struct PassCallback {
-    function: unsafe extern "C" fn(*const Relieved, *mut c_void),
+    function: unsafe extern "C" fn(*const Reclaimed, *mut c_void),
     data: *mut c_void,
 }
 
@@ -49,7 +49,7 @@ struct PassCallback {
 unsafe impl Send for PassCallback {}
 
 impl PassCallback {
-    fn call(&mut self, relieved: &Relieved) {
+    fn call(&mut self, relieved: &Reclaimed) {
         // SAFETY: the promise of stillpoint_pressure_watch()'s caller.
         unsafe { (self.function)(relieved, self.data) };
     }

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{ffi::c_int, ptr};
 use stillpoint::raw;
-use stillpoint_lru::{ChargeError, CreateError, DeleteError, Relieved, TenantStatistics};
+use stillpoint_lru::{ChargeError, CreateError, DeleteError, Reclaimed, TenantStatistics};
 
 /// A tree of tenants.
 #[derive(Debug)]
@@ -69,11 +69,11 @@ pub unsafe extern "C" fn stillpoint_hierarchy_free(hierarchy: *mut Hierarchy) {
 ///
 /// The handle is good; `relieved` is NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy, target: u64, relieved: *mut Relieved) -> c_int {
+pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy, target: u64, relieved: *mut Reclaimed) -> c_int {
     catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
         let hierarchy = &unsafe { deref(hierarchy) }?.0;
-        let done = if target == u64::MAX { hierarchy.relieve() } else { hierarchy.relieve_to(target) };
+        let done = if target == u64::MAX { hierarchy.reclaim() } else { hierarchy.reclaim_to(target) };
         if !relieved.is_null() {
             // SAFETY: the caller's promise.
             unsafe { relieved.write(done) };

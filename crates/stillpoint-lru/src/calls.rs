@@ -1,15 +1,15 @@
 //! A registration's calls: how many are under way, and the end that waits for them.
 //!
 //! ```text
-//!   a call                                        the end, once
-//!   CALL += 1; GONE? then leave at once  [N1]     GONE is set                     [N3]
-//!   user code                                     wait until no call but,
-//!   CALL -= 1; GONE? then signal         [N2]     perhaps, the waiter's own is left  [N4]
+//!   enter   CALL += 1; GONE? then leave at once     end (once)   GONE is set
+//!           user code                                            wait until no call but,
+//!   leave   CALL -= 1; GONE? then signal                         perhaps, the waiter's own is left
 //! ```
 //!
-//! [N1] and [N3] are read-modify-writes of one word, so one comes first: either the call is refused, or [N4] counts it. [N2] (release) pairs
-//! with [N4] (acquire): what calls have done is done before the end returns. A call that leaves after [N3] signals, also a call that was refused: the
-//! waiter may have counted it. So the end sleeps without a bound, and no leaving passes it by; `loom_calls` fails without either.
+//! `enter` and the setting of GONE are read-modify-writes of one word, so one comes first: either the call is refused, or the wait counts
+//! it. `leave` (release) pairs with the wait (acquire): what calls have done is done before `end` returns. A call that leaves after GONE
+//! has been set signals, also a call that was refused: the waiter may have counted it. So `end` sleeps without a bound, and misses no
+//! wake-up; `loom_calls_end` fails without either.
 
 use stillpoint_platform::{
     event::EventCount,
@@ -17,24 +17,25 @@ use stillpoint_platform::{
 };
 
 /// In `state`: no new calls. Calls under way are counted twice over.
-const GONE: usize = 1;
+pub(crate) const GONE: usize = 1;
 const CALL: usize = 2;
 
 #[derive(Debug)]
-pub(super) struct Calls {
-    state: AtomicUsize,
-    left: EventCount,
+pub(crate) struct Calls {
+    /// Visible for `fork.rs`, as `left`.
+    pub(crate) state: AtomicUsize,
+    pub(crate) left: EventCount,
 }
 
 impl Calls {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { state: AtomicUsize::new(0), left: EventCount::new() }
     }
 
-    /// Begins a call, unless the end has begun. Who has begun one [leaves](Calls::leave).
+    /// Begins a call, unless the end has begun. To be followed by [`leave`](Calls::leave).
     #[must_use]
-    pub(super) fn enter(&self) -> bool {
-        let goes_on = self.state.fetch_add(CALL, Ordering::Relaxed) & GONE == 0; // [N1]
+    pub(crate) fn enter(&self) -> bool {
+        let goes_on = self.state.fetch_add(CALL, Ordering::Relaxed) & GONE == 0;
         if !goes_on {
             self.leave();
         }
@@ -42,24 +43,26 @@ impl Calls {
     }
 
     /// Ends a call.
-    pub(super) fn leave(&self) {
-        let before = self.state.fetch_sub(CALL, Ordering::Release); // [N2]
+    pub(crate) fn leave(&self) {
+        // Release, pairs with `end`: what the call has done is done before the end returns.
+        let before = self.state.fetch_sub(CALL, Ordering::Release);
         if before & GONE != 0 {
             self.left.signal_after_rmw();
         }
     }
 
     /// Whether the end has begun: a call that sees this asks for nothing more. Always seen after an end on the calling thread.
-    pub(super) fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self) -> bool {
         self.state.load(Ordering::Relaxed) & GONE != 0
     }
 
     /// No call begins after this, and none is under way but the caller's own, if it is inside one.
-    pub(super) fn end(&self, inside: bool) {
-        self.state.fetch_or(GONE, Ordering::Relaxed); // [N3]
+    pub(crate) fn end(&self, inside: bool) {
+        self.state.fetch_or(GONE, Ordering::Relaxed);
         loop {
             let waiter = self.left.prepare();
-            let state = self.state.load(Ordering::Acquire); // [N4]
+            // Acquire, pairs with `leave`: where no call is left, what they have done is seen.
+            let state = self.state.load(Ordering::Acquire);
             if state <= GONE | Self::own(inside) {
                 waiter.leave();
                 return;
@@ -68,24 +71,17 @@ impl Calls {
         }
     }
 
-    fn own(inside: bool) -> usize {
+    pub(crate) fn own(inside: bool) -> usize {
         if inside { CALL } else { 0 }
-    }
-
-    /// In the child of a fork: calls of threads that are no more are over.
-    #[cfg(not(stillpoint_loom))]
-    pub(super) fn reset_in_child(&self, inside: bool) {
-        self.state.store(self.state.load(Ordering::Relaxed) & GONE | Self::own(inside), Ordering::Relaxed);
-        self.left.reset_in_child();
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn no_call_begins_after_the_end() {
+    fn no_call_after_the_end() {
         let calls = Calls::new();
         assert!(calls.enter() && !calls.is_ending());
         calls.end(true);

@@ -4,7 +4,7 @@
 //! decided and then counted.
 //!
 //! * Where one level has a limit (or none), that level decides, by a compare-and-exchange; the others are added to afterwards. Where none
-//!   has, the root decides, against [`MOST_USAGE`].
+//!   has, the root decides, against [`MAX_USAGE`].
 //! * Where several have, the charge takes the lock of the hierarchy. Those below the topmost limit are compared with, and then the
 //!   topmost decides as above. A level below the topmost limit is below it for every charge that counts there, so all of those have the lock, and
 //!   what was compared with can only have become less.
@@ -14,26 +14,26 @@
 //! # Limits that change
 //!
 //! A limit changes only while no charge is under way, or a charge might count one level as decisive and another charge another one. A charge
-//! is made at a shelf (`stock.rs`) or under the lock; a limit is changed with all shelves and the lock held. So all accesses are relaxed:
-//! shelves and lock order those of limits, and of a counter each operation sees what came before it in its own order.
+//! is made at a per-CPU stock (`stock.rs`) or under the lock; a limit is changed with all per-CPU stocks and the lock held. So all accesses are relaxed:
+//! per-CPU stocks and lock order those of limits, and of a counter each operation sees what came before it in its own order.
 
 use std::ptr;
 use stillpoint_platform::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// No subtree uses more, whatever its limit says: twice this fits the count of what keeps a tenant (`counter.rs`). Above it in `usage` do
 /// all charges fit that have been decided at one level and are about to be refused by another for this.
-pub(super) const MOST_USAGE: u64 = 1 << 62;
+pub(crate) const MAX_USAGE: u64 = 1 << 62;
 
 /// What a subtree uses, and may.
 #[derive(Debug)]
-pub(super) struct Level {
+pub(crate) struct Level {
     usage: AtomicU64,
     peak: AtomicU64,
     max: AtomicU64,
 }
 
 /// What has a level: a tenant.
-pub(super) trait HasLevel {
+pub(crate) trait HasLevel {
     fn level(&self) -> &Level;
 
     /// Who charges is told of a usage that is more: see [`charge`].
@@ -42,10 +42,10 @@ pub(super) trait HasLevel {
 
 /// Why nothing was charged: `usage` at this level, at one instant, and the bytes are more than `max`.
 #[derive(Debug)]
-pub(super) struct Refused<'a, T> {
-    pub(super) at: &'a T,
-    pub(super) usage: u64,
-    pub(super) max: u64,
+pub(crate) struct Refused<'a, T> {
+    pub(crate) at: &'a T,
+    pub(crate) usage: u64,
+    pub(crate) max: u64,
 }
 
 impl<'a, T: HasLevel> Refused<'a, T> {
@@ -58,35 +58,35 @@ impl<'a, T: HasLevel> Refused<'a, T> {
 
 impl Level {
     /// Nothing used, no limit.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { usage: AtomicU64::new(0), peak: AtomicU64::new(0), max: AtomicU64::new(u64::MAX) }
     }
 
-    pub(super) fn usage(&self) -> u64 {
+    pub(crate) fn usage(&self) -> u64 {
         self.usage.load(Ordering::Relaxed)
     }
 
     /// The most that `usage` has been.
-    pub(super) fn peak(&self) -> u64 {
+    pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
 
-    pub(super) fn max(&self) -> u64 {
+    pub(crate) fn max(&self) -> u64 {
         self.max.load(Ordering::Relaxed)
     }
 
     /// While no charge is under way: see the head of this file.
-    pub(super) fn set_max(&self, bytes: u64) {
+    pub(crate) fn set_max(&self, bytes: u64) {
         self.max.store(bytes, Ordering::Relaxed);
     }
 
     fn is_limited(&self) -> bool {
-        self.max() < MOST_USAGE
+        self.max() < MAX_USAGE
     }
 
     /// How many bytes fit, in all.
     fn most(&self) -> u64 {
-        self.max().min(MOST_USAGE)
+        self.max().min(MAX_USAGE)
     }
 
     /// The usage with `bytes` more, or else the usage that they do not fit beside.
@@ -116,15 +116,15 @@ impl Level {
     ///
     /// # Errors
     ///
-    /// It is more than [`MOST_USAGE`], which no machine has; without `bytes` it is this. The caller subtracts them, and here alone what is
+    /// It is more than [`MAX_USAGE`], which no machine has; without `bytes` it is this. The caller subtracts them, and here alone what is
     /// refused has been counted. No peak shows it.
     #[inline(always)]
-    pub(super) fn add(&self, bytes: u64) -> Result<u64, u64> {
+    pub(crate) fn add(&self, bytes: u64) -> Result<u64, u64> {
         let usage = self.usage.fetch_add(bytes, Ordering::Relaxed);
         let sum = usage + bytes;
         // So the peak is never above it, and one look tells both.
         if sum > self.peak() {
-            if sum > MOST_USAGE {
+            if sum > MAX_USAGE {
                 return Err(usage);
             }
             self.peak.fetch_max(sum, Ordering::Relaxed);
@@ -139,23 +139,23 @@ impl Level {
         }
     }
 
-    pub(super) fn subtract(&self, bytes: u64) {
+    pub(crate) fn subtract(&self, bytes: u64) {
         let usage = self.usage.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(usage >= bytes, "more is given back than was charged");
     }
 }
 
-/// Charges all of `levels`, of which the root is the last one, or none. `at_shelf`: whether the caller keeps limits from changing;
+/// Charges all of `levels`, of which the root is the last one, or none. `at_stock`: whether the caller keeps limits from changing;
 /// else the lock does. Returns whether a level is past its high limit now.
 ///
 /// # Errors
 ///
 /// A level whose limit is in the way.
 #[inline]
-pub(super) fn charge<'a, T: HasLevel>(
-    levels: impl Iterator<Item = &'a T> + Clone, bytes: u64, at_shelf: bool, exact: &Mutex<()>,
+pub(crate) fn charge<'a, T: HasLevel>(
+    levels: impl Iterator<Item = &'a T> + Clone, bytes: u64, at_stock: bool, exact: &Mutex<()>,
 ) -> Result<bool, Refused<'a, T>> {
-    let known = at_shelf.then(|| topmost(levels.clone()));
+    let known = at_stock.then(|| topmost(levels.clone()));
     match known {
         Some((decisive, 0 | 1)) => decide_and_count(levels, decisive, bytes),
         _ => charge_locked(levels, known.map(|(decisive, _)| decisive), bytes, exact),
@@ -217,7 +217,7 @@ fn decide_and_count<'a, T: HasLevel>(
     Ok(is_high)
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -239,31 +239,31 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_all_numbers_is_taken_back_everywhere() {
-        const PART: u64 = MOST_USAGE / 2;
+    fn charge_past_max_usage_is_undone_at_each_level() {
+        const CHUNK: u64 = MAX_USAGE / 2;
         let root = Level::new();
         let middle = Level::new();
-        let leaves = [limited(PART), limited(PART), limited(PART)];
+        let leaves = [limited(CHUNK), limited(CHUNK), limited(CHUNK)];
         let exact = Mutex::new(());
-        for at_shelf in [true, false] {
-            let charge = |leaf: usize, bytes| charge([&leaves[leaf], &middle, &root].into_iter(), bytes, at_shelf, &exact);
-            assert!(charge(0, PART).is_ok() && charge(1, PART).is_ok());
+        for at_stock in [true, false] {
+            let charge = |leaf: usize, bytes| charge([&leaves[leaf], &middle, &root].into_iter(), bytes, at_stock, &exact);
+            assert!(charge(0, CHUNK).is_ok() && charge(1, CHUNK).is_ok());
             let refused = charge(2, 1).expect_err("the middle level has 2^62 already");
             assert!(ptr::eq(refused.at, &middle));
-            assert_eq!((refused.usage, refused.max), (MOST_USAGE, MOST_USAGE));
-            for (level, usage) in [(&leaves[2], 0), (&middle, MOST_USAGE), (&root, MOST_USAGE)] {
+            assert_eq!((refused.usage, refused.max), (MAX_USAGE, MAX_USAGE));
+            for (level, usage) in [(&leaves[2], 0), (&middle, MAX_USAGE), (&root, MAX_USAGE)] {
                 assert_eq!(level.usage(), usage);
             }
-            assert_eq!((middle.peak(), root.peak()), (MOST_USAGE, MOST_USAGE), "what was refused shows");
+            assert_eq!((middle.peak(), root.peak()), (MAX_USAGE, MAX_USAGE), "what was refused shows");
             for level in [&leaves[0], &leaves[1], &middle, &middle, &root, &root] {
-                level.subtract(PART);
+                level.subtract(CHUNK);
             }
         }
     }
 
     /// Whatever level decides: the one with the topmost limit, or the root.
     #[test]
-    fn each_level_past_its_high_limit_is_told_of() {
+    fn level_past_high_is_reported() {
         let exact = Mutex::new(());
         for limits in [[u64::MAX; 3], [500, u64::MAX, u64::MAX], [u64::MAX, 500, u64::MAX], [500, 500, 500]] {
             for high in 0..3 {

@@ -28,91 +28,38 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks what is compiled for it, not what uses that.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
-// The files: `link`, `ledger`, `levels`, `slots` and `calls`, which are model-checked; `lists`, `lru`, `walk`, the lists from below; `counter`, `stock`,
-// `charge`, `error`, what is used; `shrinker`, `reclaim`, `background`, `pressure` and `source`, how it is got back; `tenant` and `hierarchy`, who know
-// all of them.
+// Model-checked, and without tenants: `link` (which list an item is on), `shrinker_map` (which shrinkers have something), `levels` (usage and
+// limits), `slots` (an array that grows under its readers) and `calls` (calls of a shrinker). On them `memcg`, which has all that refers to
+// tenants, and on that `lru`, the lists as a program sees them. Imports lead from the later ones to the earlier ones.
 
-#[cfg(not(stillpoint_loom))]
-mod background;
 mod calls;
-#[cfg(not(stillpoint_loom))]
-mod charge;
-#[cfg(not(stillpoint_loom))]
-mod counter;
-#[cfg(not(stillpoint_loom))]
-mod error;
-#[cfg(not(stillpoint_loom))]
-mod growing;
-#[cfg(not(stillpoint_loom))]
-mod hierarchy;
-mod ledger;
 mod levels;
 mod link;
-#[cfg(not(stillpoint_loom))]
-mod lists;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 #[cfg(not(stillpoint_loom))]
 mod lru;
-#[cfg(all(target_os = "linux", not(stillpoint_loom)))]
-mod pressure;
 #[cfg(not(stillpoint_loom))]
-mod reclaim;
-#[cfg(not(stillpoint_loom))]
-mod shrinker;
+mod memcg;
+mod probe;
+mod shrinker_map;
 mod slots;
-#[cfg(all(target_os = "linux", not(stillpoint_loom)))]
-mod source;
-#[cfg(not(stillpoint_loom))]
 mod statistics;
-#[cfg(not(stillpoint_loom))]
-mod stock;
-#[cfg(not(stillpoint_loom))]
-mod tenant;
-#[cfg(not(stillpoint_loom))]
-mod walk;
 
-#[cfg(not(stillpoint_loom))]
-#[doc(hidden)]
-pub use growing::GrowingArray;
 #[cfg(all(target_os = "linux", not(stillpoint_loom)))]
-pub use pressure::{Pressure, PressureError, PressureWatch};
+pub use memcg::pressure::{Pressure, PressureError, PressureWatch};
+#[doc(hidden)]
+pub use probe::{Probe, Unwatched};
+pub use statistics::{Reclaimed, TenantStatistics};
 #[cfg(not(stillpoint_loom))]
 pub use {
-    charge::Charge,
-    error::{ChargeError, CreateError, DeleteError},
-    hierarchy::Hierarchy,
-    lru::{Entry, ListLru},
-    shrinker::{Node, Registration, Scope, Shrink, TooManyShrinkers},
-    statistics::{Relieved, TenantStatistics},
-    tenant::Tenant,
-    walk::Isolate,
+    lru::{Entry, GrowingArray, Isolate, ListLru},
+    memcg::{
+        Charge, ChargeError, CreateError, DeleteError, Hierarchy, Node, Registration, Scope, Shrink, Tenant, TooManyShrinkers,
+    },
 };
 
 /// The code in the package's README.md compiles, and does what it says.
-#[cfg(all(doctest, not(stillpoint_loom)))]
+#[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-/// Watches the locks of LRU lists: for measurements. No part of the stable interface.
-#[doc(hidden)]
-pub trait Probe: 'static {
-    /// The calling thread is about to take a list's lock.
-    #[inline(always)]
-    fn acquiring() {}
-
-    /// Somebody else has it.
-    #[inline(always)]
-    fn waiting() {}
-
-    /// The calling thread has it, after that.
-    #[inline(always)]
-    fn waited() {}
-}
-
-/// Watches nothing, at no cost.
-#[doc(hidden)]
-#[derive(Debug, Clone, Copy)]
-pub enum Unwatched {}
-
-impl Probe for Unwatched {}

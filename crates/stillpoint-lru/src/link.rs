@@ -1,68 +1,71 @@
-//! A list and the links in it: the only file that follows their pointers.
+//! A list and the links in it: the only file that follows their pointers, but for `memcg/fork.rs` in the child of a fork.
 //!
 //! A [`List`] is a ring of [`Link`]s through a head of its own, oldest first, behind one lock; a link names the list it is on. The list
-//! knows nothing of tenants, nodes or what the links are part of; whoever puts a link on a list sees to it that the link stays
-//! where it is for as long as it is there (`lru.rs`: the list holds a strong reference to what the link is part of).
+//! knows nothing of tenants, nodes or what the links are part of; the caller of `append` keeps the link where it is for as long as it is there
+//! (`lru.rs`: the list holds a strong reference to what the link is part of).
 //!
 //! # A link names its list
 //!
-//! `owner` is null (on no list), [`claimed`] (somebody who holds a list's lock is putting it there or taking it off), [`marker`] (a
-//! walker's bookmark, no item), the list, or the list with a mark ([`moving`]: somebody who holds its lock is putting the link elsewhere; for
-//! all others it is on that list, until they have the lock and look again). Who wants a link off its list does not know which one it is on until it has that list's lock:
+//! `owner` is null (on no list), [`claimed`] (a thread that holds a list's lock is putting it there or taking it off), [`marker`] (a
+//! walker's bookmark, no item), the list, or the list with a mark ([`moving`]: a thread that holds its lock is putting the link elsewhere; for
+//! all others it is on that list, until they have the lock and look again). Which list a link is on is known
+//! only under that list's lock, so `del` looks twice:
 //!
 //! ```text
-//!   find owner [L1]; lock that list; is it still the owner [L2]? else again
+//!   read `owner`; lock that list; is it still the owner? else again
 //! ```
 //!
-//! * [L1] (acquire) pairs with [L4], the release store that names a list: the list is complete. That the list has not been freed is RCU's
-//!   doing: [L1] is inside a section, and a list is freed a grace period after its last link has left.
-//! * [L2] may be relaxed: a link becomes a list's, and ceases to be, under that list's lock alone.
-//! * [L3], the exchange of null for `claimed` (acquire), pairs with [L5], the release store of null: who puts a link on a list finds the
-//!   pointers as the one who took it off another list left them, and overwrites them later. Only one of several wins.
+//! * To read it (acquire) pairs with the release store that names a list: the list is complete. That the list has not been freed is RCU's
+//!   doing: it is read inside a section, and a list is freed a grace period after its last link has left.
+//! * The second look may be relaxed: a link becomes a list's, and ceases to be, under that list's lock alone.
+//! * The exchange of null for `claimed` in `append` (acquire) pairs with the release store of null in `remove`: `append` finds the
+//!   pointers as `remove` left them on another list, and overwrites them later. Of several that append a link only one wins.
 //!
-//! A list that has been emptied for good is **dead**: its length says so, and who finds that under its lock looks for another one.
+//! A list that has been emptied for good is **dead**: its length says so, and a thread that finds that under its lock looks for another list.
 //!
 //! # In the child of a fork
 //!
 //! A thread that vanishes while it holds the lock leaves the list in the middle of one step. The order of the stores makes that
 //! harmless: `next` pointers always lead through the whole list, and a link is `claimed`, or `moving`, before the store that takes it off and
-//! until after the store that has put it on. So [`List::reset_in_child`] walks along `next`, gives every link it meets to this list, and mends what depends on
-//! that. A link that was claimed or moving, and on no list, stays so for ever ([`Locked::has_lost`]): what it is part of is leaked.
+//! until after the store that has put it on. So `List::reset_in_child` (`memcg/fork.rs`) walks along `next`, gives every link it meets to this
+//! list, and mends what depends on that. A link that was claimed or moving, and on no list, stays so for ever ([`Locked::is_orphan`]): what it is part of is leaked.
 
+use crate::probe::Probe;
 use std::ptr;
 use stillpoint_platform::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard, Ordering, lock_telling};
 
 /// The length of a list that is dead.
-const DEAD: usize = usize::MAX;
+pub(crate) const DEAD: usize = usize::MAX;
 
-/// Somebody is moving the link.
+/// A thread is moving the link.
 fn claimed() -> *mut List {
     ptr::without_provenance_mut(1)
 }
 
-/// Who holds the lock of `list` is moving the link, which has been on it. Addresses of lists are even.
+/// A thread that holds the lock of `list` is moving the link, which has been on it. Addresses of lists are even.
 fn moving(list: *const List) -> *mut List {
     list.cast_mut().map_addr(|addr| addr | 1)
 }
 
 /// The link is a walker's bookmark.
-fn marker() -> *mut List {
+pub(crate) fn marker() -> *mut List {
     ptr::without_provenance_mut(2)
 }
 
 /// What an object embeds to be on a list.
 #[derive(Debug)]
-#[cfg_attr(not(stillpoint_loom), repr(C))]
-pub(super) struct Link {
-    owner: AtomicPtr<List>,
+#[repr(C)]
+pub(crate) struct Link {
+    /// Visible for `fork.rs`, as the other fields of links and lists that are.
+    pub(crate) owner: AtomicPtr<List>,
     /// Written under the owner's lock. The next newer one.
     next: AtomicPtr<Link>,
     /// Written under the owner's lock. The next older one.
-    prev: AtomicPtr<Link>,
+    pub(crate) prev: AtomicPtr<Link>,
 }
 
 impl Link {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::of(ptr::null_mut())
     }
 
@@ -70,21 +73,22 @@ impl Link {
         Self { owner: AtomicPtr::new(owner), next: AtomicPtr::new(ptr::null_mut()), prev: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The list that the link is on, at this moment. [L1]
+    /// The list that the link is on, at this moment.
     ///
     /// Inside a section that began before the call, it may be followed.
-    pub(super) fn owner(&self) -> Option<*const List> {
-        // Acquire [L1]: the list that L4 names is complete. Nothing is left of what is no list.
+    pub(crate) fn owner(&self) -> Option<*const List> {
+        // Acquire, pairs with `append`, `rotate`, `move_to` and `unlink`: the list that they name is complete. Nothing is left of what is
+        // no list.
         let list = self.owner.load(Ordering::Acquire).map_addr(|addr| addr & !3);
         (!list.is_null()).then_some(list.cast_const())
     }
 
     /// Whether the link is on `list` at this moment.
-    pub(super) fn is_on(&self, list: &List) -> bool {
+    pub(crate) fn is_on(&self, list: &List) -> bool {
         ptr::eq(self.owner.load(Ordering::Relaxed), list)
     }
 
-    fn next(&self) -> *const Link {
+    pub(crate) fn next(&self) -> *const Link {
         self.next.load(Ordering::Relaxed)
     }
 
@@ -95,7 +99,7 @@ impl Link {
 
 /// Why a link was not put on a list.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     /// It is on a list already.
     Linked,
     /// The list is dead: look for another.
@@ -107,116 +111,82 @@ pub(super) enum Refused {
 /// Two cache lines. Counters read the one with the published count, which those who change the list only store to; so to count costs them no
 /// more than that store, and not the lock.
 #[derive(Debug)]
-#[cfg_attr(not(stillpoint_loom), repr(C))]
-pub(super) struct List {
+#[repr(C)]
+pub(crate) struct List {
     /// Written under the lock, read by anyone.
-    count: AtomicUsize,
-    changing: Changing,
+    pub(crate) count: AtomicUsize,
+    pub(crate) changing: Changing,
 }
 
 /// What only those who change the list look at.
 #[derive(Debug)]
-#[cfg_attr(not(stillpoint_loom), repr(C, align(64)))]
-struct Changing {
-    lock: Mutex<()>,
+#[repr(C, align(64))]
+pub(crate) struct Changing {
+    pub(crate) lock: Mutex<()>,
     /// How many links there are, or [`DEAD`]. Under the lock.
-    len: AtomicUsize,
-    head: Link,
+    pub(crate) len: AtomicUsize,
+    pub(crate) head: Link,
     /// Which [`ListLru`](super::ListLru) it belongs to: it may only be told what is its own.
-    family: u64,
+    lru_id: u64,
 }
 
 /// A list whose lock is held.
 #[derive(Debug)]
-pub(super) struct Locked<'a> {
+pub(crate) struct Locked<'a> {
     list: &'a List,
     _guard: MutexGuard<'a, ()>,
 }
 
 impl List {
-    /// A list that is yet to be [laid out](List::lay_out) where it stays.
-    pub(super) fn new(family: u64) -> Self {
-        let changing = Changing { lock: Mutex::new(()), len: AtomicUsize::new(0), head: Link::of(marker()), family };
+    /// A list that is yet to be [initialised](List::init) where it stays.
+    pub(crate) fn new(lru_id: u64) -> Self {
+        let changing = Changing { lock: Mutex::new(()), len: AtomicUsize::new(0), head: Link::of(marker()), lru_id };
         Self { count: AtomicUsize::new(0), changing }
     }
 
     /// Makes it an empty list. Once, before anybody else knows it, and it does not move any more.
-    pub(super) fn lay_out(&self) {
+    pub(crate) fn init(&self) {
         let head = self.head();
         self.changing.head.next.store(head.cast_mut(), Ordering::Relaxed);
         self.changing.head.prev.store(head.cast_mut(), Ordering::Relaxed);
     }
 
-    pub(super) fn family(&self) -> u64 {
-        self.changing.family
+    pub(crate) fn lru_id(&self) -> u64 {
+        self.changing.lru_id
     }
 
     /// Whether it has been dead for a while: who finds that need not take the lock.
     #[inline]
-    pub(super) fn looks_dead(&self) -> bool {
+    pub(crate) fn looks_dead(&self) -> bool {
         self.changing.len.load(Ordering::Relaxed) == DEAD
     }
 
     /// How many links are on it: exact at rest. A dead list has none. Takes no lock.
     #[inline(always)]
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    fn head(&self) -> *const Link {
+    pub(crate) fn head(&self) -> *const Link {
         ptr::from_ref(&self.changing.head)
     }
 
     /// Takes the lock. `P` is told, for measurements.
     #[inline]
-    pub(super) fn lock<P: super::Probe>(&self) -> Locked<'_> {
+    pub(crate) fn lock<P: Probe>(&self) -> Locked<'_> {
         P::acquiring();
         let guard = lock_telling(&self.changing.lock, P::waiting, P::waited);
         Locked { list: self, _guard: guard }
     }
-
-    /// In the child of a fork: frees the lock and mends the list, if a thread that is no more held it.
-    ///
-    /// # Safety
-    ///
-    /// The calling thread is the only one of the process, and does not hold the lock. If somebody did, a lost link may name this list
-    /// for ever, which must then never be freed: so the result.
-    #[cfg(not(stillpoint_loom))]
-    #[must_use = "a list whose lock was held is not freed"]
-    pub(super) unsafe fn reset_in_child(&self) -> bool {
-        if self.changing.lock.try_lock().is_ok() {
-            return false;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.changing.lock.reinit(()) };
-        let mut count = 0;
-        let (mut before, mut at) = (self.head(), self.changing.head.next());
-        while at != self.head() {
-            // SAFETY: on the list, so it is alive; see the head of this file.
-            let link = unsafe { &*at };
-            link.prev.store(before.cast_mut(), Ordering::Relaxed);
-            if link.owner.load(Ordering::Relaxed) != marker() {
-                link.owner.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
-                count += 1;
-            }
-            (before, at) = (at, link.next());
-        }
-        self.changing.head.prev.store(before.cast_mut(), Ordering::Relaxed);
-        if self.changing.len.load(Ordering::Relaxed) != DEAD {
-            self.changing.len.store(count, Ordering::Relaxed);
-            self.count.store(count, Ordering::Relaxed);
-        }
-        true
-    }
 }
 
 impl<'a> Locked<'a> {
-    pub(super) fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.list.changing.len.load(Ordering::Relaxed) == DEAD
     }
 
     /// Marks the list, which is empty, as one on which nothing will ever be again.
-    pub(super) fn bury(&self) {
+    pub(crate) fn mark_dead(&self) {
         debug_assert_eq!(self.list.count(), 0);
         self.list.changing.len.store(DEAD, Ordering::Relaxed);
         self.list.count.store(0, Ordering::Relaxed);
@@ -230,13 +200,13 @@ impl<'a> Locked<'a> {
         len
     }
 
-    /// [L2] Whether the link is on this list.
-    pub(super) fn has(&self, link: &Link) -> bool {
+    /// Whether the link is on this list. Under its lock this does not change.
+    pub(crate) fn has(&self, link: &Link) -> bool {
         link.is_on(self.list)
     }
 
-    /// Whether the link was being moved from this list by somebody who has vanished in a fork: under the lock nobody else is moving it.
-    pub(super) fn has_lost(&self, link: &Link) -> bool {
+    /// Whether the link was being moved from this list by a thread that has vanished in a fork: under the lock no other is moving it.
+    pub(crate) fn is_orphan(&self, link: &Link) -> bool {
         link.owner.load(Ordering::Relaxed) == moving(self.list)
     }
 
@@ -245,45 +215,48 @@ impl<'a> Locked<'a> {
     /// # Safety
     ///
     /// `link` stays alive and where it is until it has been taken off.
-    pub(super) unsafe fn append(&self, link: *const Link) -> Result<bool, Refused> {
+    pub(crate) unsafe fn append(&self, link: *const Link) -> Result<bool, Refused> {
         if self.is_dead() {
             return Err(Refused::Dead);
         }
         // SAFETY: alive, by the caller's promise.
         let owner = &unsafe { &*link }.owner;
-        // [L3]
+        // Acquire, pairs with `remove`: the pointers are as the last list left them. Of several one wins.
         if owner.compare_exchange(ptr::null_mut(), claimed(), Ordering::Acquire, Ordering::Relaxed).is_err() {
             return Err(Refused::Linked);
         }
         // SAFETY: claimed just now, by us; the rest is the caller's promise.
         unsafe { self.insert_before(self.list.head(), link) };
-        owner.store(ptr::from_ref(self.list).cast_mut(), Ordering::Release); // [L4]
+        // Release, pairs with `owner`: the list is complete for a thread that finds it.
+        owner.store(ptr::from_ref(self.list).cast_mut(), Ordering::Release);
         Ok(self.add_to_count(1) == 1)
     }
 
     /// Takes a link off the list.
     ///
     /// Returns the pointer that it was put on with. The list does not use it any more.
-    pub(super) fn remove(&self, link: &Link) -> *const Link {
+    pub(crate) fn remove(&self, link: &Link) -> *const Link {
         assert!(self.has(link), "a link is taken off a list that it is not on");
-        let stored = self.take_out(link, claimed());
+        let stored = self.unlink(link, claimed());
         self.add_to_count(-1);
-        link.owner.store(ptr::null_mut(), Ordering::Release); // [L5]
+        // Release, pairs with `append`: the link's pointers are left before it may go on another list.
+        link.owner.store(ptr::null_mut(), Ordering::Release);
         stored
     }
 
     /// Makes a link the newest one, if it is on this list.
-    pub(super) fn rotate(&self, link: &Link) {
+    pub(crate) fn rotate(&self, link: &Link) {
         if self.has(link) {
-            let stored = self.take_out(link, moving(self.list));
+            let stored = self.unlink(link, moving(self.list));
             // SAFETY: it has been taken out just now and is marked as moving; it is as alive as before.
             unsafe { self.insert_before(self.list.head(), stored) };
-            link.owner.store(ptr::from_ref(self.list).cast_mut(), Ordering::Release); // [L4]
+            // Release, pairs with `owner`: the list is complete for a thread that finds it.
+            link.owner.store(ptr::from_ref(self.list).cast_mut(), Ordering::Release);
         }
     }
 
     /// Moves up to `limit` links, oldest first, to `other`, whose lock is held too. Bookmarks stay. Whether there are any left.
-    pub(super) fn move_to(&self, other: &Locked<'_>, limit: usize) -> bool {
+    pub(crate) fn move_to(&self, other: &Locked<'_>, limit: usize) -> bool {
         assert!(!ptr::eq(self.list, other.list) && !other.is_dead(), "links move to another list that is alive");
         let mut moved = 0;
         let mut at = self.first();
@@ -294,10 +267,11 @@ impl<'a> Locked<'a> {
             // SAFETY: on this list, whose lock is held, so alive.
             let link = unsafe { &*link };
             at = self.after(link);
-            let stored = self.take_out(link, moving(self.list));
+            let stored = self.unlink(link, moving(self.list));
             // SAFETY: taken out just now, and still marked as moving.
             unsafe { other.insert_before(other.list.head(), stored) };
-            link.owner.store(ptr::from_ref(other.list).cast_mut(), Ordering::Release); // [L4]
+            // Release, pairs with `owner`: the list is complete for a thread that finds it.
+            link.owner.store(ptr::from_ref(other.list).cast_mut(), Ordering::Release);
             moved += 1;
         }
         self.add_to_count(-moved.cast_signed());
@@ -306,12 +280,12 @@ impl<'a> Locked<'a> {
     }
 
     /// The oldest link that is no bookmark.
-    pub(super) fn first(&self) -> Option<*const Link> {
+    pub(crate) fn first(&self) -> Option<*const Link> {
         self.after(&self.list.changing.head)
     }
 
     /// The next newer link that is no bookmark.
-    pub(super) fn after(&self, link: &Link) -> Option<*const Link> {
+    pub(crate) fn after(&self, link: &Link) -> Option<*const Link> {
         let mut at = link.next();
         while at != self.list.head() {
             // SAFETY: on this list, whose lock is held, so alive.
@@ -340,8 +314,8 @@ impl<'a> Locked<'a> {
     }
 
     /// Leaves `link`, which is on this list, on none, and its owner `mark`. Returns the pointer that the list had.
-    fn take_out(&self, link: &Link, mark: *mut List) -> *const Link {
-        // Release, as [L4]: who follows the mark finds the list complete.
+    fn unlink(&self, link: &Link, mark: *mut List) -> *const Link {
+        // Release, pairs with `owner`: a thread that follows the mark finds the list complete.
         link.owner.store(mark, Ordering::Release);
         let (older, newer) = (link.prev(), link.next());
         // SAFETY: the neighbours of a link are on its list, whose lock is held.
@@ -357,11 +331,11 @@ impl<'a> Locked<'a> {
 
 /// A walker's place in a list, which stays when the lock is let go of. On the heap, because it outlives a walker that vanishes in a fork.
 #[derive(Debug)]
-pub(super) struct Bookmark(*const Link);
+pub(crate) struct Bookmark(*const Link);
 
 impl Bookmark {
     /// Before the oldest link. To be [removed](Bookmark::remove).
-    pub(super) fn at_start(list: &Locked<'_>) -> Self {
+    pub(crate) fn at_start(list: &Locked<'_>) -> Self {
         let link = Box::into_raw(Box::new(Link::of(marker()))).cast_const();
         // SAFETY: new, and nobody else's; the place is on the list.
         unsafe { list.insert_before(list.list.changing.head.next(), link) };
@@ -374,51 +348,51 @@ impl Bookmark {
     }
 
     /// The first link behind it.
-    pub(super) fn next(&self, list: &Locked<'_>) -> Option<*const Link> {
+    pub(crate) fn next(&self, list: &Locked<'_>) -> Option<*const Link> {
         list.after(self.link())
     }
 
     /// Moves it behind `link`, which is on the list.
-    pub(super) fn move_behind(&self, list: &Locked<'_>, link: &Link) {
+    pub(crate) fn move_behind(&self, list: &Locked<'_>, link: &Link) {
         assert!(list.has(link), "a bookmark goes where a link is");
-        let stored = list.take_out(self.link(), marker());
+        let stored = list.unlink(self.link(), marker());
         // SAFETY: taken out just now; what follows a link of the list is on it, or its head.
         unsafe { list.insert_before(link.next(), stored) };
     }
 
     /// Moves it before the oldest link.
-    pub(super) fn restart(&self, list: &Locked<'_>) {
-        let stored = list.take_out(self.link(), marker());
+    pub(crate) fn restart(&self, list: &Locked<'_>) {
+        let stored = list.unlink(self.link(), marker());
         // SAFETY: taken out just now; the place is on the list, or its head.
         unsafe { list.insert_before(list.list.changing.head.next(), stored) };
     }
 
-    pub(super) fn remove(self, list: &Locked<'_>) {
-        let stored = list.take_out(self.link(), marker());
+    pub(crate) fn remove(self, list: &Locked<'_>) {
+        let stored = list.unlink(self.link(), marker());
         // SAFETY: it came out of a box, is off the list, and this was the last of it.
         drop(unsafe { Box::from_raw(stored.cast_mut()) });
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Unwatched;
+    use crate::probe::Unwatched;
 
     /// As a fork by another thread leaves it in the child: nobody waits for the one who was moving it.
     #[test]
-    fn a_link_whose_mover_has_vanished_is_lost() {
+    fn link_of_a_vanished_mover_is_an_orphan() {
         let (list, link) = (List::new(1), Link::new());
-        list.lay_out();
+        list.init();
         {
             let locked = list.lock::<Unwatched>();
             // SAFETY: the link outlives the list's use of it, and stays where it is.
             unsafe { locked.append(&raw const link) }.unwrap();
-            assert!(locked.has(&link) && !locked.has_lost(&link));
-            locked.take_out(&link, moving(&list));
+            assert!(locked.has(&link) && !locked.is_orphan(&link));
+            locked.unlink(&link, moving(&list));
         }
         assert_eq!(link.owner(), Some(ptr::from_ref(&list)), "who wants it off asks the list");
         let locked = list.lock::<Unwatched>();
-        assert!(!locked.has(&link) && locked.has_lost(&link));
+        assert!(!locked.has(&link) && locked.is_orphan(&link));
     }
 }

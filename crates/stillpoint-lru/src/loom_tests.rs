@@ -1,11 +1,11 @@
-//! Model-checked tests of the protocols in `link.rs`, `ledger.rs`, `levels.rs`, `slots.rs` and `calls.rs`.
+//! Model-checked tests of the protocols in `link.rs`, `shrinker_map.rs`, `levels.rs`, `slots.rs` and `calls.rs`.
 
-use super::{
-    Unwatched,
+use crate::{
     calls::Calls,
-    ledger::{Entry, Ledger},
-    levels::{self, HasLevel, Level},
+    levels::{self, Level},
     link::{Link, List, Refused},
+    probe::Unwatched,
+    shrinker_map::{Index, ShrinkerMap},
     slots::Slots,
 };
 use stillpoint::internal::{GracePeriods, Policy, Sound};
@@ -35,7 +35,7 @@ unsafe impl Sync for World {}
 impl World {
     fn new() -> Arc<Self> {
         let world = Arc::new(Self { lists: [List::new(1), List::new(1)], link: Link::new(), item: UnsafeCell::new(0) });
-        world.lists.iter().for_each(List::lay_out);
+        world.lists.iter().for_each(List::init);
         world
     }
 
@@ -64,7 +64,7 @@ impl World {
     }
 }
 
-/// [L1], [L2], [L4]: an item that moves to the parent's list is found and taken off by whoever looks for it meanwhile.
+/// `owner` with `move_to`, and the second look: an item that moves to the parent's list is found and taken off by whoever looks for it meanwhile.
 #[test]
 fn loom_lru_delete_while_reparenting() {
     model(|| {
@@ -76,7 +76,7 @@ fn loom_lru_delete_while_reparenting() {
             let child = world.lists[0].lock::<Unwatched>();
             let parent = world.lists[1].lock::<Unwatched>();
             while child.move_to(&parent, 1) {}
-            child.bury();
+            child.mark_dead();
         }
         assert!(deleter.join().unwrap(), "an item that was on a list all the time was not found");
         assert_eq!(world.counts(), [0, 0]);
@@ -99,7 +99,7 @@ fn loom_lru_delete_while_rotating() {
     });
 }
 
-/// Who adds to a list that is being buried is sent on, or its item is moved.
+/// An addition to a list that is being marked dead is refused, or its item is moved.
 #[test]
 fn loom_lru_add_while_reparenting() {
     model(|| {
@@ -113,14 +113,14 @@ fn loom_lru_add_while_reparenting() {
             let child = world.lists[0].lock::<Unwatched>();
             let parent = world.lists[1].lock::<Unwatched>();
             while child.move_to(&parent, 1) {}
-            child.bury();
+            child.mark_dead();
         }
         assert!(adder.join().unwrap().is_ok());
         assert_eq!(world.counts(), [0, 1]);
     });
 }
 
-/// [L3], [L5]: of two who add an item to two lists one wins; who adds it after it was taken off finds it whole.
+/// `append` with `remove`: of two that add an item to two lists one wins; one that adds it after it was taken off finds it whole.
 #[test]
 fn loom_lru_two_add_and_delete() {
     model(|| {
@@ -142,28 +142,28 @@ fn loom_lru_two_add_and_delete() {
     });
 }
 
-/// [B1] to [B4]: no item stays behind a clear bit.
+/// `set_bit` with `clear_bit`: no item stays behind a clear bit.
 #[test]
 fn loom_lru_bit() {
     model(|| {
-        let shared = Arc::new((Ledger::new(1), AtomicUsize::new(0)));
-        let entry = Entry::of(0, 3);
-        shared.0.mark(entry);
+        let shared = Arc::new((ShrinkerMap::new(1), AtomicUsize::new(0)));
+        let index = Index::of(0, 3);
+        shared.0.set_bit(index);
         let theirs = Arc::clone(&shared);
         let adder = thread::spawn(move || {
-            theirs.1.store(1, Ordering::Relaxed); // [B1]
-            theirs.0.mark(entry); // [B2]
+            theirs.1.store(1, Ordering::Relaxed);
+            theirs.0.set_bit(index);
         });
-        let (ledger, count) = &*shared;
+        let (shrinker_map, count) = &*shared;
         if count.load(Ordering::Relaxed) == 0 {
-            ledger.clear(entry); // [B3]
-            // [B4]
+            shrinker_map.clear_bit(index);
+            // The second look.
             if count.load(Ordering::Relaxed) > 0 {
-                ledger.mark(entry);
+                shrinker_map.set_bit(index);
             }
         }
         adder.join().unwrap();
-        assert!(ledger.is_marked(entry), "an item is overlooked");
+        assert!(shrinker_map.is_set(index), "an item is overlooked");
     });
 }
 
@@ -226,7 +226,7 @@ fn find_while_growing<P: Policy>() {
         });
         let mut old = None;
         world.slots.grow(3, |block, layout| old = Some((block, layout))).unwrap();
-        // Not before: it would be A1 that publishes it.
+        // Not before: `grow` would be what publishes it.
         let new = Watched(UnsafeCell::new(0));
         new.write(8);
         world.slots.put(1, std::sync::Arc::new(new));
@@ -241,7 +241,7 @@ fn find_while_growing<P: Policy>() {
     });
 }
 
-/// [A1] with [A2], [A3] with [A4].
+/// `grow` with `slots`, `put` with `find_after`.
 #[test]
 fn loom_slots_find_while_growing() {
     find_while_growing::<Sound>();
@@ -251,16 +251,6 @@ fn loom_slots_find_while_growing() {
 #[should_panic(expected = "Causality violation")]
 fn loom_slots_freed_without_a_grace_period() {
     find_while_growing::<NoWait>();
-}
-
-impl HasLevel for Level {
-    fn level(&self) -> &Level {
-        self
-    }
-
-    fn high(&self) -> u64 {
-        u64::MAX
-    }
 }
 
 /// A charge of `bytes` to the levels with these numbers, the root last.
@@ -397,7 +387,7 @@ impl Callers {
     }
 }
 
-/// [N1] to [N4]. Time stands still in the model: an end that is not told of the last call is a deadlock, which loom reports. `inside` is
+/// `enter` and `leave` with `end`. Time stands still in the model: an end that is not told of the last call is a deadlock, which loom reports. `inside` is
 /// an end inside a call of the ending thread's own, as of a registration that its shrinker drops.
 fn calls_end(inside: bool) {
     model(move || {

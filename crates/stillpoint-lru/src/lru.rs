@@ -9,104 +9,31 @@
 //! item does not say which list it is on, which here is the usual case; its lists have no bookmarks for walkers that let the
 //! lock go, and its stores come in an order that a child of a fork could not mend. So `link.rs` is our own.
 
-use super::{
-    Probe, Unwatched,
-    hierarchy::Hierarchy,
+mod covers;
+mod entry;
+mod growing;
+mod walk;
+
+#[doc(hidden)]
+pub use growing::GrowingArray;
+pub use {entry::Entry, walk::Isolate};
+
+use crate::{
     link::{Link, List},
-    lists::{Lists, One},
-    shrinker::Node,
-    tenant::Tenant,
-    walk::{Isolate, walk_list},
+    memcg::{
+        Hierarchy, Node, Tenant,
+        lists::{Lists, One},
+    },
+    probe::{Probe, Unwatched},
 };
 use std::{
     alloc::{Layout, handle_alloc_error},
     fmt,
     marker::PhantomData,
-    ops::Deref,
     sync::Arc,
 };
 use stillpoint::{Guard, Section, global, internal::is_global, read_lock};
-
-/// A value that can be on an LRU list: put it into an [`Arc`] and [add](ListLru::add) that.
-///
-/// The link (three words) lies beside the value, so that a list needs no memory of its own for it. On one list at a time; a value that is to
-/// be on two has two layers, each in an [`Arc`] of its own: `Entry<Arc<Entry<T>>>`.
-///
-/// ```
-/// use stillpoint_lru::{Entry, ListLru};
-/// use std::sync::Arc;
-/// let (by_use, by_age) = (ListLru::new(), ListLru::new());
-/// let page = Arc::new(Entry::new("page"));
-/// let aging = Arc::new(Entry::new(page.clone()));
-/// assert!(by_use.add(None, page.clone()) && by_age.add(None, aging.clone()));
-/// assert!(by_age.del(&aging).is_some_and(|aging| by_use.del(&aging).is_some()));
-/// assert!(!page.is_linked() && !aging.is_linked());
-/// ```
-#[repr(C)]
-pub struct Entry<T> {
-    /// First, so that a pointer to it is one to the whole.
-    link: Link,
-    value: T,
-}
-
-impl<T> Entry<T> {
-    /// An entry that is on no list.
-    pub fn new(value: T) -> Self {
-        Self { link: Link::new(), value }
-    }
-
-    /// The value. Nobody else can have the entry, so it is on no list.
-    #[must_use]
-    pub fn into_inner(self) -> T {
-        self.value
-    }
-
-    /// Whether it is on a list, of whichever [`ListLru`], at this moment.
-    #[must_use]
-    pub fn is_linked(&self) -> bool {
-        self.link.owner().is_some()
-    }
-
-    pub(super) fn link(&self) -> &Link {
-        &self.link
-    }
-
-    /// The entry that a link on one of `ListLru<T>`'s lists is part of, with the reference that the list has to it.
-    ///
-    /// # Safety
-    ///
-    /// `link` was stored by [`ListLru::add`] of an entry of this type, and the list's reference is the caller's now.
-    pub(super) unsafe fn from_link(link: *const Link) -> Arc<Self> {
-        // SAFETY: the pointer is that of the whole, as `add` got it from `Arc::into_raw`.
-        unsafe { Arc::from_raw(link.cast::<Self>()) }
-    }
-}
-
-impl<T> Deref for Entry<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value
-    }
-}
-
-impl<T> From<T> for Entry<T> {
-    fn from(value: T) -> Self {
-        Self::new(value)
-    }
-}
-
-impl<T: Default> Default for Entry<T> {
-    fn default() -> Self {
-        Self::new(T::default())
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Entry<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry").field("value", &self.value).field("linked", &self.is_linked()).finish()
-    }
-}
+use walk::walk_list;
 
 /// LRU lists: one for each (tenant, node), oldest first. The kernel's `struct list_lru`.
 ///
@@ -173,11 +100,11 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     }
 
     fn try_with_probe(hierarchy: Option<&Hierarchy>) -> Option<Self> {
-        let lists = hierarchy.map_or_else(|| Lists::new(0, 1), Hierarchy::new_lists).ok()?;
+        let lists = hierarchy.map_or_else(|| Lists::new(0, 1), Hierarchy::add_lists).ok()?;
         Some(Self { lists, root: hierarchy.map(|hierarchy| hierarchy.root().clone()), items: PhantomData, probe: PhantomData })
     }
 
-    pub(super) fn lists(&self) -> &Arc<Lists> {
+    pub(crate) fn lists(&self) -> &Arc<Lists> {
         &self.lists
     }
 
@@ -222,7 +149,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
         let number = tenant.map_or(0, Tenant::number);
         let link = Arc::into_raw(item).cast::<Link>();
         // SAFETY: the list has the reference that was given up just now, until the item is taken off.
-        let added = unsafe { self.lists.add::<P>(tenant.map(Tenant::inner), number, Node::current().0, link) };
+        let added = unsafe { self.lists.add::<P>(tenant.map(Tenant::memcg), number, Node::current().0, link) };
         if !added {
             // SAFETY: given up just now, and not taken by the list.
             drop(unsafe { Entry::<T>::from_link(link) });
@@ -240,7 +167,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
             let list = item.link().owner()?;
             // SAFETY: found in a link inside this section, so not freed before its end: see `link.rs`.
             let list: &List = unsafe { &*list };
-            if list.family() != self.lists.family() {
+            if list.lru_id() != self.lists.lru_id() {
                 return None;
             }
             let locked = list.lock::<P>();
@@ -248,10 +175,10 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
                 let link = locked.remove(item.link());
                 drop(locked);
                 drop(guard);
-                // SAFETY: of this lru's family, so added as an entry of this type; the list has given its reference up just now.
+                // SAFETY: the list has this lru's id, so added as an entry of this type; the list has given its reference up just now.
                 return Some(unsafe { Entry::from_link(link) });
             }
-            if locked.has_lost(item.link()) {
+            if locked.is_orphan(item.link()) {
                 return None;
             }
         }
@@ -351,7 +278,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
 
     fn walk_at(&self, index: usize, budget: &mut usize, isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate) -> usize {
         let one: Option<Arc<One>> = self.lists.get(index, &global().read_lock());
-        one.map_or(0, |one| walk_list(self, one, budget, isolate))
+        one.map_or(0, |one| walk_list::<T, P>(one, budget, isolate, |item| drop(self.del(item))))
     }
 }
 
@@ -364,7 +291,7 @@ impl<T: Send + Sync + 'static> Default for ListLru<T> {
 impl<T: Send + Sync + 'static, P: Probe> Drop for ListLru<T, P> {
     fn drop(&mut self) {
         if let Some(root) = &self.root {
-            Hierarchy::forget_lists(root, &self.lists);
+            Hierarchy::remove_lists(root, &self.lists);
         }
         // SAFETY: all links on these lists were added as entries of this type; the list has given its reference up.
         self.lists.clear(|link| drop(unsafe { Entry::<T>::from_link(link) }));

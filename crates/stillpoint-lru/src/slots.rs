@@ -1,10 +1,13 @@
 //! An array of shared pointers that is read in sections and grows by copy, publish, deferred free.
 //!
-//! * [A1], the release store of the array, pairs with [A2], the acquire load of who looks something up: the copy is complete.
-//! * [A3], the release store of a slot, pairs with [A4], the acquire load of who finds what is in it.
+//! A look-up reads the array, then a slot in it. `grow` stores the array and `put` the slot with release, and look-ups load both with
+//! acquire: the copy, and what is in the slot, are complete when they are found.
 //!
 //! Changes are made under a lock of the owner's, one at a time; so nothing is put into an array while it is copied. What is taken out
 //! may still be in use by sections that have begun, and so may the old array: it is retired.
+
+#[cfg(not(stillpoint_loom))]
+pub(crate) mod sections;
 
 use std::{
     alloc::{Layout, dealloc},
@@ -12,8 +15,6 @@ use std::{
     ptr::{self, NonNull},
     sync::Arc,
 };
-#[cfg(not(stillpoint_loom))]
-use stillpoint::{Guard, global};
 use stillpoint_platform::{
     memory,
     sync::{AtomicPtr, Ordering},
@@ -21,7 +22,7 @@ use stillpoint_platform::{
 
 /// There was no memory for a larger array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct OutOfMemory;
+pub(crate) struct OutOfMemory;
 
 /// The array's head. The slots follow it.
 #[repr(C)]
@@ -64,26 +65,9 @@ impl<T> Array<T> {
     }
 }
 
-/// An array that has been replaced. Sections that have begun may use it: it is retired when this is dropped, which may wait for them, so
-/// after the owner's lock.
-#[cfg(not(stillpoint_loom))]
-#[derive(Debug)]
-#[must_use = "it is to be dropped after the lock"]
-pub(super) struct Replaced(Option<(NonNull<u8>, Layout)>);
-
-#[cfg(not(stillpoint_loom))]
-impl Drop for Replaced {
-    fn drop(&mut self) {
-        if let Some((array, layout)) = self.0 {
-            // SAFETY: from the global allocator, with this layout; unlinked by `reserve`, and ours alone.
-            unsafe { global().retire_sized(array, layout) };
-        }
-    }
-}
-
 /// The array.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub(crate) struct Slots<T> {
     array: AtomicPtr<Array<T>>,
     owns: PhantomData<Arc<T>>,
 }
@@ -94,59 +78,16 @@ impl<T> std::fmt::Debug for Array<T> {
     }
 }
 
-/// Look-ups in sections: what they find stays until these end.
-#[cfg(not(stillpoint_loom))]
 impl<T: Send + Sync + 'static> Slots<T> {
-    /// What is at `index`, for as long as the section.
-    #[inline(always)]
-    pub(super) fn find<'a>(&'a self, index: usize, _section: &'a Guard<'_>) -> Option<&'a T> {
-        // SAFETY: `_section` is one, and lasts as long as what is found.
-        unsafe { self.find_in_section(index) }
-    }
-
-    /// As [`Slots::find`], to keep.
-    pub(super) fn get(&self, index: usize, _section: &Guard<'_>) -> Option<Arc<T>> {
-        // SAFETY: `_section` is one.
-        unsafe { self.share(index) }
-    }
-
-    /// How many slots there are.
-    ///
-    /// Not under a lock: a section's end may wait, and run destructors.
-    pub(super) fn len(&self) -> usize {
-        let _guard = global().read_lock();
-        self.slots().len()
-    }
-
-    /// Grows the array, if need be, to `len` slots. Under the owner's lock, and what is returned is dropped after it.
-    pub(super) fn reserve(&self, len: usize) -> Result<Replaced, OutOfMemory> {
-        let mut replaced = Replaced(None);
-        self.grow(len, |old, layout| replaced.0 = Some((old, layout)))?;
-        Ok(replaced)
-    }
-
-    /// As [`Slots::reserve`], but the old array is emptied where it would be freed, and stays: for tortures.
-    pub(super) fn reserve_and_empty(&self, len: usize) -> Result<(), OutOfMemory> {
-        self.grow(len, |old, _layout| {
-            let address = old.as_ptr().expose_provenance();
-            global().call(move || {
-                // SAFETY: an array of this type that stays for ever.
-                let slots = unsafe { Array::<T>::slots(ptr::with_exposed_provenance(address)) };
-                slots.iter().for_each(|slot| slot.store(ptr::null_mut(), Ordering::Relaxed));
-            });
-        })
-    }
-}
-
-impl<T: Send + Sync + 'static> Slots<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { array: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
     }
 
     /// The present array. It stays for as long as the caller is in a section, or holds the owner's lock.
     #[inline(always)]
     fn slots(&self) -> &[AtomicPtr<T>] {
-        let array = self.array.load(Ordering::Acquire); // [A2]
+        // Acquire, pairs with `grow`: the array that is found is complete.
+        let array = self.array.load(Ordering::Acquire);
         // SAFETY: arrays are retired, and so stay for those that are in a section; or the lock keeps it from being replaced.
         if array.is_null() { &[] } else { unsafe { Array::slots(array) } }
     }
@@ -156,9 +97,10 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// # Safety
     ///
     /// The caller holds the owner's lock, or is the only thread.
-    pub(super) unsafe fn peek(&self, index: usize) -> Option<&T> {
+    pub(crate) unsafe fn peek(&self, index: usize) -> Option<&T> {
         // SAFETY: nobody takes anything out meanwhile, by the caller's promise.
-        unsafe { self.slots().get(index)?.load(Ordering::Acquire).as_ref() } // Acquire [A4]: what is found is complete.
+        // Acquire, pairs with `put`: what is found is complete.
+        unsafe { self.slots().get(index)?.load(Ordering::Acquire).as_ref() }
     }
 
     /// What is at `index`, for a section of whatever kind.
@@ -168,7 +110,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// The calling thread is in a section of the global domain (or whatever `grow`'s caller waits for) that lasts longer than what is
     /// returned.
     #[inline(always)]
-    pub(super) unsafe fn find_in_section(&self, index: usize) -> Option<&T> {
+    pub(crate) unsafe fn find_in_section(&self, index: usize) -> Option<&T> {
         // SAFETY: the caller's promise.
         unsafe { self.find_after(index, || ()) }
     }
@@ -179,11 +121,12 @@ impl<T: Send + Sync + 'static> Slots<T> {
     ///
     /// As there.
     #[inline(always)]
-    pub(super) unsafe fn find_after(&self, index: usize, meanwhile: impl FnOnce()) -> Option<&T> {
+    pub(crate) unsafe fn find_after(&self, index: usize, meanwhile: impl FnOnce()) -> Option<&T> {
         let slots = self.slots();
         meanwhile();
         // SAFETY: null, or an `Arc`'s; who takes it out keeps it for those that are in a section, as the caller is.
-        unsafe { slots.get(index)?.load(Ordering::Acquire).as_ref() } // [A4]
+        // Acquire, pairs with `put`: what is found is complete.
+        unsafe { slots.get(index)?.load(Ordering::Acquire).as_ref() }
     }
 
     /// Another reference to what is at `index`.
@@ -191,9 +134,10 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// # Safety
     ///
     /// As for [`Slots::find_in_section`] or [`Slots::peek`].
-    pub(super) unsafe fn share(&self, index: usize) -> Option<Arc<T>> {
+    pub(crate) unsafe fn share(&self, index: usize) -> Option<Arc<T>> {
         // The pointer of `put`, and not one of a reference: the counts lie before the value.
-        let found = self.slots().get(index)?.load(Ordering::Acquire).cast_const(); // [A4]
+        // Acquire, pairs with `put`: what is found is complete.
+        let found = self.slots().get(index)?.load(Ordering::Acquire).cast_const();
         // SAFETY: null, or from `put`, and whoever takes it out keeps it for those that are in a section; the rest is the caller's promise.
         (!found.is_null()).then(|| unsafe {
             Arc::increment_strong_count(found);
@@ -206,19 +150,20 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// # Safety
     ///
     /// As for [`Slots::peek`].
-    pub(super) unsafe fn peek_len(&self) -> usize {
+    pub(crate) unsafe fn peek_len(&self) -> usize {
         self.slots().len()
     }
 
     /// Grows the array, if need be, to `len` slots. Under the owner's lock. `retire` frees the old one when no section knows it any more.
-    pub(super) fn grow(&self, len: usize, retire: impl FnOnce(NonNull<u8>, Layout)) -> Result<(), OutOfMemory> {
+    pub(crate) fn grow(&self, len: usize, retire: impl FnOnce(NonNull<u8>, Layout)) -> Result<(), OutOfMemory> {
         let old = self.slots();
         if old.len() >= len {
             return Ok(());
         }
         let new = Array::filled(old, len)?;
         let old_len = old.len();
-        let old = self.array.swap(new.as_ptr(), Ordering::AcqRel); // [A1]
+        // Release, pairs with `slots`: the copy is complete before it is found. Acquire: so was the array that is retired.
+        let old = self.array.swap(new.as_ptr(), Ordering::AcqRel);
         if let Some(old) = NonNull::new(old) {
             retire(old.cast(), Array::<T>::layout(old_len).expect("it has been allocated"));
         }
@@ -226,16 +171,17 @@ impl<T: Send + Sync + 'static> Slots<T> {
     }
 
     /// Fills an empty slot. Under the owner's lock.
-    pub(super) fn put(&self, index: usize, value: Arc<T>) {
+    pub(crate) fn put(&self, index: usize, value: Arc<T>) {
         let slot = &self.slots()[index];
         assert!(slot.load(Ordering::Relaxed).is_null(), "a slot is filled twice");
-        slot.store(Arc::into_raw(value).cast_mut(), Ordering::Release); // [A3]
+        // Release, pairs with `find_after`, `share` and `peek`: the value is complete before it is found.
+        slot.store(Arc::into_raw(value).cast_mut(), Ordering::Release);
     }
 
     /// Empties a slot. Under the owner's lock. What was in it must be kept until a grace period has ended.
     #[must_use = "sections that have begun may still use it: drop it after a grace period"]
-    pub(super) fn take(&self, index: usize) -> Option<Arc<T>> {
-        // Acquire [A4]: what is taken out is complete.
+    pub(crate) fn take(&self, index: usize) -> Option<Arc<T>> {
+        // Acquire, pairs with `put`: what is taken out is complete.
         let taken = self.slots().get(index)?.swap(ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: null, or from `put`, and taken by nobody else.
         (!taken.is_null()).then(|| unsafe { Arc::from_raw(taken) })
@@ -261,38 +207,5 @@ impl<T> Drop for Slots<T> {
         }
         // SAFETY: allocated with this layout.
         unsafe { dealloc(array.cast(), layout) };
-    }
-}
-
-#[cfg(all(test, not(stillpoint_loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn it_grows_and_keeps_what_is_in_it() {
-        let slots = Slots::new();
-        assert_eq!(slots.len(), 0);
-        drop(slots.reserve(2).unwrap());
-        slots.put(1, Arc::new(7));
-        drop(slots.reserve(1).unwrap());
-        assert_eq!(slots.len(), 2, "it does not shrink");
-        drop(slots.reserve(100).unwrap());
-        let guard = global().read_lock();
-        assert_eq!((slots.find(1, &guard), slots.find(0, &guard), slots.find(100, &guard)), (Some(&7), None, None));
-        let kept = slots.get(1, &guard).unwrap();
-        drop(guard);
-        let taken = slots.take(1).unwrap();
-        global().synchronize();
-        assert_eq!((Arc::strong_count(&taken), *kept), (2, 7));
-        slots.put(3, kept);
-        drop(slots);
-        assert_eq!(Arc::strong_count(&taken), 1);
-    }
-
-    #[test]
-    fn what_cannot_be_had_is_refused() {
-        let slots = Slots::<u32>::new();
-        assert!(slots.reserve(usize::MAX / 4).is_err());
-        assert_eq!(slots.len(), 0);
     }
 }

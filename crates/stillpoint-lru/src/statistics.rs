@@ -35,7 +35,7 @@ pub struct TenantStatistics {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(C)]
-pub struct Relieved {
+pub struct Reclaimed {
     /// Objects that shrinkers have freed.
     pub objects: u64,
     /// Bytes that the root's usage has fallen by; what is freed after a grace period may be missing.

@@ -31,7 +31,7 @@ fn all_of_this_holds_without_membarrier_too() {
 
 /// Threads add, take off and walk, charge and reclaim, while others fork: in the child all of that goes on.
 #[test]
-fn lru_lists_and_tenants_of_a_forked_child() {
+fn child_of_fork_uses_lists_and_tenants() {
     type Lru = ListLru<(u64, Charge)>;
     struct Shrinker(Arc<Lru>);
     impl Shrink for Shrinker {
@@ -95,7 +95,7 @@ fn lru_lists_and_tenants_of_a_forked_child() {
                 let child = tenants[0].create().unwrap();
                 insert(&child, 1);
                 child.delete().unwrap();
-                hierarchy.relieve_to(0);
+                hierarchy.reclaim_to(0);
                 // Tenants that vanished threads were deleting stay half deleted: nobody is asked about them.
                 lru.walk(usize::MAX, |_| Isolate::Removed);
                 assert_eq!(lru.count(), 0);
@@ -110,7 +110,7 @@ fn lru_lists_and_tenants_of_a_forked_child() {
 
 /// A shrinker forks while another thread is in a call of it: the child goes on with its pass, leaves, and has other shrinkers.
 #[test]
-fn a_shrinker_that_forks() {
+fn shrinker_that_forks() {
     if !is_apart("a_shrinker_that_forks") {
         return;
     }
@@ -148,8 +148,8 @@ fn a_shrinker_that_forks() {
         let forking = Arc::new(Forking { others, forked, registration, leaves });
         *forking.registration.lock().unwrap() = Some(hierarchy.register(Arc::clone(&forking)).unwrap());
         let within = hierarchy.clone();
-        let other = thread::Builder::new().name("other".into()).spawn(move || within.relieve()).unwrap();
-        hierarchy.relieve();
+        let other = thread::Builder::new().name("other".into()).spawn(move || within.reclaim()).unwrap();
+        hierarchy.reclaim();
         let child = forking.forked.lock().unwrap().take().expect("it has been asked");
         let leave = || drop(forking.registration.lock().unwrap().take());
         if let Some(child) = child {
@@ -167,7 +167,7 @@ fn a_shrinker_that_forks() {
                     leaves,
                 };
                 let registration = hierarchy.register(Arc::new(fresh)).unwrap();
-                hierarchy.relieve();
+                hierarchy.reclaim();
                 drop(registration);
             });
         }

@@ -36,7 +36,7 @@ fn beside_greed<R>(tenant: &Tenant, bytes: usize, work: impl FnOnce() -> R) -> R
 }
 
 #[test]
-fn small_charges_are_never_refused_for_a_siblings_large_ones() {
+fn refused_large_charge_blocks_no_small_one() {
     let hierarchy = Hierarchy::new();
     let root = hierarchy.root();
     root.set_max(GIB as u64);
@@ -50,7 +50,7 @@ fn small_charges_are_never_refused_for_a_siblings_large_ones() {
 }
 
 #[test]
-fn what_the_root_refuses_refuses_no_charge_below() {
+fn charge_refused_by_the_root_blocks_no_other() {
     let hierarchy = Hierarchy::new();
     let root = hierarchy.root();
     root.set_max(GIB as u64);
@@ -67,7 +67,7 @@ fn what_the_root_refuses_refuses_no_charge_below() {
 
 /// Each thread holds at most its part of a limit that is just what all parts are: whatever is in stock, none is refused.
 #[test]
-fn what_is_in_stock_refuses_no_charge() {
+fn stock_refuses_no_charge() {
     const THREADS: usize = 8;
     let hierarchy = Hierarchy::new();
     let root = hierarchy.root();
@@ -94,7 +94,7 @@ fn what_is_in_stock_refuses_no_charge() {
 
 /// Threads charge tenants of three levels, whose limits are changed meanwhile.
 #[test]
-fn refusals_say_why_and_no_peak_passes_the_limit() {
+fn refusal_reports_usage_and_peak_stays_below_max() {
     let hierarchy = Hierarchy::new();
     let root = hierarchy.root();
     let limit = (64 * KIB) as u64;

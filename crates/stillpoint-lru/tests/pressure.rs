@@ -88,7 +88,7 @@ impl World {
     }
 
     /// Waits for a pass, which must have reached its target.
-    fn relieved(&self, pressure: &Pressure, events: u64) {
+    fn wait_for_pass(&self, pressure: &Pressure, events: u64) {
         eventually(|| pressure.events() >= events);
         assert!(self.passes.load(Ordering::SeqCst) >= events as usize);
         assert!(self.hierarchy.root().usage() <= 500_000);
@@ -109,7 +109,7 @@ fn make_fifo(path: &Path) {
 }
 
 #[test]
-fn a_fifo() {
+fn fifo() {
     let world = World::new("fifo");
     let path = world.path("fifo");
     make_fifo(&path);
@@ -118,7 +118,7 @@ fn a_fifo() {
     for round in 1..4 {
         // A writer that comes and goes.
         OpenOptions::new().write(true).open(&path).unwrap().write_all(&[b'x'; 10_000]).unwrap();
-        world.relieved(&pressure, round);
+        world.wait_for_pass(&pressure, round);
         world.fill();
     }
     assert!(pressure.is_watching());
@@ -129,7 +129,7 @@ fn a_fifo() {
 }
 
 #[test]
-fn a_socket_that_closes_and_comes_back() {
+fn socket_that_closes_and_reopens() {
     let world = World::new("socket");
     let path = world.path("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -141,7 +141,7 @@ fn a_socket_that_closes_and_comes_back() {
     peer.read_exact(&mut payload).unwrap();
     assert_eq!(&payload, b"some 200000 2000000\0");
     peer.write_all(b"now").unwrap();
-    world.relieved(&pressure, 1);
+    world.wait_for_pass(&pressure, 1);
     // The peer goes, and then everything does.
     drop(peer);
     let (peer, _) = listener.accept().unwrap();
@@ -154,12 +154,12 @@ fn a_socket_that_closes_and_comes_back() {
     eventually(|| pressure.is_watching());
     let before = pressure.events();
     peer.write_all(b"again").unwrap();
-    world.relieved(&pressure, before + 1);
+    world.wait_for_pass(&pressure, before + 1);
     returns(move || drop(pressure));
 }
 
 #[test]
-fn the_kernels_file() {
+fn psi_file() {
     let world = World::new("psi");
     if !Path::new("/proc/pressure/memory").exists() {
         println!("no /proc/pressure/memory here: left out");
@@ -179,7 +179,7 @@ fn the_kernels_file() {
 }
 
 #[test]
-fn what_is_not_watched() {
+fn unwatchable_files() {
     let world = World::new("off");
     assert!(PressureWatch::from_variables(None, None).unwrap().is_none());
     assert!(PressureWatch::from_variables(Some(OsStr::new("")), None).unwrap().is_none());
@@ -204,7 +204,7 @@ fn what_is_not_watched() {
 }
 
 #[test]
-fn a_watch_that_is_dropped_after_a_pass_and_one_that_panics() {
+fn dropped_watch_and_panicking_callback() {
     let world = World::new("rude");
     let path = world.path("fifo");
     make_fifo(&path);
@@ -227,17 +227,17 @@ fn a_watch_that_is_dropped_after_a_pass_and_one_that_panics() {
 }
 
 #[test]
-fn by_hand() {
+fn reclaim_by_hand_and_by_watch() {
     let world = World::new("hand");
-    let relieved = world.hierarchy.relieve();
-    assert!(relieved.objects > 0 && relieved.bytes >= 250_000, "{relieved:?}");
+    let reclaimed = world.hierarchy.reclaim();
+    assert!(reclaimed.objects > 0 && reclaimed.bytes >= 250_000, "{reclaimed:?}");
     assert!(world.hierarchy.root().usage() >= 700_000, "a quarter, not everything");
-    world.hierarchy.relieve_to(0);
+    world.hierarchy.reclaim_to(0);
     assert_eq!((world.hierarchy.root().usage(), world.cache.0.count()), (0, 0));
 }
 
 #[test]
-fn a_peer_that_tells_and_goes_is_heard() {
+fn peer_that_writes_and_closes() {
     let world = World::new("goes");
     let path = world.folder.join("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -251,7 +251,7 @@ fn a_peer_that_tells_and_goes_is_heard() {
 }
 
 #[test]
-fn a_watch_ends_though_a_child_of_a_fork_lives() {
+fn watch_ends_while_a_child_of_fork_lives() {
     let world = World::new("forks");
     let path = world.folder.join("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -290,7 +290,7 @@ const PAYLOAD: &[u8] = b"some 200000 2000000\0";
 
 /// No process reads it but the watch, which would hear itself.
 #[test]
-fn a_fifo_without_a_reader_is_not_written_to() {
+fn fifo_without_reader_gets_no_payload() {
     let world = World::new("echo");
     let path = world.path("fifo");
     make_fifo(&path);
@@ -306,7 +306,7 @@ fn a_fifo_without_a_reader_is_not_written_to() {
 }
 
 #[test]
-fn a_fifos_payload_is_the_other_ends() {
+fn fifo_payload_is_left_to_the_reader() {
     let world = World::new("other");
     let path = world.path("fifo");
     make_fifo(&path);
@@ -320,20 +320,20 @@ fn a_fifos_payload_is_the_other_ends() {
     });
     assert_eq!(read, PAYLOAD);
     other.write_all(b"x").unwrap();
-    world.relieved(&pressure, 1);
+    world.wait_for_pass(&pressure, 1);
     returns(move || drop(pressure));
     assert_eq!(world.passes.load(Ordering::SeqCst), 1);
 }
 
 #[test]
-fn what_is_written_behind_a_payload_is_heard() {
+fn input_behind_the_payload_is_pressure() {
     let world = World::new("behind");
     let path = world.path("fifo");
     make_fifo(&path);
     let mut other = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let pressure = world.start(PressureWatch::new(&path).payload(PAYLOAD)).unwrap();
     other.write_all(b"x").unwrap();
-    world.relieved(&pressure, 1);
+    world.wait_for_pass(&pressure, 1);
     returns(move || drop(pressure));
     assert_eq!(world.passes.load(Ordering::SeqCst), 1);
 }
@@ -354,7 +354,7 @@ fn fill_backlog(path: &Path) -> Vec<Pressure> {
 }
 
 #[test]
-fn a_listener_with_a_full_backlog_does_not_block() {
+fn full_backlog_does_not_block() {
     let world = World::new("backlog");
     let path = world.path("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -379,12 +379,12 @@ fn a_listener_with_a_full_backlog_does_not_block() {
     accepted.push(listener.accept().unwrap().0);
     eventually(|| second.is_watching());
     accepted.last_mut().unwrap().write_all(b"x").unwrap();
-    world.relieved(&second, 1);
+    world.wait_for_pass(&second, 1);
     returns(move || drop(second));
 }
 
 #[test]
-fn a_flood_is_answered_ten_times_a_second() {
+fn passes_are_rate_limited() {
     let world = World::new("flood");
     let path = world.path("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -431,7 +431,7 @@ impl Drop for Leaving {
 }
 
 #[test]
-fn a_watch_survives_its_shrinkers() {
+fn watch_survives_panicking_shrinkers() {
     let world = World::new("shrinkers");
     let path = world.path("fifo");
     make_fifo(&path);
@@ -443,7 +443,7 @@ fn a_watch_survives_its_shrinkers() {
         let weak = Arc::downgrade(&leaving);
         drop(leaving);
         OpenOptions::new().write(true).open(&path).unwrap().write_all(b"x").unwrap();
-        world.relieved(&pressure, round);
+        world.wait_for_pass(&pressure, round);
         eventually(|| weak.strong_count() == 0);
         world.fill();
     }

@@ -13,7 +13,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn lru_lists_are_as_in_the_model(program in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_list_lru_programs(program in prop::collection::vec(any::<u8>(), 0..300)) {
         list_lru::run(&program);
     }
 }

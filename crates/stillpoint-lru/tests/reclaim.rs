@@ -65,7 +65,7 @@ const OBJECTS: usize = if cfg!(miri) { 100 } else { 1_000 };
 /// A hundred megabytes each, 90 of one protected, 20 to be had: by the overages, 100 and 10, that is 18.2 and 1.8 (and in equal parts 10 each, up
 /// to the protection). The last round may end before all have been asked.
 #[test]
-fn siblings_give_by_their_overages() {
+fn siblings_are_reclaimed_by_overage() {
     let limits: [fn(&Tenant, u64); 2] = [Tenant::set_min, Tenant::set_low];
     for limit in limits {
         let hierarchy = Hierarchy::new();
@@ -86,7 +86,7 @@ fn siblings_give_by_their_overages() {
 
 /// Some overage is left with protection for nearly all, and everything was in use at the first look: it goes nonetheless, in one pass.
 #[test]
-fn an_overage_that_is_in_use_goes_in_the_end() {
+fn used_overage_is_reclaimed_at_priority_0() {
     let hierarchy = Hierarchy::new();
     let (cache, _registration) = Cache::new(&hierarchy);
     let tenant = hierarchy.root().create().unwrap();
@@ -98,7 +98,7 @@ fn an_overage_that_is_in_use_goes_in_the_end() {
 
 /// It gets down to its low at the last priority alone, and the rest is still to be had.
 #[test]
-fn low_gives_way_however_late_it_is_reached() {
+fn low_is_overridden_at_last() {
     let hierarchy = Hierarchy::new();
     let (cache, _registration) = Cache::new(&hierarchy);
     let (one, other) = (hierarchy.root().create().unwrap(), hierarchy.root().create().unwrap());
@@ -173,7 +173,7 @@ impl Drop for Odd {
 }
 
 #[test]
-fn whether_memory_is_per_tenant_is_asked_once_and_by_who_registers() {
+fn per_tenant_is_asked_once_by_register() {
     let hierarchy = Hierarchy::new();
     let again = hierarchy.clone();
     // It may come back in: nothing is locked meanwhile.
@@ -189,17 +189,17 @@ fn whether_memory_is_per_tenant_is_asked_once_and_by_who_registers() {
     });
     assert_eq!(message, "expected");
     assert_eq!(*odd.calls.lock().unwrap(), ["per_tenant"]);
-    hierarchy.relieve();
+    hierarchy.reclaim();
     let calm = Odd::new(|_| ());
     let registration = hierarchy.register(Arc::clone(&calm)).unwrap();
-    hierarchy.relieve();
+    hierarchy.reclaim();
     drop(registration);
     let calls = calm.calls.lock().unwrap();
     assert!(calls.contains(&"scan") && calls.iter().filter(|&&name| name == "per_tenant").count() == 1);
 }
 
 #[test]
-fn who_leaves_inside_a_call_is_asked_for_nothing_more() {
+fn unregistering_inside_a_call_ends_the_scan() {
     for (leaves, then) in [
         ("count", vec!["per_tenant", "count"]),
         ("batch", vec!["per_tenant", "count", "batch", "seeks"]),
@@ -218,7 +218,7 @@ fn who_leaves_inside_a_call_is_asked_for_nothing_more() {
         *registration.lock().unwrap() = Some(hierarchy.register(Arc::clone(&odd)).unwrap());
         returns({
             let hierarchy = hierarchy.clone();
-            move || hierarchy.relieve()
+            move || hierarchy.reclaim()
         });
         assert!(registration.lock().unwrap().is_none(), "{leaves} was called");
         let calls = odd.calls.lock().unwrap().clone();
@@ -229,7 +229,7 @@ fn who_leaves_inside_a_call_is_asked_for_nothing_more() {
 
 /// It waits for the others' calls, and not for the one that it is in.
 #[test]
-fn who_leaves_inside_a_call_waits_for_those_of_others() {
+fn unregistering_inside_a_call_waits_for_other_calls() {
     for _ in 0..if cfg!(miri) { 2 } else { 50 } {
         let hierarchy = Hierarchy::new();
         let registration: Arc<Mutex<Option<Registration>>> = Arc::default();
@@ -253,7 +253,7 @@ fn who_leaves_inside_a_call_waits_for_those_of_others() {
         let threads: Vec<_> = (0..3)
             .map(|_| {
                 let hierarchy = hierarchy.clone();
-                thread::spawn(move || hierarchy.relieve())
+                thread::spawn(move || hierarchy.reclaim())
             })
             .collect();
         returns(move || threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap().objects, 0)));
@@ -264,7 +264,7 @@ fn who_leaves_inside_a_call_waits_for_those_of_others() {
 
 /// Whatever shrinkers do on the background thread, it goes on: panics everywhere, in the destructor too, which is run there.
 #[test]
-fn the_background_survives_its_shrinkers() {
+fn background_survives_panicking_shrinkers() {
     let hierarchy = Hierarchy::new();
     let tenant = hierarchy.root().create().unwrap();
     let (cache, _registration) = Cache::new(&hierarchy);
@@ -282,7 +282,7 @@ fn the_background_survives_its_shrinkers() {
                 let child = within.root().create().unwrap();
                 child.set_high(0);
                 drop(child.charge(10));
-                assert_eq!((within.relieve().objects, child.reclaim(10)), (0, 0), "a pass within the pass");
+                assert_eq!((within.reclaim().objects, child.reclaim(10)), (0, 0), "a pass within the pass");
                 drop((other, child, own.lock().unwrap().take()));
                 // Until this pass is the last that knows it.
                 stillpoint::global().kvfree_barrier();

@@ -64,7 +64,7 @@ mod arch {
     ///
     /// As for [`copy_in`](super::copy_in).
     #[inline]
-    pub(super) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
+    pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
         // SAFETY: the caller's promise, and a slice may be read.
         unsafe { copy(to, from.as_ptr(), from.len()) }
     }
@@ -101,7 +101,7 @@ mod arch {
     ///
     /// As for [`copy`](super::copy).
     #[inline]
-    pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe {
             match len {
@@ -221,7 +221,7 @@ mod arch {
     /// # Safety
     ///
     /// As for [`copy`](super::copy).
-    pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
         let byte = |at: usize| {
             // SAFETY: inside the ranges; bytes have no alignment.
             unsafe { AtomicU8::from_ptr(to.add(at)).store(AtomicU8::from_ptr(from.add(at).cast_mut()).load(Relaxed), Relaxed) }
@@ -232,7 +232,7 @@ mod arch {
     /// # Safety
     ///
     /// As for [`copy_in`](super::copy_in).
-    pub(super) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
+    pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
         // SAFETY: inside the range; bytes have no alignment.
         from.iter().enumerate().for_each(|(at, byte)| unsafe { AtomicU8::from_ptr(to.add(at)) }.store(*byte, Relaxed));
     }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_is_copied_and_no_more() {
+    fn copy_of_every_length() {
         let step = if cfg!(miri) { 37 } else { 1 };
         for len in (0..300).chain((1000..1100).step_by(7)).step_by(step).chain([4096]) {
             for shift in [0, 1, 8] {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_ranges_are_copied_as_if_they_were_not() {
+    fn copy_of_overlapping_ranges() {
         for (from, to) in [(0, 1), (1, 0), (0, 100), (100, 0), (0, 700), (700, 0), (0, 3000), (5, 5)] {
             for len in [0, 1, 255, 256, 257, 1000] {
                 let mut bytes = bytes(4096);

@@ -21,40 +21,30 @@
 //! In the child of a fork, private arenas are copies, as all private memory is: live areas are there, those of vanished threads too (leaked), and
 //! what was free is found again when the child first frees something. An arena over a memory file is shared with the parent: the
 //! child finds, checks, copies and shares; [`Arena::alloc`] refuses, and what it frees is only forgotten there.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `span`, `map` | the page map: its word, its levels; **the orderings V1 to V4** |
-//! | `space`, `node` | free address space; pools |
-//! | `arena`, in it `area`, `builder` | allocating and freeing |
-//! | in it `drain` | giving memory back |
-//! | in it `check`, `read`; `copy` | finding, checking, copying |
-//! | in it `statistics`, `info`; `error` | statistics; descriptions, dumps; errors |
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks what is compiled for it, not what uses that.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
+// `span` and `map` are the page map, which is model-checked: its head has the proof. `space` has the free address space, `node` the pools,
+// `copy` the copies; on them stands `arena`. Imports lead from the later ones to the earlier ones.
 
-// Stands on domains, which the model has not.
 #[cfg(not(stillpoint_loom))]
 mod arena;
 mod copy;
-mod error;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests;
 mod map;
 mod node;
 mod space;
 mod span;
 
-#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
-mod loom_tests;
-
 #[cfg(not(stillpoint_loom))]
 pub use arena::{
-    Area, Arena, ArenaStatistics, Builder, Checked, Description, Dump, DumpedArea, Found, Reader, drain_without_grace_period,
+    Area, Arena, ArenaStatistics, Builder, Checked, Description, Dump, DumpedArea, Error, Found, Reader,
+    drain_without_grace_period,
 };
 #[doc(hidden)]
 pub use copy::copy;
-pub use error::Error;
 
 /// The code in the package's README.md compiles, and does what it says.
 #[cfg(doctest)]

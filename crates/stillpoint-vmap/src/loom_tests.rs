@@ -26,9 +26,9 @@ unsafe impl Policy for NoBarrier {
 #[derive(Clone, Copy, PartialEq)]
 enum Broken {
     Nothing,
-    /// The area is published first, and its memory made ready afterwards: V1 out of its place.
+    /// The area is published first, and its memory made ready afterwards.
     PublishesTooEarly,
-    /// It stays in the map until after its cookie: V3 out of its place.
+    /// It stays in the map until after its cookie.
     ClearsTooLate,
 }
 
@@ -80,7 +80,7 @@ fn find_page_while_draining<P: Policy>(pages: u32, looked_at: u32, broken: Broke
         });
         let writer = &*world;
         if broken != Broken::ClearsTooLate {
-            writer.map.clear(0, pages); // [V3]
+            writer.map.clear(0, pages);
         }
         let cookie = writer.grace_periods.get_state();
         if writer.grace_periods.try_complete(cookie, 2) {
@@ -100,14 +100,14 @@ impl<P: Policy> World<P> {
             self.map.publish(0, pages, 7);
         }
         // SAFETY: whether it is ours is what loom checks.
-        self.memory.with_mut(|memory| unsafe { *memory = PURGED }); // [V4]
+        self.memory.with_mut(|memory| unsafe { *memory = PURGED });
         if broken != Broken::PublishesTooEarly {
-            self.map.publish(0, pages, 7); // [V1]
+            self.map.publish(0, pages, 7);
         }
     }
 }
 
-/// V1 with V2, V2 with V3 and V4, for words of pages.
+/// `publish` with `find`, `find` with `clear` and the purge, for words of pages.
 #[test]
 fn loom_find_while_draining() {
     find_while_draining::<Sound>(1, Broken::Nothing);

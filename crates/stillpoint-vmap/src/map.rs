@@ -8,26 +8,26 @@
 //! # Orderings
 //!
 //! ```text
-//!   alloc    memory accessible, zero, guarded; word = span                 [V1] release
-//!   find     word                                                          [V2] acquire
-//!   free     word = 0                                                      [V3]
-//!            ... under the node's lock to the drain; its cookie            (W1)
-//!   reuse    the cookie's grace period has ended; purge; V1 of another     [V4] (W6)
+//!   publish   memory accessible, zero, guarded; word = span               release
+//!   find      word                                                        acquire
+//!   clear     word = 0
+//!             ... under the node's lock to the drain; its cookie          (W1)
+//!   purge     the cookie's grace period has ended (W6); memory taken; publish of another area
 //! ```
 //!
-//! * **V1 with V2.** Who finds the area sees what was done to its memory before it was handed out.
-//! * **V2 with V3, V4.** Take a section whose V2 read an area's word, and a purge of that area. Had the section begun after the
-//!   cookie's grace period had started, its R1 would have read W1's value or a later one: V3 happens before V2, which then
-//!   reads 0, or the word of another area that was published later. So it began before, the grace period waits for it, and all that it does with the
-//!   memory happens before the purge (`gp/engine.rs`, R4 with W4, W5 with W6).
-//! * The words of one area are written one after the other. Each tells of the whole area, so whoever sees one of them while others
-//!   are still missing, or gone already, sees an area whose memory is all there: before V1 all of it is ready, and until V4 none
-//!   of it is touched.
+//! * **`publish` with `find`.** A thread that finds the area sees what was done to its memory before it was handed out.
+//! * **`find` with `clear` and the purge.** Take a section whose `find` read an area's word, and a purge of that area. Had the section begun
+//!   after the cookie's grace period had started, its R1 would have read W1's value or a later one: `clear` happens before `find`, which
+//!   then reads 0, or the word of another area that was published later. So it began before, the grace period waits for it, and all that it
+//!   does with the memory happens before the purge (`gp/engine.rs`, R4 with W4, W5 with W6).
+//! * The words of one area are written one after the other. Each tells of the whole area, so a thread that sees one of them while others
+//!   are still missing, or gone already, sees an area whose memory is all there: before `publish` all of it is ready, and until the
+//!   purge none of it is touched.
 //!
 //! `loom_tests.rs` checks each pair on the code below.
 //!
-//! `used` counts the words that are set in a slot, so that a walk passes over empty ones. It is raised before V1 and lowered after V3:
-//! a walker that knows of an area (by what its V1 happened before) finds it.
+//! `used` counts the words that are set in a slot, so that a walk passes over empty ones. It is raised before the words
+//! are set and lowered after they are cleared: a walk that knows of an area (by what its `publish` happened before) finds it.
 
 use super::span::{Extent, PAGE_BITS, Span};
 use stillpoint_platform::{
@@ -53,10 +53,11 @@ impl Map {
         Ok(Self { pages: Table::new(pages as usize)?, slots: Table::new(slots)?, used: Table::new(slots)? })
     }
 
-    /// [V2] The area whose pages the byte at `offset` lies in; `None` also past the map's end. Async-signal-safe.
+    /// The area whose pages the byte at `offset` lies in; `None` also past the map's end. Async-signal-safe.
     #[inline(always)]
     pub(crate) fn find(&self, offset: usize) -> Option<Extent> {
         let page = offset >> PAGE_BITS;
+        // Acquire, pairs with `set` (of `publish`): a thread that finds the area finds its memory as it was made ready.
         match Span::from_bits(self.pages.get(page)?.load(Ordering::Acquire)) {
             Some(span) => Some(span.extent(page << PAGE_BITS)),
             None => self.find_large(page),
@@ -69,12 +70,12 @@ impl Map {
     }
 
     fn slot_extent(&self, slot: usize) -> Option<Extent> {
-        // Acquire [V2]: who finds the area finds its memory as it was before V1.
+        // Acquire, pairs with `set` (of `publish`): a thread that finds the area finds its memory as it was made ready.
         let span = Span::from_bits(self.slots[slot].load(Ordering::Acquire))?;
         Some(span.extent(slot << (SLOT_BITS + PAGE_BITS)))
     }
 
-    /// [V2] The first area that does not end before `offset`, among those that lie below page `end`.
+    /// The first area that does not end before `offset`, among those that lie below page `end`.
     pub(crate) fn find_or_next(&self, offset: usize, end: u32) -> Option<Extent> {
         let end = end as usize;
         let mut page = offset >> PAGE_BITS;
@@ -92,7 +93,7 @@ impl Map {
                     return Some(large);
                 }
                 for page in page..past {
-                    // Acquire [V2]: as in `find`.
+                    // Acquire, pairs with `set`: as in `find`.
                     if let Some(span) = Span::from_bits(self.pages[page].load(Ordering::Acquire)) {
                         return Some(span.extent(page << PAGE_BITS));
                     }
@@ -103,7 +104,7 @@ impl Map {
         None
     }
 
-    /// [V1] Has the area found from now on. Its pages have no other.
+    /// Has the area found from now on. Its pages have no other.
     pub(crate) fn publish(&self, start: u32, pages: u32, slack: u32) {
         self.set(
             start,
@@ -115,11 +116,11 @@ impl Map {
         );
     }
 
-    /// [V3] Has the area found no more.
+    /// Has the area found no more.
     pub(crate) fn clear(&self, start: u32, pages: u32) {
         self.set(start, pages, |_| Span::NONE, |_, _| ());
         self.each_slot(start, pages, |slot, count| {
-            // Release, pairs with `find_or_next`: the words are cleared [V3] before they are no longer counted.
+            // Release, pairs with `find_or_next`: the words are cleared before they are no longer counted.
             self.used[slot].fetch_sub(count, Ordering::Release);
         });
     }
@@ -132,7 +133,7 @@ impl Map {
         let page = &self.pages[start as usize];
         let word = if page.load(Ordering::Relaxed) == Span::NONE { &self.slots[start as usize >> SLOT_BITS] } else { page };
         let expected = Span::new(pages, 0, (((pages as usize) << PAGE_BITS) - extent.len) as u32).bits();
-        // AcqRel [V3]: of several that free the area one wins, and sees it as V1 left it.
+        // Acquire, pairs with `set`: of several that free the area one wins, and sees it as `publish` left it. Release: as in `set`.
         word.compare_exchange(expected, Span::NONE, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         self.clear(start, pages);
         Some(extent)
@@ -144,7 +145,7 @@ impl Map {
         let (whole, end) = (whole_slots(start, pages), start + pages);
         let write = |from: u32, to: u32| {
             for page in from..to {
-                // Release [V1]: the area's memory is ready before it is found. (For V3 the lock that follows would do.)
+                // Release, pairs with `find`: the area's memory is ready before it is found. (For `clear` the lock that follows would do.)
                 self.pages[page as usize].store(word(page - start), Ordering::Release);
             }
         };
@@ -154,7 +155,7 @@ impl Map {
         }
         write(start, whole.start << SLOT_BITS);
         for slot in whole.clone() {
-            // Release [V1]: the same for a whole slot.
+            // Release, pairs with `slot_extent`: the same for a whole slot.
             self.slots[slot as usize].store(word((slot << SLOT_BITS) - start), Ordering::Release);
         }
         write(whole.end << SLOT_BITS, end);
@@ -179,7 +180,6 @@ fn whole_slots(start: u32, pages: u32) -> std::ops::Range<u32> {
     first..past.max(first)
 }
 
-// With slots of the usual size.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_area_over_whole_slots_is_found_from_every_page() {
+    fn area_over_whole_slots() {
         let map = Map::new(PAGES).unwrap();
         let (start, pages) = (SLOT_PAGES - 3, 2 * SLOT_PAGES + 5);
         map.publish(start, pages, 7);

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_gives_the_last_one_first_and_lets_go_of_what_nobody_needs() {
+    fn pool_is_lifo_and_decays() {
         let mut node = Node::new();
         (0..10).for_each(|number| assert!(node.give(Range::new(number * 5, 4))));
         assert_eq!((node.take(4, 1), node.take(3, 1), node.take(4, 4)), (Some(45), None, Some(40)));

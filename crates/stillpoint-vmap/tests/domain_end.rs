@@ -15,21 +15,21 @@ fn arena(domain: &Domain) -> Arena {
 const KEEPS: &[Keep] = &[|domain| Box::new(arena(domain)), |domain| Box::new(arena(domain).alloc(1, 1).expect("memory"))];
 
 #[test]
-fn dropping_what_keeps_a_domain_does_not_wait_for_its_service_thread() {
+fn drop_does_not_wait_for_the_service_thread() {
     keeps::drop_does_not_wait(KEEPS);
 }
 
 #[test]
-fn so_it_is_in_a_thread_local_destructor() {
+fn drop_in_a_thread_local_destructor() {
     keeps::nor_in_a_thread_local_destructor(KEEPS);
 }
 
 #[test]
-fn and_in_a_callback_of_its_own() {
+fn drop_in_a_callback() {
     keeps::nor_in_a_callback_of_its_own(KEEPS);
 }
 
 #[test]
-fn in_the_child_of_a_fork_it_just_ends() {
+fn drop_in_a_child_of_fork() {
     keeps::in_the_child_of_a_fork_it_just_ends(KEEPS);
 }

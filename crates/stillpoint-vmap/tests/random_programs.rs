@@ -13,7 +13,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn areas_are_as_in_the_model(program in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_vmap_programs(program in prop::collection::vec(any::<u8>(), 0..300)) {
         vmap::run(&program);
     }
 }

@@ -1,8 +1,8 @@
 //! An area: some pages that are one owner's, until it is dropped.
 
-use super::Inner;
+use super::{error::Error, state::ArenaState};
 use crate::{
-    error::Error,
+    copy,
     node::Home,
     space::Range,
     span::{Extent, PAGE_BITS},
@@ -30,15 +30,15 @@ use stillpoint_platform::sync::Arc;
 /// # Ok::<(), stillpoint_vmap::Error>(())
 /// ```
 pub struct Area {
-    inner: Arc<Inner>,
+    state: Arc<ArenaState>,
     start: u32,
     home: Home,
     len: usize,
 }
 
 impl Area {
-    pub(super) fn new(inner: Arc<Inner>, start: u32, home: Home, len: usize) -> Self {
-        Self { inner, start, home, len }
+    pub(crate) fn new(state: Arc<ArenaState>, start: u32, home: Home, len: usize) -> Self {
+        Self { state, start, home, len }
     }
 
     fn extent(&self) -> Extent {
@@ -58,7 +58,7 @@ impl Area {
     /// it, and read and write every area. References to the memory are for those alone who can rule that out.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        self.inner.at(self.extent().start).as_ptr()
+        self.state.at(self.extent().start).as_ptr()
     }
 
     /// Its length in bytes, as it was asked for.
@@ -84,7 +84,7 @@ impl Area {
     pub fn copy_to(&self, from: usize, to: &mut [u8]) -> Result<(), Error> {
         let at = self.part(from, to.len())?;
         // SAFETY: inside the area, which is accessible while `self` lives; `to` is the caller's alone.
-        unsafe { crate::copy::copy(to.as_mut_ptr(), at, to.len()) };
+        unsafe { copy::copy(to.as_mut_ptr(), at, to.len()) };
         Ok(())
     }
 
@@ -98,7 +98,7 @@ impl Area {
     pub fn copy_from(&self, to: usize, from: &[u8]) -> Result<(), Error> {
         let at = self.part(to, from.len())?;
         // SAFETY: inside the area, which is accessible while `self` lives; nobody writes what `from` borrows.
-        unsafe { crate::copy::copy_in(at, from) };
+        unsafe { copy::copy_in(at, from) };
         Ok(())
     }
 
@@ -119,7 +119,7 @@ impl Area {
     /// (Dropping an area that has just been unlinked keeps its memory for them too, but they would no longer find it.) May be called
     /// inside sections; the rest is done on the domain's service thread. Allocates. Not async-signal-safe.
     pub fn free_rcu(self) {
-        let domain = self.inner.domain.clone();
+        let domain = self.state.domain.clone();
         self.free_rcu_in(&domain);
     }
 
@@ -134,9 +134,9 @@ impl Area {
     #[must_use = "the address is the only way to free the area"]
     pub fn into_raw(self) -> NonNull<u8> {
         let area = mem::ManuallyDrop::new(self);
-        let at = area.inner.at(area.extent().start);
+        let at = area.state.at(area.extent().start);
         // SAFETY: the field is not used again: `area` is never dropped.
-        mem::forget(unsafe { std::ptr::read(&raw const area.inner) });
+        mem::forget(unsafe { std::ptr::read(&raw const area.state) });
         at
     }
 }
@@ -144,7 +144,7 @@ impl Area {
 impl Drop for Area {
     fn drop(&mut self) {
         let (_, pages) = self.extent().pages();
-        self.inner.free(Range::new(self.start, pages), self.home);
+        self.state.free(Range::new(self.start, pages), self.home);
     }
 }
 

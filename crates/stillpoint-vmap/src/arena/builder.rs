@@ -1,8 +1,12 @@
 //! How an arena is to be.
 
-use super::{Arena, CHUNK, Inner, Settings, Shard, drain::Drain};
-use crate::{
+use super::{
+    Arena,
     error::Error,
+    lazy::LazyQueue,
+    state::{ArenaState, CHUNK, Settings, Shard},
+};
+use crate::{
     map::{Map, SLOT_PAGES},
     space::{Range, Space},
     span::{PAGE, PAGE_BITS},
@@ -22,10 +26,10 @@ use stillpoint_platform::{
 };
 
 /// The kernel's bound on nodes.
-const MOST_NODES: usize = 128;
+const MAX_NODES: usize = 128;
 
 /// 2^30 pages: no sum of page numbers overflows.
-const MOST_BYTES: usize = 1 << 42;
+const MAX_BYTES: usize = 1 << 42;
 
 /// The settings of an [`Arena`] that is to be.
 ///
@@ -47,8 +51,24 @@ pub struct Builder {
     domain: Option<Kept>,
 }
 
+impl Arena {
+    /// An arena with the defaults of [`Builder`]: 64 GiB of addresses, private memory, guard pages, a domain of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Builder::build`].
+    pub fn new() -> Result<Self, Error> {
+        Self::builder().build()
+    }
+
+    /// The settings of an arena that is to be.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+}
+
 impl Builder {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // The kernel's lazy_max_pages().
         let lazy = (usize::BITS - cpu::count().leading_zeros()) as usize * (32 << 20);
         Self {
@@ -140,10 +160,10 @@ impl Builder {
         space.advance(CHUNK);
         let settings = self.settings(&memory)?;
         let domain = self.domain.unwrap_or_else(|| Kept::from(&Domain::new()));
-        let nodes = cpu::count().clamp(1, MOST_NODES);
+        let nodes = cpu::count().clamp(1, MAX_NODES);
         let shards = memory::try_several(nodes, || CachePadded::new(Shard::new()))
             .ok_or(Error::System { call: "malloc", errno: libc::ENOMEM })?;
-        let inner = Arc::new(Inner {
+        let state = Arc::new(ArenaState {
             place: AtForkHandle::reserve(),
             domain_id: internal::domain_id(&domain),
             map: Map::new(pages)?,
@@ -155,14 +175,14 @@ impl Builder {
             space: Mutex::new(space),
             frontier: AtomicU32::new(CHUNK),
             shards,
-            drain: Drain::new(),
+            drain: LazyQueue::new(),
             callers: self.callers.then(|| Table::new(pages as usize)).transpose()?,
             process: process(),
-            lost: AtomicU32::new(0),
+            rebuild_below: AtomicU32::new(0),
         });
         // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
-        unsafe { inner.place.occupy(&*inner) };
-        Ok(Arena { inner })
+        unsafe { state.place.occupy(&*state) };
+        Ok(Arena { state })
     }
 
     fn pages(&self) -> Result<u32, Error> {
@@ -173,7 +193,7 @@ impl Builder {
         if self.capacity == 0 {
             return Err(Error::ZeroSize);
         }
-        let most = MOST_BYTES;
+        let most = MAX_BYTES;
         if self.capacity > most {
             return Err(Error::TooLarge { size: self.capacity, most });
         }

@@ -1,9 +1,8 @@
 //! Looking areas up, checking ranges, copying what has been checked.
 
-use super::Arena;
+use super::{Arena, error::Error};
 use crate::{
     copy::{copy, copy_in, copy_overlapping},
-    error::Error,
     span::{Extent, PAGE_BITS},
 };
 use std::{fmt, marker::PhantomData, ops::Range, ptr::NonNull};
@@ -128,7 +127,7 @@ impl Arena {
     /// Whoever calls this has found the range in a live area, in a section that `'g` borrows.
     #[inline(always)]
     fn checked<'g>(&'g self, offset: usize, len: usize) -> Checked<'g> {
-        Checked { at: self.inner.at(offset), len, section: PhantomData }
+        Checked { at: self.state.at(offset), len, section: PhantomData }
     }
 
     fn found<'g>(&'g self, extent: Extent) -> Found<'g> {
@@ -156,8 +155,8 @@ impl Arena {
     #[inline]
     pub fn find<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Found<'g>> {
         self.assert_section(section);
-        let offset = addr.wrapping_sub(self.inner.base());
-        let extent = self.inner.map.find(offset).filter(|extent| offset - extent.start < extent.len)?; // [V2]
+        let offset = addr.wrapping_sub(self.state.base());
+        let extent = self.state.map.find(offset).filter(|extent| offset - extent.start < extent.len)?;
         Some(self.found(extent))
     }
 
@@ -170,11 +169,11 @@ impl Arena {
     /// As [`Arena::find`].
     pub fn find_or_next<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Found<'g>> {
         self.assert_section(section);
-        let mut offset = addr.saturating_sub(self.inner.base());
+        let mut offset = addr.saturating_sub(self.state.base());
         loop {
-            // Acquire, pairs with `cut`: what lies below has been made accessible.
-            let end = self.inner.frontier.load(std::sync::atomic::Ordering::Acquire);
-            let extent = self.inner.map.find_or_next(offset, end)?; // [V2]
+            // Acquire, pairs with `take_range`: what lies below has been made accessible.
+            let end = self.state.frontier.load(std::sync::atomic::Ordering::Acquire);
+            let extent = self.state.map.find_or_next(offset, end)?;
             if extent.end() > offset {
                 return Some(self.found(extent));
             }
@@ -223,8 +222,8 @@ impl Arena {
     #[inline]
     pub fn check<'g>(&'g self, addr: usize, len: usize, section: &'g impl Section) -> Result<Checked<'g>, Error> {
         self.assert_section(section);
-        let offset = addr.wrapping_sub(self.inner.base());
-        if let Some(extent) = self.inner.map.find(offset) // [V2]
+        let offset = addr.wrapping_sub(self.state.base());
+        if let Some(extent) = self.state.map.find(offset)
             && let room = extent.len.wrapping_sub(offset - extent.start)
             // Behind the area's size the room is a huge number; so is `len - 1` of no bytes.
             && room <= extent.len
@@ -238,14 +237,14 @@ impl Arena {
     #[cold]
     #[inline(never)]
     fn why_not(&self, addr: usize, len: usize) -> Error {
-        let base = self.inner.base();
+        let base = self.state.base();
         if len == 0 {
             return Error::ZeroSize;
         }
         if addr.checked_add(len).is_none() {
             return Error::Overflow { addr, len };
         }
-        match self.inner.map.find(addr.wrapping_sub(base)) {
+        match self.state.map.find(addr.wrapping_sub(base)) {
             // Not one that has been made there since the check.
             Some(extent) if addr < base + extent.end() && addr + len > base + extent.end() => {
                 Error::CrossesEnd { addr, len, end: base + extent.end() }
@@ -303,8 +302,8 @@ impl Arena {
 
     #[inline(always)]
     fn assert_section(&self, section: &impl Section) {
-        if section.domain_id() != self.inner.domain_id {
-            wrong_domain(section.domain_id(), self.inner.domain_id);
+        if section.domain_id() != self.state.domain_id {
+            wrong_domain(section.domain_id(), self.state.domain_id);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What there is: what an address is, a dump of all areas.
 
-use super::Arena;
+use super::{Arena, check::Found};
 use crate::{
     node::Freed,
     span::{PAGE, PAGE_BITS},
@@ -147,17 +147,17 @@ impl Arena {
     /// For messages: takes a lock a node and looks at all that has been freed. The answer may be out of date when it comes.
     #[must_use]
     pub fn describe(&self, addr: usize) -> Description {
-        let inner = &*self.inner;
+        let state = &*self.state;
         if !self.addresses().contains(&addr) {
             return Description::Outside;
         }
         let guard = self.read_lock();
-        let offset = addr - inner.base();
-        let behind = (inner.settings.guard as usize) << PAGE_BITS;
+        let offset = addr - state.base();
+        let behind = (state.settings.guard as usize) << PAGE_BITS;
         // In an area, or in the guard page of one.
-        let around = inner.map.find(offset).or_else(|| inner.map.find(offset.checked_sub(behind)?));
+        let around = state.map.find(offset).or_else(|| state.map.find(offset.checked_sub(behind)?));
         if let Some(extent) = around {
-            let (start, len) = (inner.base() + extent.start, extent.len);
+            let (start, len) = (state.base() + extent.start, extent.len);
             return match offset.checked_sub(extent.end()) {
                 Some(by) => Description::PastEnd { start, len, by },
                 None => Description::Live { start, len, offset: offset - extent.start, caller: self.caller(extent.start) },
@@ -171,7 +171,7 @@ impl Arena {
                 let area = self.dumped(freed);
                 Description::Freed { start: area.addr, len: area.len }
             }
-            None if page >= inner.frontier.load(Ordering::Relaxed) => Description::Unused,
+            None if page >= state.frontier.load(Ordering::Relaxed) => Description::Unused,
             None => Description::Free,
         }
     }
@@ -180,8 +180,8 @@ impl Arena {
     #[must_use]
     pub fn dump(&self) -> Dump {
         let guard = self.read_lock();
-        let base = self.inner.base();
-        let live = |found: super::Found<'_>| DumpedArea {
+        let base = self.state.base();
+        let live = |found: Found<'_>| DumpedArea {
             addr: found.addr(),
             len: found.len(),
             live: true,
@@ -197,19 +197,19 @@ impl Arena {
     /// What has been freed and not purged.
     fn freed(&self) -> Vec<Freed> {
         // In this order, so that nothing is missed between the nodes and the queue.
-        let queue = lock(&self.inner.drain.queue);
+        let queue = lock(&self.state.drain.queue);
         let mut freed: Vec<Freed> = queue.iter().flat_map(|batch| &batch.ranges).copied().collect();
-        self.inner.shards.iter().for_each(|shard| freed.extend_from_slice(&lock(&shard.node).freed));
+        self.state.shards.iter().for_each(|shard| freed.extend_from_slice(&lock(&shard.node).freed));
         freed
     }
 
     fn dumped(&self, freed: Freed) -> DumpedArea {
-        let addr = self.inner.base() + ((freed.range.start as usize) << PAGE_BITS);
+        let addr = self.state.base() + ((freed.range.start as usize) << PAGE_BITS);
         DumpedArea { addr, len: (freed.range.pages as usize) << PAGE_BITS, live: false, caller: None }
     }
 
     fn caller(&self, start: usize) -> Option<&'static Location<'static>> {
-        let caller = self.inner.callers.as_ref()?[start >> PAGE_BITS].load(Ordering::Relaxed);
+        let caller = self.state.callers.as_ref()?[start >> PAGE_BITS].load(Ordering::Relaxed);
         // SAFETY: null, or what `alloc` has put there: a location of the program's text.
         unsafe { caller.as_ref() }
     }

@@ -26,7 +26,7 @@ impl Arena {
             addr = addr.wrapping_add(hole);
             let piece = next.map_or(0, |next| (next.end - addr.min(next.end)).min(rest.len()).min(PIECE));
             if piece > 0 {
-                let at = self.inner.at(addr - self.inner.base());
+                let at = self.state.at(addr - self.state.base());
                 // SAFETY: inside an area that was found in this section; `rest` is the caller's alone.
                 unsafe { copy(rest.as_mut_ptr(), at.as_ptr(), piece) };
             }

@@ -1,6 +1,6 @@
 //! An arena in numbers.
 
-use super::{Arena, Shard};
+use super::{Arena, state::Shard};
 use crate::span::PAGE_BITS;
 use stillpoint_platform::sync::{Ordering, lock};
 
@@ -43,8 +43,8 @@ impl Arena {
     /// What the arena has and has done. Takes a lock a node; exact at rest, else a glimpse.
     #[must_use]
     pub fn statistics(&self) -> ArenaStatistics {
-        let inner = &*self.inner;
-        let sum = |of: fn(&Shard) -> u64| inner.shards.iter().map(|shard| of(shard)).sum::<u64>();
+        let state = &*self.state;
+        let sum = |of: fn(&Shard) -> u64| state.shards.iter().map(|shard| of(shard)).sum::<u64>();
         // What has been freed first: an area that is allocated and freed meanwhile must not make the difference negative.
         // Acquire, for that order of the loads. Needs no partner: the counts are written under the nodes' locks, and are a glimpse.
         let (areas_freed, pages_freed) =
@@ -52,23 +52,23 @@ impl Arena {
         // Acquire needs no partner: as above.
         let (areas, pages) = (sum(|shard| shard.areas.load(Ordering::Acquire)), sum(|shard| shard.pages.load(Ordering::Acquire)));
         let (free, frontier) = {
-            let space = lock(&inner.space);
+            let space = lock(&state.space);
             (space.free_pages(), u64::from(space.frontier()))
         };
         ArenaStatistics {
             areas: areas.saturating_sub(areas_freed),
             live_bytes: pages.saturating_sub(pages_freed) << PAGE_BITS,
-            lazy_bytes: inner.drain.waiting() << PAGE_BITS,
+            lazy_bytes: state.drain.waiting() << PAGE_BITS,
             pooled_bytes: sum(|shard| lock(&shard.node).pooled()) << PAGE_BITS,
             free_bytes: free << PAGE_BITS,
             accessible_bytes: frontier << PAGE_BITS,
-            capacity_bytes: u64::from(inner.pages) << PAGE_BITS,
-            guards: inner.settings.guard > 0,
-            vectored: inner.settings.vectored,
+            capacity_bytes: u64::from(state.pages) << PAGE_BITS,
+            guards: state.settings.guard > 0,
+            vectored: state.settings.vectored,
             allocated: areas,
-            drains: inner.drain.drains.load(Ordering::Relaxed),
-            drained_bytes: inner.drain.pages.load(Ordering::Relaxed) << PAGE_BITS,
-            failed_drains: inner.drain.failures.load(Ordering::Relaxed),
+            drains: state.drain.drains.load(Ordering::Relaxed),
+            drained_bytes: state.drain.pages.load(Ordering::Relaxed) << PAGE_BITS,
+            failed_drains: state.drain.failures.load(Ordering::Relaxed),
         }
     }
 }

@@ -89,7 +89,7 @@ impl Subject for Lists {
     }
 
     fn reclaim_pass(&self) {
-        self.hierarchy.relieve();
+        self.hierarchy.reclaim();
     }
 }
 

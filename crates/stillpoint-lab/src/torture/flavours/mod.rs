@@ -170,6 +170,6 @@ pub fn help() -> String {
 
 /// What a run on x86-64 cannot show.
 const NOT_HERE: &str = "Broken variants that an x86-64 processor cannot show, because its loads and its stores stay in order, fail in the \
-models instead: acquire and release left out at the labels R1, R2, R4, W1, W4 to W6 and in gp/stack.rs, and V1 or V3 out of place, under loom \
+models instead: acquire and release left out at the labels R1, R2, R4, W1, W4 to W6 and in gp/stack.rs, and areas published too early or cleared too late, under loom \
 (cargo test with --cfg stillpoint_loom); and all forms without the heavy barrier, the one that busted-membarrier needs included, \
 in the store-buffer model (models/check). busted-membarrier and busted-wake need membarrier(2) and an optimised build.";

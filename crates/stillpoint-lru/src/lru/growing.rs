@@ -1,0 +1,78 @@
+//! An array of counts that grows as those of LRU lists do (`slots.rs`): for tortures, which look into it while it grows.
+
+use crate::slots::{Slots, sections::Replaced};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use stillpoint::{Guard, internal::is_global};
+use stillpoint_platform::sync::{Mutex, lock};
+
+/// The array. No part of the stable interface.
+///
+/// `FREES`: whether what has been replaced is freed, as it is for lists. Off, it is emptied after the grace period and left where it
+/// is, so that who still looks at it finds that out and does no harm.
+#[doc(hidden)]
+pub struct GrowingArray<const FREES: bool> {
+    slots: Slots<AtomicUsize>,
+    change: Mutex<()>,
+}
+
+impl<const FREES: bool> GrowingArray<FREES> {
+    /// An array of `len` counts, each its own index.
+    pub fn new(len: usize) -> Self {
+        let array = Self { slots: Slots::new(), change: Mutex::new(()) };
+        array.grow(len);
+        array
+    }
+
+    /// Grows it to `len` counts; those that come are their own indices.
+    ///
+    /// # Panics
+    ///
+    /// Without memory.
+    pub fn grow(&self, len: usize) {
+        // Dropped after the lock, as variables are in the reverse order.
+        let _replaced: Option<Replaced>;
+        let _change = lock(&self.change);
+        // SAFETY: the lock is held.
+        let old = unsafe { self.slots.peek_len() };
+        let grown = if FREES { self.slots.reserve(len).map(Some) } else { self.slots.reserve_and_empty(len).map(|()| None) };
+        _replaced = grown.expect("there is memory for a few pages");
+        (old..len).for_each(|index| self.slots.put(index, Arc::new(AtomicUsize::new(index))));
+    }
+
+    /// The count at `index`, as who counts an LRU list finds it, with `meanwhile` after the array has been found. `None` in a slot that is
+    /// empty or not there.
+    ///
+    /// # Panics
+    ///
+    /// If the section is not one of the global domain.
+    pub fn count(&self, index: usize, section: &Guard<'_>, meanwhile: impl FnOnce()) -> Option<usize> {
+        assert!(
+            is_global(section),
+            "stillpoint: the array belongs to the global domain; begin the section with stillpoint::read_lock()"
+        );
+        // SAFETY: `section` is one of the domain that arrays are retired in.
+        unsafe { self.slots.find_after(index, meanwhile) }.map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// The same outside of any section, which a torture must catch.
+    ///
+    /// # Safety
+    ///
+    /// `FREES` is off.
+    pub unsafe fn count_outside(&self, index: usize, meanwhile: impl FnOnce()) -> Option<usize> {
+        // SAFETY: arrays are never freed, by the caller's promise, and nobody takes anything out of one.
+        unsafe { self.slots.find_after(index, meanwhile) }.map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+impl<const FREES: bool> fmt::Debug for GrowingArray<FREES> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrowingArray").finish_non_exhaustive()
+    }
+}

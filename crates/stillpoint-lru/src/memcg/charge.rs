@@ -1,0 +1,190 @@
+//! Charging: from stock, from the counters, and what is done where a limit is in the way.
+
+use super::{
+    Memcg,
+    counter::MAX_CHARGE,
+    error::ChargeError,
+    reclaim,
+    resched::{Resched, is_reclaiming},
+    stock::Stocks,
+};
+use crate::levels::Refused;
+use std::{
+    fmt, mem, ptr,
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::Duration,
+};
+use stillpoint::{
+    global,
+    internal::{can_wait, wait_until},
+};
+use stillpoint_platform::clock;
+
+/// Attempts of a charge that meets a limit; the first only gives back what is in stock.
+const ATTEMPTS: u32 = 5;
+
+/// How long a charge waits, in all, for what has been reclaimed to be freed.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How often it looks meanwhile.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Bytes that are charged to a tenant until this is dropped.
+///
+/// Keep it in the object that the bytes are for: then they are given back when the object is really freed, be that after a grace
+/// period. Made by [`Tenant::charge`](super::Tenant::charge). Dropping it costs some ten nanoseconds. It may outlive every handle of its tenant.
+#[must_use = "the bytes are given back as soon as the charge is dropped"]
+pub struct Charge {
+    /// Alive while `bytes` is not 0: see `counter.rs`.
+    tenant: *const Memcg,
+    bytes: u64,
+}
+
+// SAFETY: the tenant is Send and Sync, and kept by the bytes.
+unsafe impl Send for Charge {}
+// SAFETY: as for Send.
+unsafe impl Sync for Charge {}
+
+impl Charge {
+    #[inline]
+    pub(crate) fn new(tenant: &Arc<Memcg>, bytes: usize) -> Result<Self, ChargeError> {
+        Self::take(tenant.live(), bytes as u64)
+    }
+
+    #[inline]
+    fn take(tenant: &Memcg, bytes: u64) -> Result<Self, ChargeError> {
+        if bytes > 0 && !tenant.tree.stocks().take(tenant, bytes) {
+            charge(tenant, bytes)?;
+        }
+        Ok(Self { tenant, bytes })
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        // It came from a usize.
+        self.bytes as usize
+    }
+
+    /// Charges more, or gives some back, so that it is `bytes` afterwards. As [`Tenant::charge`](super::Tenant::charge).
+    ///
+    /// # Errors
+    ///
+    /// If more cannot be charged; the charge is then as before. Also if it is of 0 bytes, which are nobody's.
+    pub fn resize(&mut self, bytes: usize) -> Result<(), ChargeError> {
+        let bytes = bytes as u64;
+        if self.bytes == 0 && bytes > 0 {
+            return Err(ChargeError::NoTenant);
+        }
+        if bytes > self.bytes {
+            // SAFETY: there are bytes, so the tenant is alive.
+            let tenant = unsafe { &*self.tenant };
+            mem::forget(Self::take(tenant, bytes - self.bytes)?);
+            self.bytes = bytes;
+        } else {
+            let less = self.bytes - bytes;
+            // Before the rest is given back: it may be the tenant's end.
+            self.bytes = bytes;
+            drop(Self { tenant: self.tenant, bytes: less });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    #[inline]
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: there are bytes, so the tenant is alive.
+            let stocks = unsafe { ptr::from_ref((*self.tenant).tree.stocks()) };
+            // SAFETY: the bytes are this charge's, and it ends.
+            unsafe { Stocks::give(stocks, self.tenant, self.bytes) };
+        }
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// Charges what is not in stock, and makes room for it where a limit is in the way.
+#[cold]
+#[inline(never)]
+fn charge(tenant: &Memcg, bytes: u64) -> Result<(), ChargeError> {
+    if bytes > MAX_CHARGE {
+        return Err(ChargeError::TooLarge);
+    }
+    let is_high = tenant.tree.stocks().charge(tenant, bytes).or_else(|refused| {
+        let level = refused.at;
+        level.events.max.fetch_add(1, Ordering::Relaxed);
+        make_room(tenant, bytes, &refused).inspect_err(|error| {
+            if let ChargeError::OverLimit { .. } = error {
+                level.events.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    })?;
+    if is_high {
+        tenant.and_ancestors().for_each(|level| level.tree.background().wake_if_high(level));
+    }
+    Ok(())
+}
+
+/// Charges after it has made room for that. Whether a tenant is past its high limit now.
+#[cold]
+#[inline(never)]
+fn make_room(tenant: &Memcg, bytes: u64, first: &Refused<'_, Memcg>) -> Result<bool, ChargeError> {
+    // There is none, and who asks for it takes nothing from others' stock.
+    if bytes > first.max {
+        return Err(over(first, bytes));
+    }
+    let stocks = tenant.tree.stocks();
+    let deadline = clock::now() + clock::nanos(PATIENCE);
+    for _ in 0..ATTEMPTS {
+        let refused = match stocks.charge_exact(tenant, bytes) {
+            Ok(is_high) => return Ok(is_high),
+            Err(refused) => refused,
+        };
+        let level = refused.at;
+        let Some(goal) = refused.max.checked_sub(bytes) else { return Err(over(&refused, bytes)) };
+        if is_reclaiming() {
+            return Err(ChargeError::InShrinker);
+        }
+        if !can_wait() {
+            return Err(ChargeError::InSection);
+        }
+        let before = level.counter().usage();
+        reclaim::reclaim(level, goal, &mut Resched::direct());
+        stocks.drain(None);
+        if level.counter().usage() > goal {
+            wait_for_frees(deadline, || level.counter().usage() <= goal);
+        }
+        if level.counter().usage() >= before {
+            break;
+        }
+    }
+    stocks.charge_exact(tenant, bytes).map_err(|refused| over(&refused, bytes))
+}
+
+/// Waits for what has been retired to be freed, until there is `enough`, nothing left, or no time.
+fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
+    let waits = || {
+        let statistics = global().statistics();
+        statistics.objects_pending > 0 || statistics.callbacks_pending > 0
+    };
+    if !waits() {
+        return;
+    }
+    // The usual hold-up; what is freed after it by another thread takes some milliseconds more. Whether it has ended or not, the usage
+    // is read again.
+    let _ = wait_until(global(), global().start_poll(), deadline);
+    while !enough() && waits() && clock::now() < deadline {
+        thread::sleep(LOOK);
+    }
+}
+
+fn over(refused: &Refused<'_, Memcg>, bytes: u64) -> ChargeError {
+    ChargeError::OverLimit { requested: bytes, usage: refused.usage, max: refused.max }
+}

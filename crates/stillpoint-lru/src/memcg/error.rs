@@ -1,0 +1,103 @@
+//! Why a tenant is not made, not deleted or not charged.
+
+use super::counter::MAX_CHARGE;
+use crate::shrinker_map::MAX_SHRINKERS;
+use std::{error::Error, fmt};
+
+/// Why there is no new tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// The parent has been deleted: create it below one that has not.
+    ParentDeleted,
+    /// There was no memory for larger arrays: free some, or delete other tenants, and try again.
+    OutOfMemory,
+}
+
+impl fmt::Display for CreateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ParentDeleted => "the parent has been deleted; create the tenant below one that has not",
+            Self::OutOfMemory => "no memory for arrays with room for one more tenant; free some, or delete other tenants first",
+        })
+    }
+}
+
+impl Error for CreateError {}
+
+/// Why a tenant was not deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeleteError {
+    /// The root goes with its hierarchy.
+    Root,
+    /// There are children: delete them first.
+    HasChildren,
+}
+
+impl fmt::Display for DeleteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Root => "the root cannot be deleted; it goes with the last handle of its hierarchy",
+            Self::HasChildren => "the tenant has children that have not been deleted; delete them first",
+        })
+    }
+}
+
+impl Error for DeleteError {}
+
+/// Why nothing was charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChargeError {
+    /// It would pass a max, and not enough could be reclaimed: free something, or raise the limit.
+    OverLimit {
+        /// The bytes that were asked for.
+        requested: u64,
+        /// What the tenant whose limit it is used when the charge was refused, all below it included: with the bytes it is more than `max`.
+        usage: u64,
+        /// That limit.
+        max: u64,
+    },
+    /// It would pass a max, and the calling thread is inside a read-side critical section of the global domain, or a callback: there
+    /// nothing can be reclaimed. Charge before the section begins.
+    InSection,
+    /// It would pass a max, and the calling thread is inside a shrinker, which must not make it worse.
+    InShrinker,
+    /// More bytes than any memory has.
+    TooLarge,
+    /// A charge of 0 bytes cannot grow: it has no tenant any more. Make a new one.
+    NoTenant,
+}
+
+impl fmt::Display for ChargeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OverLimit { requested, usage, max } => write!(
+                f,
+                "{requested} bytes beside the {usage} in use would pass the limit of {max}, and not enough could be reclaimed; free \
+                 something or raise the limit"
+            ),
+            Self::InSection => f.write_str(
+                "the limit is reached, and nothing can be reclaimed inside a read-side critical section or a callback; charge outside of it",
+            ),
+            Self::InShrinker => f.write_str("the limit is reached, and a shrinker cannot reclaim for itself; charge outside of it"),
+            Self::TooLarge => write!(f, "a charge may be of at most {MAX_CHARGE} bytes"),
+            Self::NoTenant => f.write_str("a charge of 0 bytes cannot grow; make a new one"),
+        }
+    }
+}
+
+impl Error for ChargeError {}
+
+/// Why a shrinker was not registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooManyShrinkers;
+
+impl fmt::Display for TooManyShrinkers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a hierarchy has at most {} shrinkers; let one serve several caches", MAX_SHRINKERS)
+    }
+}
+
+impl Error for TooManyShrinkers {}

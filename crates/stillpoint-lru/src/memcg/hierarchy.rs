@@ -1,0 +1,112 @@
+//! [`Hierarchy`]: a handle of a tree of tenants, by its root.
+
+use super::{Tenant, lists::Lists, reclaim, resched::Resched, tree::Tree};
+use crate::{slots::OutOfMemory, statistics::Reclaimed};
+use std::{fmt, sync::Arc};
+
+/// How hard [`Hierarchy::reclaim`] tries at last where nothing is charged, so that there is no telling when it is enough. At the usual cost that
+/// round frees half of what the gentler ones have left: a quarter, an eighth and so on were theirs. Together they free 1 - 1/2 * 3/4 * 7/8 * ... = 71 %.
+const LAST_SWEEP_PRIORITY: u32 = 2;
+
+/// A tree of [`Tenant`]s, and the shrinkers and LRU lists that serve them: most programs have one. The kernel's control-group hierarchy.
+///
+/// A handle: cloning it names the same tree, which lives for as long as any handle of it or of one of its tenants does.
+///
+/// ```
+/// use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node};
+/// use std::sync::Arc;
+/// let hierarchy = Hierarchy::new();
+/// let alice = hierarchy.root().create()?;
+/// let lru = ListLru::for_tenants(&hierarchy);
+/// assert!(lru.add(&alice, Arc::new(Entry::new("page"))));
+/// assert_eq!(lru.count_one(&alice, Node::current()), 1);
+/// assert_eq!(lru.walk(usize::MAX, |_page| Isolate::Removed), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hierarchy {
+    root: Tenant,
+}
+
+impl Hierarchy {
+    /// A hierarchy with a root and nothing else. Starts no thread.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::try_new().expect("there is memory for a few hundred bytes")
+    }
+
+    /// The same; `None` if there is no memory for the arrays in it.
+    #[must_use]
+    pub fn try_new() -> Option<Self> {
+        Some(Self { root: Tenant::root(Tree::new()?).ok()? })
+    }
+
+    /// The tenant that all others are below.
+    #[must_use]
+    pub fn root(&self) -> &Tenant {
+        &self.root
+    }
+
+    pub(super) fn tree(&self) -> &Arc<Tree> {
+        &self.root.memcg().tree
+    }
+
+    /// Frees memory: a quarter of what is charged, or, if nothing is, about 71 % of what each shrinker of the usual cost has (42 % at twice that
+    /// cost, nearly all at none: [`Shrink::seeks`](super::Shrink::seeks)). What a [pressure watch](crate::PressureWatch) does when it is told. The
+    /// kernel's `drop_caches`, in part.
+    ///
+    /// Runs on the calling thread, with a break after every 500 us; does not wait for grace periods. Inside a shrinker it does nothing.
+    pub fn reclaim(&self) -> Reclaimed {
+        let usage = self.root.memcg().counter().usage();
+        self.reclaim_to(usage - usage / 4)
+    }
+
+    /// As [`Hierarchy::reclaim`], until no more than `target` bytes are charged.
+    pub fn reclaim_to(&self, target: u64) -> Reclaimed {
+        let root = self.root.memcg();
+        let usage = || root.counter().usage();
+        let before = usage();
+        let mut resched = Resched::background();
+        let objects = if before == 0 {
+            reclaim::sweep(root, LAST_SWEEP_PRIORITY, &mut resched)
+        } else {
+            self.tree().stocks().drain(None);
+            let objects = reclaim::reclaim(root, target, &mut resched);
+            self.tree().stocks().drain(None);
+            objects
+        };
+        Reclaimed { objects, bytes: before.saturating_sub(usage()) }
+    }
+
+    /// How many tenants there are that somebody has a handle of, the root included.
+    #[must_use]
+    pub fn tenants(&self) -> usize {
+        let mut tenants = 0;
+        self.tree().for_each_tenant(|_| tenants += 1);
+        tenants
+    }
+
+    pub(crate) fn add_lists(&self) -> Result<Arc<Lists>, OutOfMemory> {
+        self.tree().add_lists()
+    }
+
+    pub(crate) fn remove_lists(root: &Tenant, lists: &Arc<Lists>) {
+        root.memcg().tree.remove_lists(lists);
+    }
+}
+
+impl Default for Hierarchy {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Hierarchy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hierarchy").field("tenants", &self.tenants()).field("root", &self.root.statistics()).finish()
+    }
+}

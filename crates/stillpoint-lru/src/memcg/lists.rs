@@ -1,0 +1,342 @@
+//! The lists of one [`ListLru`](crate::ListLru): one for each (tenant, node) that has ever had an item there.
+//!
+//! They are found through an array of slots (`slots.rs`), `nodes` of them for each tenant's number; an empty slot is all that a list
+//! takes which is not there. The array grows when a tenant gets a number that it has no room for (`hierarchy.rs`), before anybody has
+//! that tenant.
+//!
+//! # A tenant that goes
+//!
+//! It is marked as deleted first, so that an addition from now on turns to its parent; [`Lists::reparent`] then moves its items
+//! over, some at a time, each under the locks of both lists (the child's first), and marks the list dead under its lock: a thread that had found it
+//! and waited for the lock looks again. A list is only made under `change`, where the mark is looked at; `reparent` takes `change` after
+//! the mark was set. So no list comes after the last look.
+
+use super::Memcg;
+use crate::{
+    link::{Link, List, Refused},
+    probe::{Probe, Unwatched},
+    shrinker_map::Index,
+    slots::{OutOfMemory, Slots, sections::Replaced},
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+use std::{
+    mem,
+    panic::{self, AssertUnwindSafe},
+    thread,
+};
+use stillpoint::{Guard, global, internal::retire_shared, read_lock};
+use stillpoint_platform::{
+    fork::AtForkHandle,
+    numa,
+    sync::{Mutex, lock},
+};
+
+/// Items that move under one hold of the locks.
+const MOVED_AT_A_TIME: usize = 64;
+
+/// A list, and whose it is.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct One {
+    pub(crate) list: List,
+    /// `None` in a lru without tenants.
+    tenant: Option<Arc<Memcg>>,
+    node: usize,
+}
+
+impl One {
+    fn new(lru_id: u64, tenant: Option<Arc<Memcg>>, node: usize) -> Arc<Self> {
+        let one = Arc::new(Self { list: List::new(lru_id), tenant, node });
+        one.list.init();
+        one
+    }
+}
+
+/// All lists of one lru.
+#[derive(Debug)]
+pub(crate) struct Lists {
+    /// First, because fields are dropped in order: no fork finds the others half dropped.
+    place: AtForkHandle,
+    pub(super) slots: Slots<One>,
+    /// Which hierarchy's tenants have lists here; 0 for a lru without tenants.
+    hierarchy: u64,
+    /// What the lists' `lru_id` is: unlike any other lru's.
+    lru_id: u64,
+    nodes: usize,
+    /// The shrinker that is to be told of items, plus 1; 0 for none. Changed under `change`.
+    pub(super) shrinker: AtomicUsize,
+    /// Held while a list is made or goes, and while the array grows.
+    pub(super) change: Mutex<()>,
+}
+
+impl Lists {
+    /// Lists for the tenants of hierarchy number `hierarchy` (0: for none), with room for `tenants`.
+    pub(crate) fn new(hierarchy: u64, tenants: usize) -> Result<Arc<Self>, OutOfMemory> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let nodes = numa::count();
+        let slots = Slots::new();
+        // There was none.
+        drop(slots.reserve(tenants * nodes)?);
+        let lists = Arc::new(Self {
+            place: AtForkHandle::reserve(),
+            slots,
+            hierarchy,
+            lru_id: NEXT.fetch_add(1, Ordering::Relaxed),
+            nodes,
+            shrinker: AtomicUsize::new(0),
+            change: Mutex::new(()),
+        });
+        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
+        unsafe { lists.place.occupy(&*lists) };
+        Ok(lists)
+    }
+
+    pub(crate) fn hierarchy(&self) -> u64 {
+        self.hierarchy
+    }
+
+    pub(crate) fn lru_id(&self) -> u64 {
+        self.lru_id
+    }
+
+    /// How many tenants' lists there is room for.
+    pub(crate) fn tenants(&self) -> usize {
+        self.slots.len() / self.nodes
+    }
+
+    /// Makes room for so many tenants. What is returned is dropped with no lock held.
+    pub(crate) fn reserve(&self, tenants: usize) -> Result<Replaced, OutOfMemory> {
+        let _change = lock(&self.change);
+        self.slots.reserve(tenants.checked_mul(self.nodes).ok_or(OutOfMemory)?)
+    }
+
+    /// Where tenant number `tenant`'s list of `node` is.
+    #[inline(always)]
+    pub(crate) fn index(&self, tenant: u32, node: usize) -> usize {
+        tenant as usize * self.nodes + node
+    }
+
+    /// The list at `index`, for as long as the section.
+    #[inline(always)]
+    pub(crate) fn find<'a>(&'a self, index: usize, section: &'a Guard<'_>) -> Option<&'a One> {
+        self.slots.find(index, section)
+    }
+
+    /// As [`Lists::find`], for a section of whatever kind.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Slots::find_in_section`].
+    #[inline(always)]
+    pub(crate) unsafe fn find_in_section(&self, index: usize) -> Option<&One> {
+        // SAFETY: the caller's promise.
+        unsafe { self.slots.find_in_section(index) }
+    }
+
+    /// As [`Lists::find`], to keep.
+    pub(crate) fn get(&self, index: usize, section: &Guard<'_>) -> Option<Arc<One>> {
+        self.slots.get(index, section)
+    }
+
+    /// Puts a link on the list of `node` of `tenant`, whose number is `number`, or, if the tenant has been deleted, on that of its nearest
+    /// ancestor that has not. `false` if it is on a list already.
+    ///
+    /// As long as the tenant has a list that is alive the tenant itself is not looked at: what comes before the last look moves with the
+    /// rest.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Locked::append`](crate::link::Locked::append).
+    #[inline]
+    pub(crate) unsafe fn add<P: Probe>(&self, tenant: Option<&Arc<Memcg>>, number: u32, node: usize, link: *const Link) -> bool {
+        let mut number = number;
+        loop {
+            let guard = global().read_lock();
+            match self.find(self.index(number, node), &guard) {
+                Some(one) if !one.list.looks_dead() => {
+                    let locked = one.list.lock::<P>();
+                    // SAFETY: the caller's promise.
+                    let appended = unsafe { locked.append(link) };
+                    // Under the lock: `tell_shrinker` sets it and then looks at each list under its lock.
+                    let shrinker = self.shrinker.load(Ordering::Relaxed);
+                    drop(locked);
+                    match appended {
+                        Ok(first) => {
+                            if first {
+                                one.tell(shrinker);
+                            }
+                            return true;
+                        }
+                        Err(Refused::Linked) => return false,
+                        Err(Refused::Dead) => {}
+                    }
+                }
+                Some(_) => {}
+                None => {
+                    drop(guard);
+                    let owner = tenant.map(Memcg::live);
+                    // A deleted tenant's list is gone, and its heir's is elsewhere.
+                    if owner.map_or(0, |owner| owner.number()) == number {
+                        self.install(owner, node);
+                    }
+                }
+            }
+            number = tenant.map_or(0, |tenant| tenant.live().number());
+        }
+    }
+
+    /// Makes the list, unless there is one by now or the tenant has been deleted: the caller looks again.
+    #[cold]
+    fn install(&self, tenant: Option<&Arc<Memcg>>, node: usize) {
+        let _change = lock(&self.change);
+        if !tenant.is_some_and(|tenant| tenant.is_deleted()) {
+            self.one(tenant, node);
+        }
+    }
+
+    /// The list, made if need be. Under `change`.
+    fn one(&self, tenant: Option<&Arc<Memcg>>, node: usize) -> &One {
+        let index = self.index(tenant.map_or(0, |tenant| tenant.number()), node);
+        // SAFETY: the lock is held.
+        let found = |lists: &Self| unsafe { lists.slots.peek(index).map(std::ptr::from_ref) };
+        let one = found(self).unwrap_or_else(|| {
+            self.slots.put(index, One::new(self.lru_id, tenant.cloned(), node));
+            found(self).expect("put there just now")
+        });
+        // SAFETY: as long as the lock is held it is not taken out.
+        unsafe { &*one }
+    }
+
+    /// Moves the items of a tenant that has been marked as deleted to its nearest ancestor that has not. Adds the lists to `dead`: they
+    /// must be kept until a grace period has ended.
+    pub(crate) fn reparent(&self, tenant: &Arc<Memcg>, dead: &mut Vec<Arc<One>>) {
+        let _change = lock(&self.change);
+        for node in 0..self.nodes {
+            let index = self.index(tenant.number(), node);
+            // SAFETY: the lock is held.
+            let Some(one) = (unsafe { self.slots.peek(index) }) else { continue };
+            let heir = self.one(Some(tenant.live()), node);
+            loop {
+                let child = one.list.lock::<Unwatched>();
+                let parent = heir.list.lock::<Unwatched>();
+                if !child.move_to(&parent, MOVED_AT_A_TIME) {
+                    child.mark_dead();
+                    break;
+                }
+            }
+            if heir.list.count() > 0 {
+                heir.tell(self.shrinker.load(Ordering::Relaxed));
+            }
+            dead.extend(self.slots.take(index));
+        }
+    }
+
+    /// Whether `shrinker` is told of these lists, and the tenant has something on the node's.
+    pub(crate) fn has_for(&self, shrinker: usize, tenant: u32, node: usize) -> bool {
+        self.shrinker.load(Ordering::Relaxed) == shrinker + 1
+            && self.find(self.index(tenant, node), &read_lock()).is_some_and(|one| one.list.count() > 0)
+    }
+
+    /// Has the tenants' shrinker maps say from now on where shrinker number `shrinker` may find something. `false` if they do so for another.
+    pub(crate) fn tell_shrinker(&self, shrinker: usize) -> bool {
+        let _change = lock(&self.change);
+        let told = self.shrinker.load(Ordering::Relaxed);
+        if told != 0 && told != shrinker + 1 {
+            return false;
+        }
+        self.shrinker.store(shrinker + 1, Ordering::Relaxed);
+        // SAFETY: the lock is held.
+        for index in 0..unsafe { self.slots.peek_len() } {
+            // SAFETY: the lock is held.
+            if let Some(one) = unsafe { self.slots.peek(index) } {
+                // What was added under the list's lock before this is counted; what is added later finds the shrinker.
+                drop(one.list.lock::<Unwatched>());
+                if one.list.count() > 0 {
+                    one.tell(shrinker + 1);
+                }
+            }
+        }
+        true
+    }
+
+    /// The same no longer.
+    pub(crate) fn forget_shrinker(&self, shrinker: usize) {
+        let _change = lock(&self.change);
+        if self.shrinker.load(Ordering::Relaxed) == shrinker + 1 {
+            self.shrinker.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// In the child of a fork: the lists are covered by no shrinker that `is_registered` does not know.
+    pub(crate) fn keep_shrinker_if(&self, is_registered: impl FnOnce(usize) -> bool) {
+        if self.shrinker.load(Ordering::Relaxed).checked_sub(1).is_some_and(|number| !is_registered(number)) {
+            self.shrinker.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes all items off and leaves no lists. `take` is called, with nothing held, for each.
+    pub(crate) fn clear(&self, mut take: impl FnMut(*const Link)) {
+        let mut dead = Vec::new();
+        let mut panicked = None;
+        {
+            let _change = lock(&self.change);
+            // SAFETY: the lock is held.
+            let len = unsafe { self.slots.peek_len() };
+            dead.extend((0..len).filter_map(|index| self.slots.take(index)));
+        }
+        for one in &dead {
+            loop {
+                let mut taken = [std::ptr::null(); MOVED_AT_A_TIME];
+                let mut count = 0;
+                let locked = one.list.lock::<Unwatched>();
+                while let Some(link) = locked.first().filter(|_| count < taken.len()) {
+                    // SAFETY: on the list, whose lock is held.
+                    taken[count] = locked.remove(unsafe { &*link });
+                    count += 1;
+                }
+                if count == 0 {
+                    locked.mark_dead();
+                    break;
+                }
+                drop(locked);
+                for &link in &taken[..count] {
+                    // Links that were left would name lists that are no more.
+                    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| take(link))) {
+                        // The payload's own destructor may panic, too.
+                        mem::forget(panicked.replace(payload));
+                    }
+                }
+            }
+        }
+        keep_for_readers(dead);
+        if let Some(payload) = panicked {
+            if thread::panicking() { mem::forget(payload) } else { panic::resume_unwind(payload) }
+        }
+    }
+}
+
+impl One {
+    /// Has the shrinker (its number plus 1; 0 for none) know that there may be something here.
+    fn tell(&self, shrinker: usize) {
+        if let (Some(shrinker), Some(tenant)) = (shrinker.checked_sub(1), &self.tenant) {
+            tenant.shrinker_map().set_bit(Index::of(self.node, shrinker));
+        }
+    }
+
+    /// The same without allocating: where nothing has ever been told, nothing is.
+    pub(super) fn tell_if_present(&self, shrinker: usize) {
+        if let (Some(shrinker), Some(tenant)) = (shrinker.checked_sub(1), &self.tenant) {
+            tenant.shrinker_map().set_bit_if_present(Index::of(self.node, shrinker));
+        }
+    }
+}
+
+/// Drops lists after a grace period: a section may have found one in a slot, or in a link that was on it.
+///
+/// As deferred frees, which count against the domain's budget: a thread that makes and deletes tenants faster than they are freed waits.
+pub(crate) fn keep_for_readers(dead: Vec<Arc<One>>) {
+    dead.into_iter().for_each(|one| retire_shared(global(), one));
+}

@@ -1,0 +1,225 @@
+//! Reclaim passes: which tenants are asked, in which order, how hard, and when it is enough.
+//!
+//! A pass goes over a subtree again and again, at first asking each shrinker for a 4,096th of what it has (priority 12), then for twice as
+//! much each time, until the target uses no more than the goal. So all give in proportion to what they have. Tenants that use no more than
+//! their min are left alone; those under their low are, unless all others have been asked for everything. Those above are asked for the part
+//! of their objects that their overage is of their usage, as by the kernel's `get_scan_count()`: so what is taken is in proportion to the
+//! overages, and protection does not begin all at once. At priority 0 they are asked for everything that they have: if the goal can be
+//! reached at all without passing a protection, it is, also where many objects are found in use and few of those looked at are freed.
+//!
+//! It holds nothing while shrinkers run, and takes a break after each [`SLICE`](super::resched::SLICE).
+
+use super::{
+    Memcg, Tenant,
+    node::Node,
+    resched::{Reclaiming, Resched},
+    scan_plan::Unprotected,
+    shrinker::Scope,
+};
+use std::{collections::HashMap, sync::atomic::Ordering};
+use stillpoint_platform::memory;
+
+/// The gentlest priority. The kernel's `DEF_PRIORITY`.
+const DEF_PRIORITY: u32 = 12;
+
+/// What the lists of a pass take for each tenant, at most.
+const MEMBER_BYTES: usize = 256;
+
+/// So many tenants at a time where there is no memory for that.
+const CHUNK: usize = 64;
+
+/// Reclaims from `target` and all below it until its usage is at most `goal`, or nothing more can be had. How many objects were freed.
+pub(crate) fn reclaim(target: &Memcg, goal: u64, resched: &mut Resched) -> u64 {
+    pass(target, 0, resched, &|| target.counter().usage() <= goal)
+}
+
+/// Asks all below `target` for some `1 / 2^last_priority` part of what they have, half of it at priority 2, whatever the usage.
+pub(crate) fn sweep(target: &Memcg, last_priority: u32, resched: &mut Resched) -> u64 {
+    pass(target, last_priority, resched, &|| false)
+}
+
+fn pass(target: &Memcg, last_priority: u32, resched: &mut Resched, enough: &dyn Fn() -> bool) -> u64 {
+    let Some(_reclaiming) = Reclaiming::begin() else { return 0 };
+    if enough() {
+        return 0;
+    }
+    let freed = match subtree(target) {
+        Some(members) => Pass { target, members: &members, last_priority, enough }.run(resched),
+        None => reclaim_in_chunks(target, last_priority, resched, enough),
+    };
+    for level in target.and_ancestors() {
+        level.events.reclaimed.fetch_add(freed, Ordering::Relaxed);
+    }
+    freed
+}
+
+/// A pass where there is no memory for the list of all members: over some of them after the others. Each has all the protection that was
+/// asked for it, as what is due to it of its parent's takes the others to know.
+fn reclaim_in_chunks(target: &Memcg, last_priority: u32, resched: &mut Resched, enough: &dyn Fn() -> bool) -> u64 {
+    let mut freed = 0;
+    for first in (0..target.tree.tenant_numbers()).step_by(CHUNK) {
+        if enough() {
+            break;
+        }
+        let mut members = Vec::new();
+        target.tree.for_tenant_handles(first..first + CHUNK, |tenant| {
+            if !tenant.is_deleted() && tenant.memcg().is_within(target) {
+                let (min, low) = (tenant.memcg().min(), tenant.memcg().low());
+                members.push(Member { tenant, min, low });
+            }
+        });
+        if !members.is_empty() {
+            freed += Pass { target, members: &members, last_priority, enough }.run(resched);
+        }
+    }
+    freed
+}
+
+struct Pass<'a> {
+    target: &'a Memcg,
+    members: &'a [Member],
+    last_priority: u32,
+    enough: &'a dyn Fn() -> bool,
+}
+
+impl Pass<'_> {
+    fn run(&self, resched: &mut Resched) -> u64 {
+        let shrinkers = self.target.tree.shrinkers();
+        let whole = self.target.parent().is_none();
+        let mut freed = 0;
+        for protect_low in [true, false] {
+            for priority in (self.last_priority..=DEF_PRIORITY).rev() {
+                for member in self.round_robin() {
+                    let memcg = member.tenant.memcg();
+                    if !protect_low && priority == DEF_PRIORITY && matches!(member.protection(), Protection::Low) {
+                        memcg.events.low.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let enough = || (self.enough)() || member.is_protected(protect_low);
+                    let is_root = memcg.parent().is_none();
+                    for node in Node::all() {
+                        let scope = Scope { tenant: &member.tenant, node };
+                        for shrinker in shrinkers.iter().filter(|shrinker| shrinker.per_tenant || is_root && whole) {
+                            if !enough() {
+                                let part = if priority == 0 { Unprotected::WHOLE } else { member.overage(protect_low) };
+                                freed += shrinker.shrink(&scope, priority, part, resched, &enough);
+                            }
+                        }
+                    }
+                    if (self.enough)() {
+                        return freed;
+                    }
+                    resched.cond_resched();
+                }
+            }
+            // Looked at now, because many get down to it in the last round alone.
+            if !self.members.iter().any(|member| matches!(member.protection(), Protection::Low)) {
+                break;
+            }
+        }
+        freed
+    }
+
+    /// The members, from another one each time.
+    fn round_robin(&self) -> impl Iterator<Item = &Member> {
+        let first = self.target.turn.fetch_add(1, Ordering::Relaxed) % self.members.len().max(1);
+        self.members[first..].iter().chain(&self.members[..first])
+    }
+}
+
+/// A tenant of the subtree, and what is left alone of it.
+struct Member {
+    tenant: Tenant,
+    min: u64,
+    low: u64,
+}
+
+enum Protection {
+    None,
+    Low,
+    Min,
+}
+
+impl Member {
+    fn is_protected(&self, protect_low: bool) -> bool {
+        match self.protection() {
+            Protection::None => false,
+            Protection::Low => protect_low,
+            Protection::Min => true,
+        }
+    }
+
+    /// What part of its usage is not protected.
+    fn overage(&self, protect_low: bool) -> Unprotected {
+        let protected = if protect_low { self.min.max(self.low) } else { self.min };
+        match self.tenant.memcg().counter().usage() {
+            0 => Unprotected::WHOLE,
+            usage => Unprotected { protected, usage: usage.max(protected) },
+        }
+    }
+
+    fn protection(&self) -> Protection {
+        let usage = self.tenant.memcg().counter().usage();
+        match usage {
+            // Nothing is charged: then nothing is protected either, as a limit of 0 protects nothing.
+            0 => Protection::None,
+            _ if usage <= self.min => Protection::Min,
+            _ if usage <= self.low => Protection::Low,
+            _ => Protection::None,
+        }
+    }
+}
+
+/// The tenants from `target` downwards that have not been deleted, parents first, with the protection that they have in a pass over it.
+///
+/// `None` if there is no memory for the lists that this takes: a pass is made when memory is short, and must not wait for any.
+fn subtree(target: &Memcg) -> Option<Vec<Member>> {
+    if target.has_children() && !memory::is_there_for(target.tree.tenant_numbers() * MEMBER_BYTES) {
+        return None;
+    }
+    let mut tenants = Vec::new();
+    if target.has_children() {
+        target.tree.for_each_tenant_handle(|tenant| {
+            if !tenant.is_deleted() && tenant.memcg().is_within(target) {
+                tenants.push(tenant);
+            }
+        });
+        tenants.sort_by_cached_key(|tenant| tenant.memcg().and_ancestors().count());
+    } else {
+        tenants.extend(target.tree.handle_of(target));
+    }
+    let min = effective_protection(&tenants, target, Memcg::min);
+    let low = effective_protection(&tenants, target, Memcg::low);
+    let members = tenants.into_iter().zip(min.into_iter().zip(low));
+    Some(members.map(|(tenant, (min, low))| Member { tenant, min, low }).collect())
+}
+
+/// What each of `tenants` (parents first) has of one kind of protection in a pass over `target`.
+fn effective_protection(tenants: &[Tenant], target: &Memcg, limit: fn(&Memcg) -> u64) -> Vec<u64> {
+    let claim = |tenant: &Tenant| limit(tenant.memcg()).min(tenant.memcg().counter().usage());
+    let parent = |tenant: &Tenant| tenant.memcg().parent().map(Memcg::number);
+    let mut claimed: HashMap<_, u64> = HashMap::new();
+    for tenant in tenants {
+        *claimed.entry(parent(tenant)).or_default() += claim(tenant);
+    }
+    let mut effective = HashMap::new();
+    let share = |tenant: &Tenant| {
+        let memcg = tenant.memcg();
+        let share = match memcg.parent() {
+            _ if std::ptr::eq(&**memcg, target) => 0,
+            Some(above) if !std::ptr::eq(above, target) => {
+                let available = effective.get(&above.number()).copied().unwrap_or(0);
+                let claims = claimed[&parent(tenant)];
+                if claims <= available {
+                    limit(memcg)
+                } else {
+                    // Both are below 2^64, so this fits.
+                    (u128::from(available) * u128::from(claim(tenant)) / u128::from(claims)) as u64
+                }
+            }
+            _ => limit(memcg),
+        };
+        effective.insert(memcg.number(), share);
+        share
+    };
+    tenants.iter().map(share).collect()
+}

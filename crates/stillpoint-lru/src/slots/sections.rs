@@ -1,0 +1,101 @@
+//! Look-ups in sections of the global domain, and arrays that are freed after its grace periods: what the model does not have.
+
+use super::{Array, OutOfMemory, Slots};
+use std::{
+    alloc::Layout,
+    ptr::{self, NonNull},
+    sync::Arc,
+};
+use stillpoint::{Guard, global};
+use stillpoint_platform::sync::Ordering;
+
+/// An array that has been replaced. Sections that have begun may use it: it is retired when this is dropped, which may wait for them, so
+/// after the owner's lock.
+#[derive(Debug)]
+#[must_use = "it is to be dropped after the lock"]
+pub(crate) struct Replaced(Option<(NonNull<u8>, Layout)>);
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        if let Some((array, layout)) = self.0 {
+            // SAFETY: from the global allocator, with this layout; unlinked by `reserve`, and ours alone.
+            unsafe { global().retire_sized(array, layout) };
+        }
+    }
+}
+
+/// Look-ups in sections: what they find stays until these end.
+impl<T: Send + Sync + 'static> Slots<T> {
+    /// What is at `index`, for as long as the section.
+    #[inline(always)]
+    pub(crate) fn find<'a>(&'a self, index: usize, _section: &'a Guard<'_>) -> Option<&'a T> {
+        // SAFETY: `_section` is one, and lasts as long as what is found.
+        unsafe { self.find_in_section(index) }
+    }
+
+    /// As [`Slots::find`], to keep.
+    pub(crate) fn get(&self, index: usize, _section: &Guard<'_>) -> Option<Arc<T>> {
+        // SAFETY: `_section` is one.
+        unsafe { self.share(index) }
+    }
+
+    /// How many slots there are.
+    ///
+    /// Not under a lock: a section's end may wait, and run destructors.
+    pub(crate) fn len(&self) -> usize {
+        let _guard = global().read_lock();
+        self.slots().len()
+    }
+
+    /// Grows the array, if need be, to `len` slots. Under the owner's lock, and what is returned is dropped after it.
+    pub(crate) fn reserve(&self, len: usize) -> Result<Replaced, OutOfMemory> {
+        let mut replaced = Replaced(None);
+        self.grow(len, |old, layout| replaced.0 = Some((old, layout)))?;
+        Ok(replaced)
+    }
+
+    /// As [`Slots::reserve`], but the old array is emptied where it would be freed, and stays: for tortures.
+    pub(crate) fn reserve_and_empty(&self, len: usize) -> Result<(), OutOfMemory> {
+        self.grow(len, |old, _layout| {
+            let address = old.as_ptr().expose_provenance();
+            global().call(move || {
+                // SAFETY: an array of this type that stays for ever.
+                let slots = unsafe { Array::<T>::slots(ptr::with_exposed_provenance(address)) };
+                slots.iter().for_each(|slot| slot.store(ptr::null_mut(), Ordering::Relaxed));
+            });
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grow_keeps_the_slots() {
+        let slots = Slots::new();
+        assert_eq!(slots.len(), 0);
+        drop(slots.reserve(2).unwrap());
+        slots.put(1, Arc::new(7));
+        drop(slots.reserve(1).unwrap());
+        assert_eq!(slots.len(), 2, "it does not shrink");
+        drop(slots.reserve(100).unwrap());
+        let guard = global().read_lock();
+        assert_eq!((slots.find(1, &guard), slots.find(0, &guard), slots.find(100, &guard)), (Some(&7), None, None));
+        let kept = slots.get(1, &guard).unwrap();
+        drop(guard);
+        let taken = slots.take(1).unwrap();
+        global().synchronize();
+        assert_eq!((Arc::strong_count(&taken), *kept), (2, 7));
+        slots.put(3, kept);
+        drop(slots);
+        assert_eq!(Arc::strong_count(&taken), 1);
+    }
+
+    #[test]
+    fn grow_without_memory_is_refused() {
+        let slots = Slots::<u32>::new();
+        assert!(slots.reserve(usize::MAX / 4).is_err());
+        assert_eq!(slots.len(), 0);
+    }
+}

@@ -1,0 +1,52 @@
+//! What has been freed and not given back yet: the kernel's lazily purged areas.
+
+use crate::node::Freed;
+use crossbeam_utils::CachePadded;
+use std::collections::VecDeque;
+use stillpoint::Cookie;
+use stillpoint_platform::sync::{AtomicU64, Mutex, Ordering};
+
+/// Freed ranges that wait for their grace period, sorted.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) cookie: Cookie,
+    pub(crate) ranges: Vec<Freed>,
+}
+
+impl Batch {
+    pub(crate) fn pages(&self) -> u64 {
+        self.ranges.iter().map(|freed| u64::from(freed.range.pages)).sum()
+    }
+}
+
+pub(crate) type Queue = VecDeque<Batch>;
+
+#[derive(Debug)]
+pub(crate) struct LazyQueue {
+    pub(crate) queue: Mutex<Queue>,
+    /// Pages that were freed and not gathered.
+    pub(crate) unbatched: CachePadded<AtomicU64>,
+    /// Pages in the queue; written under its lock.
+    pub(crate) pending: AtomicU64,
+    pub(crate) drains: AtomicU64,
+    pub(crate) pages: AtomicU64,
+    pub(crate) failures: AtomicU64,
+}
+
+impl LazyQueue {
+    pub(crate) const fn new() -> Self {
+        Self {
+            queue: Mutex::new(Queue::new()),
+            unbatched: CachePadded::new(AtomicU64::new(0)),
+            pending: AtomicU64::new(0),
+            drains: AtomicU64::new(0),
+            pages: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        }
+    }
+
+    /// Pages that are freed and still have their memory.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.unbatched.load(Ordering::Relaxed) + self.pending.load(Ordering::Relaxed)
+    }
+}

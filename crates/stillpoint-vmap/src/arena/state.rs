@@ -1,0 +1,141 @@
+//! What all handles and areas of an arena share.
+
+use super::lazy::LazyQueue;
+use crate::{
+    map::{Map, SLOT_PAGES},
+    node::Node,
+    space::{Range, Space},
+    span::PAGE_BITS,
+};
+use crossbeam_utils::CachePadded;
+use std::{fmt, os::fd::OwnedFd, panic::Location, ptr::NonNull};
+use stillpoint::internal::Kept;
+use stillpoint_platform::{
+    cpu,
+    fork::{AtForkHandle, Process, process},
+    mmap::{Advice, Mapping, Pages, Refused, Table, advise},
+    sync::{AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering},
+};
+
+/// Ranges on which advice is given at a time.
+const ADVISED: usize = 500;
+
+/// The least that is made accessible at a time, in pages; and the most, unless more is needed at once.
+pub(crate) const CHUNK: u32 = SLOT_PAGES;
+pub(crate) const LARGEST_CHUNK: u32 = 32 * CHUNK;
+
+/// How an arena was built.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Pages behind an area that nobody may touch: 1 or, where there are no guards, 0.
+    pub(crate) guard: u32,
+    /// Whether freed ranges are guarded until they are used again.
+    pub(crate) poison: bool,
+    /// Whether areas of 2 MiB and more begin at a multiple of that.
+    pub(crate) huge: bool,
+    /// Whether the kernel takes many ranges in one call.
+    pub(crate) vectored: bool,
+    /// What takes the memory out of pages.
+    pub(crate) purge: Advice,
+    /// Pages that may wait for a drain.
+    pub(crate) lazy_pages: u64,
+}
+
+/// The nodes' part of the state.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) node: Mutex<Node>,
+    /// What has been handed out and taken back here; written under the lock.
+    pub(crate) areas: AtomicU64,
+    pub(crate) areas_freed: AtomicU64,
+    pub(crate) pages: AtomicU64,
+    pub(crate) pages_freed: AtomicU64,
+}
+
+impl Shard {
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { node: Mutex::new(Node::new()), areas: zero(), areas_freed: zero(), pages: zero(), pages_freed: zero() }
+    }
+}
+
+/// Adds to a count that only the holder of a lock writes.
+#[inline]
+pub(crate) fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+pub(crate) struct ArenaState {
+    /// First, because fields are dropped in order: no fork finds the others half dropped.
+    pub(crate) place: AtForkHandle,
+    pub(crate) domain_id: u64,
+    pub(crate) map: Map,
+    pub(crate) memory: Mapping,
+    pub(crate) domain: Kept,
+    pub(crate) file: Option<OwnedFd>,
+    pub(crate) settings: Settings,
+    pub(crate) pages: u32,
+    pub(crate) space: Mutex<Space>,
+    /// The end of what is accessible; written under the lock of `space`.
+    pub(crate) frontier: AtomicU32,
+    pub(crate) shards: Box<[CachePadded<Shard>]>,
+    pub(crate) drain: LazyQueue,
+    /// Who allocated the area that begins at a page, where that is kept.
+    pub(crate) callers: Option<Table<AtomicPtr<Location<'static>>>>,
+    /// The process that made the arena.
+    pub(crate) process: Process,
+    /// In the child of a fork, until what is free has been found again: the frontier at the fork. Else 0.
+    pub(crate) rebuild_below: AtomicU32,
+}
+
+impl ArenaState {
+    /// The byte `offset` of the arena.
+    #[inline(always)]
+    pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
+        // SAFETY: the callers' offsets are of pages that the map or an area knows, all inside the mapping.
+        unsafe { self.memory.start().add(offset) }
+    }
+
+    pub(crate) fn base(&self) -> usize {
+        self.memory.start().addr().get()
+    }
+
+    /// Whether this process must leave allocation to its parent.
+    #[inline]
+    pub(crate) fn belongs_to_parent(&self) -> bool {
+        self.file.is_some() && process() != self.process
+    }
+
+    pub(crate) fn pages_of(&self, range: Range) -> Pages {
+        self.memory.pages((range.start as usize) << PAGE_BITS, (range.pages as usize) << PAGE_BITS)
+    }
+
+    /// Gives `advice` on ranges, as [`advise`] does.
+    pub(crate) fn advise(&self, ranges: impl Iterator<Item = Range>, advice: Advice) -> (usize, Result<(), Refused>) {
+        let mut ranges = ranges.map(|range| self.pages_of(range)).peekable();
+        let mut all = 0;
+        while ranges.peek().is_some() {
+            // In pieces: large blocks are hard to get, and this cannot be refused any.
+            let piece: Vec<Pages> = ranges.by_ref().take(ADVISED).collect();
+            // SAFETY: the callers give advice on ranges that are in nobody's hands but their own.
+            let (done, result) = unsafe { advise(&piece, advice, self.settings.vectored) };
+            all += done;
+            if done < piece.len() || result.is_err() {
+                return (all, result);
+            }
+        }
+        (all, Ok(()))
+    }
+
+    #[inline]
+    pub(crate) fn this_node(&self) -> (usize, &Shard) {
+        let index = cpu::current() % self.shards.len();
+        (index, &self.shards[index])
+    }
+}
+
+impl fmt::Debug for ArenaState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArenaState").field("memory", &self.memory).field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
