@@ -1,7 +1,9 @@
-//! The manual of Stillpoint, which is an mdBook: the chapters are in `src/`, in the order of `src/SUMMARY.md`.
+//! The manual of Stillpoint, which is an mdBook: the chapters are in `src/`, in the order of
+//! `src/SUMMARY.md`.
 //!
-//! This crate has no code of its own. It is there so that `cargo test` runs the chapters' Rust (as doc tests, below) and checks
-//! the rest: `tests/manual` compiles and runs their C and C++, and follows their links, names and commands.
+//! This crate has no code of its own. It is there so that `cargo test` runs the chapters' Rust (as
+//! doc tests, below) and checks the rest: `tests/manual` compiles and runs their C and C++, and
+//! follows their links, names and commands.
 //!
 //! To read it as a book: `cargo install mdbook`, then `mdbook serve docs`.
 

@@ -1,4 +1,5 @@
-//! Compiles the thread-local state that C's inlined read side uses: stable Rust cannot give such a thing a name that C knows.
+//! Compiles the thread-local state that C's inlined read side uses: stable Rust cannot give such a
+//! thing a name that C knows.
 
 fn main() {
     println!("cargo::rerun-if-changed=src/thread.c");
@@ -10,8 +11,12 @@ fn main() {
         .warnings(true)
         .extra_warnings(true)
         .compile("stillpoint_thread");
-    let files = std::fs::read_dir("compat/runtime").expect("compat/runtime").map(|file| file.expect("a file").path());
-    let mut compat: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "c")).collect();
+    let files = std::fs::read_dir("compat/runtime")
+        .expect("compat/runtime")
+        .map(|file| file.expect("a file").path());
+    let mut compat: Vec<_> = files
+        .filter(|path| path.extension().is_some_and(|end| end == "c"))
+        .collect();
     compat.sort();
     for place in ["compat/runtime", "include/stillpoint"] {
         println!("cargo::rerun-if-changed={place}");

@@ -1,8 +1,10 @@
-//! Compiles the C side of the liburcu peers where liburcu is installed, and sets `cfg(have_liburcu)` there; where it is new enough
-//! to have polled grace periods, `cfg(have_liburcu_poll)` as well. Without it the program is built all the same, and says at run
+//! Compiles the C side of the liburcu peers where liburcu is installed, and sets
+//! `cfg(have_liburcu)` there; where it is new enough to have polled grace periods,
+//! `cfg(have_liburcu_poll)` as well. Without it the program is built all the same, and says at run
 //! time what is missing.
 //!
-//! Beside that it notes for the report what the program is made of: the compiler's version, and the versions of all packages.
+//! Beside that it notes for the report what the program is made of: the compiler's version, and the
+//! versions of all packages.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,18 +20,29 @@ fn main() {
     note_versions(liburcu.as_deref());
 }
 
-/// Whether branches are padded (`cargo padded-lab`, in .cargo/config.toml): the lab says so, and pads the peers in C as well.
+/// Whether branches are padded (`cargo padded-lab`, in .cargo/config.toml): the lab says so, and
+/// pads the peers in C as well.
 fn is_padded() -> bool {
     println!("cargo::rerun-if-env-changed=CARGO_ENCODED_RUSTFLAGS");
-    env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("x86-branches-within-32B-boundaries"))
+    env::var("CARGO_ENCODED_RUSTFLAGS")
+        .is_ok_and(|flags| flags.contains("x86-branches-within-32B-boundaries"))
 }
 
-/// Writes `versions.txt`, a line for each package of `Cargo.lock` that is there in one version: its name and its version.
+/// Writes `versions.txt`, a line for each package of `Cargo.lock` that is there in one version: its
+/// name and its version.
 fn note_versions(liburcu: Option<&str>) {
-    let lock = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../Cargo.lock");
+    let lock =
+        Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../Cargo.lock");
     println!("cargo::rerun-if-changed={}", lock.display());
     let lock = fs::read_to_string(lock).unwrap_or_default();
-    let value = |line: &str, key: &str| Some(line.strip_prefix(key)?.strip_prefix(" = \"")?.trim_end_matches('"').to_owned());
+    let value = |line: &str, key: &str| {
+        Some(
+            line.strip_prefix(key)?
+                .strip_prefix(" = \"")?
+                .trim_end_matches('"')
+                .to_owned(),
+        )
+    };
     let mut packages: Vec<(String, String)> = Vec::new();
     for block in lock.split("[[package]]") {
         let find = |key| block.lines().find_map(|line| value(line, key));
@@ -37,14 +50,22 @@ fn note_versions(liburcu: Option<&str>) {
     }
     packages.extend(liburcu.map(|version| ("liburcu".to_owned(), version.to_owned())));
     let once = |name: &str| packages.iter().filter(|(other, _)| other == name).count() == 1;
-    let lines = packages.iter().filter(|(name, _)| once(name)).map(|(name, version)| format!("{name} {version}\n"));
+    let lines = packages
+        .iter()
+        .filter(|(name, _)| once(name))
+        .map(|(name, version)| format!("{name} {version}\n"));
     let file = Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("versions.txt");
     fs::write(file, lines.collect::<String>()).expect("cargo's folder can be written");
 
     let rustc = env::var("RUSTC").expect("cargo sets it");
-    let version =
-        Command::new(rustc).arg("--version").output().map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    println!("cargo::rustc-env=STILLPOINT_LAB_RUSTC={}", version.unwrap_or_default());
+    let version = Command::new(rustc)
+        .arg("--version")
+        .output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    println!(
+        "cargo::rustc-env=STILLPOINT_LAB_RUSTC={}",
+        version.unwrap_or_default()
+    );
 }
 
 /// What liburcu needs, where it is; its version.
@@ -55,7 +76,10 @@ fn compile_liburcu_side(padded: bool) -> Option<String> {
     // Both flavours come in one package; 0.12 gave each flavour its own function names.
     let mut found = Vec::new();
     for library in ["liburcu-memb", "liburcu-qsbr"] {
-        match pkg_config::Config::new().atleast_version("0.12").probe(library) {
+        match pkg_config::Config::new()
+            .atleast_version("0.12")
+            .probe(library)
+        {
             Ok(library) => found.push(library),
             Err(_) => return None,
         }
@@ -68,7 +92,8 @@ fn compile_liburcu_side(padded: bool) -> Option<String> {
     build
         // Asks liburcu for its inlined read side, the best use that its documentation names.
         .define("_LGPL_SOURCE", None)
-        // As a C program would be compiled: code for an executable reaches liburcu's thread-local state directly.
+        // As a C program would be compiled: code for an executable reaches liburcu's thread-local
+        // state directly.
         .opt_level(2)
         .pic(false)
         .flag("-fPIE")
@@ -78,11 +103,18 @@ fn compile_liburcu_side(padded: bool) -> Option<String> {
         build.flag_if_supported("-Wa,-mbranches-within-32B-boundaries");
     }
     // Asks for the version alone: what to link is known from above.
-    if pkg_config::Config::new().atleast_version("0.14").cargo_metadata(false).probe("liburcu-memb").is_ok() {
+    if pkg_config::Config::new()
+        .atleast_version("0.14")
+        .cargo_metadata(false)
+        .probe("liburcu-memb")
+        .is_ok()
+    {
         build.define("LAB_HAVE_POLL", None);
         println!("cargo::rustc-cfg=have_liburcu_poll");
     }
-    build.files(["c/urcu_memb.c", "c/urcu_qsbr.c"]).compile("stillpoint_lab_urcu");
+    build
+        .files(["c/urcu_memb.c", "c/urcu_qsbr.c"])
+        .compile("stillpoint_lab_urcu");
     println!("cargo::rustc-cfg=have_liburcu");
     found.pop().map(|library| library.version)
 }

@@ -1,4 +1,5 @@
-//! The same stack twice: with crossbeam-epoch, and with Stillpoint. `cargo run -p stillpoint-manual --example from_crossbeam_epoch`
+//! The same stack twice: with crossbeam-epoch, and with Stillpoint. `cargo run -p stillpoint-manual
+//! --example from_crossbeam_epoch`
 
 use std::thread;
 
@@ -17,16 +18,27 @@ mod before {
 
     impl<T> Stack<T> {
         pub fn new() -> Self {
-            Self { head: Atomic::null() }
+            Self {
+                head: Atomic::null(),
+            }
         }
 
         pub fn push(&self, value: T) {
             let guard = epoch::pin();
-            let mut node = Owned::new(Node { value: ManuallyDrop::new(value), next: Atomic::null() });
+            let mut node = Owned::new(Node {
+                value: ManuallyDrop::new(value),
+                next: Atomic::null(),
+            });
             loop {
                 let head = self.head.load(Ordering::Relaxed, &guard);
                 node.next.store(head, Ordering::Relaxed);
-                match self.head.compare_exchange(head, node, Ordering::Release, Ordering::Relaxed, &guard) {
+                match self.head.compare_exchange(
+                    head,
+                    node,
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                    &guard,
+                ) {
                     Ok(_) => return,
                     Err(failed) => node = failed.new,
                 }
@@ -40,7 +52,11 @@ mod before {
                 // SAFETY: found in this section, so it stays until its end.
                 let node = unsafe { head.as_ref() }?;
                 let next = node.next.load(Ordering::Relaxed, &guard);
-                if self.head.compare_exchange(head, next, Ordering::Relaxed, Ordering::Relaxed, &guard).is_ok() {
+                if self
+                    .head
+                    .compare_exchange(head, next, Ordering::Relaxed, Ordering::Relaxed, &guard)
+                    .is_ok()
+                {
                     // SAFETY: unlinked by us: nobody else destroys it or takes its value.
                     unsafe {
                         guard.defer_destroy(head);
@@ -79,17 +95,27 @@ mod after {
 
     impl<T: Send + 'static> Stack<T> {
         pub const fn new() -> Self {
-            Self { head: AtomicPtr::new(ptr::null_mut()) }
+            Self {
+                head: AtomicPtr::new(ptr::null_mut()),
+            }
         }
 
         /// Nothing is followed here, so there is no section.
         pub fn push(&self, value: T) {
-            let node = Box::into_raw(Box::new(Node { value: ManuallyDrop::new(value), next: ptr::null_mut() }));
+            let node = Box::into_raw(Box::new(Node {
+                value: ManuallyDrop::new(value),
+                next: ptr::null_mut(),
+            }));
             let mut head = self.head.load(Ordering::Relaxed);
             loop {
                 // SAFETY: nobody knows the node yet.
                 unsafe { (*node).next = head };
-                match self.head.compare_exchange_weak(head, node, Ordering::Release, Ordering::Relaxed) {
+                match self.head.compare_exchange_weak(
+                    head,
+                    node,
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                ) {
                     Ok(_) => return,
                     Err(newer) => head = newer,
                 }
@@ -100,12 +126,23 @@ mod after {
             let _guard = stillpoint::read_lock();
             loop {
                 let head = NonNull::new(self.head.load(Ordering::Acquire))?;
-                // SAFETY: found in this section, so it stays until its end; for the same reason its address is not that of a new node.
+                // SAFETY: found in this section, so it stays until its end; for the same reason its
+                // address is not that of a new node.
                 let node = unsafe { head.as_ref() };
-                if self.head.compare_exchange(head.as_ptr(), node.next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                if self
+                    .head
+                    .compare_exchange(
+                        head.as_ptr(),
+                        node.next,
+                        Ordering::Relaxed,
+                        Ordering::Relaxed,
+                    )
+                    .is_ok()
+                {
                     // SAFETY: unlinked by us: nobody else takes its value.
                     let value = unsafe { ptr::read(&*node.value) };
-                    // SAFETY: it came out of a box, is unlinked, and only sections that have begun already still use it.
+                    // SAFETY: it came out of a box, is unlinked, and only sections that have begun
+                    // already still use it.
                     unsafe { stillpoint::retire(head) };
                     return Some(value);
                 }
@@ -127,22 +164,39 @@ fn total(push: impl Fn(u64) + Sync, pop: impl Fn() -> Option<u64> + Sync) -> u64
         let threads: Vec<_> = (0..4)
             .map(|thread| {
                 scope.spawn(move || {
-                    (0..10_000).map(|n| (push(thread * 10_000 + n), pop().expect("one was pushed before")).1).sum::<u64>()
+                    (0..10_000)
+                        .map(|n| {
+                            (
+                                push(thread * 10_000 + n),
+                                pop().expect("one was pushed before"),
+                            )
+                                .1
+                        })
+                        .sum::<u64>()
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panics")).sum()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panics"))
+            .sum()
     })
 }
 
 fn main() {
     let (old, new) = (before::Stack::new(), after::Stack::new());
-    let sums = (total(|n| old.push(n), || old.pop()), total(|n| new.push(n), || new.pop()));
+    let sums = (
+        total(|n| old.push(n), || old.pop()),
+        total(|n| new.push(n), || new.pop()),
+    );
     assert_eq!(sums, (799_980_000, 799_980_000));
 
     stillpoint::kvfree_barrier(); // crossbeam-epoch has nothing to wait by
     let statistics = stillpoint::global().statistics();
-    assert_eq!((statistics.objects_freed, statistics.objects_pending), (40_000, 0));
+    assert_eq!(
+        (statistics.objects_freed, statistics.objects_pending),
+        (40_000, 0)
+    );
     println!(
         "both stacks: {}; Stillpoint freed {} nodes in {} grace periods",
         sums.1, statistics.objects_freed, statistics.grace_periods

@@ -1,5 +1,5 @@
-//! Every number that the model depends on, by name: the kernel's own, under their names there; the patches, as switches; and the
-//! calibration. `--set NAME=VALUE` changes any of them.
+//! Every number that the model depends on, by name: the kernel's own, under their names there; the
+//! patches, as switches; and the calibration. `--set NAME=VALUE` changes any of them.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -26,9 +26,11 @@ pub struct Constants {
     pub sr_max_users_wake_from_gp: u64,
     /// CPUs of a group that see to each other's timers.
     pub tmigr_children_per_group: u64,
-    /// RCU Tasks Trace: the first wait for holdouts is HZ divided by this; each further divisor is one less.
+    /// RCU Tasks Trace: the first wait for holdouts is HZ divided by this; each further divisor is
+    /// one less.
     pub tasks_trace_init_fract: u64,
-    /// RCU Tasks Trace: jiffies that a grace period must be old for interrupts to be sent to running tasks.
+    /// RCU Tasks Trace: jiffies that a grace period must be old for interrupts to be sent to
+    /// running tasks.
     pub rcu_task_ipi_delay: u64,
     /// RCU Tasks Trace: jiffies that its thread sleeps after a grace period.
     pub tasks_trace_gp_sleep: u64,
@@ -42,7 +44,8 @@ pub struct Constants {
     pub rcu_nocbs: bool,
     /// Timers of idle CPUs are expired by those awake (since 6.9).
     pub timer_pull: bool,
-    /// RCU Tasks Trace sends interrupts also in the jiffy in which its grace period began (seed 003).
+    /// RCU Tasks Trace sends interrupts also in the jiffy in which its grace period began (seed
+    /// 003).
     pub tasks_trace_ipi_at_once: bool,
     /// Scan at the end of the beginning, before any wait (our proposal).
     pub scan_at_init: bool,
@@ -68,7 +71,8 @@ pub struct Constants {
     pub ipi_us: f64,
     /// Probability that the idle governor leaves the tick running for once when a CPU goes idle.
     pub idle_tick_kept: f64,
-    /// Probability that a wake-up takes the grace-period thread to the waker's CPU, if that is idle.
+    /// Probability that a wake-up takes the grace-period thread to the waker's CPU, if that is
+    /// idle.
     pub gp_thread_pulled: f64,
     /// Tasks of the background, in all; each leaves a callback.
     pub background_tasks_per_s: f64,
@@ -78,7 +82,8 @@ pub struct Constants {
     pub background_task_us: f64,
     /// CPUs that never go idle, evenly over the machine.
     pub busy_cpus: u64,
-    /// `sim bridge`: how long the caller works between waits that follow one upon the other, in the mean; memoryless.
+    /// `sim bridge`: how long the caller works between waits that follow one upon the other, in the
+    /// mean; memoryless.
     pub bridge_work_us: f64,
     /// `sim bridge`: what else an iteration takes, in the mean, in two uniform parts.
     pub bridge_think_us: f64,
@@ -121,7 +126,8 @@ const LIMITS: &[(&str, f64, f64)] = &[
 ];
 
 impl Constants {
-    /// The kernel's defaults on such a machine, without any of the patches, and the calibration that all experiments begin with.
+    /// The kernel's defaults on such a machine, without any of the patches, and the calibration
+    /// that all experiments begin with.
     pub fn of_kernel(cpus: usize, hz: u64) -> Self {
         let cpus = cpus as u64;
         let till_fqs = 1 + u64::from(hz > 250) + u64::from(hz > 500) + cpus / 256;
@@ -169,7 +175,13 @@ impl Constants {
     /// These constants without jitter, chance or background: what the mechanism alone does.
     #[must_use]
     pub fn undisturbed(self) -> Self {
-        Self { wakeup_jitter_us: 0.0, idle_tick_kept: 0.0, gp_thread_pulled: 0.0, background_tasks_per_s: 0.0, ..self }
+        Self {
+            wakeup_jitter_us: 0.0,
+            idle_tick_kept: 0.0,
+            gp_thread_pulled: 0.0,
+            background_tasks_per_s: 0.0,
+            ..self
+        }
     }
 
     /// The names, and the values here.
@@ -184,11 +196,14 @@ impl Constants {
     ///
     /// # Errors
     ///
-    /// If there is no constant of a change's name, or its value is not within the constant's limits.
+    /// If there is no constant of a change's name, or its value is not within the constant's
+    /// limits.
     pub fn with(&self, changes: &[Change]) -> Result<Self> {
         let mut map = self.by_name();
         for change in changes {
-            let Some(value) = map.get_mut(&change.name) else { bail!("{}", change.unknown(self)) };
+            let Some(value) = map.get_mut(&change.name) else {
+                bail!("{}", change.unknown(self))
+            };
             *value = change.read(value)?;
         }
         serde_json::from_value(Value::Object(map)).context("the constants do not fit")
@@ -216,16 +231,27 @@ impl Change {
     ///
     /// If it is not `NAME=VALUE`, the name is unknown, or the value is not within its limits.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (name, value) = text.split_once('=').ok_or_else(|| format!("say NAME=VALUE, as in {EXAMPLE}"))?;
-        let change = Self { name: name.to_owned(), value: value.to_owned() };
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| format!("say NAME=VALUE, as in {EXAMPLE}"))?;
+        let change = Self {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        };
         let probe = Constants::of_kernel(1, 1000);
-        probe.with(std::slice::from_ref(&change)).map_err(|error| error.to_string())?;
+        probe
+            .with(std::slice::from_ref(&change))
+            .map_err(|error| error.to_string())?;
         Ok(change)
     }
 
     fn unknown(&self, constants: &Constants) -> String {
         let names: Vec<String> = constants.by_name().keys().cloned().collect();
-        format!("no constant '{}'; there are {}", self.name, names.join(", "))
+        format!(
+            "no constant '{}'; there are {}",
+            self.name,
+            names.join(", ")
+        )
     }
 
     /// The value, of the same kind as the present one.
@@ -238,15 +264,26 @@ impl Change {
                 _ => bail!("{name} is a switch: say 0 or 1"),
             };
         }
-        let &(_, least, most) = LIMITS.iter().find(|limit| limit.0 == name).expect("every number has limits");
+        let &(_, least, most) = LIMITS
+            .iter()
+            .find(|limit| limit.0 == name)
+            .expect("every number has limits");
         let number = if present.is_u64() {
             value.parse::<u64>().map(Value::from).ok()
         } else {
             value.parse::<f64>().map(Value::from).ok()
         };
-        let fits = |number: &Value| number.as_f64().is_some_and(|number| (least..=most).contains(&number));
+        let fits = |number: &Value| {
+            number
+                .as_f64()
+                .is_some_and(|number| (least..=most).contains(&number))
+        };
         number.filter(fits).with_context(|| {
-            let kind = if present.is_u64() { "a whole number" } else { "a number" };
+            let kind = if present.is_u64() {
+                "a whole number"
+            } else {
+                "a number"
+            };
             format!("{name} is {kind} from {least} to {most}, not '{value}'")
         })
     }
@@ -279,8 +316,12 @@ pub const CALIBRATION: &[&str] = &[
 pub fn help(constants: &Constants) -> String {
     let values = constants.by_name();
     let list = |calibration: bool| -> String {
-        let chosen = values.iter().filter(|(name, _)| CALIBRATION.contains(&name.as_str()) == calibration);
-        chosen.map(|(name, value)| format!("  {name}={value}\n")).collect()
+        let chosen = values
+            .iter()
+            .filter(|(name, _)| CALIBRATION.contains(&name.as_str()) == calibration);
+        chosen
+            .map(|(name, value)| format!("  {name}={value}\n"))
+            .collect()
     };
     format!(
         "Constants and switches of the kernel, with their values in this experiment before its variants:\n{}\n\
@@ -304,13 +345,22 @@ mod tests {
                 assert!((least..=most).contains(&value), "{name}");
             }
         }
-        assert!(LIMITS.iter().map(|limit| limit.0).chain(CALIBRATION.iter().copied()).all(|name| values.contains_key(name)));
+        assert!(
+            LIMITS
+                .iter()
+                .map(|limit| limit.0)
+                .chain(CALIBRATION.iter().copied())
+                .all(|name| values.contains_key(name))
+        );
     }
 
     #[test]
     fn changes_are_read_by_kind() {
         let base = Constants::of_kernel(32, 1000);
-        let with = |text: &str| base.with(&[Change::parse(text).expect("valid")]).expect("valid");
+        let with = |text: &str| {
+            base.with(&[Change::parse(text).expect("valid")])
+                .expect("valid")
+        };
         assert_eq!(with("jiffies_till_next_fqs=7").jiffies_till_next_fqs, 7);
         assert!(with("early_qs=1").early_qs);
         assert_eq!(with("wakeup_us=2").wakeup_us, 2.0);

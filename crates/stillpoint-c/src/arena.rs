@@ -53,7 +53,10 @@ fn errno(error: Error) -> c_int {
         Error::Overflow { .. } => libc::EOVERFLOW,
         Error::NotLive { .. } => libc::EFAULT,
         Error::CrossesEnd { .. } => libc::ERANGE,
-        Error::InSection => misuse(libc::EDEADLK, "a drain inside a section of the arena's domain"),
+        Error::InSection => misuse(
+            libc::EDEADLK,
+            "a drain inside a section of the arena's domain",
+        ),
         _ => libc::EIO,
     }
 }
@@ -64,7 +67,10 @@ fn errno(error: Error) -> c_int {
 ///
 /// The options are NULL or good; the handle can be written to `arena`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, arena: *mut *mut Arena) -> c_int {
+pub unsafe extern "C" fn stillpoint_arena_new(
+    options: *const ArenaOptions,
+    arena: *mut *mut Arena,
+) -> c_int {
     catch_panic(|| {
         let mut builder = stillpoint_vmap::Arena::builder();
         let mut has_own_domain = true;
@@ -88,29 +94,41 @@ pub unsafe extern "C" fn stillpoint_arena_new(options: *const ArenaOptions, aren
                 .memory_file(options.memory_file);
         }
         // SAFETY: the caller's promise.
-        unsafe { new_handle(arena, || Ok(Arena { arena: builder.build().map_err(errno)?, has_own_domain })) }
+        unsafe {
+            new_handle(arena, || {
+                Ok(Arena {
+                    arena: builder.build().map_err(errno)?,
+                    has_own_domain,
+                })
+            })
+        }
     })
 }
 
-/// Lets the handle go. The arena ends when its last area has been freed, too, and with it a domain of its own, which is not to be used
-/// afterwards. NULL does nothing.
+/// Lets the handle go. The arena ends when its last area has been freed, too, and with it a domain
+/// of its own, which is not to be used afterwards. NULL does nothing.
 ///
-/// Where the domain ends here, what waits in it is called and freed first, as by stillpoint_domain_destroy(), which may block for as long as
-/// callbacks take. Where it is the arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section;
-/// the handle is then still good.
+/// Where the domain ends here, what waits in it is called and freed first, as by
+/// stillpoint_domain_destroy(), which may block for as long as callbacks take. Where it is the
+/// arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen
+/// inside a section; the handle is then still good.
 ///
 /// # Safety
 ///
-/// No other thread uses the handle, and it is not used afterwards; areas may be, but can no longer be freed.
+/// No other thread uses the handle, and it is not used afterwards; areas may be, but can no longer
+/// be freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
-        let Some(used) = (unsafe { arena.as_ref() }) else { return Ok(0) };
+        let Some(used) = (unsafe { arena.as_ref() }) else {
+            return Ok(0);
+        };
         if used.has_own_domain {
             check_unused(used.arena.domain())?;
         }
-        // What an arena keeps of its domain never waits for the end of that; a handle does. The program may unload what callbacks are in.
+        // What an arena keeps of its domain never waits for the end of that; a handle does. The
+        // program may unload what callbacks are in.
         let domain = used.arena.domain().clone();
         // SAFETY: the caller's promise.
         unsafe { free_handle(arena) };
@@ -119,18 +137,30 @@ pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
     })
 }
 
-/// An area of `size` bytes, which read zero, from a multiple of `align` (a power of two): vmalloc(). NULL for none, with the reason (negative) in `error`
-/// unless that is NULL: -EINVAL, -E2BIG, -ENOMEM, -EPERM in the child of a fork over a memory file, or what the system says.
+/// An area of `size` bytes, which read zero, from a multiple of `align` (a power of two):
+/// vmalloc(). NULL for none, with the reason (negative) in `error` unless that is NULL: -EINVAL,
+/// -E2BIG, -ENOMEM, -EPERM in the child of a fork over a memory file, or what the system says.
 ///
 /// # Safety
 ///
 /// The handle is good; `error` is NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_arena_alloc(arena: *mut Arena, size: usize, align: usize, error: *mut c_int) -> *mut c_void {
+pub unsafe extern "C" fn stillpoint_arena_alloc(
+    arena: *mut Arena,
+    size: usize,
+    align: usize,
+    error: *mut c_int,
+) -> *mut c_void {
     let mut area = ptr::null_mut();
     let outcome = catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        area = unsafe { deref(arena) }?.arena.alloc(size, align).map_err(errno)?.into_raw().as_ptr().cast();
+        area = unsafe { deref(arena) }?
+            .arena
+            .alloc(size, align)
+            .map_err(errno)?
+            .into_raw()
+            .as_ptr()
+            .cast();
         Ok(0)
     });
     if !error.is_null() {
@@ -140,7 +170,8 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(arena: *mut Arena, size: usize, 
     area
 }
 
-/// Frees the area that starts there: vfree(). -EFAULT if there is none, -EINVAL if the address is inside one; nothing is freed then.
+/// Frees the area that starts there: vfree(). -EFAULT if there is none, -EINVAL if the address is
+/// inside one; nothing is freed then.
 ///
 /// # Safety
 ///
@@ -158,23 +189,37 @@ pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mu
     })
 }
 
-/// Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
-/// -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to track it; nothing is freed then. If
-/// there is none when the grace period has ended, it is tried again after another, until there is; barriers do not wait for that.
+/// Frees it after a grace period of the arena's domain, on that domain's service thread:
+/// vfree_rcu(). Until then it is found as before. -EFAULT and -EINVAL as for
+/// stillpoint_arena_free_area(), -ENOMEM if there is no memory to track it; nothing is freed then.
+/// If there is none when the grace period has ended, it is tried again after another, until there
+/// is; barriers do not wait for that.
 ///
 /// # Safety
 ///
 /// As for stillpoint_arena_free_area().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(arena: *mut Arena, area: *mut c_void) -> c_int {
+pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(
+    arena: *mut Arena,
+    area: *mut c_void,
+) -> c_int {
     catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
         let arena = &unsafe { deref(arena) }?.arena;
         let start = area.cast::<u8>();
-        let found = arena.find(start.addr(), &arena.read_lock()).map(|around| around.whole().as_ptr().addr());
+        let found = arena
+            .find(start.addr(), &arena.read_lock())
+            .map(|around| around.whole().as_ptr().addr());
         if found != Some(start.addr()) {
-            let errno = if found.is_some() { libc::EINVAL } else { libc::EFAULT };
-            return Err(misuse(errno, "stillpoint_arena_free_area_rcu() where no area starts"));
+            let errno = if found.is_some() {
+                libc::EINVAL
+            } else {
+                libc::EFAULT
+            };
+            return Err(misuse(
+                errno,
+                "stillpoint_arena_free_area_rcu() where no area starts",
+            ));
         }
         // SAFETY: the caller's promise.
         unsafe { deferred_area::free_after_grace_period(arena, start) }?;
@@ -182,47 +227,67 @@ pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(arena: *mut Arena, area:
     })
 }
 
-/// The domain whose sections keep areas in place. It belongs to the arena: stillpoint_domain_destroy() is not for it. NULL for NULL.
+/// The domain whose sections keep areas in place. It belongs to the arena:
+/// stillpoint_domain_destroy() is not for it. NULL for NULL.
 ///
 /// # Safety
 ///
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_domain(arena: *const Arena) -> *mut Domain {
-    // SAFETY: the caller's promise.
-    catch_panic_or(ptr::null_mut(), || unsafe { arena.as_ref() }.map_or(ptr::null_mut(), |arena| pointer(arena.arena.domain())))
+    catch_panic_or(ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        unsafe { arena.as_ref() }.map_or(ptr::null_mut(), |arena| pointer(arena.arena.domain()))
+    })
 }
 
-/// Makes sure that `size` bytes from an address lie inside one live area: check_object_size(). Inside a section of the arena's domain they
-/// then stay there until it ends. -EFAULT if the first is in no live area, -ERANGE if the area ends before the last, -EOVERFLOW,
-/// -EINVAL for no bytes. Async-signal-safe in a thread that is registered.
+/// Makes sure that `size` bytes from an address lie inside one live area: check_object_size().
+/// Inside a section of the arena's domain they then stay there until it ends. -EFAULT if the first
+/// is in no live area, -ERANGE if the area ends before the last, -EOVERFLOW, -EINVAL for no bytes.
+/// Async-signal-safe in a thread that is registered.
 ///
 /// # Safety
 ///
 /// The handle is good.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_arena_check(arena: *const Arena, address: *const c_void, size: usize) -> c_int {
+pub unsafe extern "C" fn stillpoint_arena_check(
+    arena: *const Arena,
+    address: *const c_void,
+    size: usize,
+) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
         let arena = &unsafe { deref(arena) }?.arena;
         let guard = arena.read_lock();
-        arena.check(address.addr(), size, &guard).map(|_| 0).map_err(errno)
+        arena
+            .check(address.addr(), size, &guard)
+            .map(|_| 0)
+            .map_err(errno)
     })
 }
 
-/// Finds the area around an address: find_vmap_area(). Its first address, and its length in `size` unless that is NULL; NULL if there is
-/// none. It stays until the caller's section of the arena's domain ends.
+/// Finds the area around an address: find_vmap_area(). Its first address, and its length in `size`
+/// unless that is NULL; NULL if there is none. It stays until the caller's section of the arena's
+/// domain ends.
 ///
 /// # Safety
 ///
 /// The handle is good or NULL; `size` is NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_arena_find(arena: *const Arena, address: *const c_void, size: *mut usize) -> *mut c_void {
+pub unsafe extern "C" fn stillpoint_arena_find(
+    arena: *const Arena,
+    address: *const c_void,
+    size: *mut usize,
+) -> *mut c_void {
     catch_panic_or(ptr::null_mut(), || {
         // SAFETY: the caller's promise.
-        let Some(arena) = (unsafe { arena.as_ref() }) else { return ptr::null_mut() };
+        let Some(arena) = (unsafe { arena.as_ref() }) else {
+            return ptr::null_mut();
+        };
         let guard = arena.arena.read_lock();
-        let Some(found) = arena.arena.find(address.addr(), &guard) else { return ptr::null_mut() };
+        let Some(found) = arena.arena.find(address.addr(), &guard) else {
+            return ptr::null_mut();
+        };
         if !size.is_null() {
             // SAFETY: the caller's promise.
             unsafe { size.write(found.len()) };
@@ -231,27 +296,39 @@ pub unsafe extern "C" fn stillpoint_arena_find(arena: *const Arena, address: *co
     })
 }
 
-/// Whether a buffer of the caller's is one: not NULL, unless it is empty, and no longer than any memory.
+/// Whether a buffer of the caller's is one: not NULL, unless it is empty, and no longer than any
+/// memory.
 fn buffer(at: *const c_void, size: usize) -> Result<NonNull<u8>, c_int> {
     if size == 0 {
         return Ok(NonNull::dangling());
     }
     let at = NonNull::new(at.cast_mut()).filter(|_| isize::try_from(size).is_ok());
-    at.map(NonNull::cast).ok_or_else(|| misuse(libc::EINVAL, "a buffer that is null or too long"))
+    at.map(NonNull::cast)
+        .ok_or_else(|| misuse(libc::EINVAL, "a buffer that is null or too long"))
 }
 
-/// Checks `size` bytes from an address of the arena, and copies them out. Errors as for stillpoint_arena_check(); no bytes are no error.
+/// Checks `size` bytes from an address of the arena, and copies them out. Errors as for
+/// stillpoint_arena_check(); no bytes are no error.
 ///
 /// # Safety
 ///
-/// The handle is good; `size` bytes can be written at `to`, which are the caller's alone, and lie in no arena.
+/// The handle is good; `size` bytes can be written at `to`, which are the caller's alone, and lie
+/// in no arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_copy_out(
-    arena: *const Arena, to: *mut c_void, from: *const c_void, size: usize,
+    arena: *const Arena,
+    to: *mut c_void,
+    from: *const c_void,
+    size: usize,
 ) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise. The bytes are only written.
-        let (arena, to) = unsafe { (&deref(arena)?.arena, slice::from_raw_parts_mut(buffer(to, size)?.as_ptr(), size)) };
+        let (arena, to) = unsafe {
+            (
+                &deref(arena)?.arena,
+                slice::from_raw_parts_mut(buffer(to, size)?.as_ptr(), size),
+            )
+        };
         arena.copy_to(from.addr(), to).map(|()| 0).map_err(errno)
     })
 }
@@ -260,14 +337,23 @@ pub unsafe extern "C" fn stillpoint_arena_copy_out(
 ///
 /// # Safety
 ///
-/// The handle is good; `size` bytes can be read at `from`, which no thread writes meanwhile, and which lie in no arena.
+/// The handle is good; `size` bytes can be read at `from`, which no thread writes meanwhile, and
+/// which lie in no arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_copy_in(
-    arena: *const Arena, to: *mut c_void, from: *const c_void, size: usize,
+    arena: *const Arena,
+    to: *mut c_void,
+    from: *const c_void,
+    size: usize,
 ) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
-        let (arena, from) = unsafe { (&deref(arena)?.arena, slice::from_raw_parts(buffer(from, size)?.as_ptr(), size)) };
+        let (arena, from) = unsafe {
+            (
+                &deref(arena)?.arena,
+                slice::from_raw_parts(buffer(from, size)?.as_ptr(), size),
+            )
+        };
         arena.copy_from(to.addr(), from).map(|()| 0).map_err(errno)
     })
 }
@@ -279,24 +365,37 @@ pub unsafe extern "C" fn stillpoint_arena_copy_in(
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_copy_between(
-    arena: *const Arena, to: *mut c_void, from: *const c_void, size: usize,
+    arena: *const Arena,
+    to: *mut c_void,
+    from: *const c_void,
+    size: usize,
 ) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
         let arena = &unsafe { deref(arena) }?.arena;
-        arena.copy_between(to.addr(), from.addr(), size).map(|()| 0).map_err(errno)
+        arena
+            .copy_between(to.addr(), from.addr(), size)
+            .map(|()| 0)
+            .map_err(errno)
     })
 }
 
-/// Gives the memory of all that has been freed before back to the system; waits for a grace period. -EDEADLK inside a section of the arena's domain.
+/// Gives the memory of all that has been freed before back to the system; waits for a grace period.
+/// -EDEADLK inside a section of the arena's domain.
 ///
 /// # Safety
 ///
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
-    // SAFETY: the caller's promise.
-    catch_panic_with_memory(|| unsafe { deref(arena) }?.arena.drain().map(|()| 0).map_err(errno))
+    catch_panic_with_memory(|| {
+        // SAFETY: the caller's promise.
+        unsafe { deref(arena) }?
+            .arena
+            .drain()
+            .map(|()| 0)
+            .map_err(errno)
+    })
 }
 
 /// Gives back what can be had without waiting; how many bytes that were.
@@ -306,12 +405,15 @@ pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_shrink(arena: *mut Arena) -> u64 {
-    // SAFETY: the caller's promise.
-    catch_panic_or(0, || unsafe { arena.as_ref() }.map_or(0, |arena| arena.arena.shrink()))
+    catch_panic_or(0, || {
+        // SAFETY: the caller's promise.
+        unsafe { arena.as_ref() }.map_or(0, |arena| arena.arena.shrink())
+    })
 }
 
-/// The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another. To share areas: give another process the
-/// file, which is closed by execve(), and the offset of an area (stillpoint_arena_offset()); there it maps the file by mmap().
+/// The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for
+/// another. To share areas: give another process the file, which is closed by execve(), and the
+/// offset of an area (stillpoint_arena_offset()); there it maps the file by mmap().
 ///
 /// # Safety
 ///
@@ -321,21 +423,30 @@ pub unsafe extern "C" fn stillpoint_arena_file(arena: *const Arena) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
         let arena = &unsafe { deref(arena) }?.arena;
-        arena.file().map(|file| file.as_raw_fd()).ok_or(libc::ENOENT)
+        arena
+            .file()
+            .map(|file| file.as_raw_fd())
+            .ok_or(libc::ENOENT)
     })
 }
 
-/// The first of the addresses that areas can have, and how many bytes they are in `size` unless that is NULL; NULL for NULL. For an arena over a
-/// memory file these bytes are the file's, in its order, and it is so long. Async-signal-safe.
+/// The first of the addresses that areas can have, and how many bytes they are in `size` unless
+/// that is NULL; NULL for NULL. For an arena over a memory file these bytes are the file's, in its
+/// order, and it is so long. Async-signal-safe.
 ///
 /// # Safety
 ///
 /// The handle is good or NULL; `size` is NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_arena_addresses(arena: *const Arena, size: *mut usize) -> *mut c_void {
+pub unsafe extern "C" fn stillpoint_arena_addresses(
+    arena: *const Arena,
+    size: *mut usize,
+) -> *mut c_void {
     catch_panic_or(ptr::null_mut(), || {
         // SAFETY: the caller's promise.
-        let Some(arena) = (unsafe { arena.as_ref() }) else { return ptr::null_mut() };
+        let Some(arena) = (unsafe { arena.as_ref() }) else {
+            return ptr::null_mut();
+        };
         let addresses = arena.arena.addresses();
         if !size.is_null() {
             // SAFETY: the caller's promise.
@@ -345,19 +456,27 @@ pub unsafe extern "C" fn stillpoint_arena_addresses(arena: *const Arena, size: *
     })
 }
 
-/// Where an address lies in the arena, in bytes from its first one: a process that has mapped the file of stillpoint_arena_file() finds there what
-/// is at the address here. -EFAULT for no address of the arena. Looks for no area. Async-signal-safe.
+/// Where an address lies in the arena, in bytes from its first one: a process that has mapped the
+/// file of stillpoint_arena_file() finds there what is at the address here. -EFAULT for no address
+/// of the arena. Looks for no area. Async-signal-safe.
 ///
 /// # Safety
 ///
 /// The handle is good; `offset` can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_arena_offset(arena: *const Arena, address: *const c_void, offset: *mut u64) -> c_int {
+pub unsafe extern "C" fn stillpoint_arena_offset(
+    arena: *const Arena,
+    address: *const c_void,
+    offset: *mut u64,
+) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
         let addresses = unsafe { deref(arena) }?.arena.addresses();
         if offset.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_arena_offset() with nowhere to write to"));
+            return Err(misuse(
+                libc::EINVAL,
+                "stillpoint_arena_offset() with nowhere to write to",
+            ));
         }
         if !addresses.contains(&address.addr()) {
             return Err(libc::EFAULT);
@@ -368,18 +487,25 @@ pub unsafe extern "C" fn stillpoint_arena_offset(arena: *const Arena, address: *
     })
 }
 
-/// Writes what an address is, for a person, as snprintf() does: with a 0 at the end if there is room, and returns the length of the whole.
+/// Writes what an address is, for a person, as snprintf() does: with a 0 at the end if there is
+/// room, and returns the length of the whole.
 ///
 /// # Safety
 ///
 /// The handle is good; `size` bytes can be written at `text`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_describe(
-    arena: *const Arena, address: *const c_void, text: *mut c_char, size: usize,
+    arena: *const Arena,
+    address: *const c_void,
+    text: *mut c_char,
+    size: usize,
 ) -> c_int {
     catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
-        let whole = unsafe { deref(arena) }?.arena.describe(address.addr()).to_string();
+        let whole = unsafe { deref(arena) }?
+            .arena
+            .describe(address.addr())
+            .to_string();
         if size > 0 {
             let length = whole.len().min(size - 1);
             let text = buffer(text.cast(), size)?.as_ptr();
@@ -400,7 +526,9 @@ pub unsafe extern "C" fn stillpoint_arena_describe(
 /// The handle is good; `size` bytes can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_get_statistics(
-    arena: *const Arena, statistics: *mut ArenaStatistics, size: usize,
+    arena: *const Arena,
+    statistics: *mut ArenaStatistics,
+    size: usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
     catch_panic(|| unsafe { write_sized(&deref(arena)?.arena.statistics(), statistics, size) })

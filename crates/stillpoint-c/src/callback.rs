@@ -23,7 +23,8 @@ pub type Function = Option<unsafe extern "C" fn(*mut Head)>;
 /// Runs the function of a head, which may free it.
 unsafe fn run(link: NonNull<CallbackHead>) {
     let head = link.cast::<Head>().as_ptr();
-    // SAFETY: `stillpoint_domain_call` queued it as the first field of a head with a marked function; it is the caller's again.
+    // SAFETY: `stillpoint_domain_call` queued it as the first field of a head with a marked
+    // function; it is the caller's again.
     unsafe {
         let marked = (&raw mut (*head).function).cast::<usize>();
         let function = marked.replace(0) ^ mark(head);
@@ -36,13 +37,19 @@ unsafe fn run(link: NonNull<CallbackHead>) {
 /// [`run`], at one address.
 static RUN: unsafe fn(NonNull<CallbackHead>) = run;
 
-/// What marks the function of a queued head, in bits that no function's address has: so a copy of a queued head is not taken for one.
+/// What marks the function of a queued head, in bits that no function's address has: so a copy of a
+/// queued head is not taken for one.
 fn mark(head: *const Head) -> usize {
-    if cfg!(target_pointer_width = "64") { (head.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49 | 1) << 48 } else { 0 }
+    if cfg!(target_pointer_width = "64") {
+        (head.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49 | 1) << 48
+    } else {
+        0
+    }
 }
 
-/// Whether the head is queued, as far as can be seen: it has [`run`] where the library has its function, and a function with its mark. What
-/// has never been written does not look like that, nor what has run; on processors of other kinds nothing does.
+/// Whether the head is queued, as far as can be seen: it has [`run`] where the library has its
+/// function, and a function with its mark. What has never been written does not look like that, nor
+/// what has run; on processors of other kinds nothing does.
 ///
 /// # Safety
 ///
@@ -51,7 +58,8 @@ pub(crate) unsafe fn is_queued(head: *const Head) -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let (run, marked): (usize, usize);
-        // SAFETY: two loads of readable memory, by the caller's promise; not Rust's, because it may be uninitialised.
+        // SAFETY: two loads of readable memory, by the caller's promise; not Rust's, because it may
+        // be uninitialised.
         unsafe {
             std::arch::asm!(
                 "mov {run}, [{head} + {run_at}]", "mov {marked}, [{head} + {function_at}]",
@@ -69,31 +77,43 @@ pub(crate) unsafe fn is_queued(head: *const Head) -> bool {
     }
 }
 
-/// Has the function called with the head on the domain's service thread after a grace period: call_rcu(). Allocates nothing (the first
-/// call starts the service thread); does not block; may be called inside sections and callbacks, not in signal handlers.
+/// Has the function called with the head on the domain's service thread after a grace period:
+/// call_rcu(). Allocates nothing (the first call starts the service thread); does not block; may be
+/// called inside sections and callbacks, not in signal handlers.
 ///
-/// -EINVAL for a null head or function; -EBUSY for a head that is queued, in whatever domain, as far as that can be seen (x86-64).
+/// -EINVAL for a null head or function; -EBUSY for a head that is queued, in whatever domain, as
+/// far as that can be seen (x86-64).
 ///
 /// # Safety
 ///
 /// The domain is NULL or alive. The head is the library's until the function is called.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_domain_call(domain: *mut Domain, head: *mut Head, function: Function) -> c_int {
+pub unsafe extern "C" fn stillpoint_domain_call(
+    domain: *mut Domain,
+    head: *mut Head,
+    function: Function,
+) -> c_int {
     // SAFETY: the caller's promise.
     catch_panic(|| unsafe { call(domain, head, function, |head| is_queued(head)) })
 }
 
-/// The same for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for programs. What looks queued is then looked
-/// for among all that wait, and that only where misuse is told of: in a debug build, or with STILLPOINT_DEBUG in the environment.
+/// The same for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for
+/// programs. What looks queued is then looked for among all that wait, and that only where misuse
+/// is told of: in a debug build, or with STILLPOINT_DEBUG in the environment.
 ///
 /// # Safety
 ///
 /// As for stillpoint_domain_call().
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_domain_call_copied(domain: *mut Domain, head: *mut Head, function: Function) -> c_int {
+pub unsafe extern "C" fn stillpoint_domain_call_copied(
+    domain: *mut Domain,
+    head: *mut Head,
+    function: Function,
+) -> c_int {
     // SAFETY: the caller's promise.
-    let waits =
-        |head: *const Head| unsafe { diagnostics_enabled() && is_queued(head) && raw::is_queued(resolve(domain), head.cast()) };
+    let waits = |head: *const Head| unsafe {
+        diagnostics_enabled() && is_queued(head) && raw::is_queued(resolve(domain), head.cast())
+    };
     // SAFETY: the caller's promise.
     catch_panic(|| unsafe { call(domain, head, function, waits) })
 }
@@ -102,10 +122,16 @@ pub unsafe extern "C" fn stillpoint_domain_call_copied(domain: *mut Domain, head
 ///
 /// As for [`stillpoint_domain_call`].
 unsafe fn call(
-    domain: *mut Domain, head: *mut Head, function: Function, is_queued: impl FnOnce(*const Head) -> bool,
+    domain: *mut Domain,
+    head: *mut Head,
+    function: Function,
+    is_queued: impl FnOnce(*const Head) -> bool,
 ) -> Result<c_int, c_int> {
     let (Some(place), Some(_)) = (NonNull::new(head), function) else {
-        return Err(misuse(libc::EINVAL, "stillpoint_call() with a null head or function"));
+        return Err(misuse(
+            libc::EINVAL,
+            "stillpoint_call() with a null head or function",
+        ));
     };
     // SAFETY: the caller's promise.
     unsafe {
@@ -115,7 +141,9 @@ unsafe fn call(
                 "stillpoint_call() with a head that is queued: it waits for its function to be called",
             ));
         }
-        (&raw mut (*head).function).cast::<usize>().write(mem::transmute::<Function, usize>(function) ^ mark(head));
+        (&raw mut (*head).function)
+            .cast::<usize>()
+            .write(mem::transmute::<Function, usize>(function) ^ mark(head));
         resolve(domain).call_head(place.cast(), RUN);
     }
     Ok(0)
@@ -129,10 +157,15 @@ pub(crate) const LARGEST_OFFSET: usize = 4096;
 /// # Safety
 ///
 /// The head lies there, in a block of `malloc()` that is given up, and is in no queue.
-pub(crate) unsafe fn free_after_grace_period(domain: &stillpoint::Domain, head: *mut Head, offset: usize) {
+pub(crate) unsafe fn free_after_grace_period(
+    domain: &stillpoint::Domain,
+    head: *mut Head,
+    offset: usize,
+) {
     unsafe fn free(link: NonNull<CallbackHead>) {
         let head = link.cast::<Head>().as_ptr();
-        // SAFETY: `free_after_grace_period` wrote the offset in the function's place, and was given the block.
+        // SAFETY: `free_after_grace_period` wrote the offset in the function's place, and was given
+        // the block.
         unsafe {
             let offset = (&raw const (*head).function).cast::<usize>().read();
             libc::free(head.byte_sub(offset).cast());

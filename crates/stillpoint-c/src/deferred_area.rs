@@ -22,13 +22,20 @@ struct DeferredArea {
     queued: Instant,
 }
 
-/// Has an area freed after a grace period of the arena's domain. `ENOMEM` if there is no memory to track it.
+/// Has an area freed after a grace period of the arena's domain. `ENOMEM` if there is no memory to
+/// track it.
 ///
 /// # Safety
 ///
-/// As for [`stillpoint_arena_free_area_rcu`](crate::arena::stillpoint_arena_free_area_rcu): the area starts there, and is the caller's.
+/// As for [`stillpoint_arena_free_area_rcu`](crate::arena::stillpoint_arena_free_area_rcu): the
+/// area starts there, and is the caller's.
 pub(crate) unsafe fn free_after_grace_period(arena: &Arena, start: *const u8) -> Result<(), c_int> {
-    let area = DeferredArea { link: CallbackHead::new(), arena: arena.clone(), start, queued: Instant::now() };
+    let area = DeferredArea {
+        link: CallbackHead::new(),
+        arena: arena.clone(),
+        start,
+        queued: Instant::now(),
+    };
     // SAFETY: made by `try_box` just now, and given up here.
     unsafe { defer(try_box(area)?) };
     Ok(())
@@ -39,7 +46,8 @@ thread_local! {
     static LAST_SLEEP: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Sleeps, once for all that have been queued before: other callbacks of the domain wait for it meanwhile.
+/// Sleeps, once for all that have been queued before: other callbacks of the domain wait for it
+/// meanwhile.
 fn sleep_before_retry(queued: Instant) {
     if LAST_SLEEP.get().is_none_or(|ended| ended < queued) {
         thread::sleep(RETRY_INTERVAL);
@@ -51,28 +59,44 @@ fn sleep_before_retry(queued: Instant) {
 ///
 /// The box is the caller's, which gives it up.
 unsafe fn defer(deferred: *mut DeferredArea) {
-    // SAFETY: the caller's promise. What is queued has a handle of the arena, too, but may be freed before the call returns.
+    // SAFETY: the caller's promise. What is queued has a handle of the arena, too, but may be freed
+    // before the call returns.
     let arena = unsafe { (*deferred).arena.clone() };
-    // SAFETY: a box's address is not null; the head is its first field, and an arena may be used on any thread.
-    unsafe { arena.domain().call_head(NonNull::new_unchecked(deferred).cast(), free_deferred) };
+    // SAFETY: a box's address is not null; the head is its first field, and an arena may be used on
+    // any thread.
+    unsafe {
+        arena
+            .domain()
+            .call_head(NonNull::new_unchecked(deferred).cast(), free_deferred)
+    };
 }
 
 unsafe fn free_deferred(link: NonNull<CallbackHead>) {
     let deferred = link.cast::<DeferredArea>().as_ptr();
-    // SAFETY: `defer` gave it up to this, as the first field of a box, and it has been called for: it is this function's alone.
-    let DeferredArea { arena, start, queued, .. } = unsafe { &mut *deferred };
+    // SAFETY: `defer` gave it up to this, as the first field of a box, and it has been called for:
+    // it is this function's alone.
+    let DeferredArea {
+        arena,
+        start,
+        queued,
+        ..
+    } = unsafe { &mut *deferred };
     // SAFETY: the promise of `stillpoint_arena_free_area_rcu`'s caller.
     match unsafe { arena.free_raw(*start) } {
         Ok(()) => {}
         Err(Error::System { .. }) => {
-            // No memory to track it, and no event when there is some: again after a sleep and another grace period.
+            // No memory to track it, and no event when there is some: again after a sleep and
+            // another grace period.
             sleep_before_retry(*queued);
             *queued = Instant::now();
             // SAFETY: this function's alone, as above, and not touched after this.
             return unsafe { defer(deferred) };
         }
         Err(_) => {
-            misuse(libc::EFAULT, "stillpoint_arena_free_area_rcu() of what is no area any more when its grace period has ended");
+            misuse(
+                libc::EFAULT,
+                "stillpoint_arena_free_area_rcu() of what is no area any more when its grace period has ended",
+            );
         }
     }
     // SAFETY: a box, which is in no queue any more.

@@ -13,7 +13,8 @@ use std::{
 };
 use stillpoint::{StallReport, Stalled, Statistics, raw, tasks_trace};
 
-/// A domain: `struct stillpoint_domain`. A pointer to one is a pointer to a handle that is never moved.
+/// A domain: `struct stillpoint_domain`. A pointer to one is a pointer to a handle that is never
+/// moved.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Domain(pub(crate) stillpoint::Domain);
@@ -43,7 +44,9 @@ pub(crate) const SELF_DEADLOCK: &str = "a wait for a grace period, for callbacks
                                  or an online QSBR reader of the same domain, which would be a wait for itself: leave that first";
 
 fn wait_result(outcome: Result<(), raw::Deadlock>) -> Result<c_int, c_int> {
-    outcome.map(|()| 0).map_err(|_| misuse(libc::EDEADLK, SELF_DEADLOCK))
+    outcome
+        .map(|()| 0)
+        .map_err(|_| misuse(libc::EDEADLK, SELF_DEADLOCK))
 }
 
 /// The global domain: what a domain that is NULL means. Never destroyed.
@@ -58,24 +61,30 @@ pub extern "C" fn stillpoint_trace_global() -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(tasks_trace::global()))
 }
 
-/// A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if there is no memory.
+/// A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if
+/// there is no memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
     new_domain(stillpoint::Domain::new)
 }
 
 fn new_domain(make: fn() -> stillpoint::Domain) -> *mut Domain {
-    catch_panic_or(ptr::null_mut(), || reserve::check().map_or(ptr::null_mut(), |()| Box::into_raw(Box::new(Domain(make())))))
+    catch_panic_or(ptr::null_mut(), || {
+        reserve::check().map_or(ptr::null_mut(), |()| {
+            Box::into_raw(Box::new(Domain(make())))
+        })
+    })
 }
 
-/// As stillpoint_domain_new(), with readers that fence, so that its grace periods make no system call and interrupt no thread.
+/// As stillpoint_domain_new(), with readers that fence, so that its grace periods make no system
+/// call and interrupt no thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
     new_domain(stillpoint::Domain::with_fences)
 }
 
-/// The domain at `place`, made if there is none: for domains that are static. As stillpoint_domain_new(), but never NULL: at worst it
-/// waits for memory.
+/// The domain at `place`, made if there is none: for domains that are static. As
+/// stillpoint_domain_new(), but never NULL: at worst it waits for memory.
 ///
 /// # Safety
 ///
@@ -83,27 +92,31 @@ pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_get_or_make(place: *mut *mut Domain) -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || {
-        // SAFETY: the caller's promise; it has the alignment of a pointer. A `Domain` is nothing but the library's, by `repr(transparent)`.
+        // SAFETY: the caller's promise; it has the alignment of a pointer. A `Domain` is nothing
+        // but the library's, by `repr(transparent)`.
         let place = unsafe { AtomicPtr::from_ptr(place.cast()) };
         static_domain::get_or_make(place, stillpoint::Domain::new).cast()
     })
 }
 
-/// Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take. One that arenas are over ends
-/// with the last of these instead.
+/// Destroys a domain of one's own: what waits in it is called and freed, which may block for as
+/// long as callbacks take. One that arenas are over ends with the last of these instead.
 ///
-/// -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section, -EINVAL for a global domain; it is
-/// then still there.
-/// It may not be in use otherwise, nor used afterwards. NULL does nothing.
+/// -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a
+/// section, -EINVAL for a global domain; it is then still there. It may not be in use otherwise,
+/// nor used afterwards. NULL does nothing.
 ///
 /// # Safety
 ///
-/// The domain came from stillpoint_domain_new() or its like, no other thread uses it, and it is not used afterwards.
+/// The domain came from stillpoint_domain_new() or its like, no other thread uses it, and it is not
+/// used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_destroy(domain: *mut Domain) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
-        let Some(used) = (unsafe { domain.as_ref() }) else { return Ok(0) };
+        let Some(used) = (unsafe { domain.as_ref() }) else {
+            return Ok(0);
+        };
         if is_global(&used.0) {
             return Err(misuse(libc::EINVAL, "a global domain cannot be destroyed"));
         }
@@ -116,7 +129,9 @@ pub unsafe extern "C" fn stillpoint_domain_destroy(domain: *mut Domain) -> c_int
 
 /// Whether `domain` is one that no program may destroy.
 fn is_global(domain: &stillpoint::Domain) -> bool {
-    [stillpoint::global(), tasks_trace::global()].iter().any(|global| ptr::eq(*global, domain))
+    [stillpoint::global(), tasks_trace::global()]
+        .iter()
+        .any(|global| ptr::eq(*global, domain))
         || static_domain::is_static(domain)
 }
 
@@ -137,7 +152,8 @@ pub(crate) fn check_unused(domain: &stillpoint::Domain) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Waits until every section that had begun before has ended: synchronize_rcu(). -EDEADLK inside a section of this domain.
+/// Waits until every section that had begun before has ended: synchronize_rcu(). -EDEADLK inside a
+/// section of this domain.
 ///
 /// # Safety
 ///
@@ -148,7 +164,8 @@ pub unsafe extern "C" fn stillpoint_domain_synchronize(domain: *mut Domain) -> c
     catch_panic(|| wait_result(raw::synchronize(unsafe { resolve(domain) }, false)))
 }
 
-/// stillpoint_domain_synchronize(), expedited: spins for up to 50 microseconds before it sleeps. synchronize_rcu_expedited().
+/// stillpoint_domain_synchronize(), expedited: spins for up to 50 microseconds before it sleeps.
+/// synchronize_rcu_expedited().
 ///
 /// # Safety
 ///
@@ -170,7 +187,8 @@ pub unsafe extern "C" fn stillpoint_domain_get_state(domain: *mut Domain) -> Coo
     unsafe { resolve(domain) }.get_state().into_raw()
 }
 
-/// Starts a grace period and names it; it ends without a further call: start_poll_synchronize_rcu(). Does not block.
+/// Starts a grace period and names it; it ends without a further call:
+/// start_poll_synchronize_rcu(). Does not block.
 ///
 /// # Safety
 ///
@@ -179,30 +197,46 @@ pub unsafe extern "C" fn stillpoint_domain_get_state(domain: *mut Domain) -> Coo
 pub unsafe extern "C" fn stillpoint_domain_start_poll(domain: *mut Domain) -> Cookie {
     // SAFETY: the caller's promise.
     let domain = unsafe { resolve(domain) };
-    // It panics only by a fault of the library. What is then named ends later than what was asked for, never earlier.
-    catch_panic_or(None, || Some(domain.start_poll())).unwrap_or_else(|| domain.get_state()).into_raw()
+    // It panics only by a fault of the library. What is then named ends later than what was asked
+    // for, never earlier.
+    catch_panic_or(None, || Some(domain.start_poll()))
+        .unwrap_or_else(|| domain.get_state())
+        .into_raw()
 }
 
-/// Whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a section that section counts.
+/// Whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a section
+/// that section counts.
 ///
 /// # Safety
 ///
 /// The domain is NULL or alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_poll(domain: *mut Domain, cookie: Cookie) -> bool {
-    // SAFETY: the caller's promise.
-    catch_panic_or(false, || unsafe { resolve(domain) }.poll(stillpoint::Cookie::from_raw(cookie)))
+    catch_panic_or(false, || {
+        // SAFETY: the caller's promise.
+        unsafe { resolve(domain) }.poll(stillpoint::Cookie::from_raw(cookie))
+    })
 }
 
-/// Waits until the grace period has ended: cond_synchronize_rcu(). -EDEADLK if it waits for a section of the calling thread.
+/// Waits until the grace period has ended: cond_synchronize_rcu(). -EDEADLK if it waits for a
+/// section of the calling thread.
 ///
 /// # Safety
 ///
 /// The domain is NULL or alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_domain_cond_synchronize(domain: *mut Domain, cookie: Cookie) -> c_int {
-    // SAFETY: the caller's promise.
-    catch_panic(|| wait_result(raw::cond_synchronize(unsafe { resolve(domain) }, stillpoint::Cookie::from_raw(cookie), false)))
+pub unsafe extern "C" fn stillpoint_domain_cond_synchronize(
+    domain: *mut Domain,
+    cookie: Cookie,
+) -> c_int {
+    catch_panic(|| {
+        wait_result(raw::cond_synchronize(
+            // SAFETY: the caller's promise.
+            unsafe { resolve(domain) },
+            stillpoint::Cookie::from_raw(cookie),
+            false,
+        ))
+    })
 }
 
 /// stillpoint_domain_cond_synchronize(), expedited: cond_synchronize_rcu_expedited().
@@ -211,13 +245,23 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize(domain: *mut Domain,
 ///
 /// The domain is NULL or alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(domain: *mut Domain, cookie: Cookie) -> c_int {
-    // SAFETY: the caller's promise.
-    catch_panic(|| wait_result(raw::cond_synchronize(unsafe { resolve(domain) }, stillpoint::Cookie::from_raw(cookie), true)))
+pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(
+    domain: *mut Domain,
+    cookie: Cookie,
+) -> c_int {
+    catch_panic(|| {
+        wait_result(raw::cond_synchronize(
+            // SAFETY: the caller's promise.
+            unsafe { resolve(domain) },
+            stillpoint::Cookie::from_raw(cookie),
+            true,
+        ))
+    })
 }
 
-/// Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it would wait for itself: inside a
-/// callback, or inside a section that began before one of them was queued.
+/// Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it
+/// would wait for itself: inside a callback, or inside a section that began before one of them was
+/// queued.
 ///
 /// # Safety
 ///
@@ -228,7 +272,8 @@ pub unsafe extern "C" fn stillpoint_domain_barrier(domain: *mut Domain) -> c_int
     catch_panic(|| wait_result(raw::barrier(unsafe { resolve(domain) })))
 }
 
-/// Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier(). -EDEADLK as for the other one.
+/// Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier().
+/// -EDEADLK as for the other one.
 ///
 /// # Safety
 ///
@@ -239,18 +284,25 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier(domain: *mut Domain) -
     catch_panic(|| wait_result(raw::kvfree_barrier(unsafe { resolve(domain) })))
 }
 
-/// Callbacks of the domain that are queued from now on, stillpoint_call() and those of the liburcu flavour that it belongs to, run no earlier
-/// than so many milliseconds after that (by whole batches, so up to twice as late). 0 by default, or what STILLPOINT_CALLBACK_DELAY_MS says in
-/// the environment, for all domains. For programs that use an object for a while after queueing its callback, outside of sections. Deferred
-/// frees are not kept; stillpoint_domain_barrier() cuts the delay short for what it waits for. Not async-signal-safe.
+/// Callbacks of the domain that are queued from now on, stillpoint_call() and those of the liburcu
+/// flavour that it belongs to, run no earlier than so many milliseconds after that (by whole
+/// batches, so up to twice as late). 0 by default, or what STILLPOINT_CALLBACK_DELAY_MS says in the
+/// environment, for all domains. For programs that use an object for a while after queueing its
+/// callback, outside of sections. Deferred frees are not kept; stillpoint_domain_barrier() cuts the
+/// delay short for what it waits for. Not async-signal-safe.
 ///
 /// # Safety
 ///
 /// The domain is NULL or alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_domain_set_callback_delay(domain: *mut Domain, milliseconds: u64) {
-    // SAFETY: the caller's promise.
-    catch_panic_or((), || unsafe { resolve(domain) }.set_callback_delay(Duration::from_millis(milliseconds)));
+pub unsafe extern "C" fn stillpoint_domain_set_callback_delay(
+    domain: *mut Domain,
+    milliseconds: u64,
+) {
+    catch_panic_or((), || {
+        // SAFETY: the caller's promise.
+        unsafe { resolve(domain) }.set_callback_delay(Duration::from_millis(milliseconds))
+    });
 }
 
 /// That delay, in milliseconds. Async-signal-safe.
@@ -260,8 +312,14 @@ pub unsafe extern "C" fn stillpoint_domain_set_callback_delay(domain: *mut Domai
 /// The domain is NULL or alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_callback_delay(domain: *mut Domain) -> u64 {
-    // SAFETY: the caller's promise.
-    catch_panic_or(0, || unsafe { resolve(domain) }.callback_delay().as_millis().try_into().unwrap_or(u64::MAX))
+    catch_panic_or(0, || {
+        // SAFETY: the caller's promise.
+        unsafe { resolve(domain) }
+            .callback_delay()
+            .as_millis()
+            .try_into()
+            .unwrap_or(u64::MAX)
+    })
 }
 
 /// How long a grace period may be held up before that counts as a stall. 10 seconds by default.
@@ -270,19 +328,26 @@ pub unsafe extern "C" fn stillpoint_domain_callback_delay(domain: *mut Domain) -
 ///
 /// The domain is NULL or alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_domain_set_stall_timeout(domain: *mut Domain, milliseconds: u64) {
-    // SAFETY: the caller's promise.
-    catch_panic_or((), || unsafe { resolve(domain) }.set_stall_timeout(Duration::from_millis(milliseconds)));
+pub unsafe extern "C" fn stillpoint_domain_set_stall_timeout(
+    domain: *mut Domain,
+    milliseconds: u64,
+) {
+    catch_panic_or((), || {
+        // SAFETY: the caller's promise.
+        unsafe { resolve(domain) }.set_stall_timeout(Duration::from_millis(milliseconds))
+    });
 }
 
 /// What is to be told of a stall: `stillpoint_stall_function`.
 pub type StallFunction = Option<unsafe extern "C" fn(report: *const Stall, data: *mut c_void)>;
 
-/// A grace period that does not end, or a service thread that is late. Gone when the function returns.
+/// A grace period that does not end, or a service thread that is late. Gone when the function
+/// returns.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Stall {
-    /// The report: the holdouts and the waiters, with names, thread ids, and where owned guards were made.
+    /// The report: the holdouts and the waiters, with names, thread ids, and where owned guards
+    /// were made.
     pub text: *const c_char,
     /// How long it has been held up, in nanoseconds.
     pub lasted_ns: u64,
@@ -299,7 +364,8 @@ struct StallHandler {
     data: *mut c_void,
 }
 
-// SAFETY: the caller of stillpoint_domain_on_stall() promises that it may be called on any thread with its data.
+// SAFETY: the caller of stillpoint_domain_on_stall() promises that it may be called on any thread
+// with its data.
 unsafe impl Send for StallHandler {}
 // SAFETY: as for Send.
 unsafe impl Sync for StallHandler {}
@@ -319,15 +385,21 @@ impl StallHandler {
     }
 }
 
-/// Has the function told of every stall from now on, once each, in place of an earlier one; NULL ends that. The kernel's "rcu detected
-/// stalls". It runs on the thread that finds the stall: it may read and log; it must not wait for callbacks or deferred frees, nor take locks
-/// that are held around calls of this library. One that was replaced may still be running.
+/// Has the function told of every stall from now on, once each, in place of an earlier one; NULL
+/// ends that. The kernel's "rcu detected stalls". It runs on the thread that finds the stall: it
+/// may read and log; it must not wait for callbacks or deferred frees, nor take locks that are held
+/// around calls of this library. One that was replaced may still be running.
 ///
 /// # Safety
 ///
-/// The domain is NULL or alive. The function may be called with the data on any thread until the domain is destroyed.
+/// The domain is NULL or alive. The function may be called with the data on any thread until the
+/// domain is destroyed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_domain_on_stall(domain: *mut Domain, function: StallFunction, data: *mut c_void) {
+pub unsafe extern "C" fn stillpoint_domain_on_stall(
+    domain: *mut Domain,
+    function: StallFunction,
+    data: *mut c_void,
+) {
     catch_panic_or((), || {
         // SAFETY: the caller's promise.
         let domain = unsafe { resolve(domain) };
@@ -341,19 +413,25 @@ pub unsafe extern "C" fn stillpoint_domain_on_stall(domain: *mut Domain, functio
     });
 }
 
-/// Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that this library does not know are 0. Takes a
-/// lock a thread that has used the domain. -EINVAL for null.
+/// Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that
+/// this library does not know are 0. Takes a lock a thread that has used the domain. -EINVAL for
+/// null.
 ///
 /// # Safety
 ///
 /// The domain is NULL or alive; `statistics` can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_domain_statistics(domain: *mut Domain, statistics: *mut Statistics, size: usize) -> c_int {
+pub unsafe extern "C" fn stillpoint_domain_statistics(
+    domain: *mut Domain,
+    statistics: *mut Statistics,
+    size: usize,
+) -> c_int {
     // SAFETY: the caller's promise.
     catch_panic(|| unsafe { write_sized(&resolve(domain).statistics(), statistics, size) })
 }
 
-/// How many bytes may wait to be freed before threads that add more are throttled. 8 MiB by default.
+/// How many bytes may wait to be freed before threads that add more are throttled. 8 MiB by
+/// default.
 ///
 /// # Safety
 ///

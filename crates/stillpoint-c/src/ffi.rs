@@ -7,15 +7,20 @@ use std::{
     process,
 };
 
-/// Runs the body of a function that C calls, and returns what C gets: a number, or a negative errno. A panic ends here, as `-ENOTRECOVERABLE`,
-/// after its message: it is a fault of the library.
+/// Runs the body of a function that C calls, and returns what C gets: a number, or a negative
+/// errno. A panic ends here, as `-ENOTRECOVERABLE`, after its message: it is a fault of the
+/// library.
 ///
-/// The state that a panic may have left half changed is the library's own, which is made for panicking callbacks.
+/// The state that a panic may have left half changed is the library's own, which is made for
+/// panicking callbacks.
 pub(crate) fn catch_panic(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
-    catch_panic_or(-libc::ENOTRECOVERABLE, || body().unwrap_or_else(|errno| -errno))
+    catch_panic_or(-libc::ENOTRECOVERABLE, || {
+        body().unwrap_or_else(|errno| -errno)
+    })
 }
 
-/// As [`catch_panic`], for a body that may need memory: refused before it begins where there is none.
+/// As [`catch_panic`], for a body that may need memory: refused before it begins where there is
+/// none.
 pub(crate) fn catch_panic_with_memory(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
     catch_panic(|| reserve::check().and_then(|()| body()))
 }
@@ -38,7 +43,8 @@ pub(crate) fn diagnostics_enabled() -> bool {
     cfg!(debug_assertions) || stillpoint_diagnostics_
 }
 
-/// A mistake of the program: returns `errno`, and reports it in a debug build of the library, or with `STILLPOINT_DEBUG` in the environment.
+/// A mistake of the program: returns `errno`, and reports it in a debug build of the library, or
+/// with `STILLPOINT_DEBUG` in the environment.
 #[cold]
 pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
     if diagnostics_enabled() {
@@ -47,7 +53,8 @@ pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
     errno
 }
 
-/// Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
+/// Ends the process with a message: for callers that cannot be told of an error, and would free
+/// what is still used; not for programs.
 ///
 /// # Safety
 ///
@@ -63,6 +70,11 @@ pub unsafe extern "C" fn stillpoint_abort(error: c_int, what: *const c_char) -> 
         libc::ENOMEM => b"no memory",
         _ => b"a fault of the library",
     };
-    log(&[what, b" was refused (", reason, b"); aborting, because its caller could not go on"]);
+    log(&[
+        what,
+        b" was refused (",
+        reason,
+        b"); aborting, because its caller could not go on",
+    ]);
     process::abort();
 }

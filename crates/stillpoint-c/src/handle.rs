@@ -13,7 +13,8 @@ use std::{
 /// Puts a value where C can keep it; `ENOMEM` if there is no memory.
 pub(crate) fn try_box<T>(value: T) -> Result<*mut T, c_int> {
     const { assert!(size_of::<T>() > 0, "a handle has something in it") };
-    // SAFETY: the size is not 0. The system's allocator and not the reserve: a block is given back by its address, whichever has it.
+    // SAFETY: the size is not 0. The system's allocator and not the reserve: a block is given back
+    // by its address, whichever has it.
     let block = unsafe { System.alloc(Layout::new::<T>()) }.cast::<T>();
     if block.is_null() {
         return Err(libc::ENOMEM);
@@ -28,7 +29,10 @@ pub(crate) fn try_box<T>(value: T) -> Result<*mut T, c_int> {
 /// # Safety
 ///
 /// `out` is null or can be written to.
-pub(crate) unsafe fn new_handle<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, c_int>) -> Result<c_int, c_int> {
+pub(crate) unsafe fn new_handle<T>(
+    out: *mut *mut T,
+    make: impl FnOnce() -> Result<T, c_int>,
+) -> Result<c_int, c_int> {
     if out.is_null() {
         return Err(misuse(libc::EINVAL, "nowhere to write the new handle to"));
     }
@@ -61,19 +65,28 @@ pub(crate) unsafe fn deref<'a, T>(handle: *const T) -> Result<&'a T, c_int> {
     unsafe { handle.as_ref() }.ok_or_else(|| misuse(libc::EINVAL, "a null handle"))
 }
 
-/// Writes a struct that only grows to a caller that knows the first `size` bytes of it; bytes past ours are 0. `EINVAL` for null.
+/// Writes a struct that only grows to a caller that knows the first `size` bytes of it; bytes past
+/// ours are 0. `EINVAL` for null.
 ///
 /// # Safety
 ///
 /// `to` is null, or `size` bytes can be written there.
-pub(crate) unsafe fn write_sized<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<c_int, c_int> {
+pub(crate) unsafe fn write_sized<T: Copy>(
+    from: &T,
+    to: *mut T,
+    size: usize,
+) -> Result<c_int, c_int> {
     if to.is_null() {
         return Err(misuse(libc::EINVAL, "statistics with nowhere to write to"));
     }
     // SAFETY: the caller's promise.
     unsafe {
         ptr::write_bytes(to.cast::<u8>(), 0, size);
-        ptr::copy_nonoverlapping(ptr::from_ref(from).cast::<u8>(), to.cast::<u8>(), size.min(size_of::<T>()));
+        ptr::copy_nonoverlapping(
+            ptr::from_ref(from).cast::<u8>(),
+            to.cast::<u8>(),
+            size.min(size_of::<T>()),
+        );
     }
     Ok(0)
 }

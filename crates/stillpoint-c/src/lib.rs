@@ -14,8 +14,9 @@
 //! | `arena`, `deferred_area` | the address space |
 //! | `urcu`, `compat/` | liburcu's names and libraries |
 //!
-//! Everything that C sees is a function `stillpoint_*` here, whose comment becomes the header's (`include/stillpoint/functions.h`, made by
-//! cbindgen in a test), or inlined in `include/stillpoint/stillpoint.h`. It adds no orderings of its own.
+//! Everything that C sees is a function `stillpoint_*` here, whose comment becomes the header's
+//! (`include/stillpoint/functions.h`, made by cbindgen in a test), or inlined in
+//! `include/stillpoint/stillpoint.h`. It adds no orderings of its own.
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub mod arena;

@@ -22,7 +22,8 @@ pub(crate) struct Object {
     release: ReleaseFunction,
 }
 
-// SAFETY: the caller of stillpoint_entry_new() promises that its object may be released on any thread; the library does nothing else with it.
+// SAFETY: the caller of stillpoint_entry_new() promises that its object may be released on any
+// thread; the library does nothing else with it.
 unsafe impl Send for Object {}
 // SAFETY: as for Send.
 unsafe impl Sync for Object {}
@@ -50,23 +51,31 @@ pub struct Lru {
 
 impl Lru {
     /// The tenant that C names; NULL is the root. `EXDEV` for one of another hierarchy.
-    fn tenant<'a>(&self, tenant: Option<&'a Tenant>) -> Result<Option<&'a stillpoint_lru::Tenant>, c_int> {
+    fn tenant<'a>(
+        &self,
+        tenant: Option<&'a Tenant>,
+    ) -> Result<Option<&'a stillpoint_lru::Tenant>, c_int> {
         match (&self.hierarchy, tenant) {
-            (Some(own), Some(tenant)) if *own != tenant.hierarchy => {
-                Err(misuse(libc::EXDEV, "a tenant of another hierarchy than that of the LRU lists"))
-            }
+            (Some(own), Some(tenant)) if *own != tenant.hierarchy => Err(misuse(
+                libc::EXDEV,
+                "a tenant of another hierarchy than that of the LRU lists",
+            )),
             _ => Ok(tenant.map(|tenant| &tenant.tenant)),
         }
     }
 }
 
-/// Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the same lists, one a node. -ENOMEM.
+/// Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the
+/// same lists, one a node. -ENOMEM.
 ///
 /// # Safety
 ///
 /// The hierarchy is NULL or good; the handle can be written to `lru`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_lru_new(hierarchy: *mut Hierarchy, lru: *mut *mut Lru) -> c_int {
+pub unsafe extern "C" fn stillpoint_lru_new(
+    hierarchy: *mut Hierarchy,
+    lru: *mut *mut Lru,
+) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
         let hierarchy = unsafe { hierarchy.as_ref() }.map(|hierarchy| hierarchy.0.clone());
@@ -90,19 +99,28 @@ pub unsafe extern "C" fn stillpoint_lru_free(lru: *mut Lru) {
     unsafe { free_handle(lru) };
 }
 
-/// An entry for an object, with one reference, the caller's. When the last reference is let go (lists have one to each entry that is on them, walks
-/// for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. NULL if there is no memory.
+/// An entry for an object, with one reference, the caller's. When the last reference is let go
+/// (lists have one to each entry that is on them, walks for a moment) `release` is called with the
+/// object, on whatever thread that is; it may be NULL. NULL if there is no memory.
 ///
 /// # Safety
 ///
 /// `release` may be called with the object on any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_entry_new(object: *mut c_void, release: ReleaseFunction) -> *mut LruEntry {
+pub unsafe extern "C" fn stillpoint_entry_new(
+    object: *mut c_void,
+    release: ReleaseFunction,
+) -> *mut LruEntry {
     catch_panic_or(std::ptr::null_mut(), || {
         if reserve::check().is_err() {
             return std::ptr::null_mut();
         }
-        Arc::into_raw(Arc::new(stillpoint_lru::Entry::new(Object { object, release }))).cast_mut().cast()
+        Arc::into_raw(Arc::new(stillpoint_lru::Entry::new(Object {
+            object,
+            release,
+        })))
+        .cast_mut()
+        .cast()
     })
 }
 
@@ -129,7 +147,9 @@ pub unsafe extern "C" fn stillpoint_entry_get(entry: *mut LruEntry) -> *mut LruE
 pub unsafe extern "C" fn stillpoint_entry_put(entry: *mut LruEntry) {
     if !entry.is_null() {
         // SAFETY: it came out of an `Arc`, by the caller's promise.
-        catch_panic_or((), || unsafe { Arc::decrement_strong_count(entry.cast::<stillpoint_lru::Entry<Object>>()) });
+        catch_panic_or((), || unsafe {
+            Arc::decrement_strong_count(entry.cast::<stillpoint_lru::Entry<Object>>())
+        });
     }
 }
 
@@ -145,14 +165,19 @@ pub unsafe extern "C" fn stillpoint_entry_object(entry: *const LruEntry) -> *mut
     entry.map_or(std::ptr::null_mut(), |entry| entry.object)
 }
 
-/// Puts an entry on the tenant's list of this node, as the newest; the list takes a reference of its own. A tenant that is NULL is the root.
-/// list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a tenant of another hierarchy; -EINVAL; -ENOMEM.
+/// Puts an entry on the tenant's list of this node, as the newest; the list takes a reference of
+/// its own. A tenant that is NULL is the root. list_lru_add(). -EEXIST if it is on a list already;
+/// -EXDEV for a tenant of another hierarchy; -EINVAL; -ENOMEM.
 ///
 /// # Safety
 ///
 /// The handles are good; the entry is alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_lru_add(lru: *mut Lru, tenant: *mut Tenant, entry: *mut LruEntry) -> c_int {
+pub unsafe extern "C" fn stillpoint_lru_add(
+    lru: *mut Lru,
+    tenant: *mut Tenant,
+    entry: *mut LruEntry,
+) -> c_int {
     catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
         let (lru, tenant) = unsafe { (deref(lru)?, tenant.as_ref()) };
@@ -161,12 +186,19 @@ pub unsafe extern "C" fn stillpoint_lru_add(lru: *mut Lru, tenant: *mut Tenant, 
         }
         let tenant = lru.tenant(tenant)?;
         // SAFETY: an `Arc` with a reference of its own, counted just now.
-        let item = unsafe { Arc::from_raw(stillpoint_entry_get(entry).cast::<stillpoint_lru::Entry<Object>>()) };
-        if lru.lists.add(tenant, item) { Ok(0) } else { Err(libc::EEXIST) }
+        let item = unsafe {
+            Arc::from_raw(stillpoint_entry_get(entry).cast::<stillpoint_lru::Entry<Object>>())
+        };
+        if lru.lists.add(tenant, item) {
+            Ok(0)
+        } else {
+            Err(libc::EEXIST)
+        }
     })
 }
 
-/// Takes an entry off whatever list it is on, and lets the list's reference go. list_lru_del(). -ENOENT if it is on none of this lru's.
+/// Takes an entry off whatever list it is on, and lets the list's reference go. list_lru_del().
+/// -ENOENT if it is on none of this lru's.
 ///
 /// # Safety
 ///
@@ -187,16 +219,23 @@ pub extern "C" fn stillpoint_nodes() -> usize {
 }
 
 fn node(number: usize) -> Result<Node, c_int> {
-    Node::all().nth(number).ok_or_else(|| misuse(libc::EINVAL, "no such NUMA node (see stillpoint_nodes())"))
+    Node::all()
+        .nth(number)
+        .ok_or_else(|| misuse(libc::EINVAL, "no such NUMA node (see stillpoint_nodes())"))
 }
 
-/// How many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 also for what does not exist.
+/// How many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 also for
+/// what does not exist.
 ///
 /// # Safety
 ///
 /// The handles are good or NULL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_lru_count_one(lru: *const Lru, tenant: *const Tenant, number: usize) -> usize {
+pub unsafe extern "C" fn stillpoint_lru_count_one(
+    lru: *const Lru,
+    tenant: *const Tenant,
+    number: usize,
+) -> usize {
     catch_panic_or(0, || {
         let count = || {
             // SAFETY: the caller's promise.
@@ -214,11 +253,14 @@ pub unsafe extern "C" fn stillpoint_lru_count_one(lru: *const Lru, tenant: *cons
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_count(lru: *const Lru) -> usize {
-    // SAFETY: the caller's promise.
-    catch_panic_or(0, || unsafe { lru.as_ref() }.map_or(0, |lru| lru.lists.count()))
+    catch_panic_or(0, || {
+        // SAFETY: the caller's promise.
+        unsafe { lru.as_ref() }.map_or(0, |lru| lru.lists.count())
+    })
 }
 
-/// What a walk does with an entry: what an isolate function returns. The kernel's `enum lru_status`. Any other number is a stop.
+/// What a walk does with an entry: what an isolate function returns. The kernel's `enum
+/// lru_status`. Any other number is a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum LruStatus {
@@ -236,8 +278,11 @@ pub enum LruStatus {
     Stop,
 }
 
-/// What is asked about each entry: `stillpoint_isolate_function`. It runs with nothing held and may do what it likes, but not unwind.
-pub type IsolateFunction = Option<unsafe extern "C" fn(entry: *mut LruEntry, object: *mut c_void, data: *mut c_void) -> c_int>;
+/// What is asked about each entry: `stillpoint_isolate_function`. It runs with nothing held and may
+/// do what it likes, but not unwind.
+pub type IsolateFunction = Option<
+    unsafe extern "C" fn(entry: *mut LruEntry, object: *mut c_void, data: *mut c_void) -> c_int,
+>;
 
 fn isolate(status: c_int) -> Isolate {
     match status {
@@ -250,28 +295,37 @@ fn isolate(status: c_int) -> Isolate {
     }
 }
 
-/// Looks at up to `budget` entries of the tenant on the node, oldest first, and does with each what the function says; returns how many it has
-/// taken off. list_lru_walk_one(). A number of SIZE_MAX is for all nodes, with all tenants: list_lru_walk(). 0 for what does not exist.
+/// Looks at up to `budget` entries of the tenant on the node, oldest first, and does with each what
+/// the function says; returns how many it has taken off. list_lru_walk_one(). A number of SIZE_MAX
+/// is for all nodes, with all tenants: list_lru_walk(). 0 for what does not exist.
 ///
 /// # Safety
 ///
 /// The handles are good or NULL; the function may be called with the data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_walk(
-    lru: *mut Lru, tenant: *mut Tenant, number: usize, budget: usize, function: IsolateFunction, data: *mut c_void,
+    lru: *mut Lru,
+    tenant: *mut Tenant,
+    number: usize,
+    budget: usize,
+    function: IsolateFunction,
+    data: *mut c_void,
 ) -> usize {
     catch_panic_or(0, || {
         let walk = || {
             // SAFETY: the caller's promise.
             let (lru, tenant) = unsafe { (deref(lru)?, tenant.as_ref()) };
-            let function = function.ok_or_else(|| misuse(libc::EINVAL, "stillpoint_lru_walk() without a function"))?;
+            let function = function
+                .ok_or_else(|| misuse(libc::EINVAL, "stillpoint_lru_walk() without a function"))?;
             let ask = |item: &Arc<stillpoint_lru::Entry<Object>>| {
                 // SAFETY: the caller's promise; the walk has a reference to the entry.
                 isolate(unsafe { function(Arc::as_ptr(item).cast_mut().cast(), item.object, data) })
             };
             Ok::<_, c_int>(match number {
                 usize::MAX => lru.lists.walk(budget, ask),
-                _ => lru.lists.walk_one(lru.tenant(tenant)?, node(number)?, budget, ask),
+                _ => lru
+                    .lists
+                    .walk_one(lru.tenant(tenant)?, node(number)?, budget, ask),
             })
         };
         walk().unwrap_or(0)
@@ -288,22 +342,26 @@ pub struct Scope {
     pub node: usize,
 }
 
-/// Something that can free memory when it is asked: `struct shrinker`. Copied when it is registered; the functions are called by any thread that
-/// reclaims, several at once, with nothing held.
+/// Something that can free memory when it is asked: `struct shrinker`. Copied when it is
+/// registered; the functions are called by any thread that reclaims, several at once, with nothing
+/// held.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct ShrinkerOps {
     /// About how many objects could be freed. Cheap: stillpoint_lru_count_one().
     pub count: Option<unsafe extern "C" fn(scope: *const Scope, data: *mut c_void) -> usize>,
-    /// Looks at up to so many objects and frees what can be freed; how many it freed, or -1 if it cannot work now.
-    pub scan: Option<unsafe extern "C" fn(scope: *const Scope, objects: usize, data: *mut c_void) -> i64>,
+    /// Looks at up to so many objects and frees what can be freed; how many it freed, or -1 if it
+    /// cannot work now.
+    pub scan:
+        Option<unsafe extern "C" fn(scope: *const Scope, objects: usize, data: *mut c_void) -> i64>,
     /// What the functions are called with.
     pub data: *mut c_void,
     /// What it costs to make an object again; 0 stands for the usual, 2.
     pub seeks: u32,
     /// How many objects a scan should look at; 0 stands for the usual, 128.
     pub batch: usize,
-    /// Whether the memory is no tenant's: it is then asked in passes over the whole hierarchy alone, with the root as tenant.
+    /// Whether the memory is no tenant's: it is then asked in passes over the whole hierarchy
+    /// alone, with the root as tenant.
     pub not_per_tenant: bool,
 }
 
@@ -313,16 +371,27 @@ struct CallbackShrinker {
     hierarchy: stillpoint_lru::Hierarchy,
 }
 
-// SAFETY: the caller of stillpoint_shrinker_register() promises that the functions may be called with the data on any thread.
+// SAFETY: the caller of stillpoint_shrinker_register() promises that the functions may be called
+// with the data on any thread.
 unsafe impl Send for CallbackShrinker {}
 // SAFETY: as for Send.
 unsafe impl Sync for CallbackShrinker {}
 
 impl CallbackShrinker {
-    fn with_scope<R>(&self, scope: &stillpoint_lru::Scope<'_>, call: impl FnOnce(*const Scope) -> R) -> R {
+    fn with_scope<R>(
+        &self,
+        scope: &stillpoint_lru::Scope<'_>,
+        call: impl FnOnce(*const Scope) -> R,
+    ) -> R {
         // Never dropped as such: its parts are.
-        let mut tenant = ManuallyDrop::new(Tenant { tenant: scope.tenant.clone(), hierarchy: self.hierarchy.clone() });
-        let result = call(&Scope { tenant: &raw mut *tenant, node: scope.node.index() });
+        let mut tenant = ManuallyDrop::new(Tenant {
+            tenant: scope.tenant.clone(),
+            hierarchy: self.hierarchy.clone(),
+        });
+        let result = call(&Scope {
+            tenant: &raw mut *tenant,
+            node: scope.node.index(),
+        });
         drop(ManuallyDrop::into_inner(tenant));
         result
     }
@@ -330,7 +399,9 @@ impl CallbackShrinker {
 
 impl stillpoint_lru::Shrink for CallbackShrinker {
     fn count(&self, scope: &stillpoint_lru::Scope<'_>) -> usize {
-        let Some(count) = self.ops.count else { return 0 };
+        let Some(count) = self.ops.count else {
+            return 0;
+        };
         // SAFETY: the promise of stillpoint_shrinker_register()'s caller.
         self.with_scope(scope, |scope| unsafe { count(scope, self.ops.data) })
     }
@@ -338,16 +409,26 @@ impl stillpoint_lru::Shrink for CallbackShrinker {
     fn scan(&self, scope: &stillpoint_lru::Scope<'_>, objects: usize) -> Option<usize> {
         let scan = self.ops.scan?;
         // SAFETY: the promise of stillpoint_shrinker_register()'s caller.
-        let freed = self.with_scope(scope, |scope| unsafe { scan(scope, objects, self.ops.data) });
+        let freed = self.with_scope(scope, |scope| unsafe {
+            scan(scope, objects, self.ops.data)
+        });
         usize::try_from(freed).ok()
     }
 
     fn seeks(&self) -> u32 {
-        if self.ops.seeks == 0 { 2 } else { self.ops.seeks }
+        if self.ops.seeks == 0 {
+            2
+        } else {
+            self.ops.seeks
+        }
     }
 
     fn batch(&self) -> usize {
-        if self.ops.batch == 0 { 128 } else { self.ops.batch }
+        if self.ops.batch == 0 {
+            128
+        } else {
+            self.ops.batch
+        }
     }
 
     fn per_tenant(&self) -> bool {
@@ -362,15 +443,18 @@ pub struct Shrinker {
     hierarchy: stillpoint_lru::Hierarchy,
 }
 
-/// Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024; -EINVAL without both functions.
+/// Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024; -EINVAL without both
+/// functions.
 ///
 /// # Safety
 ///
-/// The hierarchy is good; the functions may be called with the data, on any thread, until stillpoint_shrinker_free() has returned; the
-/// handle can be written to `shrinker`.
+/// The hierarchy is good; the functions may be called with the data, on any thread, until
+/// stillpoint_shrinker_free() has returned; the handle can be written to `shrinker`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_shrinker_register(
-    hierarchy: *mut Hierarchy, ops: *const ShrinkerOps, shrinker: *mut *mut Shrinker,
+    hierarchy: *mut Hierarchy,
+    ops: *const ShrinkerOps,
+    shrinker: *mut *mut Shrinker,
 ) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
@@ -379,28 +463,40 @@ pub unsafe extern "C" fn stillpoint_shrinker_register(
             return Err(misuse(libc::EINVAL, "a shrinker without both functions"));
         }
         let register = || {
-            let made = Arc::new(CallbackShrinker { ops, hierarchy: hierarchy.clone() });
+            let made = Arc::new(CallbackShrinker {
+                ops,
+                hierarchy: hierarchy.clone(),
+            });
             let registration = hierarchy.register(made).map_err(|_| libc::ENOSPC)?;
-            Ok(Shrinker { registration, hierarchy: hierarchy.clone() })
+            Ok(Shrinker {
+                registration,
+                hierarchy: hierarchy.clone(),
+            })
         };
         // SAFETY: the caller's promise.
         unsafe { new_handle(shrinker, register) }
     })
 }
 
-/// Says that all the shrinker can free is on this lru's lists: it is then not even asked where they are empty. -EXDEV if the lru is not for the
-/// tenants of its hierarchy.
+/// Says that all the shrinker can free is on this lru's lists: it is then not even asked where they
+/// are empty. -EXDEV if the lru is not for the tenants of its hierarchy.
 ///
 /// # Safety
 ///
 /// The handles are good.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_shrinker_covers(shrinker: *mut Shrinker, lru: *mut Lru) -> c_int {
+pub unsafe extern "C" fn stillpoint_shrinker_covers(
+    shrinker: *mut Shrinker,
+    lru: *mut Lru,
+) -> c_int {
     catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
         let (shrinker, lru) = unsafe { (deref(shrinker)?, deref(lru)?) };
         if lru.hierarchy.as_ref() != Some(&shrinker.hierarchy) {
-            return Err(misuse(libc::EXDEV, "a shrinker that is to cover the lists of another hierarchy"));
+            return Err(misuse(
+                libc::EXDEV,
+                "a shrinker that is to cover the lists of another hierarchy",
+            ));
         }
         shrinker.registration.covers(&lru.lists);
         Ok(0)

@@ -18,21 +18,25 @@ use stillpoint_lru::{PressureError, PressureWatch, Reclaimed};
 pub struct Pressure(stillpoint_lru::Pressure);
 
 /// What is called after each pass, on the watching thread: `stillpoint_relieved_function`.
-pub type RelievedFunction = Option<unsafe extern "C" fn(relieved: *const Reclaimed, data: *mut c_void)>;
+pub type RelievedFunction =
+    Option<unsafe extern "C" fn(relieved: *const Reclaimed, data: *mut c_void)>;
 
 /// Where to watch, and how. Zeroes are the defaults.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct PressureOptions {
-    /// The file, FIFO or socket; NULL for what the service manager has said in $MEMORY_PRESSURE_WATCH.
+    /// The file, FIFO or socket; NULL for what the service manager has said in
+    /// $MEMORY_PRESSURE_WATCH.
     pub path: *const c_char,
-    /// Whether to watch this process's control group, or the whole system, where there is no path and the service manager has said nothing.
+    /// Whether to watch this process's control group, or the whole system, where there is no path
+    /// and the service manager has said nothing.
     pub or_system: bool,
     /// What is written there once it is open; with a path only.
     pub payload: *const c_void,
     /// How many bytes that is.
     pub payload_size: usize,
-    /// Passes go on until no more than so many bytes are charged; 0 for a quarter less than at their beginning.
+    /// Passes go on until no more than so many bytes are charged; 0 for a quarter less than at
+    /// their beginning.
     pub target: u64,
     /// Called after each pass; may be NULL.
     pub after: RelievedFunction,
@@ -45,7 +49,8 @@ struct PassCallback {
     data: *mut c_void,
 }
 
-// SAFETY: the caller of stillpoint_pressure_watch() promises that the function may be called with the data on its thread.
+// SAFETY: the caller of stillpoint_pressure_watch() promises that the function may be called with
+// the data on its thread.
 unsafe impl Send for PassCallback {}
 
 impl PassCallback {
@@ -55,32 +60,42 @@ impl PassCallback {
     }
 }
 
-/// What the service manager has said; `None` if it has said nothing. Not to watch is something too: it has named the null device, of which a
-/// watch does nothing.
+/// What the service manager has said; `None` if it has said nothing. Not to watch is something too:
+/// it has named the null device, of which a watch does nothing.
 fn watch_of_service_manager() -> Result<Option<PressureWatch>, PressureError> {
-    let null_device = || env::var_os("MEMORY_PRESSURE_WATCH").filter(|path| !path.is_empty()).map(PressureWatch::new);
+    let null_device = || {
+        env::var_os("MEMORY_PRESSURE_WATCH")
+            .filter(|path| !path.is_empty())
+            .map(PressureWatch::new)
+    };
     Ok(PressureWatch::from_env()?.or_else(null_device))
 }
 
 fn errno(error: PressureError) -> c_int {
     match error {
-        PressureError::Refused { source, .. } | PressureError::Thread(source) => source.raw_os_error().unwrap_or(libc::EIO),
+        PressureError::Refused { source, .. } | PressureError::Thread(source) => {
+            source.raw_os_error().unwrap_or(libc::EIO)
+        }
         _ => libc::EINVAL,
     }
 }
 
-/// Starts a thread that waits until the system says that memory is short, and then has the hierarchy's shrinkers free some. Without options,
-/// what the service manager has said in the environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be
-/// watched, else what the system says. Watching /dev/null does nothing, and is no error: a service manager that has said
-/// so is obeyed, and the system not watched in its place.
+/// Starts a thread that waits until the system says that memory is short, and then has the
+/// hierarchy's shrinkers free some. Without options, what the service manager has said in the
+/// environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be watched, else
+/// what the system says. Watching /dev/null does nothing, and is no error: a service manager that
+/// has said so is obeyed, and the system not watched in its place.
 ///
 /// # Safety
 ///
-/// The hierarchy is good; the options are NULL or good; the function may be called with the data on another thread until
-/// stillpoint_pressure_free() has returned; the handle can be written to `pressure`.
+/// The hierarchy is good; the options are NULL or good; the function may be called with the data on
+/// another thread until stillpoint_pressure_free() has returned; the handle can be written to
+/// `pressure`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_watch(
-    hierarchy: *mut Hierarchy, options: *const PressureOptions, pressure: *mut *mut Pressure,
+    hierarchy: *mut Hierarchy,
+    options: *const PressureOptions,
+    pressure: *mut *mut Pressure,
 ) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
@@ -95,12 +110,19 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
                         watch
                     } else {
                         // SAFETY: the caller's promise.
-                        watch.payload(unsafe { slice::from_raw_parts(options.payload.cast::<u8>(), options.payload_size) })
+                        watch.payload(unsafe {
+                            slice::from_raw_parts(
+                                options.payload.cast::<u8>(),
+                                options.payload_size,
+                            )
+                        })
                     }
                 }
                 _ => match watch_of_service_manager().map_err(errno)? {
                     Some(watch) => watch,
-                    None if options.is_some_and(|options| options.or_system) => PressureWatch::system(),
+                    None if options.is_some_and(|options| options.or_system) => {
+                        PressureWatch::system()
+                    }
                     None => return Err(libc::ENODATA),
                 },
             };
@@ -109,7 +131,10 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
                     watch = watch.target(options.target);
                 }
                 if let Some(function) = options.after {
-                    let mut after = PassCallback { function, data: options.data };
+                    let mut after = PassCallback {
+                        function,
+                        data: options.data,
+                    };
                     watch = watch.after_pass(move |relieved| after.call(relieved));
                 }
             }
@@ -120,7 +145,8 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
     })
 }
 
-/// How many passes have been run because memory was said to be short. 0 for NULL. Async-signal-safe.
+/// How many passes have been run because memory was said to be short. 0 for NULL.
+/// Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -131,8 +157,9 @@ pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -
     unsafe { read_count(pressure, stillpoint_lru::Pressure::events) }
 }
 
-/// How often it was said again less than a tenth of a second after a pass. The next pass was put off until then, and stands for all that had been
-/// said by then: there are at most ten in a second. 0 for NULL. Async-signal-safe.
+/// How often it was said again less than a tenth of a second after a pass. The next pass was put
+/// off until then, and stands for all that had been said by then: there are at most ten in a
+/// second. 0 for NULL. Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -154,8 +181,8 @@ pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) 
     unsafe { read_count(pressure, stillpoint_lru::Pressure::objects) }
 }
 
-/// How often a pass has panicked; the watch goes on. Only Rust code that takes part in passes panics, and shrinkers' panics are not counted here. 0
-/// for NULL. Async-signal-safe.
+/// How often a pass has panicked; the watch goes on. Only Rust code that takes part in passes
+/// panics, and shrinkers' panics are not counted here. 0 for NULL. Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -169,24 +196,32 @@ pub unsafe extern "C" fn stillpoint_pressure_panics(pressure: *const Pressure) -
 /// # Safety
 ///
 /// The handle is good or NULL.
-unsafe fn read_count(pressure: *const Pressure, count: fn(&stillpoint_lru::Pressure) -> u64) -> u64 {
-    // SAFETY: the caller's promise.
-    catch_panic_or(0, || unsafe { pressure.as_ref() }.map_or(0, |pressure| count(&pressure.0)))
+unsafe fn read_count(
+    pressure: *const Pressure,
+    count: fn(&stillpoint_lru::Pressure) -> u64,
+) -> u64 {
+    catch_panic_or(0, || {
+        // SAFETY: the caller's promise.
+        unsafe { pressure.as_ref() }.map_or(0, |pressure| count(&pressure.0))
+    })
 }
 
-/// Whether there is a thread that watches, and the file is open: not, if it is /dev/null, or has gone away and not come back yet; nor in the child
-/// of a fork. Async-signal-safe.
+/// Whether there is a thread that watches, and the file is open: not, if it is /dev/null, or has
+/// gone away and not come back yet; nor in the child of a fork. Async-signal-safe.
 ///
 /// # Safety
 ///
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_is_watching(pressure: *const Pressure) -> bool {
-    // SAFETY: the caller's promise.
-    catch_panic_or(false, || unsafe { pressure.as_ref() }.is_some_and(|pressure| pressure.0.is_watching()))
+    catch_panic_or(false, || {
+        // SAFETY: the caller's promise.
+        unsafe { pressure.as_ref() }.is_some_and(|pressure| pressure.0.is_watching())
+    })
 }
 
-/// Ends a watch: waits for a pass under way, unless it is called after one on that very thread. NULL does nothing.
+/// Ends a watch: waits for a pass under way, unless it is called after one on that very thread.
+/// NULL does nothing.
 ///
 /// # Safety
 ///

@@ -1,4 +1,5 @@
-//! Readers by quiescent states, in a domain of their own whose readers fence: threads that read all the time and say when they do not.
+//! Readers by quiescent states, in a domain of their own whose readers fence: threads that read all
+//! the time and say when they do not.
 
 use crate::{
     domain::{Domain, SELF_DEADLOCK, pointer},
@@ -11,7 +12,12 @@ use std::{ffi::c_int, ptr};
 use stillpoint::raw;
 
 fn registered() -> Result<&'static raw::Record, c_int> {
-    qsbr_record().ok_or_else(|| misuse(libc::EPERM, "this thread is no QSBR reader: call stillpoint_qsbr_register() first"))
+    qsbr_record().ok_or_else(|| {
+        misuse(
+            libc::EPERM,
+            "this thread is no QSBR reader: call stillpoint_qsbr_register() first",
+        )
+    })
 }
 
 /// The domain of QSBR readers, for the functions that take a domain. Never destroyed.
@@ -20,13 +26,17 @@ pub extern "C" fn stillpoint_qsbr_global() -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(QSBR.get()))
 }
 
-/// Makes the calling thread a reader that is inside a section at all times, but where it says otherwise: urcu_qsbr_register_thread(). It
-/// is online then. -EEXIST if it is one; -ENOMEM; -ESRCH at the thread's very end.
+/// Makes the calling thread a reader that is inside a section at all times, but where it says
+/// otherwise: urcu_qsbr_register_thread(). It is online then. -EEXIST if it is one; -ENOMEM; -ESRCH
+/// at the thread's very end.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_register() -> c_int {
     catch_panic(|| {
         if qsbr_record().is_some() {
-            return Err(misuse(libc::EEXIST, "stillpoint_qsbr_register() of a thread that is registered"));
+            return Err(misuse(
+                libc::EEXIST,
+                "stillpoint_qsbr_register() of a thread that is registered",
+            ));
         }
         if raw::is_exiting() {
             return Err(libc::ESRCH);
@@ -43,7 +53,8 @@ pub extern "C" fn stillpoint_qsbr_register() -> c_int {
     })
 }
 
-/// Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader. Also in the destructors of pthread_key_create().
+/// Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader. Also in the
+/// destructors of pthread_key_create().
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_unregister() -> c_int {
     catch_panic(|| {
@@ -54,7 +65,8 @@ pub extern "C" fn stillpoint_qsbr_unregister() -> c_int {
 }
 
 fn go_offline(record: &raw::Record) -> bool {
-    // SAFETY: from `qsbr_record`, so the calling thread's; what it goes on using is the caller's business, as everywhere in C.
+    // SAFETY: from `qsbr_record`, so the calling thread's; what it goes on using is the caller's
+    // business, as everywhere in C.
     unsafe { record.unlock() }.is_ok()
 }
 
@@ -65,8 +77,9 @@ fn go_online(record: &raw::Record) {
     }
 }
 
-/// Goes offline, around everything that may block: nothing that was found before may be used after. urcu_qsbr_thread_offline(). Does
-/// nothing if it is. -EPERM if the thread is no QSBR reader. In the destructors of pthread_key_create() it unregisters the thread.
+/// Goes offline, around everything that may block: nothing that was found before may be used after.
+/// urcu_qsbr_thread_offline(). Does nothing if it is. -EPERM if the thread is no QSBR reader. In
+/// the destructors of pthread_key_create() it unregisters the thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_offline() -> c_int {
     catch_panic(|| {
@@ -104,8 +117,9 @@ pub extern "C" fn stillpoint_qsbr_quiescent_state_slow() {
     });
 }
 
-/// Waits for a grace period of the QSBR readers, the calling one offline meanwhile: urcu_qsbr_synchronize_rcu(). Nothing that was found
-/// before may be used after. -EDEADLK inside a section that the thread has begun by stillpoint_domain_read_lock() there.
+/// Waits for a grace period of the QSBR readers, the calling one offline meanwhile:
+/// urcu_qsbr_synchronize_rcu(). Nothing that was found before may be used after. -EDEADLK inside a
+/// section that the thread has begun by stillpoint_domain_read_lock() there.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_synchronize() -> c_int {
     catch_panic(|| {
@@ -115,6 +129,8 @@ pub extern "C" fn stillpoint_qsbr_synchronize() -> c_int {
         if let (Some(record), true) = (record, was_online) {
             go_online(record);
         }
-        waited.map(|()| 0).map_err(|_| misuse(libc::EDEADLK, SELF_DEADLOCK))
+        waited
+            .map(|()| 0)
+            .map_err(|_| misuse(libc::EDEADLK, SELF_DEADLOCK))
     })
 }

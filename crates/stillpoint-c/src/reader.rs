@@ -1,7 +1,8 @@
 //! Sections of threads.
 //!
-//! The fast path of a section is in the header: it uses the record that `thread.rs` has cached. The slow path is here: a thread's first section,
-//! nested ones, those where readers have to fence, and those after the thread's end has begun.
+//! The fast path of a section is in the header: it uses the record that `thread.rs` has cached. The
+//! slow path is here: a thread's first section, nested ones, those where readers have to fence, and
+//! those after the thread's end has begun.
 
 use crate::{
     domain::{Domain, resolve},
@@ -28,10 +29,15 @@ pub(crate) fn may_register(domain: &stillpoint::Domain) -> bool {
 }
 
 fn global(which: c_int) -> (usize, &'static stillpoint::Domain) {
-    if which == raw::TRACE as c_int { (raw::TRACE, tasks_trace::global()) } else { (raw::RCU, stillpoint::global()) }
+    if which == raw::TRACE as c_int {
+        (raw::TRACE, tasks_trace::global())
+    } else {
+        (raw::RCU, stillpoint::global())
+    }
 }
 
-/// The slow path of stillpoint_read_lock(); not for programs. `started` is where the caller would load from by itself.
+/// The slow path of stillpoint_read_lock(); not for programs. `started` is where the caller would
+/// load from by itself.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_read_lock_slow(which: c_int, started: *const u64) {
     let (which, domain) = global(which);
@@ -56,9 +62,12 @@ pub extern "C" fn stillpoint_read_unlock_slow(which: c_int) -> c_int {
 }
 
 pub(crate) fn unlock_result(outcome: Result<(), raw::NotReading>) -> Result<c_int, c_int> {
-    outcome
-        .map(|()| 0)
-        .map_err(|_| misuse(libc::EPERM, "a read unlock without a lock: this thread is in no section of the domain"))
+    outcome.map(|()| 0).map_err(|_| {
+        misuse(
+            libc::EPERM,
+            "a read unlock without a lock: this thread is in no section of the domain",
+        )
+    })
 }
 
 /// The end of a section that a thread waits for, or that has left work to do; not for programs.
@@ -72,8 +81,9 @@ pub unsafe extern "C" fn stillpoint_read_unlock_special(record: *const Record) {
     unsafe { (*record).0.unlock_special() };
 }
 
-/// Registers the calling thread as a reader of the domain, so that its sections there are async-signal-safe from the first on. A thread
-/// need not do so: its first section does. 0; -EEXIST if it is registered, which does no harm; -ENOMEM; -ESRCH at the thread's very end.
+/// Registers the calling thread as a reader of the domain, so that its sections there are
+/// async-signal-safe from the first on. A thread need not do so: its first section does. 0; -EEXIST
+/// if it is registered, which does no harm; -ENOMEM; -ESRCH at the thread's very end.
 ///
 /// There is nothing to be undone: at its end every thread is forgotten.
 ///
@@ -94,7 +104,11 @@ pub unsafe extern "C" fn stillpoint_domain_register_thread(domain: *mut Domain) 
 
 fn register(domain: &stillpoint::Domain) -> Result<(), c_int> {
     let registered = may_register(domain) && raw::register(domain);
-    let why = if raw::is_exiting() { libc::ESRCH } else { libc::ENOMEM };
+    let why = if raw::is_exiting() {
+        libc::ESRCH
+    } else {
+        libc::ENOMEM
+    };
     registered.then_some(()).ok_or(why)
 }
 
@@ -107,18 +121,25 @@ pub struct DomainReader {
     domain: *const Domain,
 }
 
-/// Registers the calling thread as a reader of the domain, if it is not, and fills in what stillpoint_domain_reader_lock() reads it with. That is
-/// good in this thread alone, until it ends (but for its destructors) or the domain is destroyed; several are as good as one. -EINVAL for
+/// Registers the calling thread as a reader of the domain, if it is not, and fills in what
+/// stillpoint_domain_reader_lock() reads it with. That is good in this thread alone, until it ends
+/// (but for its destructors) or the domain is destroyed; several are as good as one. -EINVAL for
 /// null; -ENOMEM; -ESRCH at the thread's very end.
 ///
 /// # Safety
 ///
 /// The domain is NULL or alive; the reader is NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_domain_reader_init(domain: *mut Domain, reader: *mut DomainReader) -> c_int {
+pub unsafe extern "C" fn stillpoint_domain_reader_init(
+    domain: *mut Domain,
+    reader: *mut DomainReader,
+) -> c_int {
     catch_panic(|| {
         if reader.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_domain_reader_init() with nowhere to write to"));
+            return Err(misuse(
+                libc::EINVAL,
+                "stillpoint_domain_reader_init() with nowhere to write to",
+            ));
         }
         // SAFETY: the caller's promise.
         let used = unsafe { resolve(domain) };
@@ -129,7 +150,13 @@ pub unsafe extern "C" fn stillpoint_domain_reader_init(domain: *mut Domain, read
             None => (unregistered(), ptr::null()),
         };
         // SAFETY: the caller's promise.
-        unsafe { reader.write(DomainReader { record, started, domain }) };
+        unsafe {
+            reader.write(DomainReader {
+                record,
+                started,
+                domain,
+            })
+        };
         Ok(0)
     })
 }
@@ -140,7 +167,9 @@ pub unsafe extern "C" fn stillpoint_domain_reader_init(domain: *mut Domain, read
 ///
 /// The reader is the calling thread's, and its domain alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_domain_reader_unlock_slow(reader: *const DomainReader) -> c_int {
+pub unsafe extern "C" fn stillpoint_domain_reader_unlock_slow(
+    reader: *const DomainReader,
+) -> c_int {
     // SAFETY: the caller's promise.
     catch_panic(|| unlock_result(unsafe { raw::unlock(resolve((*reader).domain)) }))
 }
@@ -167,7 +196,8 @@ pub unsafe extern "C" fn stillpoint_domain_is_registered(domain: *mut Domain) ->
     catch_panic_or(false, || raw::is_registered(unsafe { resolve(domain) }))
 }
 
-/// Begins a section of the domain, or a level of it: srcu_read_lock(). As stillpoint_read_lock(), by a call.
+/// Begins a section of the domain, or a level of it: srcu_read_lock(). As stillpoint_read_lock(),
+/// by a call.
 ///
 /// # Safety
 ///
@@ -210,8 +240,9 @@ pub unsafe extern "C" fn stillpoint_domain_read_lock_held(domain: *mut Domain) -
 #[repr(transparent)]
 pub struct Guard(raw::Record);
 
-/// Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on whatever thread: a request, a task. For
-/// readers that sleep; usually in the trace domain. Some 10 nanoseconds. NULL if there is no memory.
+/// Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on
+/// whatever thread: a request, a task. For readers that sleep; usually in the trace domain. Some 10
+/// nanoseconds. NULL if there is no memory.
 ///
 /// A wait for it by its own holder cannot be refused: it never ends, and is reported as a stall.
 ///
@@ -239,15 +270,23 @@ pub unsafe extern "C" fn stillpoint_guard_name(guard: *mut Guard, name: *const c
     catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
         let Some(guard) = (unsafe { guard.as_ref() }).filter(|_| !name.is_null()) else {
-            return Err(misuse(libc::EINVAL, "stillpoint_guard_name() with a null guard or name"));
+            return Err(misuse(
+                libc::EINVAL,
+                "stillpoint_guard_name() with a null guard or name",
+            ));
         };
         // SAFETY: the caller's promise.
-        unsafe { guard.0.set_name(CStr::from_ptr(name).to_string_lossy().into()) };
+        unsafe {
+            guard
+                .0
+                .set_name(CStr::from_ptr(name).to_string_lossy().into())
+        };
         Ok(0)
     })
 }
 
-/// Ends the section of a guard. NULL does nothing. -EPERM if it is seen to have been ended: but it may by then be another's.
+/// Ends the section of a guard. NULL does nothing. -EPERM if it is seen to have been ended: but it
+/// may by then be another's.
 ///
 /// # Safety
 ///
@@ -256,10 +295,15 @@ pub unsafe extern "C" fn stillpoint_guard_name(guard: *mut Guard, name: *const c
 pub unsafe extern "C" fn stillpoint_guard_end(guard: *mut Guard) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
-        let Some(guard) = (unsafe { guard.as_ref() }) else { return Ok(0) };
+        let Some(guard) = (unsafe { guard.as_ref() }) else {
+            return Ok(0);
+        };
         // SAFETY: the caller's promise.
-        unsafe { guard.0.unlock_owned() }
-            .map(|()| 0)
-            .map_err(|_| misuse(libc::EPERM, "stillpoint_guard_end() of a guard that has been ended"))
+        unsafe { guard.0.unlock_owned() }.map(|()| 0).map_err(|_| {
+            misuse(
+                libc::EPERM,
+                "stillpoint_guard_end() of a guard that has been ended",
+            )
+        })
     })
 }

@@ -1,21 +1,30 @@
-//! An emergency reserve of memory: no function that C calls ends the process because it is out of memory.
+//! An emergency reserve of memory: no function that C calls ends the process because it is out of
+//! memory.
 //!
-//! Rust ends the process where an allocation fails whose caller does not ask whether it did, in the library's own code as in std's. So this
-//! crate has an allocator. It is the C library's, and behind it a last resort for callers that cannot be refused:
+//! Rust ends the process where an allocation fails whose caller does not ask whether it did, in the
+//! library's own code as in std's. So this crate has an allocator. It is the C library's, and
+//! behind it a last resort for callers that cannot be refused:
 //!
-//! 1. **The reserve**, some hundred blocks in a static array, of which no page is touched before the first is taken. All that one call of the
-//!    library may take without asking fits in a few blocks. A block is good until it is freed, by whom and whenever.
-//! 2. **Waiting.** When that is used up the caller sleeps and tries again. So does the kernel for allocations that must not fail.
+//! 1. **The reserve**, some hundred blocks in a static array, of which no page is touched before
+//!    the first is taken. All that one call of the library may take without asking fits in a few
+//!    blocks. A block is good until it is freed, by whom and whenever.
+//! 2. **Waiting.** When that is used up the caller sleeps and tries again. So does the kernel for
+//!    allocations that must not fail.
 //!
-//! That this is not reached is [`check`]'s business: functions that can report an error ask it before they begin. While most of the reserve
-//! is there it says yes; after that, only if the C library has memory at the moment. So what an error leaves behind is what was there before,
-//! and there is half a reserve for callers that cannot report one: readers, threads that end, the library's own threads, calls under way.
+//! That this is not reached is [`check`]'s business: functions that can report an error ask it
+//! before they begin. While most of the reserve is there it says yes; after that, only if the C
+//! library has memory at the moment. So what an error leaves behind is what was there before, and
+//! there is half a reserve for callers that cannot report one: readers, threads that end, the
+//! library's own threads, calls under way.
 //!
-//! Allocations that can be refused, and say so (pages of deferred frees, handles, arrays that grow), are: they never see the reserve.
+//! Allocations that can be refused, and say so (pages of deferred frees, handles, arrays that
+//! grow), are: they never see the reserve.
 //!
-//! Taking and giving back are one atomic read-modify-write on a map of bits: no lock, which a thread that has vanished in a fork might have.
-//! Taking a block (acquire) comes after what its last owner did with it before giving it back (release). Others may take and give back
-//! in between: a read-modify-write continues the release sequence. The pair is one of the language's own, so there is no model of it.
+//! Taking and giving back are one atomic read-modify-write on a map of bits: no lock, which a
+//! thread that has vanished in a fork might have. Taking a block (acquire) comes after what its
+//! last owner did with it before giving it back (release). Others may take and give back in
+//! between: a read-modify-write continues the release sequence. The pair is one of the language's
+//! own, so there is no model of it.
 
 use crate::log::log;
 use std::{
@@ -42,11 +51,20 @@ struct Class {
 const BLOCKS: usize = 64;
 
 const fn class(bytes: usize, start: usize) -> Class {
-    Class { bytes, start, taken: AtomicU64::new(0) }
+    Class {
+        bytes,
+        start,
+        taken: AtomicU64::new(0),
+    }
 }
 
 /// The smallest first. A record's chunk, which a reader may need, is in the third.
-static CLASSES: [Class; 4] = [class(128, 0), class(512, 128 * BLOCKS), class(2048, 640 * BLOCKS), class(8192, 2688 * BLOCKS)];
+static CLASSES: [Class; 4] = [
+    class(128, 0),
+    class(512, 128 * BLOCKS),
+    class(2048, 640 * BLOCKS),
+    class(8192, 2688 * BLOCKS),
+];
 
 const BYTES: usize = (2688 + 8192) * BLOCKS;
 
@@ -72,7 +90,10 @@ impl Class {
     fn take(&self) -> Option<NonNull<u8>> {
         let free = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
         // Acquire, pairs with `give_back`: the last owner is done with the block.
-        let before = self.taken.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
+        let before = self
+            .taken
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, free)
+            .ok()?;
         TAKEN.fetch_add(1, Ordering::Relaxed);
         let at = self.start + before.trailing_ones() as usize * self.bytes;
         // SAFETY: in the array: there are 64 blocks from `start` on.
@@ -92,7 +113,10 @@ impl Class {
 }
 
 fn take(layout: Layout) -> Option<NonNull<u8>> {
-    CLASSES.iter().filter(|class| class.fits(layout)).find_map(Class::take)
+    CLASSES
+        .iter()
+        .filter(|class| class.fits(layout))
+        .find_map(Class::take)
 }
 
 /// Where in the array, if it is a block of it.
@@ -120,7 +144,9 @@ fn alloc_or_block(layout: Layout) -> *mut u8 {
             return block.as_ptr();
         }
         if !mem::replace(&mut logged, true) {
-            log(&[b"out of memory, and the reserve is used up: a thread blocks until there is memory"]);
+            log(&[
+                b"out of memory, and the reserve is used up: a thread blocks until there is memory",
+            ]);
         }
         thread::sleep(pause);
         pause = (2 * pause).min(Duration::from_millis(100));
@@ -141,7 +167,11 @@ static ALLOCATOR: ReserveAllocator = ReserveAllocator;
 
 #[inline(always)]
 fn or_reserve(block: *mut u8, layout: Layout) -> *mut u8 {
-    if block.is_null() { alloc_from_reserve(layout) } else { block }
+    if block.is_null() {
+        alloc_from_reserve(layout)
+    } else {
+        block
+    }
 }
 
 #[cold]
@@ -159,8 +189,8 @@ fn alloc_from_reserve(layout: Layout) -> *mut u8 {
     }
 }
 
-// SAFETY: a block is the system's or one of the array's, which stay apart by their addresses; each is given back to where it came from. Nothing
-// here unwinds.
+// SAFETY: a block is the system's or one of the array's, which stay apart by their addresses; each
+// is given back to where it came from. Nothing here unwinds.
 unsafe impl GlobalAlloc for ReserveAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -213,7 +243,8 @@ pub(crate) fn is_untouched() -> bool {
     TAKEN.load(Ordering::Relaxed) == 0
 }
 
-/// Asked before a function begins that may allocate and can report an error: whether it may. A load, unless memory has been short.
+/// Asked before a function begins that may allocate and can report an error: whether it may. A
+/// load, unless memory has been short.
 #[inline]
 pub(crate) fn check() -> Result<(), c_int> {
     if is_untouched() { Ok(()) } else { check_slow() }
@@ -221,10 +252,15 @@ pub(crate) fn check() -> Result<(), c_int> {
 
 #[cold]
 fn check_slow() -> Result<(), c_int> {
-    if CLASSES.iter().all(Class::is_mostly_free) { Ok(()) } else { check_system() }
+    if CLASSES.iter().all(Class::is_mostly_free) {
+        Ok(())
+    } else {
+        check_system()
+    }
 }
 
-/// As [`check`], whatever the reserve has: for new handles, some of which take memory for each processor.
+/// As [`check`], whatever the reserve has: for new handles, some of which take memory for each
+/// processor.
 pub(crate) fn check_system() -> Result<(), c_int> {
     const PROBE: Layout = match Layout::from_size_align(64 << 10, 16) {
         Ok(layout) => layout,
@@ -252,7 +288,8 @@ mod tests {
         let mut taken = Vec::new();
         for _ in 0..8 {
             for size in sizes {
-                let layout = Layout::from_size_align(size, size.next_power_of_two().min(64)).unwrap();
+                let layout =
+                    Layout::from_size_align(size, size.next_power_of_two().min(64)).unwrap();
                 let block = take(layout).expect("a block").as_ptr();
                 assert!(block.addr().is_multiple_of(layout.align()));
                 // SAFETY: ours.
@@ -267,7 +304,10 @@ mod tests {
         for (number, &(block, size)) in taken.iter().enumerate() {
             // SAFETY: ours, and written.
             let bytes = unsafe { std::slice::from_raw_parts(block, size) };
-            assert!(bytes.iter().all(|&byte| byte == number as u8), "no other block is there");
+            assert!(
+                bytes.iter().all(|&byte| byte == number as u8),
+                "no other block is there"
+            );
         }
         assert!(check().is_ok(), "most of it is there");
         for (block, _) in taken {
@@ -277,7 +317,8 @@ mod tests {
         let all: Vec<_> = std::iter::from_fn(|| take(Layout::new::<[u8; 2048]>())).collect();
         assert_eq!(all.len(), 2 * BLOCKS, "then the larger ones");
         assert!(check().is_ok(), "the system has memory");
-        all.into_iter().for_each(|block| give_back(offset_of(block.as_ptr()).expect("one of ours")));
+        all.into_iter()
+            .for_each(|block| give_back(offset_of(block.as_ptr()).expect("one of ours")));
     }
 
     #[test]
@@ -289,7 +330,11 @@ mod tests {
             block.write_bytes(7, 100);
             let grown = ALLOCATOR.realloc(block, layout, 100_000);
             assert!(offset_of(grown).is_none());
-            assert!(std::slice::from_raw_parts(grown, 100).iter().all(|&byte| byte == 7));
+            assert!(
+                std::slice::from_raw_parts(grown, 100)
+                    .iter()
+                    .all(|&byte| byte == 7)
+            );
             ALLOCATOR.dealloc(grown, Layout::new::<[u8; 100_000]>());
         }
     }

@@ -19,7 +19,10 @@ pub(crate) static URCU_BP: StaticDomain = StaticDomain::new(Domain::new);
 
 impl StaticDomain {
     const fn new(make: fn() -> Domain) -> Self {
-        Self { domain: AtomicPtr::new(ptr::null_mut()), make }
+        Self {
+            domain: AtomicPtr::new(ptr::null_mut()),
+            make,
+        }
     }
 
     /// The domain, made if there is none.
@@ -38,18 +41,23 @@ impl StaticDomain {
 
 /// Whether `domain` is one of these.
 pub(crate) fn is_static(domain: &Domain) -> bool {
-    [&QSBR, &URCU_MB, &URCU_BP].iter().any(|one| one.get_if_made().is_some_and(|made| ptr::eq(made, domain)))
+    [&QSBR, &URCU_MB, &URCU_BP]
+        .iter()
+        .any(|one| one.get_if_made().is_some_and(|made| ptr::eq(made, domain)))
 }
 
-/// The domain at `place`, made if there is none. No lock: another thread that makes it may have vanished in a fork.
+/// The domain at `place`, made if there is none. No lock: another thread that makes it may have
+/// vanished in a fork.
 pub(crate) fn get_or_make(place: &AtomicPtr<Domain>, make: fn() -> Domain) -> *mut Domain {
-    // Acquire, pairs with the exchange below, in `get_or_make`: the domain that is found is complete.
+    // Acquire, pairs with the exchange below, in `get_or_make`: the domain that is found is
+    // complete.
     let found = place.load(Ordering::Acquire);
     if !found.is_null() {
         return found;
     }
     let made = Box::into_raw(Box::new(make()));
-    // Release, pairs with the loads in `get_or_make` and `get_if_made`: the domain is complete before it is found. Acquire: so is the faster thread's.
+    // Release, pairs with the loads in `get_or_make` and `get_if_made`: the domain is complete
+    // before it is found. Acquire: so is the faster thread's.
     match place.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => made,
         Err(faster) => {
@@ -68,8 +76,11 @@ mod tests {
     #[test]
     fn a_static_domain_cannot_be_destroyed() {
         for domain in [&QSBR, &URCU_MB, &URCU_BP] {
-            // SAFETY: the domain is alive, and is refused.
-            assert_eq!(unsafe { stillpoint_domain_destroy(pointer(domain.get())) }, -libc::EINVAL);
+            assert_eq!(
+                // SAFETY: the domain is alive, and is refused.
+                unsafe { stillpoint_domain_destroy(pointer(domain.get())) },
+                -libc::EINVAL
+            );
         }
     }
 }

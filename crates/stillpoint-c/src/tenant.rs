@@ -25,16 +25,22 @@ pub struct Tenant {
 #[repr(C)]
 pub struct Charge(stillpoint_lru::Charge);
 
-const _: () = assert!(size_of::<Charge>() == 2 * size_of::<u64>() && align_of::<Charge>() == align_of::<u64>());
+const _: () = assert!(
+    size_of::<Charge>() == 2 * size_of::<u64>() && align_of::<Charge>() == align_of::<u64>()
+);
 
 fn errno(error: ChargeError) -> c_int {
     match error {
-        ChargeError::InSection => {
-            misuse(libc::EDEADLK, "a charge that meets a limit inside a read-side critical section or a callback")
-        }
+        ChargeError::InSection => misuse(
+            libc::EDEADLK,
+            "a charge that meets a limit inside a read-side critical section or a callback",
+        ),
         ChargeError::InShrinker => libc::EAGAIN,
         ChargeError::TooLarge => libc::E2BIG,
-        ChargeError::NoTenant => misuse(libc::EINVAL, "a charge of no bytes cannot grow: make a new one"),
+        ChargeError::NoTenant => misuse(
+            libc::EINVAL,
+            "a charge of no bytes cannot grow: make a new one",
+        ),
         _ => libc::ENOMEM,
     }
 }
@@ -47,10 +53,17 @@ fn errno(error: ChargeError) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_new(hierarchy: *mut *mut Hierarchy) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| unsafe { new_handle(hierarchy, || stillpoint_lru::Hierarchy::try_new().map(Hierarchy).ok_or(libc::ENOMEM)) })
+    catch_panic(|| unsafe {
+        new_handle(hierarchy, || {
+            stillpoint_lru::Hierarchy::try_new()
+                .map(Hierarchy)
+                .ok_or(libc::ENOMEM)
+        })
+    })
 }
 
-/// Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does nothing.
+/// Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does
+/// nothing.
 ///
 /// # Safety
 ///
@@ -61,19 +74,28 @@ pub unsafe extern "C" fn stillpoint_hierarchy_free(hierarchy: *mut Hierarchy) {
     unsafe { free_handle(hierarchy) };
 }
 
-/// Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now. Where nothing is
-/// charged it is about 71 % of what each shrinker of the usual cost (`seeks` 2) has, whatever the target. `relieved` may be NULL. Does not wait for
-/// grace periods.
+/// Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX
+/// stands for a quarter less than now. Where nothing is charged it is about 71 % of what each
+/// shrinker of the usual cost (`seeks` 2) has, whatever the target. `relieved` may be NULL. Does
+/// not wait for grace periods.
 ///
 /// # Safety
 ///
 /// The handle is good; `relieved` is NULL or can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy, target: u64, relieved: *mut Reclaimed) -> c_int {
+pub unsafe extern "C" fn stillpoint_hierarchy_relieve(
+    hierarchy: *mut Hierarchy,
+    target: u64,
+    relieved: *mut Reclaimed,
+) -> c_int {
     catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
         let hierarchy = &unsafe { deref(hierarchy) }?.0;
-        let done = if target == u64::MAX { hierarchy.reclaim() } else { hierarchy.reclaim_to(target) };
+        let done = if target == u64::MAX {
+            hierarchy.reclaim()
+        } else {
+            hierarchy.reclaim_to(target)
+        };
         if !relieved.is_null() {
             // SAFETY: the caller's promise.
             unsafe { relieved.write(done) };
@@ -88,23 +110,35 @@ pub unsafe extern "C" fn stillpoint_hierarchy_relieve(hierarchy: *mut Hierarchy,
 ///
 /// The handle is good; the new one can be written to `tenant`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_hierarchy_root(hierarchy: *mut Hierarchy, tenant: *mut *mut Tenant) -> c_int {
+pub unsafe extern "C" fn stillpoint_hierarchy_root(
+    hierarchy: *mut Hierarchy,
+    tenant: *mut *mut Tenant,
+) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
         let hierarchy = &unsafe { deref(hierarchy) }?.0;
-        let root = || Ok(Tenant { tenant: hierarchy.root().clone(), hierarchy: hierarchy.clone() });
+        let root = || {
+            Ok(Tenant {
+                tenant: hierarchy.root().clone(),
+                hierarchy: hierarchy.clone(),
+            })
+        };
         // SAFETY: the caller's promise.
         unsafe { new_handle(tenant, root) }
     })
 }
 
-/// A new tenant below another one, without limits of its own. -ENOENT if that has been deleted, -ENOMEM.
+/// A new tenant below another one, without limits of its own. -ENOENT if that has been deleted,
+/// -ENOMEM.
 ///
 /// # Safety
 ///
 /// The handle is good; the new one can be written to `tenant`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *mut *mut Tenant) -> c_int {
+pub unsafe extern "C" fn stillpoint_tenant_create(
+    parent: *mut Tenant,
+    tenant: *mut *mut Tenant,
+) -> c_int {
     catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
         let parent = unsafe { deref(parent) }?;
@@ -113,15 +147,19 @@ pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *
                 CreateError::ParentDeleted => libc::ENOENT,
                 _ => libc::ENOMEM,
             })?;
-            Ok(Tenant { tenant: made, hierarchy: parent.hierarchy.clone() })
+            Ok(Tenant {
+                tenant: made,
+                hierarchy: parent.hierarchy.clone(),
+            })
         };
         // SAFETY: the caller's promise.
         unsafe { new_handle(tenant, create) }
     })
 }
 
-/// Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too. Handles stay good, and have to be let go.
-/// -EBUSY if it has children, -EINVAL for a root. -ENOMEM; inside a section of the global domain, or a callback, whenever malloc() has none.
+/// Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too.
+/// Handles stay good, and have to be let go. -EBUSY if it has children, -EINVAL for a root.
+/// -ENOMEM; inside a section of the global domain, or a callback, whenever malloc() has none.
 ///
 /// # Safety
 ///
@@ -129,14 +167,21 @@ pub unsafe extern "C" fn stillpoint_tenant_create(parent: *mut Tenant, tenant: *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int {
     catch_panic_with_memory(|| {
-        // Each of its lists is kept until readers are done, by a callback where there is no page and no waiting.
+        // Each of its lists is kept until readers are done, by a callback where there is no page
+        // and no waiting.
         let global = stillpoint::global();
         if raw::is_reading(global) || raw::in_callback(global) {
             reserve::check_system()?;
         }
         // SAFETY: the caller's promise.
         let deleted = unsafe { deref(tenant) }?.tenant.delete();
-        deleted.map(|()| 0).map_err(|error| if error == DeleteError::Root { libc::EINVAL } else { libc::EBUSY })
+        deleted.map(|()| 0).map_err(|error| {
+            if error == DeleteError::Root {
+                libc::EINVAL
+            } else {
+                libc::EBUSY
+            }
+        })
     })
 }
 
@@ -165,13 +210,18 @@ pub enum Limit {
     Max,
 }
 
-/// Sets a limit, one of `enum stillpoint_limit`, in bytes. A max that is lower than the usage reclaims at once. -EINVAL for another number.
+/// Sets a limit, one of `enum stillpoint_limit`, in bytes. A max that is lower than the usage
+/// reclaims at once. -EINVAL for another number.
 ///
 /// # Safety
 ///
 /// The handle is good.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_tenant_set_limit(tenant: *mut Tenant, limit: c_int, bytes: u64) -> c_int {
+pub unsafe extern "C" fn stillpoint_tenant_set_limit(
+    tenant: *mut Tenant,
+    limit: c_int,
+    bytes: u64,
+) -> c_int {
     catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
         let tenant = &unsafe { deref(tenant) }?.tenant;
@@ -182,7 +232,12 @@ pub unsafe extern "C" fn stillpoint_tenant_set_limit(tenant: *mut Tenant, limit:
             3 => {
                 tenant.set_max(bytes);
             }
-            _ => return Err(misuse(libc::EINVAL, "stillpoint_tenant_set_limit() with an invalid limit")),
+            _ => {
+                return Err(misuse(
+                    libc::EINVAL,
+                    "stillpoint_tenant_set_limit() with an invalid limit",
+                ));
+            }
         }
         Ok(0)
     })
@@ -195,20 +250,26 @@ pub unsafe extern "C" fn stillpoint_tenant_set_limit(tenant: *mut Tenant, limit:
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
-    // SAFETY: the caller's promise.
-    catch_panic_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.usage()))
+    catch_panic_or(0, || {
+        // SAFETY: the caller's promise.
+        unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.usage())
+    })
 }
 
-/// Tries to reclaim so many bytes from the tenant and all below it, whatever it uses: memory.reclaim. Returns how many bytes its usage has fallen
-/// by; what is freed after a grace period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and inside a shrinker.
+/// Tries to reclaim so many bytes from the tenant and all below it, whatever it uses:
+/// memory.reclaim. Returns how many bytes its usage has fallen by; what is freed after a grace
+/// period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and inside a
+/// shrinker.
 ///
 /// # Safety
 ///
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_reclaim(tenant: *mut Tenant, bytes: u64) -> u64 {
-    // SAFETY: the caller's promise.
-    catch_panic_or(0, || unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.reclaim(bytes)))
+    catch_panic_or(0, || {
+        // SAFETY: the caller's promise.
+        unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.reclaim(bytes))
+    })
 }
 
 /// Writes the statistics, as stillpoint_domain_statistics() does.
@@ -218,60 +279,80 @@ pub unsafe extern "C" fn stillpoint_tenant_reclaim(tenant: *mut Tenant, bytes: u
 /// The handle is good; `size` bytes can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
-    tenant: *const Tenant, statistics: *mut TenantStatistics, size: usize,
+    tenant: *const Tenant,
+    statistics: *mut TenantStatistics,
+    size: usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
     catch_panic(|| unsafe { write_sized(&deref(tenant)?.tenant.statistics(), statistics, size) })
 }
 
-/// Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in the object that they are for. It may be
-/// copied as long as one copy is used. Past a max it reclaims, and waits a tenth of a second at most.
+/// Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in
+/// the object that they are for. It may be copied as long as one copy is used. Past a max it
+/// reclaims, and waits a tenth of a second at most.
 ///
-/// -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback, where nothing can be reclaimed; -EAGAIN inside a
-/// shrinker; -E2BIG. The charge is then one of no bytes.
+/// -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback,
+/// where nothing can be reclaimed; -EAGAIN inside a shrinker; -E2BIG. The charge is then one of no
+/// bytes.
 ///
 /// # Safety
 ///
 /// The handle is good; `charge` can be written to, and what is there is lost.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_tenant_charge(tenant: *mut Tenant, bytes: usize, charge: *mut Charge) -> c_int {
+pub unsafe extern "C" fn stillpoint_tenant_charge(
+    tenant: *mut Tenant,
+    bytes: usize,
+    charge: *mut Charge,
+) -> c_int {
     catch_panic_with_memory(|| {
         if charge.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_tenant_charge() with nowhere to write to"));
+            return Err(misuse(
+                libc::EINVAL,
+                "stillpoint_tenant_charge() with nowhere to write to",
+            ));
         }
         // SAFETY: the caller's promise. Zeroes are a charge of no bytes: see `stillpoint_uncharge`.
         unsafe { ptr::write_bytes(charge, 0, 1) };
         // SAFETY: the caller's promise.
-        let charged = unsafe { deref(tenant) }?.tenant.charge(bytes).map_err(errno)?;
+        let charged = unsafe { deref(tenant) }?
+            .tenant
+            .charge(bytes)
+            .map_err(errno)?;
         // SAFETY: the caller's promise.
         unsafe { charge.write(Charge(charged)) };
         Ok(0)
     })
 }
 
-/// Changes how many bytes are charged. Errors as for stillpoint_tenant_charge(), with the charge as it was; -EINVAL for one of no bytes.
+/// Changes how many bytes are charged. Errors as for stillpoint_tenant_charge(), with the charge as
+/// it was; -EINVAL for one of no bytes.
 ///
 /// # Safety
 ///
-/// The charge was made by stillpoint_tenant_charge() and not given back, or is STILLPOINT_CHARGE_INIT.
+/// The charge was made by stillpoint_tenant_charge() and not given back, or is
+/// STILLPOINT_CHARGE_INIT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_charge_resize(charge: *mut Charge, bytes: usize) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
-        let charge = unsafe { charge.as_mut() }.ok_or_else(|| misuse(libc::EINVAL, "stillpoint_charge_resize() of NULL"))?;
+        let charge = unsafe { charge.as_mut() }
+            .ok_or_else(|| misuse(libc::EINVAL, "stillpoint_charge_resize() of NULL"))?;
         charge.0.resize(bytes).map(|()| 0).map_err(errno)
     })
 }
 
-/// Gives the bytes back; the charge is then STILLPOINT_CHARGE_INIT, of which, as of NULL, nothing is given back. Some ten nanoseconds.
+/// Gives the bytes back; the charge is then STILLPOINT_CHARGE_INIT, of which, as of NULL, nothing
+/// is given back. Some ten nanoseconds.
 ///
 /// # Safety
 ///
-/// The charge was made by stillpoint_tenant_charge(), or is STILLPOINT_CHARGE_INIT; no other copy of it is used.
+/// The charge was made by stillpoint_tenant_charge(), or is STILLPOINT_CHARGE_INIT; no other copy
+/// of it is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_uncharge(charge: *mut Charge) {
     catch_panic_or((), || {
-        // SAFETY: the caller's promise. Sixteen zeroes are a charge of no bytes, which names no tenant that would be looked at.
+        // SAFETY: the caller's promise. Sixteen zeroes are a charge of no bytes, which names no
+        // tenant that would be looked at.
         let charged = unsafe {
             let Some(_) = charge.as_ref() else { return };
             let charged = charge.read();

@@ -1,8 +1,9 @@
 //! What the calling thread has cached of the library, and its end.
 //!
-//! The inlined functions read through records that `thread.c` and `compat/runtime/flavour.c` keep in thread-local state; that is C's, because stable Rust
-//! cannot give thread-local state a name that C knows. A record is the thread's until its end: [`watch_exit`] has [`on_exit`] clear all of it before
-//! the library takes the records back.
+//! The inlined functions read through records that `thread.c` and `compat/runtime/flavour.c` keep
+//! in thread-local state; that is C's, because stable Rust cannot give thread-local state a name
+//! that C knows. A record is the thread's until its end: [`watch_exit`] has [`on_exit`] clear all
+//! of it before the library takes the records back.
 
 use crate::ffi::misuse;
 use std::{
@@ -13,11 +14,19 @@ use std::{
 use stillpoint::{raw, tasks_trace};
 
 unsafe extern "C" {
-    fn stillpoint_thread_cache_record_(which: c_int, record: *const c_void, started: *const AtomicU64);
+    fn stillpoint_thread_cache_record_(
+        which: c_int,
+        record: *const c_void,
+        started: *const AtomicU64,
+    );
     fn stillpoint_thread_clear_record_(which: c_int);
     fn stillpoint_thread_record_(which: c_int) -> *const c_void;
     fn stillpoint_thread_cache_buffer_(buffer: *const c_void);
-    fn stillpoint_urcu_cache_record_(flavour: c_int, record: *const c_void, started: *const AtomicU64);
+    fn stillpoint_urcu_cache_record_(
+        flavour: c_int,
+        record: *const c_void,
+        started: *const AtomicU64,
+    );
     fn stillpoint_urcu_clear_records_();
     /// The record that unregistered threads have: the fast paths refuse it.
     static stillpoint_unregistered_: c_void;
@@ -34,16 +43,26 @@ pub(crate) fn watch_exit() -> bool {
     unsafe { raw::at_thread_exit(on_exit) }
 }
 
-/// Has the calling thread's inlined read side use `record` until its end. `which` is one of `raw::RCU`, `raw::TRACE`, [`QSBR`].
+/// Has the calling thread's inlined read side use `record` until its end. `which` is one of
+/// `raw::RCU`, `raw::TRACE`, [`QSBR`].
 pub(crate) fn cache_record(which: usize, record: &raw::Record, domain: &stillpoint::Domain) {
-    // SAFETY: the record is the calling thread's until `on_exit`, which comes before the record is taken back.
-    unsafe { stillpoint_thread_cache_record_(which as c_int, ptr::from_ref(record).cast(), raw::started(domain)) };
+    // SAFETY: the record is the calling thread's until `on_exit`, which comes before the record is
+    // taken back.
+    unsafe {
+        stillpoint_thread_cache_record_(
+            which as c_int,
+            ptr::from_ref(record).cast(),
+            raw::started(domain),
+        )
+    };
 }
 
 /// Has the inlined read side of liburcu's flavour use `record` until the thread's end.
 pub(crate) fn cache_urcu_record(flavour: c_int, record: &raw::Record, domain: &stillpoint::Domain) {
     // SAFETY: as in `cache_record`; the flavour is one that has records, by its caller's match.
-    unsafe { stillpoint_urcu_cache_record_(flavour, ptr::from_ref(record).cast(), raw::started(domain)) };
+    unsafe {
+        stillpoint_urcu_cache_record_(flavour, ptr::from_ref(record).cast(), raw::started(domain))
+    };
 }
 
 /// Has the calling thread's inlined kvfree use its buffer until its end.
@@ -51,7 +70,8 @@ pub(crate) fn cache_buffer() {
     if let Some(buffer) = raw::thread_buffer()
         && watch_exit()
     {
-        // SAFETY: the buffer is the calling thread's until `on_exit`, which comes before it is taken back.
+        // SAFETY: the buffer is the calling thread's until `on_exit`, which comes before it is
+        // taken back.
         unsafe { stillpoint_thread_cache_buffer_(buffer.as_ptr().cast()) };
     }
 }
@@ -75,7 +95,8 @@ pub(crate) fn qsbr_record() -> Option<&'static raw::Record> {
     (record != unregistered()).then(|| unsafe { &*record.cast() })
 }
 
-/// Takes the calling thread's record as a QSBR reader back, now or, if it is online, when it goes offline.
+/// Takes the calling thread's record as a QSBR reader back, now or, if it is online, when it goes
+/// offline.
 pub(crate) fn release_qsbr_record() {
     if let Some(record) = qsbr_record() {
         clear_record(QSBR);

@@ -1,7 +1,8 @@
 //! liburcu's flavours that have a domain of their own: mb and bp.
 //!
-//! The inlined readers, the callbacks and all else are in `compat/runtime`; here is what they need of Rust: the domains, and a thread's first
-//! section there, which is its other sections' as long as it lives.
+//! The inlined readers, the callbacks and all else are in `compat/runtime`; here is what they need
+//! of Rust: the domains, and a thread's first section there, which is its other sections' as long
+//! as it lives.
 
 use crate::{
     domain::{Domain, pointer},
@@ -33,8 +34,8 @@ pub extern "C" fn stillpoint_urcu_domain(flavour: c_int) -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(domain(flavour)))
 }
 
-/// Whether the calling thread is in a section of the flavour; of QSBR, whether it is online. Makes no domain, so that a signal handler may ask: one
-/// that is not there has no sections.
+/// Whether the calling thread is in a section of the flavour; of QSBR, whether it is online. Makes
+/// no domain, so that a signal handler may ask: one that is not there has no sections.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_read_ongoing(flavour: c_int) -> bool {
     catch_panic_or(false, || match flavour {

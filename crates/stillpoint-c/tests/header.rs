@@ -14,9 +14,16 @@ const SOURCES: [&str; 4] = [
 fn the_header_is_up_to_date() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("a configuration");
-    let builder = SOURCES.map(|file| root.join(file)).into_iter().fold(cbindgen::Builder::new(), cbindgen::Builder::with_src);
+    let builder = SOURCES
+        .map(|file| root.join(file))
+        .into_iter()
+        .fold(cbindgen::Builder::new(), cbindgen::Builder::with_src);
     let mut header = Vec::new();
-    builder.with_config(config).generate().expect("bindings").write(&mut header);
+    builder
+        .with_config(config)
+        .generate()
+        .expect("bindings")
+        .write(&mut header);
     let path = root.join("include/stillpoint/functions.h");
     if fs::read(&path).ok().as_ref() != Some(&header) {
         fs::write(&path, &header).expect("the header can be written");

@@ -1,4 +1,5 @@
-//! Names picked from a list on the command line: the peers, the variants, the scenarios that a run is about.
+//! Names picked from a list on the command line: the peers, the variants, the scenarios that a run
+//! is about.
 
 use clap::Arg;
 use serde::{Serialize, Serializer};
@@ -36,7 +37,13 @@ impl PossibleValues {
 
     const fn peers(names: Names) -> Self {
         let purpose = "Peers to measure beside Stillpoint and the limit";
-        Self { option: "peers", kind: "peer", purpose, names, may_be_none: true }
+        Self {
+            option: "peers",
+            kind: "peer",
+            purpose,
+            names,
+            may_be_none: true,
+        }
     }
 
     /// For `--variants`.
@@ -74,7 +81,13 @@ impl PossibleValues {
 
     /// For the `--parts` of a report.
     pub const fn of_parts(names: &'static [&'static str]) -> Self {
-        Self { option: "parts", kind: "part", purpose: "Parts of the report", names: Names::Listed(names), may_be_none: false }
+        Self {
+            option: "parts",
+            kind: "part",
+            purpose: "Parts of the report",
+            names: Names::Listed(names),
+            may_be_none: false,
+        }
     }
 
     /// Every name.
@@ -87,7 +100,11 @@ impl PossibleValues {
 
     /// The option, for a command line; its value is a [`Choice`].
     pub fn arg(self) -> Arg {
-        let values = if self.may_be_none { "all|none|NAME,..." } else { "all|NAME,..." };
+        let values = if self.may_be_none {
+            "all|none|NAME,..."
+        } else {
+            "all|NAME,..."
+        };
         Arg::new(self.option)
             .long(self.option)
             .value_name(values)
@@ -104,21 +121,40 @@ impl PossibleValues {
             _ => {}
         }
         let find = |name: &str| {
-            self.names().into_iter().find(|&known| known == name).ok_or_else(|| {
-                let names = self.names().join(", ");
-                format!("no {} '{name}' here; say {}or some of {names} with commas between", self.kind, self.all_or_none())
-            })
+            self.names()
+                .into_iter()
+                .find(|&known| known == name)
+                .ok_or_else(|| {
+                    let names = self.names().join(", ");
+                    format!(
+                        "no {} '{name}' here; say {}or some of {names} with commas between",
+                        self.kind,
+                        self.all_or_none()
+                    )
+                })
         };
-        text.split(',').map(find).collect::<Result<_, _>>().map(Choice)
+        text.split(',')
+            .map(find)
+            .collect::<Result<_, _>>()
+            .map(Choice)
     }
 
     /// The option's help text.
     pub fn help(&self) -> String {
-        format!("{}: {}or some of {}", self.purpose, self.all_or_none(), self.names().join(","))
+        format!(
+            "{}: {}or some of {}",
+            self.purpose,
+            self.all_or_none(),
+            self.names().join(",")
+        )
     }
 
     fn all_or_none(&self) -> &'static str {
-        if self.may_be_none { "all, none, " } else { "all, " }
+        if self.may_be_none {
+            "all, none, "
+        } else {
+            "all, "
+        }
     }
 }
 

@@ -21,7 +21,10 @@ impl Machine {
     pub fn here() -> Self {
         Self {
             cpus: thread::available_parallelism().map_or(1, usize::from),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
             membarrier: stillpoint::membarrier_active(),
         }
     }
@@ -30,7 +33,15 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let membarrier = if self.membarrier { "on" } else { "off" };
-        let padded = if cfg!(padded) { ", branches padded to 32 bytes" } else { "" };
-        write!(f, "{} CPUs, kernel {}, membarrier {membarrier}{padded}", self.cpus, self.kernel)
+        let padded = if cfg!(padded) {
+            ", branches padded to 32 bytes"
+        } else {
+            ""
+        };
+        write!(
+            f,
+            "{} CPUs, kernel {}, membarrier {membarrier}{padded}",
+            self.cpus, self.kernel
+        )
     }
 }

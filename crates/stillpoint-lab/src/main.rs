@@ -1,10 +1,12 @@
-//! The `stillpoint` program: it measures Stillpoint beside its peers, each at its best documented use, and prints one set of
-//! figures twice, as a table for people and as JSON for scripts.
+//! The `stillpoint` program: it measures Stillpoint beside its peers, each at its best documented
+//! use, and prints one set of figures twice, as a table for people and as JSON for scripts.
 //!
-//! Modules: [`scale`] holds the experiments, a folder or file each; [`subject`] says what they ask of a subject, [`peers`] what each peer does in them; [`run`] starts every
-//! measurement in a process of its own and gathers the medians; [`output`] prints them; [`choice`] reads which cases were asked
-//! for; [`machine`] says where it all ran. [`sim`] measures nothing: it has the kernel's timing in virtual time. Nor does [`torture`]: it tries to break
-//! the library. [`report`] runs all of them as a person would, and draws a page of what they write; nothing knows it.
+//! Modules: [`scale`] holds the experiments, a folder or file each; [`subject`] says what they ask
+//! of a subject, [`peers`] what each peer does in them; [`run`] starts every measurement in a
+//! process of its own and gathers the medians; [`output`] prints them; [`choice`] reads which cases
+//! were asked for; [`machine`] says where it all ran. [`sim`] measures nothing: it has the kernel's
+//! timing in virtual time. Nor does [`torture`]: it tries to break the library. [`report`] runs all
+//! of them as a person would, and draws a page of what they write; nothing knows it.
 
 use std::process::ExitCode;
 
@@ -39,7 +41,8 @@ enum Command {
     #[command(subcommand)]
     Sim(sim::Sim),
 
-    /// Try to break the library: readers, writers and disturbances, and variants broken on purpose that must be found out
+    /// Try to break the library: readers, writers and disturbances, and variants broken on purpose
+    /// that must be found out
     #[command(after_long_help = torture::help())]
     Torture(torture::Options),
 
@@ -47,7 +50,8 @@ enum Command {
     #[command(after_long_help = report::HELP)]
     Report(report::Options),
 
-    /// Answer one request for a measurement; the program starts itself with this, once for every round
+    /// Answer one request for a measurement; the program starts itself with this, once for every
+    /// round
     #[command(hide = true)]
     Measure {
         /// The request, in JSON

@@ -1,5 +1,6 @@
-//! What a subject is to the experiments: the traits that Stillpoint, its peers and the limit implement, and how a peer says which of them it
-//! has ([`Registry`]). Peers import this file and nothing of the experiments.
+//! What a subject is to the experiments: the traits that Stillpoint, its peers and the limit
+//! implement, and how a peer says which of them it has ([`Registry`]). Peers import this file and
+//! nothing of the experiments.
 
 use std::hint;
 use std::process;
@@ -10,7 +11,8 @@ use anyhow::Result;
 
 pub use crate::object::Object;
 
-/// A thread's part in a subject: its registration, its hazard pointer, or nothing at all. Dropped on the same thread, it ends.
+/// A thread's part in a subject: its registration, its hazard pointer, or nothing at all. Dropped
+/// on the same thread, it ends.
 pub trait Participant: 'static {
     /// Makes the calling thread's part. A thread has one part in a subject at a time.
     fn register_thread() -> Self;
@@ -18,7 +20,8 @@ pub trait Participant: 'static {
 
 /// A thread's part in a subject that has read sections.
 pub trait Reader: Participant {
-    /// Runs `section` as a read section; where threads say that they are outside of one, this one says so after it.
+    /// Runs `section` as a read section; where threads say that they are outside of one, this one
+    /// says so after it.
     fn read(&mut self, section: impl FnOnce());
 
     /// Runs `work`, which may block: no grace period waits for this thread meanwhile.
@@ -35,14 +38,15 @@ pub trait ReadSide: Participant {
 
 /// A way to free memory that readers may still hold.
 pub trait Reclaimer: Reader {
-    /// Waits until nothing that was retired waits any more; `None` where the subject has no safe way to know.
+    /// Waits until nothing that was retired waits any more; `None` where the subject has no safe
+    /// way to know.
     const DRAIN: Option<fn()> = None;
 
     /// Grace periods completed so far; `None` where the subject does not count them.
     const GRACE_PERIODS: Option<fn() -> u64> = None;
 
-    /// Allocates an object and retires it at once, to be freed when no reader can hold it. One step, because a subject may want an object
-    /// allocated together with words of its own.
+    /// Allocates an object and retires it at once, to be freed when no reader can hold it. One
+    /// step, because a subject may want an object allocated together with words of its own.
     fn allocate_and_retire<const N: usize>(&mut self);
 
     /// Called after each loop.
@@ -63,7 +67,8 @@ pub trait Callbacks: Updater {
     /// Has `callback` invoked, some time, on some thread.
     fn call(&mut self, callback: impl FnOnce() + Send + 'static);
 
-    /// Waits until all callbacks queued before have been invoked. To be called [away](Reader::offline).
+    /// Waits until all callbacks queued before have been invoked. To be called
+    /// [away](Reader::offline).
     fn barrier();
 }
 
@@ -81,7 +86,8 @@ pub trait Polled: Updater {
 
 /// Holds a [`Value`] that is read by tasks while it may be replaced.
 pub trait Cell: Send + Sync + 'static {
-    /// Puts a value in place of the present one, which is freed when it has no readers any more; `None` where there is no way.
+    /// Puts a value in place of the present one, which is freed when it has no readers any more;
+    /// `None` where there is no way.
     const REPLACE: Option<fn(&Self, Value)> = None;
 
     /// Waits for a grace period in the tasks' domain; `None` where the subject has none.
@@ -110,14 +116,18 @@ impl Value {
 
     /// A later one.
     pub const fn numbered(number: u64) -> Self {
-        Self { number, inverse: !number }
+        Self {
+            number,
+            inverse: !number,
+        }
     }
 
     fn is_whole(&self) -> bool {
         self.inverse == !self.number
     }
 
-    /// Judges what a section has found, while `self` is what it found first. To be called at its beginning and at its end.
+    /// Judges what a section has found, while `self` is what it found first. To be called at its
+    /// beginning and at its end.
     pub fn check(&self, later: &Self) {
         if !(self.is_whole() && later.is_whole() && self.number <= later.number) {
             eprintln!("stillpoint: a task found a value that had been freed");
@@ -133,7 +143,11 @@ pub fn poll_until(mut over: impl FnMut() -> bool) {
         if over() {
             return;
         }
-        if look % LOOKS == 0 { thread::yield_now() } else { hint::spin_loop() }
+        if look % LOOKS == 0 {
+            thread::yield_now()
+        } else {
+            hint::spin_loop()
+        }
     }
 }
 
@@ -151,7 +165,11 @@ pub struct Peer {
 impl Peer {
     /// A peer that has one way of doing the work.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, variant: "default", prepare: || Ok(()) }
+        Self {
+            name,
+            variant: "default",
+            prepare: || Ok(()),
+        }
     }
 
     /// The same peer in a variant.
@@ -178,7 +196,8 @@ pub enum Ability {
     Shares,
 }
 
-/// Takes down what peers can do. An experiment implements what it measures, and passes over the rest.
+/// Takes down what peers can do. An experiment implements what it measures, and passes over the
+/// rest.
 pub trait Registry {
     /// The peer has a [`ReadSide`].
     fn reads<S: ReadSide>(&mut self, _peer: Peer) {}

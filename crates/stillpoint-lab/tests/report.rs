@@ -1,4 +1,5 @@
-//! `stillpoint report`: the page from stored figures, what goes wrong, a real run of the cheapest parts, and what a browser makes of the page.
+//! `stillpoint report`: the page from stored figures, what goes wrong, a real run of the cheapest
+//! parts, and what a browser makes of the page.
 
 #[path = "report/browser.rs"]
 mod browser;
@@ -76,7 +77,18 @@ const CHARTS: &[&str] = &[
     "How long the broken flavours survived",
 ];
 
-const SECTIONS: [&str; 10] = ["patches", "kfree", "read", "grace", "trace", "lru", "vmap", "simulated", "torture", "about"];
+const SECTIONS: [&str; 10] = [
+    "patches",
+    "kfree",
+    "read",
+    "grace",
+    "trace",
+    "lru",
+    "vmap",
+    "simulated",
+    "torture",
+    "about",
+];
 
 /// A folder, and a page drawn in it.
 struct Drawn {
@@ -95,23 +107,42 @@ fn draw(figures: &Value) -> Drawn {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     fs::write(at("r.json"), figures.to_string()).expect("the folder can be written");
-    let [from, page, picture] = ["r.json", "r.html", "r.svg"].map(|name| at(name).display().to_string());
-    let run = stillpoint(&format!("report --from {from} --output {page} --picture {picture}"));
+    let [from, page, picture] =
+        ["r.json", "r.html", "r.svg"].map(|name| at(name).display().to_string());
+    let run = stillpoint(&format!(
+        "report --from {from} --output {page} --picture {picture}"
+    ));
     assert!(run.err.contains(&format!("wrote {page}")), "{}", run.err);
     let read = |name: &str| fs::read_to_string(at(name)).expect("the program wrote it");
-    Drawn { code: run.code, page: read("r.html"), picture: read("r.svg"), _folder: folder }
+    Drawn {
+        code: run.code,
+        page: read("r.html"),
+        picture: read("r.svg"),
+        _folder: folder,
+    }
 }
 
 /// The titles of a page's charts, as text.
 fn titles(page: &str) -> Vec<String> {
-    let figures = page.split("<figure class=\"chart\"><figcaption><strong>").skip(1);
-    figures.map(|rest| rest.split('<').next().unwrap_or_default().replace("&#39;", "'")).collect()
+    let figures = page
+        .split("<figure class=\"chart\"><figcaption><strong>")
+        .skip(1);
+    figures
+        .map(|rest| {
+            rest.split('<')
+                .next()
+                .unwrap_or_default()
+                .replace("&#39;", "'")
+        })
+        .collect()
 }
 
 /// The row of these names in stored figures.
 fn row<'f>(figures: &'f mut Value, part: &str, subject: &str) -> &'f mut Value {
     let rows = figures["rows"].as_array_mut().expect("there are rows");
-    rows.iter_mut().find(|row| row["part"] == part && row["subject"] == subject).expect("the fixture has the row")
+    rows.iter_mut()
+        .find(|row| row["part"] == part && row["subject"] == subject)
+        .expect("the fixture has the row")
 }
 
 #[test]
@@ -120,11 +151,20 @@ fn all_sections_and_charts_are_there() {
     assert_eq!(drawn.code, 0);
     assert_eq!(titles(&drawn.page), CHARTS);
     for section in SECTIONS {
-        assert!(drawn.page.contains(&format!("<section id=\"{section}\">")), "{section}");
-        assert!(section == "patches" || drawn.page.contains(&format!("href=\"#{section}\"")), "{section}");
+        assert!(
+            drawn.page.contains(&format!("<section id=\"{section}\">")),
+            "{section}"
+        );
+        assert!(
+            section == "patches" || drawn.page.contains(&format!("href=\"#{section}\"")),
+            "{section}"
+        );
     }
     for chart in drawn.page.split("<figure class=\"chart\">").skip(1) {
-        let chart = chart.split("</figure>").next().expect("text before the end");
+        let chart = chart
+            .split("</figure>")
+            .next()
+            .expect("text before the end");
         assert!(chart.contains("role=\"img\" aria-label=\""), "{chart}");
         assert!(chart.contains("<svg"), "{chart}");
     }
@@ -159,13 +199,18 @@ fn all_sections_and_charts_are_there() {
 #[test]
 fn the_page_refers_to_nothing() {
     let drawn = draw(&fixture());
-    for text in ["http:", "https:", "src=", "url(", "@import", "<link", "<script", "<img", "<iframe", "file:", "data:"] {
+    for text in [
+        "http:", "https:", "src=", "url(", "@import", "<link", "<script", "<img", "<iframe",
+        "file:", "data:",
+    ] {
         assert!(!drawn.page.contains(text), "{text}");
     }
     let targets = drawn.page.split("href=\"").skip(1);
     assert!(targets.clone().count() > 5);
     assert!(targets.into_iter().all(|target| target.starts_with('#')));
-    let picture = drawn.picture.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+    let picture = drawn
+        .picture
+        .replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
     for text in ["http", "href", "url(", "@import", "<script"] {
         assert!(!picture.contains(text), "{text}");
     }
@@ -207,7 +252,10 @@ fn text_is_escaped() {
 fn a_part_that_failed_is_shown_and_costs_nobody_else_his_figures() {
     let mut figures = fixture();
     let parts = figures["parts"].as_array_mut().expect("there are parts");
-    let part = parts.iter_mut().find(|part| part["name"] == "vmap").expect("vmap was run");
+    let part = parts
+        .iter_mut()
+        .find(|part| part["name"] == "vmap")
+        .expect("vmap was run");
     part["failure"] = json!("exited with 1; it wrote:\nno more mappings");
     let rows = figures["rows"].as_array_mut().expect("there are rows");
     rows.retain(|row| row["part"] != "vmap");
@@ -217,22 +265,39 @@ fn a_part_that_failed_is_shown_and_costs_nobody_else_his_figures() {
     assert!(
         drawn.page.contains("1 of 19 parts failed"),
         "{:?}",
-        drawn.page.split("parts failed").next().map(|text| &text[text.len() - 40..])
+        drawn
+            .page
+            .split("parts failed")
+            .next()
+            .map(|text| &text[text.len() - 40..])
     );
     let titles = titles(&drawn.page);
     assert!(titles.contains(&"Counts, one thread beside one".to_owned()));
-    assert!(!titles.iter().any(|title| title.starts_with("To find an area")));
+    assert!(
+        !titles
+            .iter()
+            .any(|title| title.starts_with("To find an area"))
+    );
 }
 
 #[test]
 fn what_is_absent_is_absent() {
     let mut figures = fixture();
     row(&mut figures, "kfree", "stillpoint")["metrics"] = json!({});
-    figures["rows"].as_array_mut().expect("there are rows").retain(|row| row["part"] == "kfree" || row["part"] == "read");
-    figures["parts"].as_array_mut().expect("there are parts").retain(|part| part["name"] == "kfree" || part["name"] == "read");
+    figures["rows"]
+        .as_array_mut()
+        .expect("there are rows")
+        .retain(|row| row["part"] == "kfree" || row["part"] == "read");
+    figures["parts"]
+        .as_array_mut()
+        .expect("there are parts")
+        .retain(|part| part["name"] == "kfree" || part["name"] == "read");
     let drawn = draw(&figures);
     assert_eq!(drawn.code, 0);
-    assert!(titles(&drawn.page).contains(&"Time for an object, allocated, retired and freed".to_owned()));
+    assert!(
+        titles(&drawn.page)
+            .contains(&"Time for an object, allocated, retired and freed".to_owned())
+    );
     assert!(!drawn.page.contains("id=\"lru\""));
     assert!(!drawn.page.contains("NaN") && !drawn.page.contains("inf"));
 
@@ -252,15 +317,27 @@ fn bad_usage_is_refused() {
     let (json, page) = (at("r.json"), at("r.html"));
     for (arguments, text) in [
         ("".to_owned(), "--output"),
-        (format!("--output {page} --parts nothing"), "no part 'nothing'"),
+        (
+            format!("--output {page} --parts nothing"),
+            "no part 'nothing'",
+        ),
         (format!("--output {page} --rounds 0"), "--rounds"),
         (format!("--output {page} --torture-s 0"), "say seconds"),
         (format!("--from {json} --output {page} --quick"), "--quick"),
         (format!("--from {json} --output {page} --seed 3"), "--seed"),
         (format!("--from {json}"), "--output"),
-        (format!("--from {json} --output {json}"), "name different ones"),
-        (format!("--output {page} --json {page}"), "name different ones"),
-        (format!("--parts sim-trace --output {}", at("x.json")), "name different ones"),
+        (
+            format!("--from {json} --output {json}"),
+            "name different ones",
+        ),
+        (
+            format!("--output {page} --json {page}"),
+            "name different ones",
+        ),
+        (
+            format!("--parts sim-trace --output {}", at("x.json")),
+            "name different ones",
+        ),
     ] {
         let run = stillpoint(format!("report {arguments}").trim());
         assert_eq!(run.code, 2, "{arguments}: {}", run.err);
@@ -284,9 +361,16 @@ fn an_output_that_cannot_be_written_is_told_before_anything_runs() {
         // A whole report would take longer than any test may.
         let run = stillpoint(&format!("report {arguments}"));
         assert_eq!(run.code, 1, "{}", run.err);
-        assert!(run.err.contains("cannot write /nowhere/at/all"), "{}", run.err);
+        assert!(
+            run.err.contains("cannot write /nowhere/at/all"),
+            "{}",
+            run.err
+        );
     }
-    assert_eq!(fs::read_to_string(folder.path().join("kept.html")).expect("it is there"), "an older page");
+    assert_eq!(
+        fs::read_to_string(folder.path().join("kept.html")).expect("it is there"),
+        "an older page"
+    );
 }
 
 #[test]
@@ -298,17 +382,34 @@ fn what_is_no_report_is_refused_and_explained() {
         ("Stillpoint", "is no JSON file"),
         (&FIXTURE[..1000], "is no JSON file"),
         ("{}", "has no figures of this program"),
-        (r#"{"experiment": "kfree", "params": {}, "rows": []}"#, "has the figures of `kfree` alone"),
-        (r#"{"experiment": "report", "rows": []}"#, "is no whole report"),
+        (
+            r#"{"experiment": "kfree", "params": {}, "rows": []}"#,
+            "has the figures of `kfree` alone",
+        ),
+        (
+            r#"{"experiment": "report", "rows": []}"#,
+            "is no whole report",
+        ),
     ] {
         fs::write(&file, text).expect("the folder can be written");
         let run = stillpoint(&format!("report --from {from} --output {}", page.display()));
         assert_eq!(run.code, 1, "{}", run.err);
-        assert!(run.err.contains(said) && run.err.contains("stillpoint report"), "{}", run.err);
+        assert!(
+            run.err.contains(said) && run.err.contains("stillpoint report"),
+            "{}",
+            run.err
+        );
         assert!(!page.exists());
     }
-    let run = stillpoint(&format!("report --from /nowhere/at/all --output {}", page.display()));
-    assert!(run.code == 1 && run.err.contains("cannot read /nowhere/at/all"), "{}", run.err);
+    let run = stillpoint(&format!(
+        "report --from /nowhere/at/all --output {}",
+        page.display()
+    ));
+    assert!(
+        run.code == 1 && run.err.contains("cannot read /nowhere/at/all"),
+        "{}",
+        run.err
+    );
 }
 
 #[test]
@@ -316,41 +417,81 @@ fn a_report_runs_its_parts_and_can_be_drawn_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     let page = at("r.html").display().to_string();
-    let run = stillpoint(&format!("report --parts sim-bridge,sim-trace --seed 5 --output {page}"));
+    let run = stillpoint(&format!(
+        "report --parts sim-bridge,sim-trace --seed 5 --output {page}"
+    ));
     assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!((run.out.as_str(), run.err), ("", format!("stillpoint: wrote {page}\n")), "no progress bar in a pipe");
+    assert_eq!(
+        (run.out.as_str(), run.err),
+        ("", format!("stillpoint: wrote {page}\n")),
+        "no progress bar in a pipe"
+    );
 
     let text = fs::read_to_string(at("r.json")).expect("the JSON lies beside the page");
     let figures: Value = serde_json::from_str(&text).expect("it is JSON");
-    let commands: Vec<_> = figures["parts"].as_array().expect("parts").iter().map(|part| part["command"].as_str()).collect();
-    assert_eq!(commands, [Some("stillpoint sim bridge --seed 5"), Some("stillpoint sim trace --seed 5")]);
+    let commands: Vec<_> = figures["parts"]
+        .as_array()
+        .expect("parts")
+        .iter()
+        .map(|part| part["command"].as_str())
+        .collect();
+    assert_eq!(
+        commands,
+        [
+            Some("stillpoint sim bridge --seed 5"),
+            Some("stillpoint sim trace --seed 5")
+        ]
+    );
     let rows = figures["rows"].as_array().expect("rows");
-    assert_eq!(rows.iter().filter(|row| row["part"] == "sim-bridge" && row["subject"] == "stillpoint").count(), 4);
+    assert_eq!(
+        rows.iter()
+            .filter(|row| row["part"] == "sim-bridge" && row["subject"] == "stillpoint")
+            .count(),
+        4
+    );
 
     // The command that the page shows gives the figures that it shows.
     let again = at("again.json").display().to_string();
-    assert_eq!(stillpoint(&format!("sim bridge --seed 5 --json {again}")).code, 0);
-    let again: Value = serde_json::from_str(&fs::read_to_string(again).expect("written")).expect("JSON");
+    assert_eq!(
+        stillpoint(&format!("sim bridge --seed 5 --json {again}")).code,
+        0
+    );
+    let again: Value =
+        serde_json::from_str(&fs::read_to_string(again).expect("written")).expect("JSON");
     assert_eq!(again["rows"][0]["metrics"], rows[0]["metrics"]);
 
     let drawn = draw(&figures);
-    assert_eq!(drawn.page, fs::read_to_string(at("r.html")).expect("written"));
+    assert_eq!(
+        drawn.page,
+        fs::read_to_string(at("r.html")).expect("written")
+    );
 }
 
 /// A report of two parts, and its child that runs the one whose command line has this in it.
 fn start_report(folder: &Path, parts: &str, command: &str) -> (Child, PathBuf) {
     let report = Command::new(env!("CARGO_BIN_EXE_stillpoint"))
-        .args(["report", "--parts", parts, "--torture-s", "3600", "--output"])
+        .args([
+            "report",
+            "--parts",
+            parts,
+            "--torture-s",
+            "3600",
+            "--output",
+        ])
         .arg(folder.join("r.html"))
         .stderr(Stdio::null())
         .spawn()
         .expect("the program starts");
     let id = report.id();
     let runs = || {
-        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+        let children =
+            fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
         let child = PathBuf::from(format!("/proc/{}", children.split(' ').next()?));
         // Until the child has become another program it has the report's own command line.
-        fs::read_to_string(child.join("cmdline")).ok()?.contains(command).then_some(child)
+        fs::read_to_string(child.join("cmdline"))
+            .ok()?
+            .contains(command)
+            .then_some(child)
     };
     let child = wait_for(runs);
     (report, child)
@@ -363,13 +504,22 @@ fn wait_for<T>(look: impl Fn() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(begun.elapsed() < Duration::from_secs(100), "it has not come");
+        assert!(
+            begun.elapsed() < Duration::from_secs(100),
+            "it has not come"
+        );
         thread::sleep(Duration::from_millis(10));
     }
 }
 
 fn kill(process: &str) {
-    assert!(Command::new("kill").args(["-KILL", process]).status().expect("there is kill").success());
+    assert!(
+        Command::new("kill")
+            .args(["-KILL", process])
+            .status()
+            .expect("there is kill")
+            .success()
+    );
 }
 
 /// A process that should have ended by itself; it does not outlive the test in any case.
@@ -378,7 +528,12 @@ struct Orphan<'p>(&'p Path);
 impl Drop for Orphan<'_> {
     fn drop(&mut self) {
         if is_alive(self.0) {
-            kill(self.0.file_name().and_then(|name| name.to_str()).expect("a number"));
+            kill(
+                self.0
+                    .file_name()
+                    .and_then(|name| name.to_str())
+                    .expect("a number"),
+            );
         }
     }
 }
@@ -386,18 +541,27 @@ impl Drop for Orphan<'_> {
 /// Whether the process still runs: a dead one that nobody has waited for does not.
 fn is_alive(process: &Path) -> bool {
     let status = fs::read_to_string(process.join("stat")).unwrap_or_default();
-    status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    status
+        .rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 #[test]
 fn a_part_that_is_killed_is_a_failure_and_the_report_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut report, child) = start_report(folder.path(), "kfree,sim-trace", "\0scale\0kfree\0");
-    kill(child.file_name().and_then(|name| name.to_str()).expect("a number"));
+    kill(
+        child
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("a number"),
+    );
     assert_eq!(report.wait().expect("it ends").code(), Some(1));
     let page = fs::read_to_string(folder.path().join("r.html")).expect("it was written");
     assert!(page.contains("1 of 2 parts failed") && page.contains("ended by signal 9"));
-    assert!(titles(&page).contains(&"RCU Tasks Trace on a laptop, patch by patch: mean".to_owned()));
+    assert!(
+        titles(&page).contains(&"RCU Tasks Trace on a laptop, patch by patch: mean".to_owned())
+    );
 }
 
 #[test]
@@ -412,7 +576,10 @@ fn nothing_outlives_a_report_that_is_broken_off_and_what_it_had_is_kept() {
     wait_for(|| (!is_alive(orphan.0)).then_some(()));
     let figures = fs::read_to_string(folder.path().join("r.json")).expect("it is there");
     let drawn = draw(&serde_json::from_str(&figures).expect("it is whole"));
-    assert_eq!(titles(&drawn.page).last().map(String::as_str), Some("RCU Tasks Trace on a laptop, patch by patch: mean"));
+    assert_eq!(
+        titles(&drawn.page).last().map(String::as_str),
+        Some("RCU Tasks Trace on a laptop, patch by patch: mean")
+    );
 }
 
 /// The widths that a page must fit.
@@ -420,14 +587,21 @@ const WIDTHS: [u32; 2] = [360, 1440];
 
 #[test]
 fn in_a_browser_every_chart_is_seen_and_nothing_overflows() {
-    let Some(browser) = browser::find() else { return };
+    let Some(browser) = browser::find() else {
+        return;
+    };
     let mut figures = fixture();
     let whole = draw(&figures).page;
-    figures["parts"][0]["failure"] = json!(format!("exited with 1; it wrote:\n{}", "/a/very/long/path".repeat(40)));
+    figures["parts"][0]["failure"] = json!(format!(
+        "exited with 1; it wrote:\n{}",
+        "/a/very/long/path".repeat(40)
+    ));
     let failed = draw(&figures).page;
     for dark in [false, true] {
-        let pages: Vec<(u32, &str)> =
-            WIDTHS.iter().flat_map(|&width| [(width, whole.as_str()), (width, failed.as_str())]).collect();
+        let pages: Vec<(u32, &str)> = WIDTHS
+            .iter()
+            .flat_map(|&width| [(width, whole.as_str()), (width, failed.as_str())])
+            .collect();
         for (seen, (width, _)) in browser::open(browser, dark, &pages).into_iter().zip(&pages) {
             assert_eq!((seen.width, seen.dark, seen.scripts), (*width, dark, 0));
             assert!(seen.height > 4000, "{}", seen.height);
@@ -439,29 +613,50 @@ fn in_a_browser_every_chart_is_seen_and_nothing_overflows() {
 
 #[test]
 fn the_browser_finds_what_is_broken_on_purpose() {
-    let Some(browser) = browser::find() else { return };
+    let Some(browser) = browser::find() else {
+        return;
+    };
     let page = draw(&fixture()).page;
     let style = |rule: &str| page.replacen("</style>", &format!("{rule}</style>"), 1);
     let first = "Time for an object, allocated, retired and freed";
-    let chart = page.split("<figure class=\"chart\">").nth(1).and_then(|rest| rest.split("</figure>").next()).expect("a chart");
+    let chart = page
+        .split("<figure class=\"chart\">")
+        .nth(1)
+        .and_then(|rest| rest.split("</figure>").next())
+        .expect("a chart");
     let broken = [
-        (page.replacen("<main>", "<main><div style=\"width:2000px\">wide</div>", 1), "wide in a window of"),
+        (
+            page.replacen("<main>", "<main><div style=\"width:2000px\">wide</div>", 1),
+            "wide in a window of",
+        ),
         (style("h1{white-space:nowrap;font-size:80px}"), "outside of"),
-        (style(".row .name{white-space:nowrap;font-size:40px}"), "outside of its box"),
+        (
+            style(".row .name{white-space:nowrap;font-size:40px}"),
+            "outside of its box",
+        ),
         (style(".chart .bars{visibility:hidden}"), "cannot be seen"),
-        (style(".multiples{height:0;overflow:hidden}"), "cannot be seen"),
+        (
+            style(".multiples{height:0;overflow:hidden}"),
+            "cannot be seen",
+        ),
         (style(".bar{width:0}"), "has no mark inside"),
         (style("p{color:#ccc}"), "has a contrast of"),
         (style(".ticks span{font-size:40px}"), "overlap"),
     ];
-    let mut pages: Vec<(u32, &str)> = broken.iter().flat_map(|(page, _)| WIDTHS.map(|width| (width, page.as_str()))).collect();
+    let mut pages: Vec<(u32, &str)> = broken
+        .iter()
+        .flat_map(|(page, _)| WIDTHS.map(|width| (width, page.as_str())))
+        .collect();
     let missing = page.replacen(&format!("<figure class=\"chart\">{chart}</figure>"), "", 1);
     pages.push((1440, &missing));
     let seen = browser::open(browser, false, &pages);
     let (without_chart, seen) = seen.split_last().expect("there are pages");
     for (pair, (_, fault)) in seen.chunks(2).zip(&broken) {
         let problems: Vec<_> = pair.iter().flat_map(|seen| &seen.problems).collect();
-        assert!(problems.iter().any(|problem| problem.contains(fault)), "{fault}: {problems:?}");
+        assert!(
+            problems.iter().any(|problem| problem.contains(fault)),
+            "{fault}: {problems:?}"
+        );
     }
     assert!(!without_chart.charts.contains(&first.to_owned()));
     assert_eq!(without_chart.charts, CHARTS[1..]);

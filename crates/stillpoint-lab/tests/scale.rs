@@ -1,5 +1,5 @@
-//! Small runs of the experiments: the JSON keeps its contract, the table shows the same figures, and a run that fails says so.
-//! Times are never judged.
+//! Small runs of the experiments: the JSON keeps its contract, the table shows the same figures,
+//! and a run that fails says so. Times are never judged.
 
 mod program;
 
@@ -24,13 +24,18 @@ fn rows(json: &Value) -> &Vec<Value> {
     json["rows"].as_array().expect("rows is an array")
 }
 
-/// The cases of an experiment that this build can measure, as `--list` has them, in the table's order.
+/// The cases of an experiment that this build can measure, as `--list` has them, in the table's
+/// order.
 fn listed(experiment: &str) -> Vec<(String, String)> {
     let list = stillpoint("scale --list").out;
-    let of_experiment = list.lines().filter_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
-        [name, subject, variant, ..] => (name == experiment).then(|| (subject.to_owned(), variant.to_owned())),
-        _ => panic!("{line}"),
-    });
+    let of_experiment =
+        list.lines()
+            .filter_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
+                [name, subject, variant, ..] => {
+                    (name == experiment).then(|| (subject.to_owned(), variant.to_owned()))
+                }
+                _ => panic!("{line}"),
+            });
     let cases: Vec<_> = of_experiment.collect();
     assert!(cases.len() > 3, "{list}");
     cases
@@ -39,7 +44,10 @@ fn listed(experiment: &str) -> Vec<(String, String)> {
 #[track_caller]
 fn assert_all_measured(json: &Value, experiment: &str) {
     let listed = listed(experiment);
-    let listed: Vec<_> = listed.iter().map(|(subject, variant)| (subject.as_str(), variant.as_str())).collect();
+    let listed: Vec<_> = listed
+        .iter()
+        .map(|(subject, variant)| (subject.as_str(), variant.as_str()))
+        .collect();
     assert_eq!(cases(json), listed);
 }
 
@@ -49,7 +57,10 @@ fn text<'a>(row: &'a Value, key: &str) -> &'a str {
 
 /// Subject and variant of every row.
 fn cases(json: &Value) -> Vec<(&str, &str)> {
-    rows(json).iter().map(|row| (text(row, "subject"), text(row, "variant"))).collect()
+    rows(json)
+        .iter()
+        .map(|row| (text(row, "subject"), text(row, "variant")))
+        .collect()
 }
 
 /// The contract's outer keys, and a machine that could exist.
@@ -65,29 +76,53 @@ fn assert_contract(json: &Value, experiment: &str) {
 /// A row's curve over these axes, whose first numbers grow.
 fn curve(row: &Value, x: &str, y: &str) -> Vec<(f64, f64)> {
     let curve = &row["curve"];
-    assert_eq!((curve["x"].as_str(), curve["y"].as_str()), (Some(x), Some(y)), "{row}");
-    let points: Vec<(f64, f64)> = serde_json::from_value(curve["points"].clone()).expect("pairs of numbers");
-    assert!(!points.is_empty() && points.is_sorted_by(|a, b| a.0 < b.0), "{row}");
+    assert_eq!(
+        (curve["x"].as_str(), curve["y"].as_str()),
+        (Some(x), Some(y)),
+        "{row}"
+    );
+    let points: Vec<(f64, f64)> =
+        serde_json::from_value(curve["points"].clone()).expect("pairs of numbers");
+    assert!(
+        !points.is_empty() && points.is_sorted_by(|a, b| a.0 < b.0),
+        "{row}"
+    );
     points
 }
 
-/// Every figure of the JSON stands in the table's row for the case, as far as the table writes it out, and nothing else does.
+/// Every figure of the JSON stands in the table's row for the case, as far as the table writes it
+/// out, and nothing else does.
 fn assert_table_agrees(out: &str, json: &Value) {
     let mut lines = out
         .lines()
         .filter(|line| line.starts_with('|'))
-        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>());
+        .map(|line| {
+            line.trim_matches('|')
+                .split('|')
+                .map(|cell| cell.trim().to_owned())
+                .collect::<Vec<_>>()
+        });
     let header = lines.next().expect("a table");
     let table: Vec<_> = lines.skip(1).collect();
     assert_eq!(table.len(), rows(json).len());
 
     for (row, cells) in rows(json).iter().zip(table) {
-        let scenario = row.get("scenario").map(|scenario| scenario.as_str().expect("a scenario is a string"));
-        let names: Vec<_> = scenario.into_iter().chain([text(row, "subject"), text(row, "variant")]).collect();
+        let scenario = row
+            .get("scenario")
+            .map(|scenario| scenario.as_str().expect("a scenario is a string"));
+        let names: Vec<_> = scenario
+            .into_iter()
+            .chain([text(row, "subject"), text(row, "variant")])
+            .collect();
         assert_eq!(cells[..names.len()], names);
         let metrics = row["metrics"].as_object().expect("metrics is an object");
         let mut shown = 0;
-        for (name, cell) in header.iter().zip(&cells).skip(names.len()).filter(|(name, _)| *name != "x limit") {
+        for (name, cell) in header
+            .iter()
+            .zip(&cells)
+            .skip(names.len())
+            .filter(|(name, _)| *name != "x limit")
+        {
             let Some(figure) = metrics.get(name) else {
                 assert_eq!(cell, "-", "{name}");
                 continue;
@@ -104,8 +139,21 @@ fn assert_table_agrees(out: &str, json: &Value) {
 /// Which of the kfree figures a subject has.
 fn kfree_figures(subject: &str) -> &'static [&'static str] {
     match subject {
-        "stillpoint" => &["drain_ms", "footprint_mib", "grace_periods", "ns_per_object", "peak_mib", "total_s"],
-        "haphazard" | "ps-reclaim" | "liburcu-memb" => &["drain_ms", "footprint_mib", "ns_per_object", "peak_mib", "total_s"],
+        "stillpoint" => &[
+            "drain_ms",
+            "footprint_mib",
+            "grace_periods",
+            "ns_per_object",
+            "peak_mib",
+            "total_s",
+        ],
+        "haphazard" | "ps-reclaim" | "liburcu-memb" => &[
+            "drain_ms",
+            "footprint_mib",
+            "ns_per_object",
+            "peak_mib",
+            "total_s",
+        ],
         _ => &["footprint_mib", "ns_per_object", "peak_mib", "total_s"],
     }
 }
@@ -119,7 +167,8 @@ fn assert_kfree_figures(json: &Value) {
             let figure = figure.as_f64().expect("a number");
             assert!(figure.is_finite(), "{name}: {row}");
             match name.as_str() {
-                // Work this small can end before a grace period does, and without a change in resident pages.
+                // Work this small can end before a grace period does, and without a change in
+                // resident pages.
                 "grace_periods" | "peak_mib" => assert!(figure >= 0.0, "{name}: {row}"),
                 "footprint_mib" => {}
                 _ => assert!(figure > 0.0, "{name}: {row}"),
@@ -128,7 +177,10 @@ fn assert_kfree_figures(json: &Value) {
         // The samples cover the run, and miss some of the kernel's mark.
         let points = curve(row, "since_start_s", "above_start_mib");
         let total = metrics["total_s"].as_f64().expect("a number");
-        assert!(points[0].0 >= 0.0 && points[points.len() - 1].0 >= total, "{row}");
+        assert!(
+            points[0].0 >= 0.0 && points[points.len() - 1].0 >= total,
+            "{row}"
+        );
     }
 }
 
@@ -142,7 +194,12 @@ fn kfree_without_peers() {
     assert_eq!(json["params"]["peers"], Value::Array(Vec::new()));
     assert_eq!(
         cases(&json),
-        [("stillpoint", "per-page"), ("stillpoint", "whole-batch"), ("stillpoint", "call"), ("limit", "default")]
+        [
+            ("stillpoint", "per-page"),
+            ("stillpoint", "whole-batch"),
+            ("stillpoint", "call"),
+            ("limit", "default")
+        ]
     );
     assert_kfree_figures(&json);
     assert_table_agrees(&run.out, &json);
@@ -150,14 +207,20 @@ fn kfree_without_peers() {
 
 #[test]
 fn kfree_with_all_peers() {
-    let (run, json) = with_json(&format!("{TINY} --readers 1 --reader-hold-us 50 --peers all"));
+    let (run, json) = with_json(&format!(
+        "{TINY} --readers 1 --reader-hold-us 50 --peers all"
+    ));
     assert_eq!(run.code, 0, "{}", run.err);
     assert_all_measured(&json, "kfree");
     let measured = cases(&json);
     for peer in ["crossbeam-epoch", "seize"] {
         assert!(measured.contains(&(peer, "default")), "{measured:?}");
     }
-    assert_eq!(measured.contains(&("liburcu-memb", "one-worker")), cfg!(have_liburcu), "{measured:?}");
+    assert_eq!(
+        measured.contains(&("liburcu-memb", "one-worker")),
+        cfg!(have_liburcu),
+        "{measured:?}"
+    );
     assert_kfree_figures(&json);
     assert_table_agrees(&run.out, &json);
 }
@@ -165,8 +228,14 @@ fn kfree_with_all_peers() {
 #[test]
 fn kfree_prints_the_kernels_line_for_each_variant_of_ours() {
     let (run, json) = with_json(&format!("{TINY} --peers none"));
-    let ours = rows(&json).iter().filter(|row| row["subject"] == "stillpoint");
-    let lines: Vec<_> = run.out.lines().filter(|line| line.starts_with("Total time taken")).collect();
+    let ours = rows(&json)
+        .iter()
+        .filter(|row| row["subject"] == "stillpoint");
+    let lines: Vec<_> = run
+        .out
+        .lines()
+        .filter(|line| line.starts_with("Total time taken"))
+        .collect();
     let expected: Vec<_> = ours
         .map(|row| {
             let figure = |name: &str| row["metrics"][name].as_f64().expect("a number");
@@ -195,13 +264,22 @@ fn every_object_size_is_measured() {
 fn the_plot_names_every_case() {
     let folder = TempDir::new().expect("a folder for temporary files");
     let file = folder.path().join("memory.svg");
-    let run = stillpoint(&format!("{TINY} --peers seize,haphazard --plot {}", file.display()));
+    let run = stillpoint(&format!(
+        "{TINY} --peers seize,haphazard --plot {}",
+        file.display()
+    ));
     assert_eq!(run.code, 0, "{}", run.err);
     let svg = fs::read_to_string(file).expect("the plot is there");
     assert!(svg.starts_with("<svg"));
-    for name in
-        ["stillpoint per-page", "stillpoint whole-batch", "stillpoint call", "seize", "seize batch-1024", "haphazard", "limit"]
-    {
+    for name in [
+        "stillpoint per-page",
+        "stillpoint whole-batch",
+        "stillpoint call",
+        "seize",
+        "seize batch-1024",
+        "haphazard",
+        "limit",
+    ] {
         assert!(svg.lines().any(|line| line.trim() == name), "{name}");
     }
 }
@@ -211,8 +289,17 @@ fn a_measurement_past_its_time_is_told_and_fails_the_run() {
     let endless = "scale kfree --threads 1 --loops 1000000 --objects 100000 --rounds 1 --peers none --timeout-s 1";
     let (run, json) = with_json(endless);
     assert_eq!(run.code, 1, "{}", run.out);
-    assert!(run.err.contains("stillpoint per-page, round 1: killed after 1 s"), "{}", run.err);
-    assert!(run.err.contains("limit, round 1: killed after 1 s"), "{}", run.err);
+    assert!(
+        run.err
+            .contains("stillpoint per-page, round 1: killed after 1 s"),
+        "{}",
+        run.err
+    );
+    assert!(
+        run.err.contains("limit, round 1: killed after 1 s"),
+        "{}",
+        run.err
+    );
     assert!(rows(&json).is_empty());
 }
 
@@ -222,7 +309,10 @@ fn read_measures_every_peer() {
     assert_eq!(run.code, 0, "{}", run.err);
     assert_contract(&json, "read");
     assert_all_measured(&json, "read");
-    assert_eq!(cases(&json).contains(&("liburcu-qsbr", "default")), cfg!(have_liburcu));
+    assert_eq!(
+        cases(&json).contains(&("liburcu-qsbr", "default")),
+        cfg!(have_liburcu)
+    );
     for row in rows(&json) {
         let figure = row["metrics"]["ns_per_pair"].as_f64().expect("a number");
         assert!(figure.is_finite() && figure > 0.0, "{row}");
@@ -234,8 +324,14 @@ fn read_measures_every_peer() {
 fn a_missing_liburcu_is_told_and_the_run_goes_on() {
     let (run, json) = with_json(&format!("{TINY} --peers liburcu-memb"));
     assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(cases(&json).iter().any(|case| case.0 == "liburcu-memb"), cfg!(have_liburcu));
-    assert_eq!(run.err.contains("liburcu-memb left out"), !cfg!(have_liburcu));
+    assert_eq!(
+        cases(&json).iter().any(|case| case.0 == "liburcu-memb"),
+        cfg!(have_liburcu)
+    );
+    assert_eq!(
+        run.err.contains("liburcu-memb left out"),
+        !cfg!(have_liburcu)
+    );
     assert_eq!(run.err.contains("Install liburcu-dev"), !cfg!(have_liburcu));
 }
 
@@ -243,15 +339,28 @@ fn a_missing_liburcu_is_told_and_the_run_goes_on() {
 fn a_peer_that_needs_a_newer_rust_is_told_and_the_run_goes_on() {
     let (run, json) = with_json(&format!("{TINY} --peers kovan"));
     assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(cases(&json).iter().any(|case| case.0 == "kovan"), cfg!(feature = "kovan"));
-    assert_eq!(run.err.contains("--features kovan"), !cfg!(feature = "kovan"));
+    assert_eq!(
+        cases(&json).iter().any(|case| case.0 == "kovan"),
+        cfg!(feature = "kovan")
+    );
+    assert_eq!(
+        run.err.contains("--features kovan"),
+        !cfg!(feature = "kovan")
+    );
 }
 
 #[test]
 fn variants_restrict_stillpoint_alone() {
     let (run, json) = with_json(&format!("{TINY} --variants call --peers haphazard"));
     assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(cases(&json), [("stillpoint", "call"), ("haphazard", "default"), ("limit", "default")]);
+    assert_eq!(
+        cases(&json),
+        [
+            ("stillpoint", "call"),
+            ("haphazard", "default"),
+            ("limit", "default")
+        ]
+    );
     assert_eq!(json["params"]["variants"], serde_json::json!(["call"]));
 }
 
@@ -259,7 +368,10 @@ const TIMES: [&str; 5] = ["mean_us", "min_us", "p50_us", "p99_us", "max_us"];
 
 /// The rows of one scenario, which have it.
 fn in_scenario<'a>(json: &'a Value, scenario: &str) -> Vec<&'a Value> {
-    rows(json).iter().filter(|row| text(row, "scenario") == scenario).collect()
+    rows(json)
+        .iter()
+        .filter(|row| text(row, "scenario") == scenario)
+        .collect()
 }
 
 /// Every row has the times and the cost, and of `others` those that it can have.
@@ -267,40 +379,86 @@ fn assert_sync_figures(row: &Value, others: &[&str]) {
     let metrics = row["metrics"].as_object().expect("metrics is an object");
     let figure = |name: &str| metrics.get(name).and_then(Value::as_f64);
     let times = TIMES.map(|name| figure(name).expect(name));
-    assert!(times.iter().all(|time| time.is_finite() && *time > 0.0), "{row}");
+    assert!(
+        times.iter().all(|time| time.is_finite() && *time > 0.0),
+        "{row}"
+    );
     let [mean, min, p50, p99, max] = times;
-    assert!(min <= p50 && p50 <= p99 && p99 <= max && min <= mean && mean <= max, "{row}");
-    // A distribution goes from the fastest wait towards the slowest; its times are rounded up, to three digits.
+    assert!(
+        min <= p50 && p50 <= p99 && p99 <= max && min <= mean && mean <= max,
+        "{row}"
+    );
+    // A distribution goes from the fastest wait towards the slowest; its times are rounded up, to
+    // three digits.
     let points = curve(row, "percentile", "wait_us");
-    assert!(points.is_sorted_by(|a, b| a.1 <= b.1) && points[0].0 == 0.0 && points[points.len() - 1].0 < 100.0, "{row}");
-    assert!(points[0].1 >= min && points[0].1 <= min * 1.01 && points[points.len() - 1].1 <= max * 1.01, "{row}");
-    assert!(figure("cpu_us_per_gp").expect("every process takes time") > 0.0, "{row}");
+    assert!(
+        points.is_sorted_by(|a, b| a.1 <= b.1)
+            && points[0].0 == 0.0
+            && points[points.len() - 1].0 < 100.0,
+        "{row}"
+    );
+    assert!(
+        points[0].1 >= min && points[0].1 <= min * 1.01 && points[points.len() - 1].1 <= max * 1.01,
+        "{row}"
+    );
+    assert!(
+        figure("cpu_us_per_gp").expect("every process takes time") > 0.0,
+        "{row}"
+    );
 
-    // Only Stillpoint counts grace periods; each ends at least one wait, and perhaps those of others. The only registered thread needs none.
+    // Only Stillpoint counts grace periods; each ends at least one wait, and perhaps those of
+    // others. The only registered thread needs none.
     let ours = text(row, "subject") == "stillpoint";
     let may_need_none = ours && text(row, "scenario") == "idle";
-    assert!(figure("calls_per_gp").is_some() == ours || may_need_none, "{row}");
-    assert!(figure("calls_per_gp").is_none_or(|calls| calls > 0.0), "{row}");
+    assert!(
+        figure("calls_per_gp").is_some() == ours || may_need_none,
+        "{row}"
+    );
+    assert!(
+        figure("calls_per_gp").is_none_or(|calls| calls > 0.0),
+        "{row}"
+    );
     for name in others {
         assert!(figure(name).expect(name) > 0.0, "{row}");
     }
     let counted = usize::from(figure("calls_per_gp").is_some());
-    assert_eq!(metrics.len(), TIMES.len() + 1 + counted + others.len(), "{row}");
+    assert_eq!(
+        metrics.len(),
+        TIMES.len() + 1 + counted + others.len(),
+        "{row}"
+    );
 }
 
 #[test]
 fn sync_without_peers() {
-    let (run, json) = with_json("scale sync --rounds 1 --scenarios idle,callback --peers none --seed 3");
+    let (run, json) =
+        with_json("scale sync --rounds 1 --scenarios idle,callback --peers none --seed 3");
     assert_eq!(run.code, 0, "{}", run.err);
     assert_contract(&json, "sync");
-    assert_eq!(json["params"]["scenarios"], serde_json::json!(["idle", "callback"]));
-    let cases = |scenario| in_scenario(&json, scenario).into_iter().map(|row| (text(row, "subject"), text(row, "variant")));
+    assert_eq!(
+        json["params"]["scenarios"],
+        serde_json::json!(["idle", "callback"])
+    );
+    let cases = |scenario| {
+        in_scenario(&json, scenario)
+            .into_iter()
+            .map(|row| (text(row, "subject"), text(row, "variant")))
+    };
     let ours = ["rcu", "expedited", "qsbr", "service-led"].map(|variant| ("stillpoint", variant));
     let limit = limit_case(&json);
     assert!(cases("idle").eq(ours.into_iter().chain(limit)));
-    assert!(cases("callback").eq([("stillpoint", "rcu"), ("stillpoint", "qsbr")].into_iter().chain(limit)));
-    assert_eq!(in_scenario(&json, "idle").len() + in_scenario(&json, "callback").len(), rows(&json).len());
-    rows(&json).iter().for_each(|row| assert_sync_figures(row, &[]));
+    assert!(
+        cases("callback").eq([("stillpoint", "rcu"), ("stillpoint", "qsbr")]
+            .into_iter()
+            .chain(limit))
+    );
+    assert_eq!(
+        in_scenario(&json, "idle").len() + in_scenario(&json, "callback").len(),
+        rows(&json).len()
+    );
+    rows(&json)
+        .iter()
+        .for_each(|row| assert_sync_figures(row, &[]));
     assert_table_agrees(&run.out, &json);
 }
 
@@ -313,8 +471,9 @@ fn limit_case(json: &Value) -> Option<(&'static str, &'static str)> {
 fn sync_beside_readers_and_in_a_herd() {
     let scenarios = "idle16,busy1,busy-oversub,herd64,bridge,barrier,poll";
     let peers = "liburcu-memb,liburcu-qsbr,sdd,ps-reclaim";
-    let (run, json) =
-        with_json(&format!("scale sync --rounds 1 --threads 4 --variants rcu,qsbr --scenarios {scenarios} --peers {peers}"));
+    let (run, json) = with_json(&format!(
+        "scale sync --rounds 1 --threads 4 --variants rcu,qsbr --scenarios {scenarios} --peers {peers}"
+    ));
     assert_eq!(run.code, 0, "{}", run.err);
     for scenario in scenarios.split(',') {
         let liburcu = match scenario {
@@ -331,7 +490,11 @@ fn sync_beside_readers_and_in_a_herd() {
         };
         let peers = liburcu + others;
         let rows = in_scenario(&json, scenario);
-        assert_eq!(rows.len(), 2 + peers + limit_case(&json).iter().len(), "{scenario}");
+        assert_eq!(
+            rows.len(),
+            2 + peers + limit_case(&json).iter().len(),
+            "{scenario}"
+        );
         for row in rows {
             let others: &[&str] = match scenario {
                 "herd64" => &["calls_per_s"],
@@ -353,9 +516,16 @@ fn assert_trace_figures(row: &Value, membarrier: bool) {
         ("idle", "limit") => vec!["read_ns"],
         ("sleepers", "stillpoint") => [waits, &["exit_to_gp_us"]].concat(),
         ("sleepers", "limit") => vec!["exit_to_gp_us"],
-        ("async10000", "stillpoint") => {
-            [waits, &["other_domain_gp_us", "reads_per_s", "updates_per_s", "bytes_per_guard"]].concat()
-        }
+        ("async10000", "stillpoint") => [
+            waits,
+            &[
+                "other_domain_gp_us",
+                "reads_per_s",
+                "updates_per_s",
+                "bytes_per_guard",
+            ],
+        ]
+        .concat(),
         ("async10000", "tokio" | "arc-swap") => vec!["reads_per_s", "updates_per_s"],
         ("async10000", "limit") if membarrier => vec!["other_domain_gp_us", "reads_per_s"],
         ("async10000", "limit") => vec!["reads_per_s"],
@@ -370,39 +540,80 @@ fn assert_trace_figures(row: &Value, membarrier: bool) {
         assert!(figure.is_finite(), "{name}: {row}");
         // On a machine with much else to do, a short span may see no task and no update through.
         let may_be_none = ["reads_per_s", "updates_per_s"].contains(&name.as_str());
-        assert!(figure > 0.0 || may_be_none && figure == 0.0, "{name}: {row}");
+        assert!(
+            figure > 0.0 || may_be_none && figure == 0.0,
+            "{name}: {row}"
+        );
     }
 }
 
 #[test]
 fn trace_measures_every_scenario() {
-    let (run, json) = with_json("scale trace --rounds 1 --threads 3 --tasks 50 --hold-ms 2 --span-ms 40 --seed 9");
+    let (run, json) = with_json(
+        "scale trace --rounds 1 --threads 3 --tasks 50 --hold-ms 2 --span-ms 40 --seed 9",
+    );
     assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(run.err, "", "nothing is left out, and no progress bar in a pipe");
+    assert_eq!(
+        run.err, "",
+        "nothing is left out, and no progress bar in a pipe"
+    );
     assert_contract(&json, "trace");
-    for (option, value) in [("threads", 3), ("tasks", 50), ("hold_ms", 2), ("span_ms", 40), ("update_us", 100), ("seed", 9)] {
+    for (option, value) in [
+        ("threads", 3),
+        ("tasks", 50),
+        ("hold_ms", 2),
+        ("span_ms", 40),
+        ("update_us", 100),
+        ("seed", 9),
+    ] {
         assert_eq!(json["params"][option], value, "{option}");
     }
     let ours = [("stillpoint", "native"), ("stillpoint", "read-mb")];
     let limit = ("limit", "default");
-    for (scenario, peers) in
-        [("idle", &[][..]), ("sleepers", &[]), ("async10000", &[("tokio", "rwlock"), ("arc-swap", "default")])]
-    {
-        let found = in_scenario(&json, scenario).into_iter().map(|row| (text(row, "subject"), text(row, "variant")));
-        assert!(found.eq(ours.iter().chain(peers).copied().chain([limit])), "{scenario}");
+    for (scenario, peers) in [
+        ("idle", &[][..]),
+        ("sleepers", &[]),
+        (
+            "async10000",
+            &[("tokio", "rwlock"), ("arc-swap", "default")],
+        ),
+    ] {
+        let found = in_scenario(&json, scenario)
+            .into_iter()
+            .map(|row| (text(row, "subject"), text(row, "variant")));
+        assert!(
+            found.eq(ours.iter().chain(peers).copied().chain([limit])),
+            "{scenario}"
+        );
     }
     let membarrier = limit_case(&json).is_some();
-    rows(&json).iter().for_each(|row| assert_trace_figures(row, membarrier));
+    rows(&json)
+        .iter()
+        .for_each(|row| assert_trace_figures(row, membarrier));
     assert_table_agrees(&run.out, &json);
 }
 
 #[test]
 fn a_live_owned_guard_weighs_at_least_a_record() {
-    let (run, json) = with_json("scale trace --rounds 1 --scenarios async10000 --tasks 2 --hold-ms 1 --span-ms 1 --peers none");
+    let (run, json) = with_json(
+        "scale trace --rounds 1 --scenarios async10000 --tasks 2 --hold-ms 1 --span-ms 1 --peers none",
+    );
     assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(cases(&json), [("stillpoint", "native"), ("stillpoint", "read-mb"), ("limit", "default")]);
-    for row in rows(&json).iter().filter(|row| row["subject"] == "stillpoint") {
-        let bytes = row["metrics"]["bytes_per_guard"].as_f64().expect("a number");
+    assert_eq!(
+        cases(&json),
+        [
+            ("stillpoint", "native"),
+            ("stillpoint", "read-mb"),
+            ("limit", "default")
+        ]
+    );
+    for row in rows(&json)
+        .iter()
+        .filter(|row| row["subject"] == "stillpoint")
+    {
+        let bytes = row["metrics"]["bytes_per_guard"]
+            .as_f64()
+            .expect("a number");
         // A record has a cache line of its own, the guard points to it, and neither is a page.
         assert!((72.0..1024.0).contains(&bytes), "{row}");
     }
@@ -410,43 +621,79 @@ fn a_live_owned_guard_weighs_at_least_a_record() {
 
 #[test]
 fn an_updater_without_pauses_leaves_a_sample() {
-    let arguments =
-        "scale trace --rounds 1 --scenarios async10000 --tasks 20 --hold-ms 1 --span-ms 20 --update-us 0 --variants native";
+    let arguments = "scale trace --rounds 1 --scenarios async10000 --tasks 20 --hold-ms 1 --span-ms 20 --update-us 0 --variants native";
     let (run, json) = with_json(arguments);
     assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(cases(&json), [("stillpoint", "native"), ("tokio", "rwlock"), ("arc-swap", "default"), ("limit", "default")]);
+    assert_eq!(
+        cases(&json),
+        [
+            ("stillpoint", "native"),
+            ("tokio", "rwlock"),
+            ("arc-swap", "default"),
+            ("limit", "default")
+        ]
+    );
     assert_eq!(json["params"]["variants"], serde_json::json!(["native"]));
 }
 /// The scenarios of `scale vmap`, who has a row in each, and which figures.
 #[test]
 fn vmap_measures_every_subject() {
-    let scenarios = "find-1000,copy-256,copy-4096-2threads,alloc-pool,random-size-align,purge,purge-single";
-    let (run, json) =
-        with_json(&format!("scale vmap --rounds 1 --threads 3 --connections 5 --copy-ms 5 --scenarios {scenarios}"));
+    let scenarios =
+        "find-1000,copy-256,copy-4096-2threads,alloc-pool,random-size-align,purge,purge-single";
+    let (run, json) = with_json(&format!(
+        "scale vmap --rounds 1 --threads 3 --connections 5 --copy-ms 5 --scenarios {scenarios}"
+    ));
     assert_eq!(run.code, 0, "{}", run.err);
     assert_contract(&json, "vmap");
     assert_eq!(json["params"]["connections"], 5);
-    let ours = ["rcu", "unchecked", "node-rwlock", "node-spinlock", "global-lock", "global-mutex", "heap"];
+    let ours = [
+        "rcu",
+        "unchecked",
+        "node-rwlock",
+        "node-spinlock",
+        "global-lock",
+        "global-mutex",
+        "heap",
+    ];
     for scenario in scenarios.split(',') {
         let (expected, figures): (Vec<_>, &[&str]) = match scenario {
             "find-1000" => {
-                let others = ["std-rwlock-btreemap", "rangemap", "limit"].map(|subject| (subject, "default"));
+                let others = ["std-rwlock-btreemap", "rangemap", "limit"]
+                    .map(|subject| (subject, "default"));
                 let all = [("stillpoint", "rcu")].into_iter().chain(others).collect();
                 (all, &["check_ns", "find_dependent_ns", "find_ns"])
             }
-            "copy-256" | "copy-4096-2threads" => (ours.map(|variant| ("stillpoint", variant)).to_vec(), &["requests_per_s"]),
-            "purge" | "purge-single" => {
-                (vec![("stillpoint", "rcu"), ("mmap", "default"), ("limit", "default")], &["purge_ns_per_page"])
-            }
-            _ => (vec![("stillpoint", "rcu"), ("mmap", "default")], &["alloc_free_ns"]),
+            "copy-256" | "copy-4096-2threads" => (
+                ours.map(|variant| ("stillpoint", variant)).to_vec(),
+                &["requests_per_s"],
+            ),
+            "purge" | "purge-single" => (
+                vec![
+                    ("stillpoint", "rcu"),
+                    ("mmap", "default"),
+                    ("limit", "default"),
+                ],
+                &["purge_ns_per_page"],
+            ),
+            _ => (
+                vec![("stillpoint", "rcu"), ("mmap", "default")],
+                &["alloc_free_ns"],
+            ),
         };
         let rows = in_scenario(&json, scenario);
-        assert!(rows.iter().map(|row| (text(row, "subject"), text(row, "variant"))).eq(expected), "{scenario}");
+        assert!(
+            rows.iter()
+                .map(|row| (text(row, "subject"), text(row, "variant")))
+                .eq(expected),
+            "{scenario}"
+        );
         for row in rows {
             let metrics = row["metrics"].as_object().expect("metrics is an object");
             assert!(metrics.keys().eq(figures), "{row}");
             assert!(
-                metrics.values().all(|figure| figure.as_f64().is_some_and(|figure| figure.is_finite() && figure > 0.0)),
+                metrics.values().all(|figure| figure
+                    .as_f64()
+                    .is_some_and(|figure| figure.is_finite() && figure > 0.0)),
                 "{row}"
             );
         }
@@ -456,21 +703,28 @@ fn vmap_measures_every_subject() {
 
 #[test]
 fn lru_measures_every_variant() {
-    let (run, json) =
-        with_json("scale lru --rounds 1 --tenants 50 --lists 4 --counters 2 --mutators 1 --scenarios threads-2,custom");
+    let (run, json) = with_json(
+        "scale lru --rounds 1 --tenants 50 --lists 4 --counters 2 --mutators 1 --scenarios threads-2,custom",
+    );
     assert_eq!(run.code, 0, "{}", run.err);
     assert_contract(&json, "lru");
     assert_eq!(json["params"]["counters"], 2);
     for scenario in ["threads-2", "custom"] {
         let rows = in_scenario(&json, scenario);
-        let cases: Vec<_> = rows.iter().map(|row| (text(row, "subject"), text(row, "variant"))).collect();
+        let cases: Vec<_> = rows
+            .iter()
+            .map(|row| (text(row, "subject"), text(row, "variant")))
+            .collect();
         let ours = ["rcu", "spinlock", "mutex"].map(|variant| ("stillpoint", variant));
         assert_eq!(cases, [&ours[..], &[("limit", "default")]].concat());
         for row in rows {
             let metrics = row["metrics"].as_object().expect("metrics is an object");
             let figure = |name: &str| metrics.get(name).and_then(Value::as_f64).expect(name);
             for name in ["counts_per_s", "adds_per_s", "count_ns", "add_p999_us"] {
-                assert!(figure(name).is_finite() && figure(name) > 0.0, "{name}: {row}");
+                assert!(
+                    figure(name).is_finite() && figure(name) > 0.0,
+                    "{name}: {row}"
+                );
             }
             let share = figure("lock_share");
             assert!((0.0..=1.0).contains(&share), "{row}");

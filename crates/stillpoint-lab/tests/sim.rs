@@ -1,4 +1,5 @@
-//! The simulations by their command line: the JSON keeps its contract, the table shows the same figures, the seed decides everything.
+//! The simulations by their command line: the JSON keeps its contract, the table shows the same
+//! figures, the seed decides everything.
 
 mod program;
 
@@ -24,7 +25,9 @@ fn rows(json: &Value) -> &Vec<Value> {
 }
 
 fn row<'a>(json: &'a Value, subject: &str, variant: &str) -> &'a Value {
-    let mut found = rows(json).iter().filter(|row| row["subject"] == subject && row["variant"] == variant);
+    let mut found = rows(json)
+        .iter()
+        .filter(|row| row["subject"] == subject && row["variant"] == variant);
     let row = found.next().expect("there is such a row");
     assert!(found.next().is_none(), "and no other");
     row
@@ -47,7 +50,10 @@ fn assert_contract(out: &str, json: &Value, experiment: &str, variants: &[&str])
         assert!(0.0 < min && min <= p50 && p50 <= max, "{ours}");
         assert!(figure(ours, "fqs_per_gp") >= 0.0);
         for name in ["mean_ms", "p50_ms", "min_ms", "max_ms"] {
-            assert!(out.contains(&format!(" {:.3} ", figure(ours, name))), "{name}: {out}");
+            assert!(
+                out.contains(&format!(" {:.3} ", figure(ours, name))),
+                "{name}: {out}"
+            );
         }
     }
 }
@@ -56,37 +62,75 @@ fn assert_contract(out: &str, json: &Value, experiment: &str, variants: &[&str])
 fn sync_prints_run_by_run_beside_the_seed() {
     let (out, json) = with_json("sync");
     assert_contract(&out, &json, "sync", &["baseline", "fix"]);
-    let (baseline, fix) = (row(&json, "stillpoint", "baseline"), row(&json, "stillpoint", "fix"));
+    let (baseline, fix) = (
+        row(&json, "stillpoint", "baseline"),
+        row(&json, "stillpoint", "fix"),
+    );
     assert!(
-        (figure(baseline, "mean_ms") / 10.05 - 1.0).abs() < 0.05 && (figure(fix, "mean_ms") / 6.03 - 1.0).abs() < 0.05,
+        (figure(baseline, "mean_ms") / 10.05 - 1.0).abs() < 0.05
+            && (figure(fix, "mean_ms") / 6.03 - 1.0).abs() < 0.05,
         "{out}"
     );
     assert_eq!(baseline["runs"].as_array().map(Vec::len), Some(10));
-    assert!(out.contains("10.088") && out.contains("9.579"), "the seed's own runs: {out}");
+    assert!(
+        out.contains("10.088") && out.contains("9.579"),
+        "the seed's own runs: {out}"
+    );
 }
 
 #[test]
 fn bridge_explains_its_maxima() {
     let (out, json) = with_json("bridge");
-    assert_contract(&out, &json, "bridge", &["default", "fix", "fix+wake", "wake"]);
-    for (variant, p50) in [("default", 37.2), ("fix", 31.5), ("fix+wake", 15.8), ("wake", 22.5)] {
+    assert_contract(
+        &out,
+        &json,
+        "bridge",
+        &["default", "fix", "fix+wake", "wake"],
+    );
+    for (variant, p50) in [
+        ("default", 37.2),
+        ("fix", 31.5),
+        ("fix+wake", 15.8),
+        ("wake", 22.5),
+    ] {
         let ours = row(&json, "stillpoint", variant);
         assert!((figure(ours, "p50_ms") / p50 - 1.0).abs() < 0.15, "{out}");
-        let shares: f64 = ours["longest_ms"].as_array().expect("shares").iter().filter_map(Value::as_f64).sum();
+        let shares: f64 = ours["longest_ms"]
+            .as_array()
+            .expect("shares")
+            .iter()
+            .filter_map(Value::as_f64)
+            .sum();
         assert!(
             (shares / figure(ours, "max_ms") - 1.0).abs() < 0.02,
             "the longest wait is grace periods and little else: {ours}"
         );
-        assert!(figure(ours, "real_s") > 0.0 && out.contains(&format!("{variant}: the longest wait saw")));
+        assert!(
+            figure(ours, "real_s") > 0.0
+                && out.contains(&format!("{variant}: the longest wait saw"))
+        );
     }
 }
 
 #[test]
 fn trace_follows_the_patches() {
     let (out, json) = with_json("trace");
-    assert_contract(&out, &json, "trace", &["baseline", "polling", "ipis", "gp_sleep"]);
-    for (variant, mean) in [("baseline", 980.0), ("polling", 620.0), ("ipis", 120.0), ("gp_sleep", 18.0)] {
-        assert!((figure(row(&json, "stillpoint", variant), "mean_ms") / mean - 1.0).abs() < 0.06, "{out}");
+    assert_contract(
+        &out,
+        &json,
+        "trace",
+        &["baseline", "polling", "ipis", "gp_sleep"],
+    );
+    for (variant, mean) in [
+        ("baseline", 980.0),
+        ("polling", 620.0),
+        ("ipis", 120.0),
+        ("gp_sleep", 18.0),
+    ] {
+        assert!(
+            (figure(row(&json, "stillpoint", variant), "mean_ms") / mean - 1.0).abs() < 0.06,
+            "{out}"
+        );
     }
 }
 
@@ -95,10 +139,17 @@ fn the_same_seed_gives_the_same_trace_byte_for_byte() {
     let folder = TempDir::new().expect("a folder for temporary files");
     let trace = |arguments: &str| {
         let file = folder.path().join("events");
-        assert_eq!(stillpoint(&format!("sim {arguments} --trace {}", file.display())).code, 0);
+        assert_eq!(
+            stillpoint(&format!("sim {arguments} --trace {}", file.display())).code,
+            0
+        );
         fs::read(file).expect("the trace is there")
     };
-    for arguments in ["sync --runs 2 --calls 10", "bridge --iterations 5", "trace --calls 3"] {
+    for arguments in [
+        "sync --runs 2 --calls 10",
+        "bridge --iterations 5",
+        "trace --calls 3",
+    ] {
         let first = trace(arguments);
         assert!(first.starts_with(b"# ") && first.len() > 1000);
         assert_eq!(first, trace(arguments));
@@ -108,10 +159,17 @@ fn the_same_seed_gives_the_same_trace_byte_for_byte() {
 
 #[test]
 fn constants_can_be_set() {
-    let (_, json) =
-        with_json("sync --runs 1 --calls 20 --set jiffies_till_next_fqs=6 --set background_tasks_per_s=0 --variants baseline");
-    assert_eq!(json["params"]["constants"]["baseline"]["jiffies_till_next_fqs"], 6);
-    assert_eq!(figure(row(&json, "stillpoint", "baseline"), "mean_ms").round(), 13.0);
+    let (_, json) = with_json(
+        "sync --runs 1 --calls 20 --set jiffies_till_next_fqs=6 --set background_tasks_per_s=0 --variants baseline",
+    );
+    assert_eq!(
+        json["params"]["constants"]["baseline"]["jiffies_till_next_fqs"],
+        6
+    );
+    assert_eq!(
+        figure(row(&json, "stillpoint", "baseline"), "mean_ms").round(),
+        13.0
+    );
 }
 
 #[test]
@@ -126,29 +184,49 @@ fn large_machines_sweeps_and_plots() {
         let (_, json) = with_json(&format!("{arguments} --plot {}", svg.display()));
         assert!(!rows(&json).is_empty());
         let svg = fs::read_to_string(&svg).expect("the plot is there");
-        assert!(svg.starts_with("<svg") && svg.lines().any(|line| line.trim() == expected), "{arguments}");
+        assert!(
+            svg.starts_with("<svg") && svg.lines().any(|line| line.trim() == expected),
+            "{arguments}"
+        );
     }
 }
 
 #[test]
 fn bad_usage_is_refused_and_explained() {
     for (arguments, fragments) in [
-        ("sync --set jiffies=3", &["no constant 'jiffies'", "jiffies_till_first_fqs", "idle_tick_kept"][..]),
+        (
+            "sync --set jiffies=3",
+            &[
+                "no constant 'jiffies'",
+                "jiffies_till_first_fqs",
+                "idle_tick_kept",
+            ][..],
+        ),
         ("sync --set jiffies_till_first_fqs", &["say NAME=VALUE"]),
         ("bridge --set idle_tick_kept=2", &["from 0 to 1, not '2'"]),
         ("trace --set early_qs=maybe", &["say 0 or 1"]),
         ("sync --cpus 4097", &["1..=4096"]),
         ("sync --hz 0", &["10..=10000"]),
         ("sync --calls 0", &["1..=100000"]),
-        ("bridge --variants baseline", &["no variant 'baseline'", "default, fix, fix+wake, wake"]),
+        (
+            "bridge --variants baseline",
+            &["no variant 'baseline'", "default, fix, fix+wake, wake"],
+        ),
     ] {
         let run = stillpoint(&format!("sim {arguments}"));
         assert_eq!(run.code, 2, "{arguments}: {}", run.err);
         assert_eq!(run.out, "");
         for fragment in fragments {
-            assert!(run.err.contains(fragment), "{arguments}: no '{fragment}' in: {}", run.err);
+            assert!(
+                run.err.contains(fragment),
+                "{arguments}: no '{fragment}' in: {}",
+                run.err
+            );
         }
     }
     let help = stillpoint("sim sync --help").out;
-    assert!(help.contains("Calibration, not prediction") && help.contains("The model leaves out"), "{help}");
+    assert!(
+        help.contains("Calibration, not prediction") && help.contains("The model leaves out"),
+        "{help}"
+    );
 }

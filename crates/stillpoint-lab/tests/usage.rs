@@ -11,35 +11,98 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("kfree --loops 0", &["--loops", "1..=1000000"]),
     ("kfree --rounds 0", &["--rounds", "1..=1000"]),
     ("kfree --objects 0", &["--objects", "1..=100000000"]),
-    ("kfree --objects 9999999999", &["--objects", "1..=100000000"]),
-    ("kfree --object-size 0", &["--object-size", "choose one of 16, 32, 64"]),
-    ("kfree --object-size 24", &["--object-size", "choose one of 16, 32, 64"]),
+    (
+        "kfree --objects 9999999999",
+        &["--objects", "1..=100000000"],
+    ),
+    (
+        "kfree --object-size 0",
+        &["--object-size", "choose one of 16, 32, 64"],
+    ),
+    (
+        "kfree --object-size 24",
+        &["--object-size", "choose one of 16, 32, 64"],
+    ),
     ("kfree --readers 5000", &["--readers", "0..=4096"]),
-    ("kfree --peers nobody", &["no peer 'nobody'", "say all, none, or some of", "liburcu-memb", "kovan"]),
+    (
+        "kfree --peers nobody",
+        &[
+            "no peer 'nobody'",
+            "say all, none, or some of",
+            "liburcu-memb",
+            "kovan",
+        ],
+    ),
     ("kfree --peers seize,all", &["no peer 'all'", "all, none"]),
-    ("kfree --peers std-rwlock", &["no peer 'std-rwlock'", "crossbeam-epoch"]),
+    (
+        "kfree --peers std-rwlock",
+        &["no peer 'std-rwlock'", "crossbeam-epoch"],
+    ),
     (
         "kfree --threads 4096 --objects 100000000 --object-size 4096",
-        &["more than half of this machine's memory", "lower --threads, --objects or --object-size"],
+        &[
+            "more than half of this machine's memory",
+            "lower --threads, --objects or --object-size",
+        ],
     ),
     ("read --threads 0", &["--threads", "1..=4096"]),
-    ("read --peers nobody", &["no peer 'nobody'", "liburcu-qsbr", "std-rwlock"]),
-    ("kfree --variants nothing", &["no variant 'nothing'", "say all, or some of per-page, whole-batch, call"]),
+    (
+        "read --peers nobody",
+        &["no peer 'nobody'", "liburcu-qsbr", "std-rwlock"],
+    ),
+    (
+        "kfree --variants nothing",
+        &[
+            "no variant 'nothing'",
+            "say all, or some of per-page, whole-batch, call",
+        ],
+    ),
     ("kfree --variants none", &["no variant 'none'"]),
-    ("read --variants guard,rcu", &["no variant 'rcu'", "guard, closure, qsbr, trace, trace-owned"]),
-    ("sync --variants guard", &["no variant 'guard'", "rcu, expedited, qsbr, service-led"]),
-    ("sync --scenarios idle,nowhere", &["no scenario 'nowhere'", "say all, or some of idle, idle16", "busy-oversub"]),
+    (
+        "read --variants guard,rcu",
+        &[
+            "no variant 'rcu'",
+            "guard, closure, qsbr, trace, trace-owned",
+        ],
+    ),
+    (
+        "sync --variants guard",
+        &["no variant 'guard'", "rcu, expedited, qsbr, service-led"],
+    ),
+    (
+        "sync --scenarios idle,nowhere",
+        &[
+            "no scenario 'nowhere'",
+            "say all, or some of idle, idle16",
+            "busy-oversub",
+        ],
+    ),
     ("sync --scenarios none", &["no scenario 'none'"]),
-    ("sync --peers seize", &["no peer 'seize'", "all, none", "liburcu-qsbr", "kernel"]),
+    (
+        "sync --peers seize",
+        &["no peer 'seize'", "all, none", "liburcu-qsbr", "kernel"],
+    ),
     ("sync --threads 0", &["--threads", "1..=4096"]),
-    ("trace --variants guard", &["no variant 'guard'", "native, read-mb"]),
-    ("trace --peers crossbeam-epoch", &["no peer 'crossbeam-epoch'", "tokio, arc-swap"]),
-    ("trace --scenarios busy1", &["no scenario 'busy1'", "idle, sleepers, async10000"]),
+    (
+        "trace --variants guard",
+        &["no variant 'guard'", "native, read-mb"],
+    ),
+    (
+        "trace --peers crossbeam-epoch",
+        &["no peer 'crossbeam-epoch'", "tokio, arc-swap"],
+    ),
+    (
+        "trace --scenarios busy1",
+        &["no scenario 'busy1'", "idle, sleepers, async10000"],
+    ),
     ("trace --threads 0", &["--threads", "1..=4096"]),
     ("trace --tasks 0", &["--tasks", "1..=1000000"]),
     ("trace --hold-ms 0", &["--hold-ms", "1..=60000"]),
     ("trace --span-ms 0", &["--span-ms", "1..=600000"]),
-    ("kfree --scenarios idle", &["unexpected argument '--scenarios'"]),
+    (
+        "kfree --scenarios idle",
+        &["unexpected argument '--scenarios'"],
+    ),
     ("nothing", &["unrecognized subcommand 'nothing'"]),
 ];
 
@@ -50,7 +113,11 @@ fn bad_usage_is_refused_and_explained() {
         assert_eq!(run.code, 2, "{arguments}: {}", run.err);
         assert_eq!(run.out, "", "{arguments}");
         for fragment in *fragments {
-            assert!(run.err.contains(fragment), "{arguments}: no '{fragment}' in: {}", run.err);
+            assert!(
+                run.err.contains(fragment),
+                "{arguments}: no '{fragment}' in: {}",
+                run.err
+            );
         }
     }
 }
@@ -61,7 +128,11 @@ fn a_file_that_cannot_be_written_is_told_before_the_run() {
         let run = stillpoint(&format!("scale kfree {option} /nowhere/at/all"));
         assert_eq!(run.code, 1, "{}", run.err);
         assert_eq!(run.out, "");
-        assert!(run.err.contains("cannot create /nowhere/at/all"), "{}", run.err);
+        assert!(
+            run.err.contains("cannot create /nowhere/at/all"),
+            "{}",
+            run.err
+        );
     }
 }
 
@@ -70,8 +141,16 @@ fn help_names_the_peers_and_hides_the_inner_command() {
     let help = stillpoint("scale kfree --help");
     assert_eq!(help.code, 0);
     // Peers that this build lacks, too.
-    for peer in ["all, none, or some of ", "liburcu-memb,", "crossbeam-epoch,", "kovan"] {
+    for peer in [
+        "all, none, or some of ",
+        "liburcu-memb,",
+        "crossbeam-epoch,",
+        "kovan",
+    ] {
         assert!(help.out.contains(peer), "{peer}: {}", help.out);
     }
-    assert!(!stillpoint("--help").out.contains("measure "), "the inner command is not for people");
+    assert!(
+        !stillpoint("--help").out.contains("measure "),
+        "the inner command is not for people"
+    );
 }

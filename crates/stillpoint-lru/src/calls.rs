@@ -6,10 +6,11 @@
 //!   leave   CALL -= 1; GONE? then signal                         perhaps, the waiter's own is left
 //! ```
 //!
-//! `enter` and the setting of GONE are read-modify-writes of one word, so one comes first: either the call is refused, or the wait counts
-//! it. `leave` (release) pairs with the wait (acquire): what calls have done is done before `end` returns. A call that leaves after GONE
-//! has been set signals, also a call that was refused: the waiter may have counted it. So `end` sleeps without a bound, and misses no
-//! wake-up; `loom_calls_end` fails without either.
+//! `enter` and the setting of GONE are read-modify-writes of one word, so one comes first: either
+//! the call is refused, or the wait counts it. `leave` (release) pairs with the wait (acquire):
+//! what calls have done is done before `end` returns. A call that leaves after GONE has been set
+//! signals, also a call that was refused: the waiter may have counted it. So `end` sleeps without a
+//! bound, and misses no wake-up; `loom_calls_end` fails without either.
 
 use stillpoint_platform::{
     event::EventCount,
@@ -29,7 +30,10 @@ pub(crate) struct Calls {
 
 impl Calls {
     pub(crate) fn new() -> Self {
-        Self { state: AtomicUsize::new(0), left: EventCount::new() }
+        Self {
+            state: AtomicUsize::new(0),
+            left: EventCount::new(),
+        }
     }
 
     /// Begins a call, unless the end has begun. To be followed by [`leave`](Calls::leave).
@@ -51,7 +55,8 @@ impl Calls {
         }
     }
 
-    /// Whether the end has begun: a call that sees this asks for nothing more. Always seen after an end on the calling thread.
+    /// Whether the end has begun: a call that sees this asks for nothing more. Always seen after an
+    /// end on the calling thread.
     pub(crate) fn is_ending(&self) -> bool {
         self.state.load(Ordering::Relaxed) & GONE != 0
     }

@@ -1,27 +1,32 @@
-//! Usage against limits: a charge counts at every level of the tree, from a tenant up to the root, or at none.
+//! Usage against limits: a charge counts at every level of the tree, from a tenant up to the root,
+//! or at none.
 //!
-//! What is refused is never counted, not even for a moment: no other charge is refused because of it, and no peak shows it. So a charge is first
-//! decided and then counted.
+//! What is refused is never counted, not even for a moment: no other charge is refused because of
+//! it, and no peak shows it. So a charge is first decided and then counted.
 //!
-//! * Where one level has a limit (or none), that level decides, by a compare-and-exchange; the others are added to afterwards. Where none
-//!   has, the root decides, against [`MAX_USAGE`].
-//! * Where several have, the charge takes the lock of the hierarchy. Those below the topmost limit are compared with, and then the
-//!   topmost decides as above. A level below the topmost limit is below it for every charge that counts there, so all of those have the lock, and
-//!   what was compared with can only have become less.
+//! * Where one level has a limit (or none), that level decides, by a compare-and-exchange; the
+//!   others are added to afterwards. Where none has, the root decides, against [`MAX_USAGE`].
+//! * Where several have, the charge takes the lock of the hierarchy. Those below the topmost limit
+//!   are compared with, and then the topmost decides as above. A level below the topmost limit is
+//!   below it for every charge that counts there, so all of those have the lock, and what was
+//!   compared with can only have become less.
 //!
 //! Giving back takes no lock: each level has it as soon as it is subtracted there.
 //!
 //! # Limits that change
 //!
-//! A limit changes only while no charge is under way, or a charge might count one level as decisive and another charge another one. A charge
-//! is made at a per-CPU stock (`stock.rs`) or under the lock; a limit is changed with all per-CPU stocks and the lock held. So all accesses are relaxed:
-//! per-CPU stocks and lock order those of limits, and of a counter each operation sees what came before it in its own order.
+//! A limit changes only while no charge is under way, or a charge might count one level as decisive
+//! and another charge another one. A charge is made at a per-CPU stock (`stock.rs`) or under the
+//! lock; a limit is changed with all per-CPU stocks and the lock held. So all accesses are relaxed:
+//! per-CPU stocks and lock order those of limits, and of a counter each operation sees what came
+//! before it in its own order.
 
 use std::ptr;
 use stillpoint_platform::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// No subtree uses more, whatever its limit says: twice this fits the count of what keeps a tenant (`counter.rs`). Above it in `usage` do
-/// all charges fit that have been decided at one level and are about to be refused by another for this.
+/// No subtree uses more, whatever its limit says: twice this fits the count of what keeps a tenant
+/// (`counter.rs`). Above it in `usage` do all charges fit that have been decided at one level and
+/// are about to be refused by another for this.
 pub(crate) const MAX_USAGE: u64 = 1 << 62;
 
 /// What a subtree uses, and may.
@@ -40,7 +45,8 @@ pub(crate) trait HasLevel {
     fn high(&self) -> u64;
 }
 
-/// Why nothing was charged: `usage` at this level, at one instant, and the bytes are more than `max`.
+/// Why nothing was charged: `usage` at this level, at one instant, and the bytes are more than
+/// `max`.
 #[derive(Debug)]
 pub(crate) struct Refused<'a, T> {
     pub(crate) at: &'a T,
@@ -52,14 +58,22 @@ impl<'a, T: HasLevel> Refused<'a, T> {
     /// While limits do not change.
     #[cold]
     fn at(at: &'a T, usage: u64) -> Self {
-        Self { at, usage, max: at.level().most() }
+        Self {
+            at,
+            usage,
+            max: at.level().most(),
+        }
     }
 }
 
 impl Level {
     /// Nothing used, no limit.
     pub(crate) fn new() -> Self {
-        Self { usage: AtomicU64::new(0), peak: AtomicU64::new(0), max: AtomicU64::new(u64::MAX) }
+        Self {
+            usage: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            max: AtomicU64::new(u64::MAX),
+        }
     }
 
     pub(crate) fn usage(&self) -> u64 {
@@ -92,7 +106,11 @@ impl Level {
     /// The usage with `bytes` more, or else the usage that they do not fit beside.
     fn fits(&self, usage: u64, bytes: u64) -> Result<u64, u64> {
         let sum = usage.saturating_add(bytes);
-        if sum <= self.most() { Ok(sum) } else { Err(usage) }
+        if sum <= self.most() {
+            Ok(sum)
+        } else {
+            Err(usage)
+        }
     }
 
     /// Adds `bytes` if they fit, and says what the usage is then; else, as [`Level::fits`].
@@ -101,8 +119,12 @@ impl Level {
         let mut usage = self.usage();
         loop {
             let sum = self.fits(usage, bytes)?;
-            // Fails where others have charged or given back meanwhile, and not because they are slow.
-            match self.usage.compare_exchange_weak(usage, sum, Ordering::Relaxed, Ordering::Relaxed) {
+            // Fails where others have charged or given back meanwhile, and not because they are
+            // slow.
+            match self
+                .usage
+                .compare_exchange_weak(usage, sum, Ordering::Relaxed, Ordering::Relaxed)
+            {
                 Ok(_) => {
                     self.raise_peak(sum);
                     return Ok(sum);
@@ -116,8 +138,8 @@ impl Level {
     ///
     /// # Errors
     ///
-    /// It is more than [`MAX_USAGE`], which no machine has; without `bytes` it is this. The caller subtracts them, and here alone what is
-    /// refused has been counted. No peak shows it.
+    /// It is more than [`MAX_USAGE`], which no machine has; without `bytes` it is this. The caller
+    /// subtracts them, and here alone what is refused has been counted. No peak shows it.
     #[inline(always)]
     pub(crate) fn add(&self, bytes: u64) -> Result<u64, u64> {
         let usage = self.usage.fetch_add(bytes, Ordering::Relaxed);
@@ -145,15 +167,19 @@ impl Level {
     }
 }
 
-/// Charges all of `levels`, of which the root is the last one, or none. `at_stock`: whether the caller keeps limits from changing;
-/// else the lock does. Returns whether a level is past its high limit now.
+/// Charges all of `levels`, of which the root is the last one, or none. `at_stock`: whether the
+/// caller keeps limits from changing; else the lock does. Returns whether a level is past its high
+/// limit now.
 ///
 /// # Errors
 ///
 /// A level whose limit is in the way.
 #[inline]
 pub(crate) fn charge<'a, T: HasLevel>(
-    levels: impl Iterator<Item = &'a T> + Clone, bytes: u64, at_stock: bool, exact: &Mutex<()>,
+    levels: impl Iterator<Item = &'a T> + Clone,
+    bytes: u64,
+    at_stock: bool,
+    exact: &Mutex<()>,
 ) -> Result<bool, Refused<'a, T>> {
     let known = at_stock.then(|| topmost(levels.clone()));
     match known {
@@ -180,13 +206,18 @@ fn topmost<'a, T: HasLevel>(levels: impl Iterator<Item = &'a T>) -> (&'a T, usiz
 /// [`charge`] under the lock, with the level that decides at last, if it is known. That one need not be compared with before.
 #[inline(never)]
 fn charge_locked<'a, T: HasLevel>(
-    levels: impl Iterator<Item = &'a T> + Clone, decisive: Option<&'a T>, bytes: u64, exact: &Mutex<()>,
+    levels: impl Iterator<Item = &'a T> + Clone,
+    decisive: Option<&'a T>,
+    bytes: u64,
+    exact: &Mutex<()>,
 ) -> Result<bool, Refused<'a, T>> {
     let _exact = lock(exact);
     let decisive = decisive.unwrap_or_else(|| topmost(levels.clone()).0);
     for at in levels.clone().take_while(|at| !ptr::eq(*at, decisive)) {
         if at.level().is_limited() {
-            at.level().fits(at.level().usage(), bytes).map_err(|usage| Refused::at(at, usage))?;
+            at.level()
+                .fits(at.level().usage(), bytes)
+                .map_err(|usage| Refused::at(at, usage))?;
         }
     }
     decide_and_count(levels, decisive, bytes)
@@ -195,9 +226,14 @@ fn charge_locked<'a, T: HasLevel>(
 /// The others have no limits, or have been compared with.
 #[inline(always)]
 fn decide_and_count<'a, T: HasLevel>(
-    levels: impl Iterator<Item = &'a T> + Clone, decisive: &'a T, bytes: u64,
+    levels: impl Iterator<Item = &'a T> + Clone,
+    decisive: &'a T,
+    bytes: u64,
 ) -> Result<bool, Refused<'a, T>> {
-    let sum = decisive.level().decide(bytes).map_err(|usage| Refused::at(decisive, usage))?;
+    let sum = decisive
+        .level()
+        .decide(bytes)
+        .map_err(|usage| Refused::at(decisive, usage))?;
     let mut is_high = sum > decisive.high();
     for at in levels.clone().filter(|at| !ptr::eq(*at, decisive)) {
         match at.level().add(bytes) {
@@ -246,7 +282,14 @@ mod tests {
         let leaves = [limited(CHUNK), limited(CHUNK), limited(CHUNK)];
         let exact = Mutex::new(());
         for at_stock in [true, false] {
-            let charge = |leaf: usize, bytes| charge([&leaves[leaf], &middle, &root].into_iter(), bytes, at_stock, &exact);
+            let charge = |leaf: usize, bytes| {
+                charge(
+                    [&leaves[leaf], &middle, &root].into_iter(),
+                    bytes,
+                    at_stock,
+                    &exact,
+                )
+            };
             assert!(charge(0, CHUNK).is_ok() && charge(1, CHUNK).is_ok());
             let refused = charge(2, 1).expect_err("the middle level has 2^62 already");
             assert!(ptr::eq(refused.at, &middle));
@@ -254,7 +297,11 @@ mod tests {
             for (level, usage) in [(&leaves[2], 0), (&middle, MAX_USAGE), (&root, MAX_USAGE)] {
                 assert_eq!(level.usage(), usage);
             }
-            assert_eq!((middle.peak(), root.peak()), (MAX_USAGE, MAX_USAGE), "what was refused shows");
+            assert_eq!(
+                (middle.peak(), root.peak()),
+                (MAX_USAGE, MAX_USAGE),
+                "what was refused shows"
+            );
             for level in [&leaves[0], &leaves[1], &middle, &middle, &root, &root] {
                 level.subtract(CHUNK);
             }
@@ -265,7 +312,12 @@ mod tests {
     #[test]
     fn level_past_high_is_reported() {
         let exact = Mutex::new(());
-        for limits in [[u64::MAX; 3], [500, u64::MAX, u64::MAX], [u64::MAX, 500, u64::MAX], [500, 500, 500]] {
+        for limits in [
+            [u64::MAX; 3],
+            [500, u64::MAX, u64::MAX],
+            [u64::MAX, 500, u64::MAX],
+            [500, 500, 500],
+        ] {
             for high in 0..3 {
                 let levels = limits.map(limited);
                 levels[high].add(100).unwrap();

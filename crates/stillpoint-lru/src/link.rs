@@ -1,38 +1,49 @@
-//! A list and the links in it: the only file that follows their pointers, but for `memcg/fork.rs` in the child of a fork.
+//! A list and the links in it: the only file that follows their pointers, but for `memcg/fork.rs`
+//! in the child of a fork.
 //!
-//! A [`List`] is a ring of [`Link`]s through a head of its own, oldest first, behind one lock; a link names the list it is on. The list
-//! knows nothing of tenants, nodes or what the links are part of; the caller of `append` keeps the link where it is for as long as it is there
-//! (`lru.rs`: the list holds a strong reference to what the link is part of).
+//! A [`List`] is a ring of [`Link`]s through a head of its own, oldest first, behind one lock; a
+//! link names the list it is on. The list knows nothing of tenants, nodes or what the links are
+//! part of; the caller of `append` keeps the link where it is for as long as it is there (`lru.rs`:
+//! the list holds a strong reference to what the link is part of).
 //!
 //! # A link names its list
 //!
-//! `owner` is null (on no list), [`claimed`] (a thread that holds a list's lock is putting it there or taking it off), [`marker`] (a
-//! walker's bookmark, no item), the list, or the list with a mark ([`moving`]: a thread that holds its lock is putting the link elsewhere; for
-//! all others it is on that list, until they have the lock and look again). Which list a link is on is known
-//! only under that list's lock, so `del` looks twice:
+//! `owner` is null (on no list), [`claimed`] (a thread that holds a list's lock is putting it there
+//! or taking it off), [`marker`] (a walker's bookmark, no item), the list, or the list with a mark
+//! ([`moving`]: a thread that holds its lock is putting the link elsewhere; for all others it is on
+//! that list, until they have the lock and look again). Which list a link is on is known only under
+//! that list's lock, so `del` looks twice:
 //!
 //! ```text
 //!   read `owner`; lock that list; is it still the owner? else again
 //! ```
 //!
-//! * To read it (acquire) pairs with the release store that names a list: the list is complete. That the list has not been freed is RCU's
-//!   doing: it is read inside a section, and a list is freed a grace period after its last link has left.
-//! * The second look may be relaxed: a link becomes a list's, and ceases to be, under that list's lock alone.
-//! * The exchange of null for `claimed` in `append` (acquire) pairs with the release store of null in `remove`: `append` finds the
-//!   pointers as `remove` left them on another list, and overwrites them later. Of several that append a link only one wins.
+//! * To read it (acquire) pairs with the release store that names a list: the list is complete.
+//!   That the list has not been freed is RCU's doing: it is read inside a section, and a list is
+//!   freed a grace period after its last link has left.
+//! * The second look may be relaxed: a link becomes a list's, and ceases to be, under that list's
+//!   lock alone.
+//! * The exchange of null for `claimed` in `append` (acquire) pairs with the release store of null
+//!   in `remove`: `append` finds the pointers as `remove` left them on another list, and overwrites
+//!   them later. Of several that append a link only one wins.
 //!
-//! A list that has been emptied for good is **dead**: its length says so, and a thread that finds that under its lock looks for another list.
+//! A list that has been emptied for good is **dead**: its length says so, and a thread that finds
+//! that under its lock looks for another list.
 //!
 //! # In the child of a fork
 //!
-//! A thread that vanishes while it holds the lock leaves the list in the middle of one step. The order of the stores makes that
-//! harmless: `next` pointers always lead through the whole list, and a link is `claimed`, or `moving`, before the store that takes it off and
-//! until after the store that has put it on. So `List::reset_in_child` (`memcg/fork.rs`) walks along `next`, gives every link it meets to this
-//! list, and mends what depends on that. A link that was claimed or moving, and on no list, stays so for ever ([`Locked::is_orphan`]): what it is part of is leaked.
+//! A thread that vanishes while it holds the lock leaves the list in the middle of one step. The
+//! order of the stores makes that harmless: `next` pointers always lead through the whole list, and
+//! a link is `claimed`, or `moving`, before the store that takes it off and until after the store
+//! that has put it on. So `List::reset_in_child` (`memcg/fork.rs`) walks along `next`, gives every
+//! link it meets to this list, and mends what depends on that. A link that was claimed or moving,
+//! and on no list, stays so for ever ([`Locked::is_orphan`]): what it is part of is leaked.
 
 use crate::probe::Probe;
 use std::ptr;
-use stillpoint_platform::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard, Ordering, lock_telling};
+use stillpoint_platform::sync::{
+    AtomicPtr, AtomicUsize, Mutex, MutexGuard, Ordering, lock_telling,
+};
 
 /// The length of a list that is dead.
 pub(crate) const DEAD: usize = usize::MAX;
@@ -42,7 +53,8 @@ fn claimed() -> *mut List {
     ptr::without_provenance_mut(1)
 }
 
-/// A thread that holds the lock of `list` is moving the link, which has been on it. Addresses of lists are even.
+/// A thread that holds the lock of `list` is moving the link, which has been on it. Addresses of
+/// lists are even.
 fn moving(list: *const List) -> *mut List {
     list.cast_mut().map_addr(|addr| addr | 1)
 }
@@ -70,16 +82,23 @@ impl Link {
     }
 
     fn of(owner: *mut List) -> Self {
-        Self { owner: AtomicPtr::new(owner), next: AtomicPtr::new(ptr::null_mut()), prev: AtomicPtr::new(ptr::null_mut()) }
+        Self {
+            owner: AtomicPtr::new(owner),
+            next: AtomicPtr::new(ptr::null_mut()),
+            prev: AtomicPtr::new(ptr::null_mut()),
+        }
     }
 
     /// The list that the link is on, at this moment.
     ///
     /// Inside a section that began before the call, it may be followed.
     pub(crate) fn owner(&self) -> Option<*const List> {
-        // Acquire, pairs with `append`, `rotate`, `move_to` and `unlink`: the list that they name is complete. Nothing is left of what is
-        // no list.
-        let list = self.owner.load(Ordering::Acquire).map_addr(|addr| addr & !3);
+        // Acquire, pairs with `append`, `rotate`, `move_to` and `unlink`: the list that they name
+        // is complete. Nothing is left of what is no list.
+        let list = self
+            .owner
+            .load(Ordering::Acquire)
+            .map_addr(|addr| addr & !3);
         (!list.is_null()).then_some(list.cast_const())
     }
 
@@ -108,8 +127,8 @@ pub(crate) enum Refused {
 
 /// A list.
 ///
-/// Two cache lines. Counters read the one with the published count, which those who change the list only store to; so to count costs them no
-/// more than that store, and not the lock.
+/// Two cache lines. Counters read the one with the published count, which those who change the list
+/// only store to; so to count costs them no more than that store, and not the lock.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct List {
@@ -140,15 +159,29 @@ pub(crate) struct Locked<'a> {
 impl List {
     /// A list that is yet to be [initialised](List::init) where it stays.
     pub(crate) fn new(lru_id: u64) -> Self {
-        let changing = Changing { lock: Mutex::new(()), len: AtomicUsize::new(0), head: Link::of(marker()), lru_id };
-        Self { count: AtomicUsize::new(0), changing }
+        let changing = Changing {
+            lock: Mutex::new(()),
+            len: AtomicUsize::new(0),
+            head: Link::of(marker()),
+            lru_id,
+        };
+        Self {
+            count: AtomicUsize::new(0),
+            changing,
+        }
     }
 
     /// Makes it an empty list. Once, before anybody else knows it, and it does not move any more.
     pub(crate) fn init(&self) {
         let head = self.head();
-        self.changing.head.next.store(head.cast_mut(), Ordering::Relaxed);
-        self.changing.head.prev.store(head.cast_mut(), Ordering::Relaxed);
+        self.changing
+            .head
+            .next
+            .store(head.cast_mut(), Ordering::Relaxed);
+        self.changing
+            .head
+            .prev
+            .store(head.cast_mut(), Ordering::Relaxed);
     }
 
     pub(crate) fn lru_id(&self) -> u64 {
@@ -176,7 +209,10 @@ impl List {
     pub(crate) fn lock<P: Probe>(&self) -> Locked<'_> {
         P::acquiring();
         let guard = lock_telling(&self.changing.lock, P::waiting, P::waited);
-        Locked { list: self, _guard: guard }
+        Locked {
+            list: self,
+            _guard: guard,
+        }
     }
 }
 
@@ -194,7 +230,12 @@ impl<'a> Locked<'a> {
 
     fn add_to_count(&self, change: isize) -> usize {
         // Under the lock: no read-modify-write is needed.
-        let len = self.list.changing.len.load(Ordering::Relaxed).wrapping_add_signed(change);
+        let len = self
+            .list
+            .changing
+            .len
+            .load(Ordering::Relaxed)
+            .wrapping_add_signed(change);
         self.list.changing.len.store(len, Ordering::Relaxed);
         self.list.count.store(len, Ordering::Relaxed);
         len
@@ -205,7 +246,8 @@ impl<'a> Locked<'a> {
         link.is_on(self.list)
     }
 
-    /// Whether the link was being moved from this list by a thread that has vanished in a fork: under the lock no other is moving it.
+    /// Whether the link was being moved from this list by a thread that has vanished in a fork:
+    /// under the lock no other is moving it.
     pub(crate) fn is_orphan(&self, link: &Link) -> bool {
         link.owner.load(Ordering::Relaxed) == moving(self.list)
     }
@@ -221,8 +263,17 @@ impl<'a> Locked<'a> {
         }
         // SAFETY: alive, by the caller's promise.
         let owner = &unsafe { &*link }.owner;
-        // Acquire, pairs with `remove`: the pointers are as the last list left them. Of several one wins.
-        if owner.compare_exchange(ptr::null_mut(), claimed(), Ordering::Acquire, Ordering::Relaxed).is_err() {
+        // Acquire, pairs with `remove`: the pointers are as the last list left them. Of several one
+        // wins.
+        if owner
+            .compare_exchange(
+                ptr::null_mut(),
+                claimed(),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            )
+            .is_err()
+        {
             return Err(Refused::Linked);
         }
         // SAFETY: claimed just now, by us; the rest is the caller's promise.
@@ -236,10 +287,14 @@ impl<'a> Locked<'a> {
     ///
     /// Returns the pointer that it was put on with. The list does not use it any more.
     pub(crate) fn remove(&self, link: &Link) -> *const Link {
-        assert!(self.has(link), "a link is taken off a list that it is not on");
+        assert!(
+            self.has(link),
+            "a link is taken off a list that it is not on"
+        );
         let stored = self.unlink(link, claimed());
         self.add_to_count(-1);
-        // Release, pairs with `append`: the link's pointers are left before it may go on another list.
+        // Release, pairs with `append`: the link's pointers are left before it may go on another
+        // list.
         link.owner.store(ptr::null_mut(), Ordering::Release);
         stored
     }
@@ -248,16 +303,22 @@ impl<'a> Locked<'a> {
     pub(crate) fn rotate(&self, link: &Link) {
         if self.has(link) {
             let stored = self.unlink(link, moving(self.list));
-            // SAFETY: it has been taken out just now and is marked as moving; it is as alive as before.
+            // SAFETY: it has been taken out just now and is marked as moving; it is as alive as
+            // before.
             unsafe { self.insert_before(self.list.head(), stored) };
             // Release, pairs with `owner`: the list is complete for a thread that finds it.
-            link.owner.store(ptr::from_ref(self.list).cast_mut(), Ordering::Release);
+            link.owner
+                .store(ptr::from_ref(self.list).cast_mut(), Ordering::Release);
         }
     }
 
-    /// Moves up to `limit` links, oldest first, to `other`, whose lock is held too. Bookmarks stay. Whether there are any left.
+    /// Moves up to `limit` links, oldest first, to `other`, whose lock is held too. Bookmarks stay.
+    /// Whether there are any left.
     pub(crate) fn move_to(&self, other: &Locked<'_>, limit: usize) -> bool {
-        assert!(!ptr::eq(self.list, other.list) && !other.is_dead(), "links move to another list that is alive");
+        assert!(
+            !ptr::eq(self.list, other.list) && !other.is_dead(),
+            "links move to another list that is alive"
+        );
         let mut moved = 0;
         let mut at = self.first();
         while let Some(link) = at {
@@ -271,7 +332,8 @@ impl<'a> Locked<'a> {
             // SAFETY: taken out just now, and still marked as moving.
             unsafe { other.insert_before(other.list.head(), stored) };
             // Release, pairs with `owner`: the list is complete for a thread that finds it.
-            link.owner.store(ptr::from_ref(other.list).cast_mut(), Ordering::Release);
+            link.owner
+                .store(ptr::from_ref(other.list).cast_mut(), Ordering::Release);
             moved += 1;
         }
         self.add_to_count(-moved.cast_signed());
@@ -307,13 +369,16 @@ impl<'a> Locked<'a> {
         let older = place_ref.prev();
         link_ref.prev.store(older.cast_mut(), Ordering::Relaxed);
         link_ref.next.store(place.cast_mut(), Ordering::Relaxed);
-        // Release, pairs with `reset_in_child` in the child of a fork: a thread that comes along `next` finds a link that leads on.
         // SAFETY: as above.
-        unsafe { &*older }.next.store(link.cast_mut(), Ordering::Release);
+        let older_next = unsafe { &(*older).next };
+        // Release, pairs with `reset_in_child` in the child of a fork: a thread that comes along
+        // `next` finds a link that leads on.
+        older_next.store(link.cast_mut(), Ordering::Release);
         place_ref.prev.store(link.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Leaves `link`, which is on this list, on none, and its owner `mark`. Returns the pointer that the list had.
+    /// Leaves `link`, which is on this list, on none, and its owner `mark`. Returns the pointer
+    /// that the list had.
     fn unlink(&self, link: &Link, mark: *mut List) -> *const Link {
         // Release, pairs with `owner`: a thread that follows the mark finds the list complete.
         link.owner.store(mark, Ordering::Release);
@@ -322,14 +387,16 @@ impl<'a> Locked<'a> {
         let (older_ref, newer_ref) = unsafe { (&*older, &*newer) };
         let stored = older_ref.next();
         debug_assert!(ptr::eq(stored, link));
-        // Release, pairs with `reset_in_child` in the child of a fork: a link that is off the list is marked.
+        // Release, pairs with `reset_in_child` in the child of a fork: a link that is off the list
+        // is marked.
         older_ref.next.store(newer.cast_mut(), Ordering::Release);
         newer_ref.prev.store(older.cast_mut(), Ordering::Relaxed);
         stored
     }
 }
 
-/// A walker's place in a list, which stays when the lock is let go of. On the heap, because it outlives a walker that vanishes in a fork.
+/// A walker's place in a list, which stays when the lock is let go of. On the heap, because it
+/// outlives a walker that vanishes in a fork.
 #[derive(Debug)]
 pub(crate) struct Bookmark(*const Link);
 
@@ -379,7 +446,8 @@ mod tests {
     use super::*;
     use crate::probe::Unwatched;
 
-    /// As a fork by another thread leaves it in the child: nobody waits for the one who was moving it.
+    /// As a fork by another thread leaves it in the child: nobody waits for the one who was moving
+    /// it.
     #[test]
     fn link_of_a_vanished_mover_is_an_orphan() {
         let (list, link) = (List::new(1), Link::new());
@@ -391,7 +459,11 @@ mod tests {
             assert!(locked.has(&link) && !locked.is_orphan(&link));
             locked.unlink(&link, moving(&list));
         }
-        assert_eq!(link.owner(), Some(ptr::from_ref(&list)), "who wants it off asks the list");
+        assert_eq!(
+            link.owner(),
+            Some(ptr::from_ref(&list)),
+            "who wants it off asks the list"
+        );
         let locked = list.lock::<Unwatched>();
         assert!(!locked.has(&link) && locked.is_orphan(&link));
     }

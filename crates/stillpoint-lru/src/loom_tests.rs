@@ -1,4 +1,5 @@
-//! Model-checked tests of the protocols in `link.rs`, `shrinker_map.rs`, `levels.rs`, `slots.rs` and `calls.rs`.
+//! Model-checked tests of the protocols in `link.rs`, `shrinker_map.rs`, `levels.rs`, `slots.rs`
+//! and `calls.rs`.
 
 use crate::{
     calls::Calls,
@@ -20,7 +21,8 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Two lists and an item, whose cell is used by whoever has it: loom reports two who have it at a time.
+/// Two lists and an item, whose cell is used by whoever has it: loom reports two who have it at a
+/// time.
 struct World {
     lists: [List; 2],
     link: Link,
@@ -34,14 +36,22 @@ unsafe impl Sync for World {}
 
 impl World {
     fn new() -> Arc<Self> {
-        let world = Arc::new(Self { lists: [List::new(1), List::new(1)], link: Link::new(), item: UnsafeCell::new(0) });
+        let world = Arc::new(Self {
+            lists: [List::new(1), List::new(1)],
+            link: Link::new(),
+            item: UnsafeCell::new(0),
+        });
         world.lists.iter().for_each(List::init);
         world
     }
 
     fn add(&self, list: usize) -> Result<bool, Refused> {
         // SAFETY: the world outlives the model's threads.
-        unsafe { self.lists[list].lock::<Unwatched>().append(&raw const self.link) }
+        unsafe {
+            self.lists[list]
+                .lock::<Unwatched>()
+                .append(&raw const self.link)
+        }
     }
 
     /// As `ListLru::del`.
@@ -64,7 +74,8 @@ impl World {
     }
 }
 
-/// `owner` with `move_to`, and the second look: an item that moves to the parent's list is found and taken off by whoever looks for it meanwhile.
+/// `owner` with `move_to`, and the second look: an item that moves to the parent's list is found
+/// and taken off by whoever looks for it meanwhile.
 #[test]
 fn loom_lru_delete_while_reparenting() {
     model(|| {
@@ -78,7 +89,10 @@ fn loom_lru_delete_while_reparenting() {
             while child.move_to(&parent, 1) {}
             child.mark_dead();
         }
-        assert!(deleter.join().unwrap(), "an item that was on a list all the time was not found");
+        assert!(
+            deleter.join().unwrap(),
+            "an item that was on a list all the time was not found"
+        );
         assert_eq!(world.counts(), [0, 0]);
         assert_eq!(world.add(0), Err(Refused::Dead));
         assert_eq!(world.add(1), Ok(true));
@@ -94,7 +108,10 @@ fn loom_lru_delete_while_rotating() {
         let theirs = Arc::clone(&world);
         let deleter = thread::spawn(move || theirs.del());
         world.lists[0].lock::<Unwatched>().rotate(&world.link);
-        assert!(deleter.join().unwrap(), "an item that was on a list all the time was not found");
+        assert!(
+            deleter.join().unwrap(),
+            "an item that was on a list all the time was not found"
+        );
         assert_eq!(world.counts(), [0, 0]);
     });
 }
@@ -120,7 +137,8 @@ fn loom_lru_add_while_reparenting() {
     });
 }
 
-/// `append` with `remove`: of two that add an item to two lists one wins; one that adds it after it was taken off finds it whole.
+/// `append` with `remove`: of two that add an item to two lists one wins; one that adds it after it
+/// was taken off finds it whole.
 #[test]
 fn loom_lru_two_add_and_delete() {
     model(|| {
@@ -134,7 +152,11 @@ fn loom_lru_two_add_and_delete() {
                 })
             })
             .collect();
-        let taken = others.into_iter().map(|other| other.join().unwrap()).filter(|&taken| taken).count();
+        let taken = others
+            .into_iter()
+            .map(|other| other.join().unwrap())
+            .filter(|&taken| taken)
+            .count();
         assert_eq!(world.counts(), [0, 0]);
         // SAFETY: the others have ended.
         assert_eq!(world.item.with(|item| unsafe { *item }), taken as u32);
@@ -173,7 +195,8 @@ unsafe impl Policy for NoWait {
     const WAITS_FOR_READERS: bool = false;
 }
 
-/// What is found through the array, and the memory of the array that was replaced: loom reports who touches it too early, or too late.
+/// What is found through the array, and the memory of the array that was replaced: loom reports who
+/// touches it too early, or too late.
 struct Watched(UnsafeCell<u32>);
 
 // SAFETY: loom checks each access to the cell.
@@ -199,7 +222,8 @@ struct Growing<P: Policy> {
     replaced: Watched,
 }
 
-/// A reader looks two things up, one of which was there before, while the array grows and the other one is put into it.
+/// A reader looks two things up, one of which was there before, while the array grows and the other
+/// one is put into it.
 fn find_while_growing<P: Policy>() {
     model(|| {
         let world = Arc::new(Growing::<P> {
@@ -207,8 +231,13 @@ fn find_while_growing<P: Policy>() {
             slots: Slots::new(),
             replaced: Watched(UnsafeCell::new(0)),
         });
-        world.slots.grow(2, |_, _| panic!("there is none yet")).unwrap();
-        world.slots.put(0, std::sync::Arc::new(Watched(UnsafeCell::new(7))));
+        world
+            .slots
+            .grow(2, |_, _| panic!("there is none yet"))
+            .unwrap();
+        world
+            .slots
+            .put(0, std::sync::Arc::new(Watched(UnsafeCell::new(7))));
         let theirs = Arc::clone(&world);
         let reader = thread::spawn(move || {
             let section = theirs.grace_periods.enter(1);
@@ -225,7 +254,10 @@ fn find_while_growing<P: Policy>() {
             drop(section);
         });
         let mut old = None;
-        world.slots.grow(3, |block, layout| old = Some((block, layout))).unwrap();
+        world
+            .slots
+            .grow(3, |block, layout| old = Some((block, layout)))
+            .unwrap();
         // Not before: `grow` would be what publishes it.
         let new = Watched(UnsafeCell::new(0));
         new.write(8);
@@ -267,10 +299,17 @@ struct Outcome {
 /// The outcome of the requests one after the other, in this order.
 fn in_order(limits: &[u64], requests: &[Request], order: &[usize]) -> Outcome {
     let none = vec![0; limits.len()];
-    let mut outcome = Outcome { admitted: vec![false; requests.len()], usage: none.clone(), peak: none };
+    let mut outcome = Outcome {
+        admitted: vec![false; requests.len()],
+        usage: none.clone(),
+        peak: none,
+    };
     for &number in order {
         let (path, bytes) = requests[number];
-        if path.iter().all(|&level| outcome.usage[level] + bytes <= limits[level]) {
+        if path
+            .iter()
+            .all(|&level| outcome.usage[level] + bytes <= limits[level])
+        {
             outcome.admitted[number] = true;
             for &level in path {
                 outcome.usage[level] += bytes;
@@ -286,11 +325,15 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
         return vec![Vec::new()];
     }
     let shorter = orders(count - 1);
-    let longer = |order: &Vec<usize>, at: usize| [&order[..at], &[count - 1], &order[at..]].concat();
-    (0..count).flat_map(|at| shorter.iter().map(move |order| longer(order, at))).collect()
+    let longer =
+        |order: &Vec<usize>, at: usize| [&order[..at], &[count - 1], &order[at..]].concat();
+    (0..count)
+        .flat_map(|at| shorter.iter().map(move |order| longer(order, at)))
+        .collect()
 }
 
-/// Each request in a thread of its own. What comes of them comes of some order of them, one after the other. `locks`: which each takes.
+/// Each request in a thread of its own. What comes of them comes of some order of them, one after
+/// the other. `locks`: which each takes.
 fn charge_together(limits: &'static [u64], requests: &'static [Request], locks: &'static [usize]) {
     model(move || {
         let levels: Arc<Vec<Level>> = Arc::new(limits.iter().map(|_| Level::new()).collect());
@@ -302,15 +345,29 @@ fn charge_together(limits: &'static [u64], requests: &'static [Request], locks: 
             let (levels, exact) = (Arc::clone(&levels), Arc::clone(&exact));
             move || {
                 let (path, bytes) = requests[number];
-                levels::charge(path.iter().map(|&level| &levels[level]), bytes, true, &exact[locks[number]]).is_ok()
+                levels::charge(
+                    path.iter().map(|&level| &levels[level]),
+                    bytes,
+                    true,
+                    &exact[locks[number]],
+                )
+                .is_ok()
             }
         };
-        let others: Vec<_> = (1..requests.len()).map(|number| thread::spawn(charge(number))).collect();
+        let others: Vec<_> = (1..requests.len())
+            .map(|number| thread::spawn(charge(number)))
+            .collect();
         let mut admitted = vec![charge(0)()];
         admitted.extend(others.into_iter().map(|other| other.join().unwrap()));
         let read = |of: fn(&Level) -> u64| levels.iter().map(of).collect::<Vec<_>>();
-        let outcome = Outcome { admitted, usage: read(Level::usage), peak: read(Level::peak) };
-        let possible = orders(requests.len()).iter().any(|order| in_order(limits, requests, order) == outcome);
+        let outcome = Outcome {
+            admitted,
+            usage: read(Level::usage),
+            peak: read(Level::peak),
+        };
+        let possible = orders(requests.len())
+            .iter()
+            .any(|order| in_order(limits, requests, order) == outcome);
         assert!(possible, "no order of the charges explains it: {outcome:?}");
     });
 }
@@ -318,7 +375,8 @@ fn charge_together(limits: &'static [u64], requests: &'static [Request], locks: 
 /// 0 is the root, with a limit of 10; 1 is below it, with one of 6; 2 is below the root, without.
 const LIMITS: &[u64] = &[10, 6, u64::MAX];
 
-/// Of the first two one is refused, by the root or by the tenant of both; what is refused by the root is never in the third one's way.
+/// Of the first two one is refused, by the root or by the tenant of both; what is refused by the
+/// root is never in the third one's way.
 const REQUESTS: &[Request] = &[(&[1, 0], 5), (&[2, 0], 6), (&[1, 0], 4)];
 
 #[test]
@@ -326,7 +384,8 @@ fn loom_levels_refused_charges_are_not_seen() {
     charge_together(LIMITS, REQUESTS, &[0, 0, 0]);
 }
 
-/// Those with several limits in their way have one lock, or both fit beside what the other one is about to be.
+/// Those with several limits in their way have one lock, or both fit beside what the other one is
+/// about to be.
 #[test]
 #[should_panic(expected = "no order of the charges explains it")]
 fn loom_levels_without_a_common_lock() {
@@ -355,7 +414,10 @@ fn loom_levels_counted_before_decided() {
         };
         let theirs = Arc::clone(&level);
         let greedy = thread::spawn(move || charge(&theirs, 11));
-        assert!(charge(&level, 1), "one byte of ten is refused for what was never charged");
+        assert!(
+            charge(&level, 1),
+            "one byte of ten is refused for what was never charged"
+        );
         greedy.join().unwrap();
     });
 }
@@ -383,15 +445,21 @@ impl Callers {
     /// What calls have done is seen, and there are none any more.
     fn is_over(&self) {
         // SAFETY: no call is under way, which is what the test is about.
-        self.used.iter().for_each(|used| used.with_mut(|used| unsafe { *used += 1 }));
+        self.used
+            .iter()
+            .for_each(|used| used.with_mut(|used| unsafe { *used += 1 }));
     }
 }
 
-/// `enter` and `leave` with `end`. Time stands still in the model: an end that is not told of the last call is a deadlock, which loom reports. `inside` is
-/// an end inside a call of the ending thread's own, as of a registration that its shrinker drops.
+/// `enter` and `leave` with `end`. Time stands still in the model: an end that is not told of the
+/// last call is a deadlock, which loom reports. `inside` is an end inside a call of the ending
+/// thread's own, as of a registration that its shrinker drops.
 fn calls_end(inside: bool) {
     model(move || {
-        let shared = Arc::new(Callers { calls: Calls::new(), used: [UnsafeCell::new(0), UnsafeCell::new(0)] });
+        let shared = Arc::new(Callers {
+            calls: Calls::new(),
+            used: [UnsafeCell::new(0), UnsafeCell::new(0)],
+        });
         if inside {
             assert!(shared.calls.enter());
         }
@@ -407,7 +475,9 @@ fn calls_end(inside: bool) {
         if inside {
             shared.calls.leave();
         }
-        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        callers
+            .into_iter()
+            .for_each(|caller| caller.join().unwrap());
     });
 }
 

@@ -1,13 +1,16 @@
-//! `ListLru`: what a user sees of the lists, and the only file that knows what the links are part of.
+//! `ListLru`: what a user sees of the lists, and the only file that knows what the links are part
+//! of.
 //!
-//! The safe interface rests on three things. An item is an [`Entry`], whose link nobody but this module can touch. It is put on a list
-//! inside an `Arc`, of which the list keeps one reference: so it neither moves nor dies there, whatever others do with theirs. And a
-//! link is on one list at a time, because only one caller wins the exchange that claims it (`link.rs`). So there is no adapter to get
-//! wrong, and nothing for a user to promise.
+//! The safe interface rests on three things. An item is an [`Entry`], whose link nobody but this
+//! module can touch. It is put on a list inside an `Arc`, of which the list keeps one reference: so
+//! it neither moves nor dies there, whatever others do with theirs. And a link is on one list at a
+//! time, because only one caller wins the exchange that claims it (`link.rs`). So there is no
+//! adapter to get wrong, and nothing for a user to promise.
 //!
-//! `intrusive-collections` has lists of the same kind. To take an item off one of its lists by the item alone is unsafe there, because an
-//! item does not say which list it is on, which here is the usual case; its lists have no bookmarks for walkers that let the
-//! lock go, and its stores come in an order that a child of a fork could not mend. So `link.rs` is our own.
+//! `intrusive-collections` has lists of the same kind. To take an item off one of its lists by the
+//! item alone is unsafe there, because an item does not say which list it is on, which here is the
+//! usual case; its lists have no bookmarks for walkers that let the lock go, and its stores come in
+//! an order that a child of a fork could not mend. So `link.rs` is our own.
 
 mod covers;
 mod entry;
@@ -37,11 +40,12 @@ use walk::walk_list;
 
 /// LRU lists: one for each (tenant, node), oldest first. The kernel's `struct list_lru`.
 ///
-/// Each list has a lock of its own, held for one step at a time and never while user code runs. Lists are made when they are first used;
-/// a list that a tenant has never used takes eight bytes. To count is free of locks: [`ListLru::count_one`].
+/// Each list has a lock of its own, held for one step at a time and never while user code runs.
+/// Lists are made when they are first used; a list that a tenant has never used takes eight bytes.
+/// To count is free of locks: [`ListLru::count_one`].
 ///
-/// An item belongs to the tenant that it was added for and to the node of the processor that added it. Dropping the lru drops its references to
-/// the items; it may be shared by an `Arc`.
+/// An item belongs to the tenant that it was added for and to the node of the processor that added
+/// it. Dropping the lru drops its references to the items; it may be shared by an `Arc`.
 ///
 /// ```
 /// use stillpoint_lru::{Entry, Isolate, ListLru};
@@ -72,7 +76,8 @@ pub struct ListLru<T: Send + Sync + 'static, P: Probe = Unwatched> {
 }
 
 impl<T: Send + Sync + 'static> ListLru<T> {
-    /// An lru without tenants: all items are on the same lists (one a node), whatever tenant they are added for.
+    /// An lru without tenants: all items are on the same lists (one a node), whatever tenant they
+    /// are added for.
     #[must_use]
     pub fn new() -> Self {
         Self::with_probe(None)
@@ -96,12 +101,20 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     #[doc(hidden)]
     #[must_use]
     pub fn with_probe(hierarchy: Option<&Hierarchy>) -> Self {
-        Self::try_with_probe(hierarchy).unwrap_or_else(|| handle_alloc_error(Layout::new::<usize>()))
+        Self::try_with_probe(hierarchy)
+            .unwrap_or_else(|| handle_alloc_error(Layout::new::<usize>()))
     }
 
     fn try_with_probe(hierarchy: Option<&Hierarchy>) -> Option<Self> {
-        let lists = hierarchy.map_or_else(|| Lists::new(0, 1), Hierarchy::add_lists).ok()?;
-        Some(Self { lists, root: hierarchy.map(|hierarchy| hierarchy.root().clone()), items: PhantomData, probe: PhantomData })
+        let lists = hierarchy
+            .map_or_else(|| Lists::new(0, 1), Hierarchy::add_lists)
+            .ok()?;
+        Some(Self {
+            lists,
+            root: hierarchy.map(|hierarchy| hierarchy.root().clone()),
+            items: PhantomData,
+            probe: PhantomData,
+        })
     }
 
     pub(crate) fn lists(&self) -> &Arc<Lists> {
@@ -128,11 +141,13 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
         }
     }
 
-    /// Puts an item on `tenant`'s list of this node, as the newest; `None` names the root. The kernel's `list_lru_add()`.
+    /// Puts an item on `tenant`'s list of this node, as the newest; `None` names the root. The
+    /// kernel's `list_lru_add()`.
     ///
-    /// `false` if it is on a list already, of this lru or another; the reference is then dropped. If the tenant has been deleted its nearest
-    /// ancestor gets it. Some tens of nanoseconds: two atomic read-modify-writes in a section. Allocates only for the
-    /// first item of a list. May wait for the list's lock, which others hold for as long as this takes.
+    /// `false` if it is on a list already, of this lru or another; the reference is then dropped.
+    /// If the tenant has been deleted its nearest ancestor gets it. Some tens of nanoseconds: two
+    /// atomic read-modify-writes in a section. Allocates only for the first item of a list. May
+    /// wait for the list's lock, which others hold for as long as this takes.
     ///
     /// # Panics
     ///
@@ -148,8 +163,12 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
         };
         let number = tenant.map_or(0, Tenant::number);
         let link = Arc::into_raw(item).cast::<Link>();
-        // SAFETY: the list has the reference that was given up just now, until the item is taken off.
-        let added = unsafe { self.lists.add::<P>(tenant.map(Tenant::memcg), number, Node::current().0, link) };
+        // SAFETY: the list has the reference that was given up just now, until the item is taken
+        // off.
+        let added = unsafe {
+            self.lists
+                .add::<P>(tenant.map(Tenant::memcg), number, Node::current().0, link)
+        };
         if !added {
             // SAFETY: given up just now, and not taken by the list.
             drop(unsafe { Entry::<T>::from_link(link) });
@@ -157,15 +176,17 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
         added
     }
 
-    /// Takes an item off whatever list of this lru it is on, and returns the list's reference to it; `None` if it is on none. The kernel's
-    /// `list_lru_del()`.
+    /// Takes an item off whatever list of this lru it is on, and returns the list's reference to
+    /// it; `None` if it is on none. The kernel's `list_lru_del()`.
     ///
-    /// As fast as to add one. An item that another thread is adding at this moment may count as not added yet.
+    /// As fast as to add one. An item that another thread is adding at this moment may count as not
+    /// added yet.
     pub fn del(&self, item: &Entry<T>) -> Option<Arc<Entry<T>>> {
         let guard = global().read_lock();
         loop {
             let list = item.link().owner()?;
-            // SAFETY: found in a link inside this section, so not freed before its end: see `link.rs`.
+            // SAFETY: found in a link inside this section, so not freed before its end: see
+            // `link.rs`.
             let list: &List = unsafe { &*list };
             if list.lru_id() != self.lists.lru_id() {
                 return None;
@@ -175,7 +196,8 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
                 let link = locked.remove(item.link());
                 drop(locked);
                 drop(guard);
-                // SAFETY: the list has this lru's id, so added as an entry of this type; the list has given its reference up just now.
+                // SAFETY: the list has this lru's id, so added as an entry of this type; the list
+                // has given its reference up just now.
                 return Some(unsafe { Entry::from_link(link) });
             }
             if locked.is_orphan(item.link()) {
@@ -186,8 +208,9 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
 
     /// How many items `tenant` has on `node`. The kernel's `list_lru_count_one()`.
     ///
-    /// Takes no lock, writes nothing that others read: a section and four loads, one or two nanoseconds beyond the section. Exact at rest;
-    /// else what was right a moment ago. A deleted tenant has none.
+    /// Takes no lock, writes nothing that others read: a section and four loads, one or two
+    /// nanoseconds beyond the section. Exact at rest; else what was right a moment ago. A deleted
+    /// tenant has none.
     ///
     /// # Panics
     ///
@@ -206,26 +229,39 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     /// Also if the section is not one of the global domain.
     #[inline]
     #[must_use]
-    pub fn count_one_in<'t>(&self, tenant: impl Into<Option<&'t Tenant>>, node: Node, section: &impl Section) -> usize {
+    pub fn count_one_in<'t>(
+        &self,
+        tenant: impl Into<Option<&'t Tenant>>,
+        node: Node,
+        section: &impl Section,
+    ) -> usize {
         assert!(
             is_global(section),
             "stillpoint: LRU lists belong to the global domain; begin the section with stillpoint::read_lock()"
         );
         // SAFETY: a section of the global domain is open, and `section` keeps it so.
-        let found = unsafe { self.lists.find_in_section(self.index(tenant.into(), node.0)) };
+        let found = unsafe {
+            self.lists
+                .find_in_section(self.index(tenant.into(), node.0))
+        };
         found.map_or(0, |one| one.list.count())
     }
 
     #[inline(always)]
     fn count_at(&self, index: usize, guard: &Guard<'_>) -> usize {
-        self.lists.find(index, guard).map_or(0, |one| one.list.count())
+        self.lists
+            .find(index, guard)
+            .map_or(0, |one| one.list.count())
     }
 
-    /// How many items there are on `node`, of all tenants: looks at each. The kernel's `list_lru_count_node()`.
+    /// How many items there are on `node`, of all tenants: looks at each. The kernel's
+    /// `list_lru_count_node()`.
     #[must_use]
     pub fn count_node(&self, node: Node) -> usize {
         let guard = read_lock();
-        (0..self.lists.tenants()).map(|tenant| self.count_at(self.lists.index(tenant as u32, node.0), &guard)).sum()
+        (0..self.lists.tenants())
+            .map(|tenant| self.count_at(self.lists.index(tenant as u32, node.0), &guard))
+            .sum()
     }
 
     /// How many items there are. The kernel's `list_lru_count()`.
@@ -234,26 +270,37 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
         Node::all().map(|node| self.count_node(node)).sum()
     }
 
-    /// Looks at up to `budget` items of `tenant` on `node`, oldest first, and does with each what `isolate` says. Returns how many it has
-    /// taken off. The kernel's `list_lru_walk_one()`.
+    /// Looks at up to `budget` items of `tenant` on `node`, oldest first, and does with each what
+    /// `isolate` says. Returns how many it has taken off. The kernel's `list_lru_walk_one()`.
     ///
-    /// `isolate` runs with nothing held: it may add, delete, walk, retire and wait; what it does to items that this walk is about to see is
-    /// done when it sees them. Others add and delete meanwhile. A walk looks at no more items than there were at its beginning, so it ends
-    /// whatever `isolate` does. If that panics, the walk ends there and all lists are as they were left.
+    /// `isolate` runs with nothing held: it may add, delete, walk, retire and wait; what it does to
+    /// items that this walk is about to see is done when it sees them. Others add and delete
+    /// meanwhile. A walk looks at no more items than there were at its beginning, so it ends
+    /// whatever `isolate` does. If that panics, the walk ends there and all lists are as they were
+    /// left.
     ///
     /// # Panics
     ///
     /// If the tenant is one of another hierarchy; if `isolate` does.
     pub fn walk_one<'t>(
-        &self, tenant: impl Into<Option<&'t Tenant>>, node: Node, budget: usize,
+        &self,
+        tenant: impl Into<Option<&'t Tenant>>,
+        node: Node,
+        budget: usize,
         mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate,
     ) -> usize {
         let mut budget = budget;
         self.walk_at(self.index(tenant.into(), node.0), &mut budget, &mut isolate)
     }
 
-    /// As [`ListLru::walk_one`], over all tenants' lists on `node`. The kernel's `list_lru_walk_node()`.
-    pub fn walk_node(&self, node: Node, budget: usize, mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate) -> usize {
+    /// As [`ListLru::walk_one`], over all tenants' lists on `node`. The kernel's
+    /// `list_lru_walk_node()`.
+    pub fn walk_node(
+        &self,
+        node: Node,
+        budget: usize,
+        mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate,
+    ) -> usize {
         let mut budget = budget;
         self.walk_all(node, &mut budget, &mut isolate)
     }
@@ -261,10 +308,17 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     /// As [`ListLru::walk_one`], over all lists. The kernel's `list_lru_walk()`.
     pub fn walk(&self, budget: usize, mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate) -> usize {
         let mut budget = budget;
-        Node::all().map(|node| self.walk_all(node, &mut budget, &mut isolate)).sum()
+        Node::all()
+            .map(|node| self.walk_all(node, &mut budget, &mut isolate))
+            .sum()
     }
 
-    fn walk_all(&self, node: Node, budget: &mut usize, isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate) -> usize {
+    fn walk_all(
+        &self,
+        node: Node,
+        budget: &mut usize,
+        isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate,
+    ) -> usize {
         let lists = (0..self.lists.tenants()).map(|tenant| self.lists.index(tenant as u32, node.0));
         let mut removed = 0;
         for index in lists {
@@ -276,9 +330,16 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
         removed
     }
 
-    fn walk_at(&self, index: usize, budget: &mut usize, isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate) -> usize {
+    fn walk_at(
+        &self,
+        index: usize,
+        budget: &mut usize,
+        isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate,
+    ) -> usize {
         let one: Option<Arc<One>> = self.lists.get(index, &global().read_lock());
-        one.map_or(0, |one| walk_list::<T, P>(one, budget, isolate, |item| drop(self.del(item))))
+        one.map_or(0, |one| {
+            walk_list::<T, P>(one, budget, isolate, |item| drop(self.del(item)))
+        })
     }
 }
 
@@ -293,14 +354,18 @@ impl<T: Send + Sync + 'static, P: Probe> Drop for ListLru<T, P> {
         if let Some(root) = &self.root {
             Hierarchy::remove_lists(root, &self.lists);
         }
-        // SAFETY: all links on these lists were added as entries of this type; the list has given its reference up.
-        self.lists.clear(|link| drop(unsafe { Entry::<T>::from_link(link) }));
+        // SAFETY: all links on these lists were added as entries of this type; the list has given
+        // its reference up.
+        self.lists
+            .clear(|link| drop(unsafe { Entry::<T>::from_link(link) }));
     }
 }
 
 impl<T: Send + Sync + 'static, P: Probe> fmt::Debug for ListLru<T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListLru").field("count", &self.count()).finish_non_exhaustive()
+        f.debug_struct("ListLru")
+            .field("count", &self.count())
+            .finish_non_exhaustive()
     }
 }
 

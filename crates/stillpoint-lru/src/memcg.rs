@@ -1,8 +1,9 @@
-//! A tenant's state, and beside it (in the files below) all that refers to it: the kernel's memory control group, `struct mem_cgroup`.
+//! A tenant's state, and beside it (in the files below) all that refers to it: the kernel's memory
+//! control group, `struct mem_cgroup`.
 //!
 //! [`Memcg`] is what all handles of one tenant share, and [`Tree`] what all tenants of one hierarchy share. Both refer to the
-//! lists, the shrinkers, the stock and the background reclaimer, which refer to tenants; so those are children of this module, and
-//! import one another only downwards:
+//! lists, the shrinkers, the stock and the background reclaimer, which refer to tenants; so those
+//! are children of this module, and import one another only downwards:
 //!
 //! | file | subject | imports |
 //! |---|---|---|
@@ -64,7 +65,8 @@ use std::{
 use stillpoint_platform::numa;
 use tree::Tree;
 
-/// In `state`: no longer usable; and its lists are its parent's. Children are counted in units of [`CHILD`].
+/// In `state`: no longer usable; and its lists are its parent's. Children are counted in units of
+/// [`CHILD`].
 const DELETED: usize = 1;
 const REPARENTED: usize = 2;
 const CHILD: usize = 4;
@@ -96,7 +98,8 @@ pub(crate) struct Memcg {
     limits: Limits,
     pub(crate) events: Events,
     shrinker_map: ShrinkerMap,
-    /// Where the next reclaim of this subtree begins, so that it is not always the same one that is first.
+    /// Where the next reclaim of this subtree begins, so that it is not always the same one that is
+    /// first.
     pub(crate) turn: AtomicUsize,
     /// Whether the background reclaimer has been told.
     pub(crate) queued: AtomicBool,
@@ -111,7 +114,11 @@ impl Memcg {
             handles: AtomicUsize::new(1),
             state: AtomicUsize::new(0),
             counter: Counter::new(),
-            limits: Limits { min: AtomicU64::new(0), low: AtomicU64::new(0), high: AtomicU64::new(u64::MAX) },
+            limits: Limits {
+                min: AtomicU64::new(0),
+                low: AtomicU64::new(0),
+                high: AtomicU64::new(u64::MAX),
+            },
             events: Events::default(),
             shrinker_map: ShrinkerMap::new(numa::count()),
             turn: AtomicUsize::new(0),
@@ -130,7 +137,8 @@ impl Memcg {
 
     #[inline]
     pub(crate) fn is_deleted(&self) -> bool {
-        // Acquire, pairs with `delete` and `release`: a thread that turns to the parent sees what was done before the deletion.
+        // Acquire, pairs with `delete` and `release`: a thread that turns to the parent sees what
+        // was done before the deletion.
         self.state.load(Ordering::Acquire) & DELETED != 0
     }
 
@@ -138,12 +146,16 @@ impl Memcg {
         self.state.load(Ordering::Relaxed) >= CHILD
     }
 
-    /// This one, or, if it has been deleted, its nearest ancestor that has not. The root is never deleted.
+    /// This one, or, if it has been deleted, its nearest ancestor that has not. The root is never
+    /// deleted.
     #[inline]
     pub(crate) fn live(self: &Arc<Self>) -> &Arc<Self> {
         let mut at = self;
         while at.is_deleted() {
-            at = at.parent.as_ref().expect("the root is not deleted before all its descendants are gone");
+            at = at
+                .parent
+                .as_ref()
+                .expect("the root is not deleted before all its descendants are gone");
         }
         at
     }
@@ -159,7 +171,8 @@ impl Memcg {
 
     /// Whether this is `other` or below it.
     pub(crate) fn is_within(&self, other: &Memcg) -> bool {
-        self.and_ancestors().any(|tenant| std::ptr::eq(tenant, other))
+        self.and_ancestors()
+            .any(|tenant| std::ptr::eq(tenant, other))
     }
 
     #[inline]
@@ -189,7 +202,8 @@ impl Memcg {
 }
 
 impl Drop for Memcg {
-    /// Tenants above that go with this one do so one after the other, and not each inside the one before: a tree may be deeper than any stack.
+    /// Tenants above that go with this one do so one after the other, and not each inside the one
+    /// before: a tree may be deeper than any stack.
     fn drop(&mut self) {
         let mut above = self.parent.take();
         while let Some(mut memcg) = above.and_then(Arc::into_inner) {
@@ -201,6 +215,8 @@ impl Drop for Memcg {
 impl fmt::Debug for Memcg {
     /// Without the ancestors, of which there may be any number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memcg").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("Memcg")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
     }
 }

@@ -1,8 +1,9 @@
-//! What a tenant knows of each shrinker: whether there may be anything for it to shrink, and the work that was deferred. The kernel's
-//! `struct shrinker_info`.
+//! What a tenant knows of each shrinker: whether there may be anything for it to shrink, and the
+//! work that was deferred. The kernel's `struct shrinker_info`.
 //!
-//! A bit for each (node, shrinker) says that the lists behind the shrinker may have something of this tenant's. A pass skips those
-//! whose bit is clear, which with thousands of tenants and tens of shrinkers is nearly all of them.
+//! A bit for each (node, shrinker) says that the lists behind the shrinker may have something of
+//! this tenant's. A pass skips those whose bit is clear, which with thousands of tenants and tens
+//! of shrinkers is nearly all of them.
 //!
 //! ```text
 //!   adds the first item             finds nothing
@@ -10,9 +11,10 @@
 //!     set_bit                         count again; if there is something after all: set_bit
 //! ```
 //!
-//! `set_bit` and `clear_bit` are read-modify-writes of one word, so one comes first. If that is `clear_bit`, the bit stays set. If it is
-//! `set_bit` (release), `clear_bit` (acquire) reads from it or from a later one, and the second look sees what came before: the count. So
-//! no item stays behind a clear bit.
+//! `set_bit` and `clear_bit` are read-modify-writes of one word, so one comes first. If that is
+//! `clear_bit`, the bit stays set. If it is `set_bit` (release), `clear_bit` (acquire) reads from
+//! it or from a later one, and the second look sees what came before: the count. So no item stays
+//! behind a clear bit.
 
 use std::ptr;
 use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
@@ -46,7 +48,10 @@ pub(crate) struct Index {
 impl Index {
     pub(crate) fn of(node: usize, shrinker: usize) -> Self {
         assert!(shrinker < MAX_SHRINKERS);
-        Self { unit: node * UNITS + shrinker / UNIT, bit: shrinker % UNIT }
+        Self {
+            unit: node * UNITS + shrinker / UNIT,
+            bit: shrinker % UNIT,
+        }
     }
 
     fn mask(self) -> u64 {
@@ -56,7 +61,11 @@ impl Index {
 
 impl ShrinkerMap {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self((0..nodes * UNITS).map(|_| AtomicPtr::new(ptr::null_mut())).collect())
+        Self(
+            (0..nodes * UNITS)
+                .map(|_| AtomicPtr::new(ptr::null_mut()))
+                .collect(),
+        )
     }
 
     fn unit(&self, index: Index) -> Option<&Unit> {
@@ -71,10 +80,19 @@ impl ShrinkerMap {
 
     #[cold]
     fn make(&self, index: Index) -> &Unit {
-        let unit = Box::new(Unit { bits: AtomicU64::new(0), deferred: std::array::from_fn(|_| AtomicU64::new(0)) });
+        let unit = Box::new(Unit {
+            bits: AtomicU64::new(0),
+            deferred: std::array::from_fn(|_| AtomicU64::new(0)),
+        });
         let unit = Box::into_raw(unit);
-        // Release, pairs with `unit`: the unit is complete before it is found. Acquire: so is the faster thread's.
-        match self.0[index.unit].compare_exchange(ptr::null_mut(), unit, Ordering::AcqRel, Ordering::Acquire) {
+        // Release, pairs with `unit`: the unit is complete before it is found. Acquire: so is the
+        // faster thread's.
+        match self.0[index.unit].compare_exchange(
+            ptr::null_mut(),
+            unit,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
             // SAFETY: freed with this.
             Ok(_) => unsafe { &*unit },
             Err(faster) => {
@@ -88,9 +106,14 @@ impl ShrinkerMap {
 
     /// There may be something, which the caller has counted before. Whether the bit was clear.
     ///
-    /// Release, pairs with `clear_bit`: the count is seen by the look that follows that. Acquire: no more than the other half of that.
+    /// Release, pairs with `clear_bit`: the count is seen by the look that follows that. Acquire:
+    /// no more than the other half of that.
     pub(crate) fn set_bit(&self, index: Index) -> bool {
-        self.unit_or_make(index).bits.fetch_or(index.mask(), Ordering::AcqRel) & index.mask() == 0
+        self.unit_or_make(index)
+            .bits
+            .fetch_or(index.mask(), Ordering::AcqRel)
+            & index.mask()
+            == 0
     }
 
     /// As [`ShrinkerMap::set_bit`], without allocating: if the shrinker has an entry here at all.
@@ -102,8 +125,8 @@ impl ShrinkerMap {
 
     /// Nothing was found; the caller looks once more after this.
     ///
-    /// Acquire, pairs with `set_bit`: the look that follows sees what was counted before the bit was set. Release: no more than the other half
-    /// of that.
+    /// Acquire, pairs with `set_bit`: the look that follows sees what was counted before the bit
+    /// was set. Release: no more than the other half of that.
     pub(crate) fn clear_bit(&self, index: Index) {
         if let Some(unit) = self.unit(index) {
             unit.bits.fetch_and(!index.mask(), Ordering::AcqRel);
@@ -111,7 +134,8 @@ impl ShrinkerMap {
     }
 
     pub(crate) fn is_set(&self, index: Index) -> bool {
-        self.unit(index).is_some_and(|unit| unit.bits.load(Ordering::Relaxed) & index.mask() != 0)
+        self.unit(index)
+            .is_some_and(|unit| unit.bits.load(Ordering::Relaxed) & index.mask() != 0)
     }
 
     /// Takes the deferred work.
@@ -119,7 +143,11 @@ impl ShrinkerMap {
         self.unit(index).map_or(0, |unit| {
             let deferred = &unit.deferred[index.bit];
             // Without a write where there is nothing, which is usual.
-            if deferred.load(Ordering::Relaxed) == 0 { 0 } else { deferred.swap(0, Ordering::Relaxed) }
+            if deferred.load(Ordering::Relaxed) == 0 {
+                0
+            } else {
+                deferred.swap(0, Ordering::Relaxed)
+            }
         })
     }
 
@@ -127,7 +155,8 @@ impl ShrinkerMap {
     pub(crate) fn defer(&self, index: Index, objects: u64) {
         if objects > 0 {
             let deferred = &self.unit_or_make(index).deferred[index.bit];
-            // At most 2^62 each, and taken as a whole: see `scan_plan.rs`. Wrapping would lose a hint, nothing else.
+            // At most 2^62 each, and taken as a whole: see `scan_plan.rs`. Wrapping would lose a
+            // hint, nothing else.
             deferred.fetch_add(objects, Ordering::Relaxed);
         }
     }
@@ -181,7 +210,11 @@ mod tests {
         let parent_map = ShrinkerMap::new(2);
         shrinker_map.reparent_deferred(&parent_map);
         assert_eq!(
-            (shrinker_map.take_deferred(last), parent_map.take_deferred(last), parent_map.take_deferred(last)),
+            (
+                shrinker_map.take_deferred(last),
+                parent_map.take_deferred(last),
+                parent_map.take_deferred(last)
+            ),
             (0, 12, 0)
         );
         shrinker_map.forget(first);

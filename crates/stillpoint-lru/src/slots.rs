@@ -1,10 +1,12 @@
 //! An array of shared pointers that is read in sections and grows by copy, publish, deferred free.
 //!
-//! A look-up reads the array, then a slot in it. `grow` stores the array and `put` the slot with release, and look-ups load both with
-//! acquire: the copy, and what is in the slot, are complete when they are found.
+//! A look-up reads the array, then a slot in it. `grow` stores the array and `put` the slot with
+//! release, and look-ups load both with acquire: the copy, and what is in the slot, are complete
+//! when they are found.
 //!
-//! Changes are made under a lock of the owner's, one at a time; so nothing is put into an array while it is copied. What is taken out
-//! may still be in use by sections that have begun, and so may the old array: it is retired.
+//! Changes are made under a lock of the owner's, one at a time; so nothing is put into an array
+//! while it is copied. What is taken out may still be in use by sections that have begun, and so
+//! may the old array: it is retired.
 
 #[cfg(not(stillpoint_loom))]
 pub(crate) mod sections;
@@ -50,7 +52,8 @@ impl<T> Array<T> {
     fn filled(old: &[AtomicPtr<T>], len: usize) -> Result<NonNull<Self>, OutOfMemory> {
         let layout = Self::layout(len).ok_or(OutOfMemory)?;
         // SAFETY: the head alone is larger than nothing.
-        let array = NonNull::new(unsafe { memory::try_alloc(layout) }.cast::<Self>()).ok_or(OutOfMemory)?;
+        let array =
+            NonNull::new(unsafe { memory::try_alloc(layout) }.cast::<Self>()).ok_or(OutOfMemory)?;
         // SAFETY: fresh memory of the array's layout, and ours alone.
         unsafe {
             (&raw mut (*array.as_ptr()).len).write(len);
@@ -80,16 +83,25 @@ impl<T> std::fmt::Debug for Array<T> {
 
 impl<T: Send + Sync + 'static> Slots<T> {
     pub(crate) fn new() -> Self {
-        Self { array: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
+        Self {
+            array: AtomicPtr::new(ptr::null_mut()),
+            owns: PhantomData,
+        }
     }
 
-    /// The present array. It stays for as long as the caller is in a section, or holds the owner's lock.
+    /// The present array. It stays for as long as the caller is in a section, or holds the owner's
+    /// lock.
     #[inline(always)]
     fn slots(&self) -> &[AtomicPtr<T>] {
         // Acquire, pairs with `grow`: the array that is found is complete.
         let array = self.array.load(Ordering::Acquire);
-        // SAFETY: arrays are retired, and so stay for those that are in a section; or the lock keeps it from being replaced.
-        if array.is_null() { &[] } else { unsafe { Array::slots(array) } }
+        if array.is_null() {
+            &[]
+        } else {
+            // SAFETY: arrays are retired, and so stay for those that are in a section; or the lock
+            // keeps it from being replaced.
+            unsafe { Array::slots(array) }
+        }
     }
 
     /// What is at `index`, outside of sections.
@@ -107,8 +119,8 @@ impl<T: Send + Sync + 'static> Slots<T> {
     ///
     /// # Safety
     ///
-    /// The calling thread is in a section of the global domain (or whatever `grow`'s caller waits for) that lasts longer than what is
-    /// returned.
+    /// The calling thread is in a section of the global domain (or whatever `grow`'s caller waits
+    /// for) that lasts longer than what is returned.
     #[inline(always)]
     pub(crate) unsafe fn find_in_section(&self, index: usize) -> Option<&T> {
         // SAFETY: the caller's promise.
@@ -124,8 +136,8 @@ impl<T: Send + Sync + 'static> Slots<T> {
     pub(crate) unsafe fn find_after(&self, index: usize, meanwhile: impl FnOnce()) -> Option<&T> {
         let slots = self.slots();
         meanwhile();
-        // SAFETY: null, or an `Arc`'s; who takes it out keeps it for those that are in a section, as the caller is.
-        // Acquire, pairs with `put`: what is found is complete.
+        // SAFETY: null, or an `Arc`'s; who takes it out keeps it for those that are in a section,
+        // as the caller is. Acquire, pairs with `put`: what is found is complete.
         unsafe { slots.get(index)?.load(Ordering::Acquire).as_ref() }
     }
 
@@ -137,8 +149,13 @@ impl<T: Send + Sync + 'static> Slots<T> {
     pub(crate) unsafe fn share(&self, index: usize) -> Option<Arc<T>> {
         // The pointer of `put`, and not one of a reference: the counts lie before the value.
         // Acquire, pairs with `put`: what is found is complete.
-        let found = self.slots().get(index)?.load(Ordering::Acquire).cast_const();
-        // SAFETY: null, or from `put`, and whoever takes it out keeps it for those that are in a section; the rest is the caller's promise.
+        let found = self
+            .slots()
+            .get(index)?
+            .load(Ordering::Acquire)
+            .cast_const();
+        // SAFETY: null, or from `put`, and whoever takes it out keeps it for those that are in a
+        // section; the rest is the caller's promise.
         (!found.is_null()).then(|| unsafe {
             Arc::increment_strong_count(found);
             Arc::from_raw(found)
@@ -154,18 +171,27 @@ impl<T: Send + Sync + 'static> Slots<T> {
         self.slots().len()
     }
 
-    /// Grows the array, if need be, to `len` slots. Under the owner's lock. `retire` frees the old one when no section knows it any more.
-    pub(crate) fn grow(&self, len: usize, retire: impl FnOnce(NonNull<u8>, Layout)) -> Result<(), OutOfMemory> {
+    /// Grows the array, if need be, to `len` slots. Under the owner's lock. `retire` frees the old
+    /// one when no section knows it any more.
+    pub(crate) fn grow(
+        &self,
+        len: usize,
+        retire: impl FnOnce(NonNull<u8>, Layout),
+    ) -> Result<(), OutOfMemory> {
         let old = self.slots();
         if old.len() >= len {
             return Ok(());
         }
         let new = Array::filled(old, len)?;
         let old_len = old.len();
-        // Release, pairs with `slots`: the copy is complete before it is found. Acquire: so was the array that is retired.
+        // Release, pairs with `slots`: the copy is complete before it is found. Acquire: so was the
+        // array that is retired.
         let old = self.array.swap(new.as_ptr(), Ordering::AcqRel);
         if let Some(old) = NonNull::new(old) {
-            retire(old.cast(), Array::<T>::layout(old_len).expect("it has been allocated"));
+            retire(
+                old.cast(),
+                Array::<T>::layout(old_len).expect("it has been allocated"),
+            );
         }
         Ok(())
     }
@@ -173,16 +199,24 @@ impl<T: Send + Sync + 'static> Slots<T> {
     /// Fills an empty slot. Under the owner's lock.
     pub(crate) fn put(&self, index: usize, value: Arc<T>) {
         let slot = &self.slots()[index];
-        assert!(slot.load(Ordering::Relaxed).is_null(), "a slot is filled twice");
-        // Release, pairs with `find_after`, `share` and `peek`: the value is complete before it is found.
+        assert!(
+            slot.load(Ordering::Relaxed).is_null(),
+            "a slot is filled twice"
+        );
+        // Release, pairs with `find_after`, `share` and `peek`: the value is complete before it is
+        // found.
         slot.store(Arc::into_raw(value).cast_mut(), Ordering::Release);
     }
 
-    /// Empties a slot. Under the owner's lock. What was in it must be kept until a grace period has ended.
+    /// Empties a slot. Under the owner's lock. What was in it must be kept until a grace period has
+    /// ended.
     #[must_use = "sections that have begun may still use it: drop it after a grace period"]
     pub(crate) fn take(&self, index: usize) -> Option<Arc<T>> {
         // Acquire, pairs with `put`: what is taken out is complete.
-        let taken = self.slots().get(index)?.swap(ptr::null_mut(), Ordering::AcqRel);
+        let taken = self
+            .slots()
+            .get(index)?
+            .swap(ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: null, or from `put`, and taken by nobody else.
         (!taken.is_null()).then(|| unsafe { Arc::from_raw(taken) })
     }

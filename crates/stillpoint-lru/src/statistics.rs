@@ -1,6 +1,7 @@
 //! Tenants and passes in numbers. C's structs are these, and their comments.
 
-/// What a tenant has, may have, and has met with; bytes and counts of itself and all below it. Each is read by itself.
+/// What a tenant has, may have, and has met with; bytes and counts of itself and all below it. Each
+/// is read by itself.
 // C programs pass the size that they know: a new field is a u64 at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -8,7 +9,8 @@
 pub struct TenantStatistics {
     /// Bytes charged.
     pub usage: u64,
-    /// The most that has been charged at a time, what was in stock included; what was refused is not.
+    /// The most that has been charged at a time, what was in stock included; what was refused is
+    /// not.
     pub peak: u64,
     /// The min limit.
     pub min: u64,
@@ -38,6 +40,7 @@ pub struct TenantStatistics {
 pub struct Reclaimed {
     /// Objects that shrinkers have freed.
     pub objects: u64,
-    /// Bytes that the root's usage has fallen by; what is freed after a grace period may be missing.
+    /// Bytes that the root's usage has fallen by; what is freed after a grace period may be
+    /// missing.
     pub bytes: u64,
 }

@@ -1,8 +1,10 @@
-//! What a person sees: each public type says in its Debug output what tells it from others of its kind, and each error what to do.
+//! What a person sees: each public type says in its Debug output what tells it from others of its
+//! kind, and each error what to do.
 
 use std::{error::Error as _, io, sync::Arc};
 use stillpoint_lru::{
-    ChargeError, CreateError, DeleteError, Entry, Hierarchy, ListLru, PressureError, PressureWatch, TooManyShrinkers,
+    ChargeError, CreateError, DeleteError, Entry, Hierarchy, ListLru, PressureError, PressureWatch,
+    TooManyShrinkers,
 };
 
 #[test]
@@ -37,37 +39,86 @@ fn debug_of_tenants() {
     let charge = tenant.charge(4321).unwrap();
     assert!(format!("{charge:?}").contains("bytes: 4321"), "{charge:?}");
     assert!(format!("{tenant:?}").contains("usage: 4321"), "{tenant:?}");
-    assert!(format!("{hierarchy:?}").contains("tenants: 2"), "{hierarchy:?}");
+    assert!(
+        format!("{hierarchy:?}").contains("tenants: 2"),
+        "{hierarchy:?}"
+    );
     let watch = format!("{:?}", PressureWatch::new("/run/pressure").target(65));
-    assert!(watch.contains("/run/pressure") && watch.contains("target: Some(65)"), "{watch}");
+    assert!(
+        watch.contains("/run/pressure") && watch.contains("target: Some(65)"),
+        "{watch}"
+    );
 }
 
 #[test]
 fn error_messages() {
-    let over = ChargeError::OverLimit { requested: 5, usage: 98, max: 100 };
+    let over = ChargeError::OverLimit {
+        requested: 5,
+        usage: 98,
+        max: 100,
+    };
     let system = || io::Error::from_raw_os_error(libc::EACCES);
-    let refused = PressureError::Refused { path: "/run/pressure".into(), source: system() };
+    let refused = PressureError::Refused {
+        path: "/run/pressure".into(),
+        source: system(),
+    };
     let errors: [(&dyn std::error::Error, &[&str]); 14] = [
-        (&over, &["5", "98", "100", "free something or raise the limit"]),
-        (&ChargeError::InSection, &["inside a read-side critical section", "charge outside of it"]),
-        (&ChargeError::InShrinker, &["a shrinker cannot reclaim for itself", "charge outside of it"]),
+        (
+            &over,
+            &["5", "98", "100", "free something or raise the limit"],
+        ),
+        (
+            &ChargeError::InSection,
+            &[
+                "inside a read-side critical section",
+                "charge outside of it",
+            ],
+        ),
+        (
+            &ChargeError::InShrinker,
+            &[
+                "a shrinker cannot reclaim for itself",
+                "charge outside of it",
+            ],
+        ),
         (&ChargeError::TooLarge, &["at most"]),
         (&ChargeError::NoTenant, &["0 bytes", "make a new one"]),
-        (&CreateError::ParentDeleted, &["create the tenant below one that has not"]),
-        (&CreateError::OutOfMemory, &["free some, or delete other tenants"]),
+        (
+            &CreateError::ParentDeleted,
+            &["create the tenant below one that has not"],
+        ),
+        (
+            &CreateError::OutOfMemory,
+            &["free some, or delete other tenants"],
+        ),
         (&DeleteError::Root, &["last handle"]),
         (&DeleteError::HasChildren, &["delete them first"]),
         (&TooManyShrinkers, &["1024"]),
         (&PressureError::Payload, &["base64"]),
-        (&PressureError::Kind("/etc".into()), &["/etc", "FIFO or socket", "/dev/null"]),
+        (
+            &PressureError::Kind("/etc".into()),
+            &["/etc", "FIFO or socket", "/dev/null"],
+        ),
         (&refused, &["/run/pressure", "Permission denied"]),
-        (&PressureError::Thread(system()), &["no thread", "Permission denied"]),
+        (
+            &PressureError::Thread(system()),
+            &["no thread", "Permission denied"],
+        ),
     ];
     for (error, says) in errors {
         let text = error.to_string();
-        says.iter().for_each(|part| assert!(text.contains(part), "no '{part}' in: {text}"));
+        says.iter()
+            .for_each(|part| assert!(text.contains(part), "no '{part}' in: {text}"));
         let cause = error.source().map(ToString::to_string);
-        assert_eq!(cause.is_some(), text.contains("Permission denied"), "{text}");
+        assert_eq!(
+            cause.is_some(),
+            text.contains("Permission denied"),
+            "{text}"
+        );
     }
-    assert!(refused.source().is_some_and(|source| source.is::<io::Error>()));
+    assert!(
+        refused
+            .source()
+            .is_some_and(|source| source.is::<io::Error>())
+    );
 }

@@ -18,7 +18,12 @@ fn deepest(hierarchy: &Hierarchy) -> Tenant {
 }
 
 fn with_a_small_stack(work: impl FnOnce() + Send + 'static) {
-    thread::Builder::new().stack_size(STACK).spawn(work).unwrap().join().unwrap();
+    thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(work)
+        .unwrap()
+        .join()
+        .unwrap();
 }
 
 #[test]

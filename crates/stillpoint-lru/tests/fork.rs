@@ -18,7 +18,9 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint_lru::{Charge, Entry, Hierarchy, Isolate, ListLru, Registration, Scope, Shrink, Tenant};
+use stillpoint_lru::{
+    Charge, Entry, Hierarchy, Isolate, ListLru, Registration, Scope, Shrink, Tenant,
+};
 
 #[test]
 fn all_of_this_holds_without_membarrier_too() {
@@ -29,7 +31,8 @@ fn all_of_this_holds_without_membarrier_too() {
     }
 }
 
-/// Threads add, take off and walk, charge and reclaim, while others fork: in the child all of that goes on.
+/// Threads add, take off and walk, charge and reclaim, while others fork: in the child all of that
+/// goes on.
 #[test]
 fn child_of_fork_uses_lists_and_tenants() {
     type Lru = ListLru<(u64, Charge)>;
@@ -39,7 +42,10 @@ fn child_of_fork_uses_lists_and_tenants() {
             self.0.count_one(scope.tenant, scope.node)
         }
         fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-            Some(self.0.walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed))
+            Some(
+                self.0
+                    .walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed),
+            )
         }
         fn batch(&self) -> usize {
             4
@@ -47,7 +53,9 @@ fn child_of_fork_uses_lists_and_tenants() {
     }
     let hierarchy = Hierarchy::new();
     let lru = Arc::new(Lru::for_tenants(&hierarchy));
-    let registration = hierarchy.register(Arc::new(Shrinker(Arc::clone(&lru)))).unwrap();
+    let registration = hierarchy
+        .register(Arc::new(Shrinker(Arc::clone(&lru))))
+        .unwrap();
     registration.covers(&*lru);
     let tenants: Vec<Tenant> = (0..4).map(|_| hierarchy.root().create().unwrap()).collect();
     tenants.iter().for_each(|tenant| {
@@ -63,7 +71,8 @@ fn child_of_fork_uses_lists_and_tenants() {
     thread::scope(|scope| {
         let _over = common::Over(&over);
         for first in 0..4 {
-            let (tenants, lru, over, insert, hierarchy) = (&tenants, &lru, &over, &insert, &hierarchy);
+            let (tenants, lru, over, insert, hierarchy) =
+                (&tenants, &lru, &over, &insert, &hierarchy);
             scope.spawn(move || {
                 for number in first.. {
                     if over.load(Ordering::Relaxed) {
@@ -71,11 +80,18 @@ fn child_of_fork_uses_lists_and_tenants() {
                     }
                     insert(&tenants[number as usize % 4], number);
                     if number % 64 == 0 {
-                        lru.walk(40, |item| if item.0 % 2 == 0 { Isolate::Rotate } else { Isolate::Removed });
+                        lru.walk(40, |item| {
+                            if item.0 % 2 == 0 {
+                                Isolate::Rotate
+                            } else {
+                                Isolate::Removed
+                            }
+                        });
                         let short = hierarchy.root().create().unwrap();
                         insert(&short, number);
                         let _ = short.delete();
-                        // What a deleted tenant leaves is freed by callbacks, which nobody waits for: not more of them than are run.
+                        // What a deleted tenant leaves is freed by callbacks, which nobody waits
+                        // for: not more of them than are run.
                         thread::sleep(Duration::from_millis(1));
                     }
                 }
@@ -96,7 +112,8 @@ fn child_of_fork_uses_lists_and_tenants() {
                 insert(&child, 1);
                 child.delete().unwrap();
                 hierarchy.reclaim_to(0);
-                // Tenants that vanished threads were deleting stay half deleted: nobody is asked about them.
+                // Tenants that vanished threads were deleting stay half deleted: nobody is asked
+                // about them.
                 lru.walk(usize::MAX, |_| Isolate::Removed);
                 assert_eq!(lru.count(), 0);
                 insert(&tenants[1], 1);
@@ -108,7 +125,8 @@ fn child_of_fork_uses_lists_and_tenants() {
     });
 }
 
-/// A shrinker forks while another thread is in a call of it: the child goes on with its pass, leaves, and has other shrinkers.
+/// A shrinker forks while another thread is in a call of it: the child goes on with its pass,
+/// leaves, and has other shrinkers.
 #[test]
 fn shrinker_that_forks() {
     if !is_apart("a_shrinker_that_forks") {
@@ -144,13 +162,28 @@ fn shrinker_that_forks() {
     }
     for leaves in [true, false] {
         let hierarchy = Hierarchy::new();
-        let (others, forked, registration) = (AtomicUsize::new(0), Mutex::new(None), Mutex::new(None));
-        let forking = Arc::new(Forking { others, forked, registration, leaves });
-        *forking.registration.lock().unwrap() = Some(hierarchy.register(Arc::clone(&forking)).unwrap());
+        let (others, forked, registration) =
+            (AtomicUsize::new(0), Mutex::new(None), Mutex::new(None));
+        let forking = Arc::new(Forking {
+            others,
+            forked,
+            registration,
+            leaves,
+        });
+        *forking.registration.lock().unwrap() =
+            Some(hierarchy.register(Arc::clone(&forking)).unwrap());
         let within = hierarchy.clone();
-        let other = thread::Builder::new().name("other".into()).spawn(move || within.reclaim()).unwrap();
+        let other = thread::Builder::new()
+            .name("other".into())
+            .spawn(move || within.reclaim())
+            .unwrap();
         hierarchy.reclaim();
-        let child = forking.forked.lock().unwrap().take().expect("it has been asked");
+        let child = forking
+            .forked
+            .lock()
+            .unwrap()
+            .take()
+            .expect("it has been asked");
         let leave = || drop(forking.registration.lock().unwrap().take());
         if let Some(child) = child {
             child.well();

@@ -42,10 +42,16 @@ fn refused_large_charge_blocks_no_small_one() {
     root.set_max(GIB as u64);
     let (greedy, modest) = (root.create().unwrap(), root.create().unwrap());
     let refused = beside_greed(&greedy, TIB, || {
-        (0..CHARGES).filter(|number| modest.charge(1 + *number as usize % (20 * KIB)).is_err()).count()
+        (0..CHARGES)
+            .filter(|number| modest.charge(1 + *number as usize % (20 * KIB)).is_err())
+            .count()
     });
     assert_eq!(refused, 0, "of {CHARGES}");
-    assert!(root.statistics().peak < MIB as u64, "{:?}", root.statistics());
+    assert!(
+        root.statistics().peak < MIB as u64,
+        "{:?}",
+        root.statistics()
+    );
     assert_eq!((root.usage(), greedy.statistics().peak), (0, 0));
 }
 
@@ -59,13 +65,21 @@ fn charge_refused_by_the_root_blocks_no_other() {
     team.set_max(GIB as u64);
     let (greedy, modest) = (team.create().unwrap(), team.create().unwrap());
     // 600 pass the root's limit and not the team's, in which they and 500 would.
-    let refused = beside_greed(&greedy, 600 * MIB, || (0..CHARGES / 100).filter(|_| modest.charge(500 * MIB).is_err()).count());
+    let refused = beside_greed(&greedy, 600 * MIB, || {
+        (0..CHARGES / 100)
+            .filter(|_| modest.charge(500 * MIB).is_err())
+            .count()
+    });
     assert_eq!(refused, 0);
-    assert_eq!((team.statistics().peak, root.statistics().peak), (500 * MIB as u64, 1012 * MIB as u64));
+    assert_eq!(
+        (team.statistics().peak, root.statistics().peak),
+        (500 * MIB as u64, 1012 * MIB as u64)
+    );
     drop(held);
 }
 
-/// Each thread holds at most its part of a limit that is just what all parts are: whatever is in stock, none is refused.
+/// Each thread holds at most its part of a limit that is just what all parts are: whatever is in
+/// stock, none is refused.
 #[test]
 fn stock_refuses_no_charge() {
     const THREADS: usize = 8;
@@ -82,7 +96,9 @@ fn stock_refuses_no_charge() {
                     if held.len() == 2 {
                         drop(held.swap_remove(number % 2));
                     }
-                    held.push(tenant.charge(bytes).unwrap_or_else(|error| panic!("thread {thread}, charge {number}: {error}")));
+                    held.push(tenant.charge(bytes).unwrap_or_else(|error| {
+                        panic!("thread {thread}, charge {number}: {error}")
+                    }));
                 }
             });
         }
@@ -100,7 +116,10 @@ fn refusal_reports_usage_and_peak_stays_below_max() {
     let limit = (64 * KIB) as u64;
     root.set_max(limit);
     let team = root.create().unwrap();
-    let leaves: Vec<Tenant> = (0..2).map(|_| team.create().unwrap()).chain([root.create().unwrap()]).collect();
+    let leaves: Vec<Tenant> = (0..2)
+        .map(|_| team.create().unwrap())
+        .chain([root.create().unwrap()])
+        .collect();
     let enough = AtomicBool::new(false);
     thread::scope(|scope| {
         let chargers: Vec<_> = leaves
@@ -112,8 +131,15 @@ fn refusal_reports_usage_and_peak_stays_below_max() {
                     for number in 0..CHARGES as usize / 200 {
                         match leaf.charge(1 + (number * 7919 + thread * 104_729) % (40 * KIB)) {
                             Ok(charge) => held.push(charge),
-                            Err(ChargeError::OverLimit { requested, usage, max }) => {
-                                assert!(usage + requested > max, "refused {requested} beside {usage} of {max}");
+                            Err(ChargeError::OverLimit {
+                                requested,
+                                usage,
+                                max,
+                            }) => {
+                                assert!(
+                                    usage + requested > max,
+                                    "refused {requested} beside {usage} of {max}"
+                                );
                                 held.pop();
                             }
                             Err(error) => panic!("{error}"),
@@ -135,7 +161,9 @@ fn refusal_reports_usage_and_peak_stays_below_max() {
                 thread::yield_now();
             }
         });
-        chargers.into_iter().for_each(|charger| charger.join().unwrap());
+        chargers
+            .into_iter()
+            .for_each(|charger| charger.join().unwrap());
         enough.store(true, Ordering::Relaxed);
     });
     for tenant in leaves.iter().chain([&team, root]) {

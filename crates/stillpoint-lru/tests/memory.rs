@@ -28,7 +28,9 @@ static BEFORE: AtomicIsize = AtomicIsize::new(0);
 // SAFETY: all is done by the system's allocator; a null pointer is always a permitted answer.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() == REFUSED.load(Ordering::SeqCst) && BEFORE.fetch_sub(1, Ordering::SeqCst) <= 0 {
+        if layout.size() == REFUSED.load(Ordering::SeqCst)
+            && BEFORE.fetch_sub(1, Ordering::SeqCst) <= 0
+        {
             return ptr::null_mut();
         }
         LIVE.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
@@ -60,7 +62,9 @@ fn live() -> isize {
 }
 
 fn tenants(hierarchy: &Hierarchy, count: usize) -> Vec<Tenant> {
-    (0..count).map(|_| hierarchy.root().create().unwrap()).collect()
+    (0..count)
+        .map(|_| hierarchy.root().create().unwrap())
+        .collect()
 }
 
 /// What `make` leaves behind, in bytes.
@@ -82,7 +86,11 @@ fn memory_of_many_tenants() {
     let (tenants, bytes) = cost(|| tenants(&hierarchy, TENANTS));
     println!("{} bytes a tenant", bytes / TENANTS as isize);
     assert!(bytes / TENANTS as isize <= 1024 + 256 * (nodes - 1));
-    let make = || (0..LRUS).map(|_| ListLru::<u32>::for_tenants(&hierarchy)).collect::<Vec<_>>();
+    let make = || {
+        (0..LRUS)
+            .map(|_| ListLru::<u32>::for_tenants(&hierarchy))
+            .collect::<Vec<_>>()
+    };
     let (lrus, bytes) = cost(make);
     // The arrays have room for the next power of two.
     assert!(
@@ -116,7 +124,10 @@ fn arrays_that_cannot_grow() {
     let lrus: Vec<ListLru<u32>> = (0..3).map(|_| ListLru::for_tenants(&hierarchy)).collect();
     // With the root: as many as there is room for at first.
     let first = tenants(&hierarchy, 15);
-    let fill = |tenant: &Tenant| lrus.iter().for_each(|lru| assert!(lru.add(tenant, Arc::new(Entry::new(1)))));
+    let fill = |tenant: &Tenant| {
+        lrus.iter()
+            .for_each(|lru| assert!(lru.add(tenant, Arc::new(Entry::new(1)))))
+    };
     first.iter().for_each(fill);
     for grown in 0..4 {
         BEFORE.store(grown, Ordering::SeqCst);
@@ -128,7 +139,8 @@ fn arrays_that_cannot_grow() {
             assert!(refused.is_ok());
             break;
         }
-        // The arrays that have grown stay as they are, so the next attempt is refused at the next one.
+        // The arrays that have grown stay as they are, so the next attempt is refused at the next
+        // one.
         BEFORE.store(0, Ordering::SeqCst);
         let error = refused.unwrap_err();
         assert_eq!(error, CreateError::OutOfMemory);
@@ -168,12 +180,16 @@ fn deleted_tenants_count_as_unreclaimed() {
     let guard = stillpoint::read_lock();
     churn(&hierarchy, &lru, 100);
     let waiting = stillpoint::global().statistics().bytes_pending;
-    assert!(waiting >= 100 * (190 + 300), "a list and a tenant each: {waiting}");
+    assert!(
+        waiting >= 100 * (190 + 300),
+        "a list and a tenant each: {waiting}"
+    );
     drop(guard);
 }
 
-/// Who makes and deletes tenants faster than they are freed waits for that. Where the service thread keeps up this passes without it, too (on
-/// a loaded machine it did not, by far); that it is counted, the test above sees on any.
+/// Who makes and deletes tenants faster than they are freed waits for that. Where the service
+/// thread keeps up this passes without it, too (on a loaded machine it did not, by far); that it is
+/// counted, the test above sees on any.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of tenants")]
 fn tenant_churn_is_bounded() {
@@ -200,14 +216,17 @@ fn tenant_churn_is_bounded() {
 /// What a page of retired objects takes.
 const PAGE: usize = 4096;
 
-/// A tenant is made for which arrays have to grow. The old ones are retired, which waits for readers here; those may make tenants, too.
+/// A tenant is made for which arrays have to grow. The old ones are retired, which waits for
+/// readers here; those may make tenants, too.
 #[test]
 fn growing_arrays_holds_no_lock_of_readers() {
     let _alone = alone();
     let hierarchy = Hierarchy::new();
     let lru = ListLru::<u32>::for_tenants(&hierarchy);
     // As many as there is space for at first, the root included.
-    let tenants: Vec<Tenant> = (1..16).map(|_| hierarchy.root().create().unwrap()).collect();
+    let tenants: Vec<Tenant> = (1..16)
+        .map(|_| hierarchy.root().create().unwrap())
+        .collect();
     let (entered, inside) = channel();
     let root = hierarchy.root().clone();
     let reader = thread::spawn(move || {

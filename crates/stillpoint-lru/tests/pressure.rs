@@ -26,7 +26,8 @@ use std::{
     time::{Duration, Instant},
 };
 use stillpoint_lru::{
-    Charge, Entry, Hierarchy, Isolate, ListLru, Pressure, PressureError, PressureWatch, Registration, Scope, Shrink,
+    Charge, Entry, Hierarchy, Isolate, ListLru, Pressure, PressureError, PressureWatch,
+    Registration, Scope, Shrink,
 };
 
 struct Cache(ListLru<Charge>);
@@ -37,7 +38,10 @@ impl Shrink for Cache {
     }
 
     fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-        Some(self.0.walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed))
+        Some(
+            self.0
+                .walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed),
+        )
     }
 
     fn batch(&self) -> usize {
@@ -61,9 +65,15 @@ impl World {
         let registration = hierarchy.register(Arc::clone(&cache)).unwrap();
         registration.covers(&cache.0);
         std::mem::forget(registration);
-        let folder = std::env::temp_dir().join(format!("stillpoint-pressure-{}-{name}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("stillpoint-pressure-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let world = Self { cache, hierarchy, folder, passes: Arc::default() };
+        let world = Self {
+            cache,
+            hierarchy,
+            folder,
+            passes: Arc::default(),
+        };
         world.fill();
         world
     }
@@ -84,7 +94,10 @@ impl World {
         let after = move |_: &_| {
             passes.fetch_add(1, Ordering::SeqCst);
         };
-        watch.target(500_000).after_pass(after).start(&self.hierarchy)
+        watch
+            .target(500_000)
+            .after_pass(after)
+            .start(&self.hierarchy)
     }
 
     /// Waits for a pass, which must have reached its target.
@@ -117,14 +130,25 @@ fn fifo() {
     assert!(pressure.is_watching());
     for round in 1..4 {
         // A writer that comes and goes.
-        OpenOptions::new().write(true).open(&path).unwrap().write_all(&[b'x'; 10_000]).unwrap();
+        OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .write_all(&[b'x'; 10_000])
+            .unwrap();
         world.wait_for_pass(&pressure, round);
         world.fill();
     }
     assert!(pressure.is_watching());
     returns(move || drop(pressure));
     let before = world.cache.0.count();
-    OpenOptions::new().read(true).write(true).open(&path).unwrap().write_all(b"x").unwrap();
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .write_all(b"x")
+        .unwrap();
     assert_eq!(world.cache.0.count(), before, "nobody watches any more");
 }
 
@@ -134,7 +158,9 @@ fn socket_that_closes_and_reopens() {
     let path = world.path("socket");
     let listener = UnixListener::bind(&path).unwrap();
     let write = "c29tZSAyMDAwMDAgMjAwMDAwMAA=";
-    let watch = PressureWatch::from_variables(Some(path.as_os_str()), Some(OsStr::new(write))).unwrap().unwrap();
+    let watch = PressureWatch::from_variables(Some(path.as_os_str()), Some(OsStr::new(write)))
+        .unwrap()
+        .unwrap();
     let pressure = world.start(watch).unwrap();
     let (mut peer, _) = listener.accept().unwrap();
     let mut payload = [0; 20];
@@ -171,10 +197,14 @@ fn psi_file() {
             assert!(pressure.is_watching());
             returns(move || drop(pressure));
         }
-        Err(PressureError::Refused { source, .. }) => println!("the kernel refuses a watch here: {source}"),
+        Err(PressureError::Refused { source, .. }) => {
+            println!("the kernel refuses a watch here: {source}")
+        }
         Err(error) => panic!("{error}"),
     }
-    let error = world.start(PressureWatch::new("/proc/pressure/memory").payload(*b"nonsense\0")).unwrap_err();
+    let error = world
+        .start(PressureWatch::new("/proc/pressure/memory").payload(*b"nonsense\0"))
+        .unwrap_err();
     assert!(matches!(error, PressureError::Refused { .. }), "{error}");
 }
 
@@ -182,8 +212,16 @@ fn psi_file() {
 fn unwatchable_files() {
     let world = World::new("off");
     assert!(PressureWatch::from_variables(None, None).unwrap().is_none());
-    assert!(PressureWatch::from_variables(Some(OsStr::new("")), None).unwrap().is_none());
-    assert!(PressureWatch::from_variables(Some(OsStr::new("/dev/null")), None).unwrap().is_none());
+    assert!(
+        PressureWatch::from_variables(Some(OsStr::new("")), None)
+            .unwrap()
+            .is_none()
+    );
+    assert!(
+        PressureWatch::from_variables(Some(OsStr::new("/dev/null")), None)
+            .unwrap()
+            .is_none()
+    );
     let pressure = world.start(PressureWatch::new("/dev/null")).unwrap();
     assert!(!pressure.is_watching());
     drop(pressure);
@@ -199,7 +237,8 @@ fn unwatchable_files() {
     refused(PressureWatch::new(world.path("plain")), "no pressure file");
     drop(UnixListener::bind(world.path("deaf")).unwrap());
     refused(PressureWatch::new(world.path("deaf")), "cannot watch");
-    let error = PressureWatch::from_variables(Some(OsStr::new("/tmp/x")), Some(OsStr::new("?"))).unwrap_err();
+    let error = PressureWatch::from_variables(Some(OsStr::new("/tmp/x")), Some(OsStr::new("?")))
+        .unwrap_err();
     assert!(matches!(error, PressureError::Payload) && error.to_string().contains("base64"));
 }
 
@@ -217,11 +256,27 @@ fn dropped_watch_and_panicking_callback() {
         }
         drop(own.lock().unwrap().take());
     };
-    *kept.lock().unwrap() = Some(PressureWatch::new(&path).after_pass(after).start(&world.hierarchy).unwrap());
+    *kept.lock().unwrap() = Some(
+        PressureWatch::new(&path)
+            .after_pass(after)
+            .start(&world.hierarchy)
+            .unwrap(),
+    );
     let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
     writer.write_all(b"x").unwrap();
-    eventually(|| kept.lock().unwrap().as_ref().is_some_and(|watch| watch.events() == 1));
-    assert_eq!(kept.lock().unwrap().as_ref().map(|watch| (watch.panics(), watch.is_watching())), Some((1, true)));
+    eventually(|| {
+        kept.lock()
+            .unwrap()
+            .as_ref()
+            .is_some_and(|watch| watch.events() == 1)
+    });
+    assert_eq!(
+        kept.lock()
+            .unwrap()
+            .as_ref()
+            .map(|watch| (watch.panics(), watch.is_watching())),
+        Some((1, true))
+    );
     writer.write_all(b"x").unwrap();
     eventually(|| kept.lock().unwrap().is_none());
 }
@@ -230,10 +285,19 @@ fn dropped_watch_and_panicking_callback() {
 fn reclaim_by_hand_and_by_watch() {
     let world = World::new("hand");
     let reclaimed = world.hierarchy.reclaim();
-    assert!(reclaimed.objects > 0 && reclaimed.bytes >= 250_000, "{reclaimed:?}");
-    assert!(world.hierarchy.root().usage() >= 700_000, "a quarter, not everything");
+    assert!(
+        reclaimed.objects > 0 && reclaimed.bytes >= 250_000,
+        "{reclaimed:?}"
+    );
+    assert!(
+        world.hierarchy.root().usage() >= 700_000,
+        "a quarter, not everything"
+    );
     world.hierarchy.reclaim_to(0);
-    assert_eq!((world.hierarchy.root().usage(), world.cache.0.count()), (0, 0));
+    assert_eq!(
+        (world.hierarchy.root().usage(), world.cache.0.count()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -275,14 +339,20 @@ fn watch_ends_while_a_child_of_fork_lives() {
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, &raw mut status, 0);
     }
-    assert!(libc::WIFSIGNALED(status), "the child was told that it watches");
+    assert!(
+        libc::WIFSIGNALED(status),
+        "the child was told that it watches"
+    );
 }
 
 /// Bytes that lie in a FIFO.
 fn queued(file: &fs::File) -> i32 {
     let mut bytes = 0;
-    // SAFETY: a place for the number.
-    assert_eq!(unsafe { libc::ioctl(file.as_raw_fd(), libc::FIONREAD, &raw mut bytes) }, 0);
+    assert_eq!(
+        // SAFETY: a place for the number.
+        unsafe { libc::ioctl(file.as_raw_fd(), libc::FIONREAD, &raw mut bytes) },
+        0
+    );
     bytes
 }
 
@@ -294,7 +364,9 @@ fn fifo_without_reader_gets_no_payload() {
     let world = World::new("echo");
     let path = world.path("fifo");
     make_fifo(&path);
-    let pressure = world.start(PressureWatch::new(&path).payload(PAYLOAD)).unwrap();
+    let pressure = world
+        .start(PressureWatch::new(&path).payload(PAYLOAD))
+        .unwrap();
     let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
     eventually(|| queued(&writer) == 0);
     for passes in 1..=3 {
@@ -310,8 +382,15 @@ fn fifo_payload_is_left_to_the_reader() {
     let world = World::new("other");
     let path = world.path("fifo");
     make_fifo(&path);
-    let mut other = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
-    let pressure = world.start(PressureWatch::new(&path).payload(PAYLOAD)).unwrap();
+    let mut other = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(&path)
+        .unwrap();
+    let pressure = world
+        .start(PressureWatch::new(&path).payload(PAYLOAD))
+        .unwrap();
     let (mut read, mut bytes) = (Vec::new(), [0; 7]);
     eventually(|| {
         // In pieces, as a shell does.
@@ -330,15 +409,22 @@ fn input_behind_the_payload_is_pressure() {
     let world = World::new("behind");
     let path = world.path("fifo");
     make_fifo(&path);
-    let mut other = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    let pressure = world.start(PressureWatch::new(&path).payload(PAYLOAD)).unwrap();
+    let mut other = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    let pressure = world
+        .start(PressureWatch::new(&path).payload(PAYLOAD))
+        .unwrap();
     other.write_all(b"x").unwrap();
     world.wait_for_pass(&pressure, 1);
     returns(move || drop(pressure));
     assert_eq!(world.passes.load(Ordering::SeqCst), 1);
 }
 
-/// Fills the listener's backlog with connections, which are returned, by watches that are started until one is refused.
+/// Fills the listener's backlog with connections, which are returned, by watches that are started
+/// until one is refused.
 fn fill_backlog(path: &Path) -> Vec<Pressure> {
     let path = path.to_owned();
     returns(move || {
@@ -346,7 +432,11 @@ fn fill_backlog(path: &Path) -> Vec<Pressure> {
         loop {
             match PressureWatch::new(&path).start(&hierarchy) {
                 Ok(watch) => waiting.push(watch),
-                Err(PressureError::Refused { source, .. }) if source.kind() == ErrorKind::WouldBlock => return waiting,
+                Err(PressureError::Refused { source, .. })
+                    if source.kind() == ErrorKind::WouldBlock =>
+                {
+                    return waiting;
+                }
                 Err(error) => panic!("{error}"),
             }
         }
@@ -363,7 +453,10 @@ fn full_backlog_does_not_block() {
     let watches = [(); 2].map(|()| world.start(PressureWatch::new(&path)).unwrap());
     let peers = watches.each_ref().map(|_| listener.accept().unwrap().0);
     let waiting = fill_backlog(&path);
-    let error = world.start(PressureWatch::new(&path)).unwrap_err().to_string();
+    let error = world
+        .start(PressureWatch::new(&path))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("start again"), "{error}");
     // Their peers go, and they come to the same door.
     drop(peers);
@@ -374,7 +467,10 @@ fn full_backlog_does_not_block() {
     returns(move || drop(first));
     assert!(!second.is_watching());
     // There is a place again, and it is taken.
-    let mut accepted: Vec<UnixStream> = waiting.iter().map(|_| listener.accept().unwrap().0).collect();
+    let mut accepted: Vec<UnixStream> = waiting
+        .iter()
+        .map(|_| listener.accept().unwrap().0)
+        .collect();
     drop(waiting);
     accepted.push(listener.accept().unwrap().0);
     eventually(|| second.is_watching());
@@ -395,7 +491,8 @@ fn passes_are_rate_limited() {
     thread::scope(|scope| {
         let _over = common::Over(&over);
         scope.spawn(|| {
-            peer.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
+            peer.set_write_timeout(Some(Duration::from_millis(10)))
+                .unwrap();
             while !over.load(Ordering::SeqCst) {
                 let _ = peer.write(b"x");
             }
@@ -406,7 +503,10 @@ fn passes_are_rate_limited() {
     });
     returns(move || drop(pressure));
     // The first at once: more time would allow for more of them.
-    let (passes, most) = (world.passes.load(Ordering::SeqCst), began.elapsed().as_millis() / 100 + 1);
+    let (passes, most) = (
+        world.passes.load(Ordering::SeqCst),
+        began.elapsed().as_millis() / 100 + 1,
+    );
     assert!(passes as u128 <= most, "{passes} of at most {most}");
 }
 
@@ -442,7 +542,12 @@ fn watch_survives_panicking_shrinkers() {
         *leaving.0.lock().unwrap() = Some(registration);
         let weak = Arc::downgrade(&leaving);
         drop(leaving);
-        OpenOptions::new().write(true).open(&path).unwrap().write_all(b"x").unwrap();
+        OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .write_all(b"x")
+            .unwrap();
         world.wait_for_pass(&pressure, round);
         eventually(|| weak.strong_count() == 0);
         world.fill();

@@ -11,7 +11,9 @@ use std::{
     },
     thread,
 };
-use stillpoint_lru::{Charge, Entry, Hierarchy, Isolate, ListLru, Node, Registration, Scope, Shrink, Tenant};
+use stillpoint_lru::{
+    Charge, Entry, Hierarchy, Isolate, ListLru, Node, Registration, Scope, Shrink, Tenant,
+};
 
 /// An object with its charge, and whether it has been used since the last look.
 type Object = (Charge, AtomicBool);
@@ -27,10 +29,17 @@ impl Shrink for Cache {
     }
 
     fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-        Some(self.lru.walk_one(scope.tenant, scope.node, objects, |object| {
-            self.looks.fetch_add(1, Ordering::SeqCst);
-            if object.1.swap(false, Ordering::SeqCst) { Isolate::Rotate } else { Isolate::Removed }
-        }))
+        Some(
+            self.lru
+                .walk_one(scope.tenant, scope.node, objects, |object| {
+                    self.looks.fetch_add(1, Ordering::SeqCst);
+                    if object.1.swap(false, Ordering::SeqCst) {
+                        Isolate::Rotate
+                    } else {
+                        Isolate::Removed
+                    }
+                }),
+        )
     }
 
     fn batch(&self) -> usize {
@@ -40,7 +49,10 @@ impl Shrink for Cache {
 
 impl Cache {
     fn new(hierarchy: &Hierarchy) -> (Arc<Self>, Registration) {
-        let cache = Arc::new(Self { lru: ListLru::for_tenants(hierarchy), looks: AtomicUsize::new(0) });
+        let cache = Arc::new(Self {
+            lru: ListLru::for_tenants(hierarchy),
+            looks: AtomicUsize::new(0),
+        });
         let registration = hierarchy.register(Arc::clone(&cache)).unwrap();
         registration.covers(&cache.lru);
         (cache, registration)
@@ -49,28 +61,37 @@ impl Cache {
     /// Each too large for the stock: what is charged is what there is.
     fn fill(&self, tenant: &Tenant, objects: usize, used: bool) {
         for _ in 0..objects {
-            let object = (tenant.charge(BYTES as usize).unwrap(), AtomicBool::new(used));
+            let object = (
+                tenant.charge(BYTES as usize).unwrap(),
+                AtomicBool::new(used),
+            );
             assert!(self.lru.add(tenant, Arc::new(Entry::new(object))));
         }
     }
 
     fn objects(&self, tenant: &Tenant) -> usize {
-        Node::all().map(|node| self.lru.count_one(tenant, node)).sum()
+        Node::all()
+            .map(|node| self.lru.count_one(tenant, node))
+            .sum()
     }
 }
 
 const BYTES: u64 = 100_000;
 const OBJECTS: usize = if cfg!(miri) { 100 } else { 1_000 };
 
-/// A hundred megabytes each, 90 of one protected, 20 to be had: by the overages, 100 and 10, that is 18.2 and 1.8 (and in equal parts 10 each, up
-/// to the protection). The last round may end before all have been asked.
+/// A hundred megabytes each, 90 of one protected, 20 to be had: by the overages, 100 and 10, that
+/// is 18.2 and 1.8 (and in equal parts 10 each, up to the protection). The last round may end
+/// before all have been asked.
 #[test]
 fn siblings_are_reclaimed_by_overage() {
     let limits: [fn(&Tenant, u64); 2] = [Tenant::set_min, Tenant::set_low];
     for limit in limits {
         let hierarchy = Hierarchy::new();
         let (cache, _registration) = Cache::new(&hierarchy);
-        let (kept, open) = (hierarchy.root().create().unwrap(), hierarchy.root().create().unwrap());
+        let (kept, open) = (
+            hierarchy.root().create().unwrap(),
+            hierarchy.root().create().unwrap(),
+        );
         limit(&kept, OBJECTS as u64 * BYTES * 9 / 10);
         for _ in 0..OBJECTS {
             cache.fill(&kept, 1, false);
@@ -78,13 +99,20 @@ fn siblings_are_reclaimed_by_overage() {
         }
         let fallen = hierarchy.root().reclaim(OBJECTS as u64 * BYTES / 5);
         assert_eq!(fallen, OBJECTS as u64 * BYTES / 5);
-        let (of_kept, of_open) = (OBJECTS - cache.objects(&kept), OBJECTS - cache.objects(&open));
+        let (of_kept, of_open) = (
+            OBJECTS - cache.objects(&kept),
+            OBJECTS - cache.objects(&open),
+        );
         assert_eq!(of_kept + of_open, OBJECTS / 5);
-        assert!((1..=OBJECTS * 3 / 100).contains(&of_kept), "{of_kept} and {of_open} of {OBJECTS} each");
+        assert!(
+            (1..=OBJECTS * 3 / 100).contains(&of_kept),
+            "{of_kept} and {of_open} of {OBJECTS} each"
+        );
     }
 }
 
-/// Some overage is left with protection for nearly all, and everything was in use at the first look: it goes nonetheless, in one pass.
+/// Some overage is left with protection for nearly all, and everything was in use at the first
+/// look: it goes nonetheless, in one pass.
 #[test]
 fn used_overage_is_reclaimed_at_priority_0() {
     let hierarchy = Hierarchy::new();
@@ -93,7 +121,11 @@ fn used_overage_is_reclaimed_at_priority_0() {
     tenant.set_min(OBJECTS as u64 * BYTES * 9 / 10);
     cache.fill(&tenant, OBJECTS, true);
     hierarchy.root().reclaim(u64::MAX);
-    assert_eq!(cache.objects(&tenant), OBJECTS * 9 / 10, "all above min, and nothing below");
+    assert_eq!(
+        cache.objects(&tenant),
+        OBJECTS * 9 / 10,
+        "all above min, and nothing below"
+    );
 }
 
 /// It gets down to its low at the last priority alone, and the rest is still to be had.
@@ -101,15 +133,28 @@ fn used_overage_is_reclaimed_at_priority_0() {
 fn low_is_overridden_at_last() {
     let hierarchy = Hierarchy::new();
     let (cache, _registration) = Cache::new(&hierarchy);
-    let (one, other) = (hierarchy.root().create().unwrap(), hierarchy.root().create().unwrap());
+    let (one, other) = (
+        hierarchy.root().create().unwrap(),
+        hierarchy.root().create().unwrap(),
+    );
     one.set_low(OBJECTS as u64 * BYTES * 9 / 10);
     cache.fill(&one, OBJECTS, true);
     cache.fill(&other, OBJECTS, false);
     // All of the other's goes before what is below the low.
     hierarchy.root().reclaim(OBJECTS as u64 * BYTES * 11 / 10);
-    assert_eq!((cache.objects(&one), cache.objects(&other), one.statistics().low_events), (OBJECTS * 9 / 10, 0, 0));
+    assert_eq!(
+        (
+            cache.objects(&one),
+            cache.objects(&other),
+            one.statistics().low_events
+        ),
+        (OBJECTS * 9 / 10, 0, 0)
+    );
     hierarchy.root().reclaim(OBJECTS as u64 * BYTES / 2);
-    assert_eq!((cache.objects(&one), one.statistics().low_events), (OBJECTS * 4 / 10, 1));
+    assert_eq!(
+        (cache.objects(&one), one.statistics().low_events),
+        (OBJECTS * 4 / 10, 1)
+    );
     cache.fill(&other, OBJECTS, true);
     cache.fill(&one, OBJECTS * 6 / 10, true);
     hierarchy.root().reclaim(u64::MAX);
@@ -195,7 +240,9 @@ fn per_tenant_is_asked_once_by_register() {
     hierarchy.reclaim();
     drop(registration);
     let calls = calm.calls.lock().unwrap();
-    assert!(calls.contains(&"scan") && calls.iter().filter(|&&name| name == "per_tenant").count() == 1);
+    assert!(
+        calls.contains(&"scan") && calls.iter().filter(|&&name| name == "per_tenant").count() == 1
+    );
 }
 
 #[test]
@@ -204,7 +251,10 @@ fn unregistering_inside_a_call_ends_the_scan() {
         ("count", vec!["per_tenant", "count"]),
         ("batch", vec!["per_tenant", "count", "batch", "seeks"]),
         ("seeks", vec!["per_tenant", "count", "batch", "seeks"]),
-        ("scan", vec!["per_tenant", "count", "batch", "seeks", "scan"]),
+        (
+            "scan",
+            vec!["per_tenant", "count", "batch", "seeks", "scan"],
+        ),
     ] {
         let hierarchy = Hierarchy::new();
         let registration: Arc<Mutex<Option<Registration>>> = Arc::default();
@@ -214,13 +264,21 @@ fn unregistering_inside_a_call_ends_the_scan() {
                 drop(own.lock().unwrap().take());
             }
         });
-        let quiet = |calls: Vec<_>| calls.into_iter().skip_while(|name| *name != leaves).collect::<Vec<_>>();
+        let quiet = |calls: Vec<_>| {
+            calls
+                .into_iter()
+                .skip_while(|name| *name != leaves)
+                .collect::<Vec<_>>()
+        };
         *registration.lock().unwrap() = Some(hierarchy.register(Arc::clone(&odd)).unwrap());
         returns({
             let hierarchy = hierarchy.clone();
             move || hierarchy.reclaim()
         });
-        assert!(registration.lock().unwrap().is_none(), "{leaves} was called");
+        assert!(
+            registration.lock().unwrap().is_none(),
+            "{leaves} was called"
+        );
         let calls = odd.calls.lock().unwrap().clone();
         let last = then.iter().position(|name| *name == leaves).unwrap();
         assert_eq!(quiet(calls), then[last..], "after {leaves}");
@@ -234,7 +292,11 @@ fn unregistering_inside_a_call_waits_for_other_calls() {
         let hierarchy = Hierarchy::new();
         let registration: Arc<Mutex<Option<Registration>>> = Arc::default();
         // Calls that have begun, and those of the other threads that are under way.
-        let (begun, others, leaving) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)), AtomicBool::new(false));
+        let (begun, others, leaving) = (
+            AtomicUsize::new(0),
+            Arc::new(AtomicUsize::new(0)),
+            AtomicBool::new(false),
+        );
         let (own, counted) = (Arc::clone(&registration), Arc::clone(&others));
         let odd = Odd::new(move |_| {
             if begun.fetch_add(1, Ordering::SeqCst) == 1 {
@@ -256,13 +318,21 @@ fn unregistering_inside_a_call_waits_for_other_calls() {
                 thread::spawn(move || hierarchy.reclaim())
             })
             .collect();
-        returns(move || threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap().objects, 0)));
+        returns(move || {
+            threads
+                .into_iter()
+                .for_each(|thread| assert_eq!(thread.join().unwrap().objects, 0))
+        });
         assert!(registration.lock().unwrap().is_none());
-        assert_eq!((counted.load(Ordering::SeqCst), odd.calls.lock().unwrap()[0]), (0, "per_tenant"));
+        assert_eq!(
+            (counted.load(Ordering::SeqCst), odd.calls.lock().unwrap()[0]),
+            (0, "per_tenant")
+        );
     }
 }
 
-/// Whatever shrinkers do on the background thread, it goes on: panics everywhere, in the destructor too, which is run there.
+/// Whatever shrinkers do on the background thread, it goes on: panics everywhere, in the destructor
+/// too, which is run there.
 #[test]
 fn background_survives_panicking_shrinkers() {
     let hierarchy = Hierarchy::new();
@@ -270,7 +340,11 @@ fn background_survives_panicking_shrinkers() {
     let (cache, _registration) = Cache::new(&hierarchy);
     for panics in ["count", "batch", "seeks", "scan", "destructor"] {
         let registration: Arc<Mutex<Option<Registration>>> = Arc::default();
-        let (own, within, leaves) = (Arc::clone(&registration), hierarchy.clone(), panics == "destructor");
+        let (own, within, leaves) = (
+            Arc::clone(&registration),
+            hierarchy.clone(),
+            panics == "destructor",
+        );
         let met = Arc::new(AtomicBool::new(false));
         let tell = Arc::clone(&met);
         let mut odd = Odd::default();
@@ -282,7 +356,11 @@ fn background_survives_panicking_shrinkers() {
                 let child = within.root().create().unwrap();
                 child.set_high(0);
                 drop(child.charge(10));
-                assert_eq!((within.reclaim().objects, child.reclaim(10)), (0, 0), "a pass within the pass");
+                assert_eq!(
+                    (within.reclaim().objects, child.reclaim(10)),
+                    (0, 0),
+                    "a pass within the pass"
+                );
                 drop((other, child, own.lock().unwrap().take()));
                 // Until this pass is the last that knows it.
                 stillpoint::global().kvfree_barrier();

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 pub use crate::seam::clock::{coarse, now};
 
-/// A moment on the monotonic clock, in nanoseconds. 0 is never returned by [`now`] and can mean "not yet".
+/// A moment on the monotonic clock, in nanoseconds. 0 is never returned by [`now`] and can mean
+/// "not yet".
 pub type Nanos = u64;
 
 /// `duration` in nanoseconds; anything past 584 years is as good as for ever.

@@ -11,9 +11,10 @@
 //!   sleep while signals == key [E3]
 //! ```
 //!
-//! E2 and E4 are ordered: if E2 comes first, E5 sees the waiter of E1 and wakes it; if E4 comes first, the waiter sees the
-//! condition and leaves. A signal between the key and the sleep changes `signals`, and the sleep (which compares under the
-//! kernel's lock) returns at once. Signalling nobody costs a fence and a load. Proved by `loom_event` in this file's tests.
+//! E2 and E4 are ordered: if E2 comes first, E5 sees the waiter of E1 and wakes it; if E4 comes
+//! first, the waiter sees the condition and leaves. A signal between the key and the sleep changes
+//! `signals`, and the sleep (which compares under the kernel's lock) returns at once. Signalling
+//! nobody costs a fence and a load. Proved by `loom_event` in this file's tests.
 
 use crate::{
     barrier::{fence_after_rmw, full_fence},
@@ -36,7 +37,10 @@ impl EventCount {
     /// Nobody waits.
     #[expect(clippy::new_without_default, reason = "there is no usual one")]
     pub fn new() -> Self {
-        Self { sleepers: AtomicU32::new(0), signals: Signals::new() }
+        Self {
+            sleepers: AtomicU32::new(0),
+            signals: Signals::new(),
+        }
     }
 
     /// Announces a waiter. It must look at its condition after this and before [`Waiter::sleep`].
@@ -46,10 +50,14 @@ impl EventCount {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         // Fence [E2]: the signaller sees us (E1), or we see the condition that it has made true.
         full_fence();
-        Waiter { event: self, key: self.signals.load() }
+        Waiter {
+            event: self,
+            key: self.signals.load(),
+        }
     }
 
-    /// Wakes all who wait. To be called after the condition has been made true. Async-signal-safe on Linux.
+    /// Wakes all who wait. To be called after the condition has been made true. Async-signal-safe
+    /// on Linux.
     #[inline]
     pub fn signal(&self) {
         // Fence [E4]: the waiter sees the condition true, or we see the waiter (E5).
@@ -57,7 +65,8 @@ impl EventCount {
         self.wake_sleepers();
     }
 
-    /// The same for a caller who has made the condition true by a read-modify-write: on x86-64 that is the full fence.
+    /// The same for a caller who has made the condition true by a read-modify-write: on x86-64 that
+    /// is the full fence.
     #[inline]
     pub fn signal_after_rmw(&self) {
         // Fence [E4]: the caller's, or as in `signal`; the compiler must leave it before E5.
@@ -89,8 +98,9 @@ impl EventCount {
         }
     }
 
-    /// In the child of a fork: forgets the waiters. The calling thread, which is all there is, is none: between announcing itself
-    /// and sleeping or leaving, nobody runs user code, which alone can fork.
+    /// In the child of a fork: forgets the waiters. The calling thread, which is all there is, is
+    /// none: between announcing itself and sleeping or leaving, nobody runs user code, which alone
+    /// can fork.
     pub fn reset_in_child(&self) {
         self.sleepers.store(0, Ordering::Relaxed);
     }
@@ -105,7 +115,8 @@ pub struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Sleeps until a signal, which may have come since [`EventCount::prepare`], until `deadline`, or for no reason at all.
+    /// Sleeps until a signal, which may have come since [`EventCount::prepare`], until `deadline`,
+    /// or for no reason at all.
     pub fn sleep(self, deadline: Option<Nanos>) {
         self.event.signals.wait_while(self.key, deadline); // [E3]
         self.leave();
@@ -148,7 +159,11 @@ mod tests {
                 scope.spawn(|| {
                     while !open.load(Ordering::Acquire) {
                         let waiter = event.prepare();
-                        if open.load(Ordering::Acquire) { waiter.leave() } else { waiter.sleep(None) }
+                        if open.load(Ordering::Acquire) {
+                            waiter.leave()
+                        } else {
+                            waiter.sleep(None)
+                        }
                     }
                 });
             }
@@ -174,7 +189,11 @@ mod loom_tests {
                 let (event, open) = &*theirs;
                 while !open.load(Ordering::Relaxed) {
                     let waiter = event.prepare();
-                    if open.load(Ordering::Relaxed) { waiter.leave() } else { waiter.sleep(None) }
+                    if open.load(Ordering::Relaxed) {
+                        waiter.leave()
+                    } else {
+                        waiter.sleep(None)
+                    }
                 }
             });
             let (event, open) = &*shared;

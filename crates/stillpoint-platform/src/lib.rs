@@ -1,6 +1,8 @@
-//! The one seam to the system, for the crates of Stillpoint. No promise of stability to anybody else.
+//! The one seam to the system, for the crates of Stillpoint. No promise of stability to anybody
+//! else.
 //!
-//! Everything that Stillpoint asks of the operating system or of the machine's memory model passes through here:
+//! Everything that Stillpoint asks of the operating system or of the machine's memory model passes
+//! through here:
 //! [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers), [`event`] (sleeping and waking),
 //! [`clock`], [`cpu`], `numa`, [`thread`], [`owned_mutex`] (a lock across user code), [`fork`], [`user_code`] (calls of it),
 //! [`memory`] (that can be done without), `mmap` (address space; Linux). Under `--cfg stillpoint_loom` the same names are answered
@@ -27,7 +29,8 @@ pub mod thread;
 pub mod user_code;
 
 mod simple;
-// Whatever differs between the system and the model is in one of these, under the same names, and is used by the modules above.
+// Whatever differs between the system and the model is in one of these, under the same names, and
+// is used by the modules above.
 #[cfg(not(stillpoint_loom))]
 mod system;
 #[cfg(not(stillpoint_loom))]

@@ -1,8 +1,9 @@
 //! Memory that the caller can do without.
 //!
-//! An allocation that fails ends the process, as in any Rust program; but for those that are made in here, whose callers know what to do.
-//! The C face has an allocator of its own, which has a last resort for the former and must not waste it on the latter; so they can be told
-//! apart (`need`, for the C face).
+//! An allocation that fails ends the process, as in any Rust program; but for those that are made
+//! in here, whose callers know what to do. The C face has an allocator of its own, which has a last
+//! resort for the former and must not waste it on the latter; so they can be told apart (`need`,
+//! for the C face).
 
 use std::alloc::{self, Layout};
 #[cfg(feature = "c-symbols")]
@@ -69,10 +70,14 @@ pub unsafe fn try_alloc(layout: Layout) -> *mut u8 {
     refusable(|| unsafe { alloc::alloc(layout) })
 }
 
-/// Whether there is memory for so many bytes, at this moment: asked by who is about to take it in pieces that it cannot be refused any more.
+/// Whether there is memory for so many bytes, at this moment: asked by who is about to take it in
+/// pieces that it cannot be refused any more.
 pub fn is_there_for(bytes: usize) -> bool {
-    let Ok(layout) = Layout::from_size_align(bytes.max(1), 16) else { return false };
-    // SAFETY: the size is not 0; given back as it was taken. Compilers know that a block which nobody uses need not be allocated.
+    let Ok(layout) = Layout::from_size_align(bytes.max(1), 16) else {
+        return false;
+    };
+    // SAFETY: the size is not 0; given back as it was taken. Compilers know that a block which
+    // nobody uses need not be allocated.
     unsafe {
         let block = std::hint::black_box(try_alloc(layout));
         if !block.is_null() {
@@ -82,7 +87,8 @@ pub fn is_there_for(bytes: usize) -> bool {
     }
 }
 
-/// So many of what `make` makes; `None` if there is no memory for them: for arrays whose size is the machine's.
+/// So many of what `make` makes; `None` if there is no memory for them: for arrays whose size is
+/// the machine's.
 pub fn try_several<T>(count: usize, make: impl Fn() -> T) -> Option<Box<[T]>> {
     let mut all = Vec::new();
     refusable(|| all.try_reserve_exact(count)).ok()?;

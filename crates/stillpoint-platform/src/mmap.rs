@@ -1,5 +1,5 @@
-//! Address space: reserving it, making it accessible, taking memory out of it again, guard pages, memory files; and tables of
-//! atomics that are zero until they are written. Linux.
+//! Address space: reserving it, making it accessible, taking memory out of it again, guard pages,
+//! memory files; and tables of atomics that are zero until they are written. Linux.
 
 pub use crate::seam::table::{NoTable, Table};
 
@@ -40,7 +40,10 @@ pub struct Refused {
 }
 
 fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
-    move |errno| Refused { call, errno: errno.raw_os_error() }
+    move |errno| Refused {
+        call,
+        errno: errno.raw_os_error(),
+    }
 }
 
 /// The bytes of a page.
@@ -70,35 +73,52 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `len` bytes of address space that nobody may touch yet, from a multiple of `align`, a power of two.
+    /// `len` bytes of address space that nobody may touch yet, from a multiple of `align`, a power
+    /// of two.
     pub fn reserve(len: usize, align: usize, backing: Backing<'_>) -> Result<Self, Refused> {
-        let enough = len.checked_add(align).ok_or(Refused { call: "mmap", errno: libc::ENOMEM })?;
+        let enough = len.checked_add(align).ok_or(Refused {
+            call: "mmap",
+            errno: libc::ENOMEM,
+        })?;
         let none = ProtFlags::empty();
         // SAFETY: a new mapping wherever the kernel likes, or over the one just made.
         unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            let at = mmap_anonymous(ptr::null_mut(), enough, none, flags).map_err(refused("mmap"))?;
+            let at =
+                mmap_anonymous(ptr::null_mut(), enough, none, flags).map_err(refused("mmap"))?;
             let whole = Self::of(at, enough);
             let mapping = whole.trim(len, align);
             if let Backing::File(file) = backing {
                 let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-                mmap(mapping.start.as_ptr().cast(), len, none, flags, file, 0).map_err(refused("mmap"))?;
+                mmap(mapping.start.as_ptr().cast(), len, none, flags, file, 0)
+                    .map_err(refused("mmap"))?;
             }
             Ok(mapping)
         }
     }
 
-    /// `len` bytes, a multiple of the page size, that are zero and take memory only where they are written.
+    /// `len` bytes, a multiple of the page size, that are zero and take memory only where they are
+    /// written.
     #[cfg_attr(miri, allow(dead_code))]
     pub fn zeroed(len: usize) -> Result<Self, Refused> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping wherever the kernel likes.
-        let at = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        let at = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        };
         at.map(|at| Self::of(at, len)).map_err(refused("mmap"))
     }
 
     fn of(at: *mut c_void, len: usize) -> Self {
-        Self { start: NonNull::new(at.cast()).expect("the kernel maps nothing at 0 unasked"), len }
+        Self {
+            start: NonNull::new(at.cast()).expect("the kernel maps nothing at 0 unasked"),
+            len,
+        }
     }
 
     /// Gives back all but `len` bytes at a multiple of `align`.
@@ -109,7 +129,8 @@ impl Mapping {
         // SAFETY: inside the mapping, and at page boundaries.
         let start = unsafe { whole.start.add(before) };
         if before > 0 {
-            // SAFETY: the front of a mapping that nobody uses yet. What cannot be given back stays reserved.
+            // SAFETY: the front of a mapping that nobody uses yet. What cannot be given back stays
+            // reserved.
             let _ = unsafe { munmap(whole.start.as_ptr().cast(), before) };
         }
         if after > 0 {
@@ -125,26 +146,31 @@ impl Mapping {
         self.start
     }
 
-    /// Makes `len` bytes from `offset` readable and writable. Done to one stretch from the start that grows, it takes one more
-    /// entry of the process's map count, whatever its length.
+    /// Makes `len` bytes from `offset` readable and writable. Done to one stretch from the start
+    /// that grows, it takes one more entry of the process's map count, whatever its length.
     pub fn allow(&self, offset: usize, len: usize) -> Result<(), Refused> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         let flags = MprotectFlags::READ | MprotectFlags::WRITE;
         // SAFETY: inside our own mapping.
-        unsafe { mprotect(self.start.add(offset).as_ptr().cast(), len, flags) }.map_err(refused("mprotect"))
+        unsafe { mprotect(self.start.add(offset).as_ptr().cast(), len, flags) }
+            .map_err(refused("mprotect"))
     }
 
     /// The pages of `len` bytes from `offset`.
     pub fn pages(&self, offset: usize, len: usize) -> Pages {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-        // SAFETY: inside the mapping.
-        Pages(libc::iovec { iov_base: unsafe { self.start.add(offset) }.as_ptr().cast(), iov_len: len })
+        Pages(libc::iovec {
+            // SAFETY: inside the mapping.
+            iov_base: unsafe { self.start.add(offset) }.as_ptr().cast(),
+            iov_len: len,
+        })
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: ours, and whoever uses what is in it borrows from us. A refusal leaves it mapped, which harms nobody.
+        // SAFETY: ours, and whoever uses what is in it borrows from us. A refusal leaves it mapped,
+        // which harms nobody.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -179,12 +205,17 @@ const MOST_RANGES: usize = 1024;
 /// How often a call that says "try again" is made again.
 const MOST_REFUSALS: usize = 100;
 
-/// Gives `advice` on every range, in as few calls as the kernel allows. Returns how many ranges are done: the first ones.
+/// Gives `advice` on every range, in as few calls as the kernel allows. Returns how many ranges are
+/// done: the first ones.
 ///
 /// # Safety
 ///
 /// Nobody minds what happens to those pages.
-pub unsafe fn advise(ranges: &[Pages], advice: Advice, vectored: bool) -> (usize, Result<(), Refused>) {
+pub unsafe fn advise(
+    ranges: &[Pages],
+    advice: Advice,
+    vectored: bool,
+) -> (usize, Result<(), Refused>) {
     let mut done = 0;
     while vectored && ranges.len() - done > 1 {
         let some = &ranges[done..][..MOST_RANGES.min(ranges.len() - done)];
@@ -217,7 +248,8 @@ pub unsafe fn advise(ranges: &[Pages], advice: Advice, vectored: bool) -> (usize
     (done, Ok(()))
 }
 
-/// Whether one call may advise many ranges of this very process: the kernel allows that since 6.13. Tries it on `range`.
+/// Whether one call may advise many ranges of this very process: the kernel allows that since 6.13.
+/// Tries it on `range`.
 ///
 /// # Safety
 ///
@@ -233,7 +265,14 @@ pub unsafe fn has_vectored_advice(range: Pages, advice: Advice) -> bool {
 unsafe fn process_madvise(ranges: &[Pages], advice: Advice) -> io::Result<usize> {
     // SAFETY: the caller's promise; the kernel reads that many iovecs.
     let done = unsafe {
-        libc::syscall(libc::SYS_process_madvise, THIS_PROCESS, ranges.as_ptr(), ranges.len(), advice as libc::c_int, 0)
+        libc::syscall(
+            libc::SYS_process_madvise,
+            THIS_PROCESS,
+            ranges.as_ptr(),
+            ranges.len(),
+            advice as libc::c_int,
+            0,
+        )
     };
     usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
@@ -250,21 +289,29 @@ unsafe fn madvise(range: Pages, advice: Advice) -> Result<(), Refused> {
         }
         let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
         refusals += 1;
-        // Memory that its owner has locked is refused until it is unlocked, which also the next owner would not expect it to be.
+        // Memory that its owner has locked is refused until it is unlocked, which also the next
+        // owner would not expect it to be.
         // SAFETY: changes no bytes.
-        let unlocked = errno == libc::EINVAL && refusals == 1 && unsafe { libc::munlock(range.0.iov_base, range.0.iov_len) } == 0;
+        let unlocked = errno == libc::EINVAL
+            && refusals == 1
+            && unsafe { libc::munlock(range.0.iov_base, range.0.iov_len) } == 0;
         // EAGAIN can be for ever, where the process has all the mappings that it may have.
         let again = (errno == libc::EINTR || errno == libc::EAGAIN) && refusals < MOST_REFUSALS;
         if !unlocked && !again {
-            return Err(Refused { call: "madvise", errno });
+            return Err(Refused {
+                call: "madvise",
+                errno,
+            });
         }
     }
 }
 
 /// An unnamed file in memory of `len` bytes, all holes, whose length nobody can change.
 pub fn memory_file(name: &str, len: u64) -> Result<OwnedFd, Refused> {
-    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(refused("memfd_create"))?;
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(refused("memfd_create"))?;
     ftruncate(&file, len).map_err(refused("ftruncate"))?;
-    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(refused("fcntl(F_ADD_SEALS)"))?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+        .map_err(refused("fcntl(F_ADD_SEALS)"))?;
     Ok(file)
 }

@@ -13,27 +13,41 @@ struct Topology {
 impl Topology {
     #[cfg(all(target_os = "linux", not(miri)))]
     fn read() -> Self {
-        let list = |path: &str| std::fs::read_to_string(path).ok().and_then(|text| parse_list(&text));
+        let list = |path: &str| {
+            std::fs::read_to_string(path)
+                .ok()
+                .and_then(|text| parse_list(&text))
+        };
         let nodes = list("/sys/devices/system/node/online").unwrap_or_default();
         let mut node_of = vec![0; cpu::count()].into_boxed_slice();
-        // Numbered from 0 without gaps, whatever numbers the system gives them: they are indices here.
+        // Numbered from 0 without gaps, whatever numbers the system gives them: they are indices
+        // here.
         for (index, node) in nodes.iter().enumerate() {
-            for cpu in list(&format!("/sys/devices/system/node/node{node}/cpulist")).unwrap_or_default() {
+            for cpu in
+                list(&format!("/sys/devices/system/node/node{node}/cpulist")).unwrap_or_default()
+            {
                 if let Some(place) = node_of.get_mut(cpu) {
                     *place = index;
                 }
             }
         }
-        Self { nodes: nodes.len().max(1), node_of }
+        Self {
+            nodes: nodes.len().max(1),
+            node_of,
+        }
     }
 
     #[cfg(not(all(target_os = "linux", not(miri))))]
     fn read() -> Self {
-        Self { nodes: 1, node_of: Box::new([]) }
+        Self {
+            nodes: 1,
+            node_of: Box::new([]),
+        }
     }
 }
 
-/// Two threads may both read it; the slower forgets its own. Neither waits for the other, which may vanish in a fork.
+/// Two threads may both read it; the slower forgets its own. Neither waits for the other, which may
+/// vanish in a fork.
 fn topology() -> &'static Topology {
     static KNOWN: AtomicPtr<Topology> = AtomicPtr::new(std::ptr::null_mut());
     // Acquire, pairs with the exchange below, in `topology`: what is found is complete.
@@ -42,8 +56,14 @@ fn topology() -> &'static Topology {
         return known;
     }
     let read = Box::into_raw(Box::new(Topology::read()));
-    // Release, pairs with the load above, in `topology`: it is complete before it is found. Acquire: so is the faster thread's.
-    match KNOWN.compare_exchange(std::ptr::null_mut(), read, Ordering::AcqRel, Ordering::Acquire) {
+    // Release, pairs with the load above, in `topology`: it is complete before it is found.
+    // Acquire: so is the faster thread's.
+    match KNOWN.compare_exchange(
+        std::ptr::null_mut(),
+        read,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    ) {
         // SAFETY: leaked.
         Ok(_) => unsafe { &*read },
         Err(faster) => {
@@ -71,7 +91,10 @@ pub fn current() -> usize {
 }
 
 /// The numbers of a list such as `0-3,8,10-11`; `None` if it is none.
-#[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code, reason = "there is nothing to read here"))]
+#[cfg_attr(
+    not(all(target_os = "linux", not(miri))),
+    allow(dead_code, reason = "there is nothing to read here")
+)]
 fn parse_list(text: &str) -> Option<Vec<usize>> {
     /// More than any system has: a broken list must not fill the memory.
     const MOST: usize = 1 << 16;

@@ -1,7 +1,8 @@
 //! A lock that is held while user code runs.
 //!
-//! A callback or a destructor may fork. In the child a turn that another thread held is free: that thread is no more. One that the
-//! forking thread holds stays taken, because the thread is still in the middle of it. So a turn knows its holder.
+//! A callback or a destructor may fork. In the child a turn that another thread held is free: that
+//! thread is no more. One that the forking thread holds stays taken, because the thread is still in
+//! the middle of it. So a turn knows its holder.
 
 use super::{
     sync::{Mutex, MutexGuard, lock},
@@ -13,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct OwnedMutex {
     lock: Mutex<()>,
-    /// The holder's token, or 0; written under the lock. std's atomic also in the model: no other thread ever acts on it.
+    /// The holder's token, or 0; written under the lock. std's atomic also in the model: no other
+    /// thread ever acts on it.
     holder: AtomicU64,
 }
 
@@ -29,14 +31,20 @@ impl OwnedMutex {
     /// A lock that is free.
     #[expect(clippy::new_without_default, reason = "there is no usual one")]
     pub fn new() -> Self {
-        Self { lock: Mutex::new(()), holder: AtomicU64::new(0) }
+        Self {
+            lock: Mutex::new(()),
+            holder: AtomicU64::new(0),
+        }
     }
 
     /// Waits until nobody else holds it.
     pub fn lock(&self) -> OwnedMutexGuard<'_> {
         let guard = lock(&self.lock);
         self.holder.store(thread::token().get(), Ordering::Relaxed);
-        OwnedMutexGuard { holder: &self.holder, _guard: guard }
+        OwnedMutexGuard {
+            holder: &self.holder,
+            _guard: guard,
+        }
     }
 
     /// In the child of a fork: frees the turn, unless the calling thread holds it.
@@ -47,7 +55,8 @@ impl OwnedMutex {
     pub unsafe fn reset_in_child(&self) {
         if self.holder.load(Ordering::Relaxed) != thread::token().get() {
             self.holder.store(0, Ordering::Relaxed);
-            // SAFETY: the caller's promise; and this thread holds no guard of it, or it would be the holder.
+            // SAFETY: the caller's promise; and this thread holds no guard of it, or it would be
+            // the holder.
             unsafe { self.lock.reinit(()) };
         }
     }
@@ -84,7 +93,11 @@ mod tests {
         assert_eq!(turn.holder.load(Ordering::Relaxed), me);
         scope(|scope| {
             let other = scope.spawn(|| drop(turn.lock()));
-            assert_eq!(turn.holder.load(Ordering::Relaxed), me, "the other one waits");
+            assert_eq!(
+                turn.holder.load(Ordering::Relaxed),
+                me,
+                "the other one waits"
+            );
             drop(taken);
             other.join().unwrap();
         });

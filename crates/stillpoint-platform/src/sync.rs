@@ -1,18 +1,21 @@
 //! Atomics, locks and cells: std's, or those of the model, loom's or shuttle's.
 //!
-//! Locks can be replaced in the child of a fork ([`Mutex::reinit`]), where the thread that held them is gone.
+//! Locks can be replaced in the child of a fork ([`Mutex::reinit`]), where the thread that held
+//! them is gone.
 
 use std::sync::{PoisonError, TryLockError};
 
 pub use crate::seam::sync::{
-    Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, UnsafeCell,
+    Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard,
+    Ordering, UnsafeCell,
 };
 
 /// Locks `mutex`, also when a thread panicked while it held it.
 ///
-/// The locks that guard data are not held while user code runs (those that mark a turn hold nothing, and contain its panics), so
-/// a poisoned lock means a panic of the library's own (an assertion); the data behind it is consistent between statements, and
-/// losing every later free would be worse.
+/// The locks that guard data are not held while user code runs (those that mark a turn hold
+/// nothing, and contain its panics), so a poisoned lock means a panic of the library's own (an
+/// assertion); the data behind it is consistent between statements, and losing every later free
+/// would be worse.
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -28,7 +31,8 @@ pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// As [`lock`], and tells when the calling thread has to wait for somebody else, and when it has waited.
+/// As [`lock`], and tells when the calling thread has to wait for somebody else, and when it has
+/// waited.
 #[inline]
 pub fn lock_telling<T>(mutex: &Mutex<T>, waiting: fn(), waited: fn()) -> MutexGuard<'_, T> {
     // In the model, where a try is no point to switch threads at, there is nothing to tell.

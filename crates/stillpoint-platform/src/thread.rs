@@ -1,7 +1,8 @@
 //! Who the calling thread is, and starting another.
 //!
-//! The key of POSIX's by which C programs have a thread's end told: to find it must mean to find what the C library has written for it, its
-//! destructor above all. What that orders is the C library's, so there is no model of it.
+//! The key of POSIX's by which C programs have a thread's end told: to find it must mean to find
+//! what the C library has written for it, its destructor above all. What that orders is the C
+//! library's, so there is no model of it.
 //!
 //! ```text
 //! publication of the key (release) [T1]   pairs with   loads of it (acquire) [T2]
@@ -11,7 +12,8 @@ use std::{io, num::NonZeroU64, thread::JoinHandle};
 
 pub use crate::seam::thread::token;
 
-/// A number that no other thread of this process has or will have. Unlike a thread id it is never used again.
+/// A number that no other thread of this process has or will have. Unlike a thread id it is never
+/// used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token(pub(crate) NonZeroU64);
 
@@ -31,8 +33,9 @@ pub fn tid() -> u32 {
     0
 }
 
-/// Runs `spawn` with every signal blocked in the calling thread, so that a thread which it starts has them blocked for good: a
-/// handler of the program must never find itself on a thread that the program does not know, in the middle of an allocation.
+/// Runs `spawn` with every signal blocked in the calling thread, so that a thread which it starts
+/// has them blocked for good: a handler of the program must never find itself on a thread that the
+/// program does not know, in the middle of an allocation.
 pub fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
     #[cfg(all(unix, not(miri)))]
     let _restore = {
@@ -40,7 +43,13 @@ pub fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
         impl Drop for Restore {
             fn drop(&mut self) {
                 // SAFETY: the set that the call below has filled in.
-                unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+                unsafe {
+                    libc::pthread_sigmask(
+                        libc::SIG_SETMASK,
+                        &raw const self.0,
+                        std::ptr::null_mut(),
+                    )
+                };
             }
         }
         // SAFETY: plain integers, for which zeroes are a value.
@@ -55,7 +64,8 @@ pub fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
     spawn()
 }
 
-/// The name of the thread with kernel id `tid`, as a person gave it; `None` once it is gone or where it cannot be known.
+/// The name of the thread with kernel id `tid`, as a person gave it; `None` once it is gone or
+/// where it cannot be known.
 pub fn name_of(tid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).ok()?;
     Some(name.trim_end().to_owned())
@@ -73,15 +83,19 @@ pub enum Handle {
 
 /// Starts a thread that does `work`.
 ///
-/// In the child of a fork it is none of std's: each of those takes a lock of the process at its start and its end (for what it says
-/// of overflowing stacks), which a thread that has vanished may have held. Nor is it for the C face: such a thread ends the process
-/// if there is no memory for what it keeps of itself.
+/// In the child of a fork it is none of std's: each of those takes a lock of the process at its
+/// start and its end (for what it says of overflowing stacks), which a thread that has vanished may
+/// have held. Nor is it for the C face: such a thread ends the process if there is no memory for
+/// what it keeps of itself.
 pub fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
     #[cfg(all(target_os = "linux", not(miri)))]
     if cfg!(feature = "c-symbols") || super::fork::process().is_child() {
         return bare::spawn(name, Box::new(work)).map(Handle::Bare);
     }
-    std::thread::Builder::new().name(name).spawn(work).map(Handle::Std)
+    std::thread::Builder::new()
+        .name(name)
+        .spawn(work)
+        .map(Handle::Std)
 }
 
 impl Handle {
@@ -105,7 +119,8 @@ mod bare {
     #[derive(Debug)]
     pub struct Handle(libc::pthread_t);
 
-    // SAFETY: a thread's id is good on every thread of the process; that some C libraries (musl) make a pointer of it is their affair.
+    // SAFETY: a thread's id is good on every thread of the process; that some C libraries (musl)
+    // make a pointer of it is their affair.
     unsafe impl Send for Handle {}
 
     struct Start {
@@ -126,10 +141,15 @@ mod bare {
     }
 
     pub(super) fn spawn(name: String, work: Box<dyn FnOnce() + Send>) -> io::Result<Handle> {
-        let argument = Box::into_raw(Box::new(Start { name: CString::new(name).ok(), work }));
+        let argument = Box::into_raw(Box::new(Start {
+            name: CString::new(name).ok(),
+            work,
+        }));
         let mut thread = mem::MaybeUninit::uninit();
         // SAFETY: a place for the thread's id, the usual attributes, and what `start` expects.
-        match unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), start, argument.cast()) } {
+        match unsafe {
+            libc::pthread_create(thread.as_mut_ptr(), ptr::null(), start, argument.cast())
+        } {
             // SAFETY: it has been written.
             0 => Ok(Handle(unsafe { thread.assume_init() })),
             error => {
@@ -156,11 +176,13 @@ mod bare {
     }
 }
 
-/// Has `end` called at the end of the calling thread, once. Whether that could be arranged: not at its very end, nor, for the C face,
-/// if there is no memory for it. The process has one such function.
+/// Has `end` called at the end of the calling thread, once. Whether that could be arranged: not at
+/// its very end, nor, for the C face, if there is no memory for it. The process has one such
+/// function.
 ///
-/// For the C face by a key of POSIX's, whose destructors come after those of all thread-local objects, and not in a thread that ends
-/// the process: the C library has a place for it in each thread, where what std asks for takes memory, without which the process ends.
+/// For the C face by a key of POSIX's, whose destructors come after those of all thread-local
+/// objects, and not in a thread that ends the process: the C library has a place for it in each
+/// thread, where what std asks for takes memory, without which the process ends.
 pub fn call_at_end(end: fn()) -> bool {
     #[cfg(all(feature = "c-symbols", target_os = "linux"))]
     return key::call_at_end(end);
@@ -198,7 +220,8 @@ mod key {
         end();
     }
 
-    /// Two threads may both make one; the slower gives its own back. Neither waits for the other, which may vanish in a fork.
+    /// Two threads may both make one; the slower gives its own back. Neither waits for the other,
+    /// which may vanish in a fork.
     fn key() -> Option<libc::pthread_key_t> {
         let known = KEY.load(Ordering::Acquire); // Acquire [T2]: the key that is found has its destructor.
         if known > 0 {
@@ -209,7 +232,8 @@ mod key {
         if unsafe { libc::pthread_key_create(&raw mut made, Some(destructor)) } != 0 {
             return None;
         }
-        // Release [T1]: the destructor is there before the key is found. Acquire [T2], of the faster thread's.
+        // Release [T1]: the destructor is there before the key is found. Acquire [T2], of the
+        // faster thread's.
         match KEY.compare_exchange(0, u64::from(made) + 1, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Some(made),
             Err(faster) => {
@@ -222,7 +246,8 @@ mod key {
 
     pub(super) fn call_at_end(end: fn()) -> bool {
         // SAFETY: a key of ours.
-        key().is_some_and(|key| unsafe { libc::pthread_setspecific(key, end as *const c_void) } == 0)
+        key()
+            .is_some_and(|key| unsafe { libc::pthread_setspecific(key, end as *const c_void) } == 0)
     }
 }
 
@@ -235,12 +260,21 @@ mod tests {
     fn a_bare_thread_works_and_is_joined() {
         use std::sync::mpsc::channel;
         let (tell, told) = channel();
-        let thread = bare::spawn("bare".into(), Box::new(move || tell.send((token(), name_of(tid()))).unwrap())).unwrap();
+        let thread = bare::spawn(
+            "bare".into(),
+            Box::new(move || tell.send((token(), name_of(tid()))).unwrap()),
+        )
+        .unwrap();
         thread.join();
         let (theirs, name) = told.recv().unwrap();
         assert_ne!(theirs, token());
         assert_eq!(name.as_deref(), Some("bare"));
-        bare::spawn("bare".into(), Box::new(|| std::panic::resume_unwind(Box::new("expected")))).unwrap().join();
+        bare::spawn(
+            "bare".into(),
+            Box::new(|| std::panic::resume_unwind(Box::new("expected"))),
+        )
+        .unwrap()
+        .join();
     }
 
     #[test]

@@ -1,16 +1,20 @@
-//! Calls of user code: callbacks, deferred destructors, stall handlers, shrinkers, wakers of tasks, subscribers of `tracing`.
+//! Calls of user code: callbacks, deferred destructors, stall handlers, shrinkers, wakers of tasks,
+//! subscribers of `tracing`.
 //!
-//! It may panic, block, fork, and use the library. So every call of it that is not the caller's own goes through [`run`], which does all
-//! that such a call needs, in this order:
+//! It may panic, block, fork, and use the library. So every call of it that is not the caller's own
+//! goes through [`run`], which does all that such a call needs, in this order:
 //!
-//! 1. The thread is marked as running user code of the domain ([`runs_for`]), so that what would wait for the calling thread itself is
-//!    refused. (Nothing waits for the return of a waker, which is called outside of passes: it has a mark of its own, [`wakes`].)
+//! 1. The thread is marked as running user code of the domain ([`runs_for`]), so that what would
+//!    wait for the calling thread itself is refused. (Nothing waits for the return of a waker,
+//!    which is called outside of passes: it has a mark of its own, [`wakes`].)
 //! 2. A panic is caught, and one of the payload's destructor too.
-//! 3. It is reported, with the feature `tracing`. The subscriber is user code: its panic is caught, and what it does within an event
-//!    makes no further events on that thread, or one that panics in each would never come back.
+//! 3. It is reported, with the feature `tracing`. The subscriber is user code: its panic is caught,
+//!    and what it does within an event makes no further events on that thread, or one that panics
+//!    in each would never come back.
 //!
-//! The caller has nothing locked, and what it has marked is taken back by a destructor. A panic in a destructor that runs because of a
-//! panic ends the process, as in all of Rust: so a thing that is called and then dropped takes two calls of [`run`].
+//! The caller has nothing locked, and what it has marked is taken back by a destructor. A panic in
+//! a destructor that runs because of a panic ends the process, as in all of Rust: so a thing that
+//! is called and then dropped takes two calls of [`run`].
 
 use std::{
     cell::Cell,
@@ -22,8 +26,8 @@ use std::{
 /// The number of user code that is no domain's.
 pub const NO_DOMAIN: u64 = 0;
 
-/// A domain whose user code runs on this thread, inside that of others: what a destructor of one domain retires to another may free
-/// there and then.
+/// A domain whose user code runs on this thread, inside that of others: what a destructor of one
+/// domain retires to another may free there and then.
 struct Frame {
     domain: u64,
     what: What,
@@ -69,7 +73,8 @@ pub fn runs() -> bool {
 
 /// Runs `code`, of domain `id`, and reports whether it panicked. Nothing unwinds out of it.
 ///
-/// The caller touches nothing afterwards that `code` may have left half changed; that is what makes `AssertUnwindSafe` true.
+/// The caller touches nothing afterwards that `code` may have left half changed; that is what makes
+/// `AssertUnwindSafe` true.
 pub fn panics(id: u64, code: impl FnOnce()) -> bool {
     run(id, code).is_none()
 }
@@ -79,7 +84,8 @@ pub fn run<R>(id: u64, code: impl FnOnce() -> R) -> Option<R> {
     run_as(What::Called, id, code)
 }
 
-/// Calls a task's waker for domain `id`, and reports whether it panicked. What it runs may wait for callbacks of the domain.
+/// Calls a task's waker for domain `id`, and reports whether it panicked. What it runs may wait for
+/// callbacks of the domain.
 pub fn wakes(id: u64, waker: impl FnOnce()) -> bool {
     run_as(What::Waker, id, waker).is_none()
 }
@@ -89,7 +95,12 @@ fn run_as<R>(what: What, id: u64, code: impl FnOnce() -> R) -> Option<R> {
         let result = contained(code);
         #[cfg(feature = "tracing")]
         if result.is_none() {
-            once(|| tracing::error!(domain = id, "a callback, destructor, waker or handler panicked"));
+            once(|| {
+                tracing::error!(
+                    domain = id,
+                    "a callback, destructor, waker or handler panicked"
+                )
+            });
         }
         result
     })
@@ -101,8 +112,9 @@ pub fn tell(id: u64, event: impl FnOnce()) -> bool {
     marked(What::Called, id, || once(event))
 }
 
-/// What `work` returns; `None` if it panics. Nothing unwinds out of it, not even out of the payload's destructor. For the top of a thread
-/// of the library's own; what calls user code calls [`run`].
+/// What `work` returns; `None` if it panics. Nothing unwinds out of it, not even out of the
+/// payload's destructor. For the top of a thread of the library's own; what calls user code calls
+/// [`run`].
 pub fn contained<R>(work: impl FnOnce() -> R) -> Option<R> {
     let payload = match panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => return Some(result),
@@ -124,7 +136,11 @@ fn marked<R>(what: What, id: u64, work: impl FnOnce() -> R) -> R {
         }
     }
     let outer = FRAMES.with(Cell::get);
-    let frame = Frame { domain: id, what, outer };
+    let frame = Frame {
+        domain: id,
+        what,
+        outer,
+    };
     let _restore = Restore(outer);
     FRAMES.with(|frames| frames.set(&raw const frame));
     work()
@@ -171,12 +187,20 @@ mod tests {
         struct Looks;
         impl Drop for Looks {
             fn drop(&mut self) {
-                MARKED.store(runs_for(7) && runs_for(8) && !runs_for(9), Ordering::Relaxed);
+                MARKED.store(
+                    runs_for(7) && runs_for(8) && !runs_for(9),
+                    Ordering::Relaxed,
+                );
             }
         }
         assert!(!runs());
-        assert!(!panics(7, || assert!(panics(8, || panic::resume_unwind(Box::new(Looks))))));
-        assert!(MARKED.load(Ordering::Relaxed), "the payload goes before the marks");
+        assert!(!panics(7, || assert!(panics(8, || panic::resume_unwind(
+            Box::new(Looks)
+        )))));
+        assert!(
+            MARKED.load(Ordering::Relaxed),
+            "the payload goes before the marks"
+        );
         assert!(!runs() && !runs_for(7));
     }
 }

@@ -50,10 +50,12 @@ use std::{
 use stillpoint::{Domain, Guard};
 use stillpoint_platform::sync::{Arc, Ordering, lock};
 
-/// A stretch of address space out of which areas are allocated, and in which they are found by any address, without a lock. The kernel's vmalloc.
+/// A stretch of address space out of which areas are allocated, and in which they are found by any
+/// address, without a lock. The kernel's vmalloc.
 ///
-/// This is a handle; cloning it names the same arena, which ends with its last handle and its last area. See the
-/// [module](crate) for what it is for and how memory comes and goes, and [`Builder`] for its settings.
+/// This is a handle; cloning it names the same arena, which ends with its last handle and its last
+/// area. See the [module](crate) for what it is for and how memory comes and goes, and [`Builder`]
+/// for its settings.
 ///
 /// ```
 /// use stillpoint_vmap::Arena;
@@ -74,25 +76,33 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// An area of `size` bytes from a multiple of `align`, which reads zero. The kernel's `vmalloc()`.
+    /// An area of `size` bytes from a multiple of `align`, which reads zero. The kernel's
+    /// `vmalloc()`.
     ///
-    /// It gets whole pages, behind which there is a guard page (see [`Builder::guards`]). Some hundred nanoseconds where the pool of that size has a
-    /// range, some microseconds where it has to be filled, which takes a system call for some tens of areas; above 1 MiB there are no
-    /// pools. If the address space is used up, the caller drains, and outside sections of the arena's domain waits for readers, for a second at
-    /// most. Not async-signal-safe.
+    /// It gets whole pages, behind which there is a guard page (see [`Builder::guards`]). Some
+    /// hundred nanoseconds where the pool of that size has a range, some microseconds where it has
+    /// to be filled, which takes a system call for some tens of areas; above 1 MiB there are no
+    /// pools. If the address space is used up, the caller drains, and outside sections of the
+    /// arena's domain waits for readers, for a second at most. Not async-signal-safe.
     ///
     /// # Errors
     ///
     /// [`Error::ZeroSize`], [`Error::BadAlign`], [`Error::TooLarge`]; [`Error::AddressSpace`] if no range is left, [`Error::System`]
-    /// if the system refuses memory, [`Error::Forked`] in the child of a fork if the arena stands over a memory file.
+    /// if the system refuses memory, [`Error::Forked`] in the child of a fork if the arena stands
+    /// over a memory file.
     #[track_caller]
     pub fn alloc(&self, size: usize, align: usize) -> Result<Area, Error> {
         let (start, home) = self.state.alloc(size, align)?;
         let pages = size.div_ceil(PAGE) as u32;
         if let Some(callers) = &self.state.callers {
-            callers[start as usize].store(std::ptr::from_ref(Location::caller()).cast_mut(), Ordering::Relaxed);
+            callers[start as usize].store(
+                std::ptr::from_ref(Location::caller()).cast_mut(),
+                Ordering::Relaxed,
+            );
         }
-        self.state.map.publish(start, pages, (pages as usize * PAGE - size) as u32);
+        self.state
+            .map
+            .publish(start, pages, (pages as usize * PAGE - size) as u32);
         Ok(Area::new(Arc::clone(&self.state), start, home, size))
     }
 
@@ -101,13 +111,15 @@ impl Arena {
     /// # Errors
     ///
     /// [`Error::NotLive`] if there is none: it has been freed already, or is none of this arena's. [`Error::NotAStart`] if the address is
-    /// inside one. [`Error::System`] if there is no memory to remember it by until readers are done. Nothing is freed then.
+    /// inside one. [`Error::System`] if there is no memory to remember it by until readers are
+    /// done. Nothing is freed then.
     ///
     /// # Safety
     ///
-    /// `start` came from [`Area::into_raw`] of an area of this arena, which nobody else frees as well while this call runs, nor has since its
-    /// address may have come to be used again. (A second free in a row is an error that is found; so is any other address
-    /// where no area begins.)
+    /// `start` came from [`Area::into_raw`] of an area of this arena, which nobody else frees as
+    /// well while this call runs, nor has since its address may have come to be used again. (A
+    /// second free in a row is an error that is found; so is any other address where no area
+    /// begins.)
     pub unsafe fn free_raw(&self, start: *const u8) -> Result<(), Error> {
         let state = &*self.state;
         let addr = start.addr();
@@ -115,19 +127,30 @@ impl Arena {
         state.ensure_rebuilt();
         let around = state.map.find(offset).ok_or(Error::NotLive { addr })?;
         if around.start != offset {
-            return Err(Error::NotAStart { addr, start: state.base() + around.start });
+            return Err(Error::NotAStart {
+                addr,
+                start: state.base() + around.start,
+            });
         }
         let (first, pages) = around.pages();
         let (index, shard) = state.this_node();
-        let home = if pages <= CLASSES { Home::of(index) } else { Home::NONE };
+        let home = if pages <= CLASSES {
+            Home::of(index)
+        } else {
+            Home::NONE
+        };
         // Held across the claim, so that what there is room for now can be remembered then.
         let mut node = lock(&shard.node);
         if !node.has_room() && !state.belongs_to_parent() {
-            return Err(Error::System { call: "malloc", errno: libc::ENOMEM });
+            return Err(Error::System {
+                call: "malloc",
+                errno: libc::ENOMEM,
+            });
         }
         state.map.claim(first).ok_or(Error::NotLive { addr })?;
         state.free_in(shard, node, Range::new(first, pages), home);
-        // SAFETY: `into_raw` left one count behind for the area, and this call is the one that has claimed it.
+        // SAFETY: `into_raw` left one count behind for the area, and this call is the one that has
+        // claimed it.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.state)) };
         Ok(())
     }
@@ -151,9 +174,11 @@ impl Arena {
         base..base + ((self.state.pages as usize) << PAGE_BITS)
     }
 
-    /// The file behind the arena, if it was built with [`Builder::memory_file`]: whoever maps it finds an area at its [`Area::offset`].
+    /// The file behind the arena, if it was built with [`Builder::memory_file`]: whoever maps it
+    /// finds an area at its [`Area::offset`].
     ///
-    /// The file's length is the arena's capacity and sealed: nobody can change it, so no mapping of it can come to fault.
+    /// The file's length is the arena's capacity and sealed: nobody can change it, so no mapping of
+    /// it can come to fault.
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.state.file.as_ref().map(AsFd::as_fd)
@@ -162,7 +187,10 @@ impl Arena {
 
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arena").field("addresses", &self.addresses()).field("statistics", &self.statistics()).finish()
+        f.debug_struct("Arena")
+            .field("addresses", &self.addresses())
+            .field("statistics", &self.statistics())
+            .finish()
     }
 }
 

@@ -1,19 +1,23 @@
 //! Copying bytes that other threads, and other processes, may be writing.
 //!
-//! No reference to such bytes is ever made, and the language's own copies may not race. Here each byte is moved by one instruction that the
-//! compiler knows nothing of (x86-64), or as a relaxed atomic. What comes out of a race is some mixture of bytes that were there, never
-//! anything undefined. Nothing is ordered by a copy.
+//! No reference to such bytes is ever made, and the language's own copies may not race. Here each
+//! byte is moved by one instruction that the compiler knows nothing of (x86-64), or as a relaxed
+//! atomic. What comes out of a race is some mixture of bytes that were there, never anything
+//! undefined. Nothing is ordered by a copy.
 
-/// Copies `len` bytes that others may be writing, or reading, meanwhile: what arrives is some mixture of bytes that were there.
+/// Copies `len` bytes that others may be writing, or reading, meanwhile: what arrives is some
+/// mixture of bytes that were there.
 ///
-/// The copy behind [`Checked::copy_to`](super::Checked::copy_to) and the others, for memory that they do not reach: a mapping of an
+/// The copy behind [`Checked::copy_to`](super::Checked::copy_to) and the others, for memory that
+/// they do not reach: a mapping of an
 /// [`Arena::file`](super::Arena::file) in another process, say. As fast as `memcpy`, about. Async-signal-safe; orders nothing.
 ///
 /// # Safety
 ///
-/// `from` may be read and `to` written, `len` bytes each; no references to them are in use, unless nobody writes what they refer to; other
-/// accesses at the same time are by this function, or by other processes. The two do not overlap. `from` was not made of a shared
-/// reference, through which nobody may write.
+/// `from` may be read and `to` written, `len` bytes each; no references to them are in use, unless
+/// nobody writes what they refer to; other accesses at the same time are by this function, or by
+/// other processes. The two do not overlap. `from` was not made of a shared reference, through
+/// which nobody may write.
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller's promise.
@@ -48,7 +52,11 @@ pub(crate) unsafe fn copy_overlapping(to: *mut u8, from: *const u8, len: usize) 
     let mut moved = 0;
     while moved < len {
         let step = STEP.min(len - moved);
-        let at = if ahead < len { len - moved - step } else { moved };
+        let at = if ahead < len {
+            len - moved - step
+        } else {
+            moved
+        };
         // SAFETY: inside both ranges; the buffer is ours.
         unsafe {
             copy(buffer.as_mut_ptr(), from.add(at), step);
@@ -123,7 +131,8 @@ mod arch {
     /// As for `copy`, with 128 bytes at least, on a processor with AVX.
     unsafe fn wide(mut to: *mut u8, mut from: *const u8, mut len: usize) {
         if len >= ALIGNED {
-            // A store across two cache lines costs as much as three: the first line by itself, and from the next one on.
+            // A store across two cache lines costs as much as three: the first line by itself, and
+            // from the next one on.
             let first = to.addr().wrapping_neg() % 64;
             // SAFETY: the first 64 bytes are inside the ranges, and there are more.
             unsafe {
@@ -135,8 +144,9 @@ mod arch {
                 (to, from, len) = (to.add(first), from.add(first), len - first);
             }
         }
-        // SAFETY: all inside the ranges: the blocks before the last, which begin at 0, 128, ..., and the last, which ends where they do.
-        // Each is loaded before it is stored. The upper halves of the registers are clean afterwards, as the ABI has it.
+        // SAFETY: all inside the ranges: the blocks before the last, which begin at 0, 128, ...,
+        // and the last, which ends where they do. Each is loaded before it is stored. The upper
+        // halves of the registers are clean afterwards, as the ABI has it.
         unsafe {
             asm!(
                 "jmp 3f",
@@ -169,7 +179,8 @@ mod arch {
         let move16 = move_as!(xmm_reg, __m128i, "", "movups", "movups");
         let last = len - 16;
         let mut at = 0;
-        // SAFETY: all inside the ranges, and loaded before it is stored; where moves overlap they store the same bytes, but for races.
+        // SAFETY: all inside the ranges, and loaded before it is stored; where moves overlap they
+        // store the same bytes, but for races.
         unsafe {
             while at + 64 <= len {
                 asm!(
@@ -215,8 +226,8 @@ mod arch {
 mod arch {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    /// Byte by byte: atomic accesses of different sizes that overlap and race are undefined, and who copies at the same time may have
-    /// another alignment.
+    /// Byte by byte: atomic accesses of different sizes that overlap and race are undefined, and
+    /// who copies at the same time may have another alignment.
     ///
     /// # Safety
     ///
@@ -224,7 +235,12 @@ mod arch {
     pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
         let byte = |at: usize| {
             // SAFETY: inside the ranges; bytes have no alignment.
-            unsafe { AtomicU8::from_ptr(to.add(at)).store(AtomicU8::from_ptr(from.add(at).cast_mut()).load(Relaxed), Relaxed) }
+            unsafe {
+                AtomicU8::from_ptr(to.add(at)).store(
+                    AtomicU8::from_ptr(from.add(at).cast_mut()).load(Relaxed),
+                    Relaxed,
+                )
+            }
         };
         (0..len).for_each(byte);
     }
@@ -234,7 +250,9 @@ mod arch {
     /// As for [`copy_in`](super::copy_in).
     pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
         // SAFETY: inside the range; bytes have no alignment.
-        from.iter().enumerate().for_each(|(at, byte)| unsafe { AtomicU8::from_ptr(to.add(at)) }.store(*byte, Relaxed));
+        from.iter()
+            .enumerate()
+            .for_each(|(at, byte)| unsafe { AtomicU8::from_ptr(to.add(at)) }.store(*byte, Relaxed));
     }
 }
 
@@ -249,7 +267,11 @@ mod tests {
     #[test]
     fn copy_of_every_length() {
         let step = if cfg!(miri) { 37 } else { 1 };
-        for len in (0..300).chain((1000..1100).step_by(7)).step_by(step).chain([4096]) {
+        for len in (0..300)
+            .chain((1000..1100).step_by(7))
+            .step_by(step)
+            .chain([4096])
+        {
             for shift in [0, 1, 8] {
                 let mut from = bytes(len + shift);
                 let (mut to, mut into) = (vec![0xEE; len + 32], vec![0xEE; len + 32]);
@@ -259,7 +281,13 @@ mod tests {
                     copy_in(into.as_mut_ptr().add(16), &from[shift..]);
                 }
                 assert_eq!(to[16..16 + len], from[shift..], "{len}");
-                assert!(to[..16].iter().chain(&to[16 + len..]).all(|&byte| byte == 0xEE), "{len}");
+                assert!(
+                    to[..16]
+                        .iter()
+                        .chain(&to[16 + len..])
+                        .all(|&byte| byte == 0xEE),
+                    "{len}"
+                );
                 assert!(to == into, "{len}");
             }
         }
@@ -267,7 +295,16 @@ mod tests {
 
     #[test]
     fn copy_of_overlapping_ranges() {
-        for (from, to) in [(0, 1), (1, 0), (0, 100), (100, 0), (0, 700), (700, 0), (0, 3000), (5, 5)] {
+        for (from, to) in [
+            (0, 1),
+            (1, 0),
+            (0, 100),
+            (100, 0),
+            (0, 700),
+            (700, 0),
+            (0, 3000),
+            (5, 5),
+        ] {
             for len in [0, 1, 255, 256, 257, 1000] {
                 let mut bytes = bytes(4096);
                 let mut expected = bytes.clone();

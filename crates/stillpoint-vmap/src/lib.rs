@@ -1,32 +1,41 @@
-//! A large address space: areas of pages, found by any address inside them without a lock, and copies that are checked. Linux with 64 bits; elsewhere this crate is empty.
+//! A large address space: areas of pages, found by any address inside them without a lock, and
+//! copies that are checked. Linux with 64 bits; elsewhere this crate is empty.
 //!
-//! A server that copies into and out of buffers may want to know, at every copy, that the range lies inside one live buffer (the
-//! kernel's hardened usercopy does). Ask that under a lock, and the lock is what the server does. Here the question costs a load:
+//! A server that copies into and out of buffers may want to know, at every copy, that the range
+//! lies inside one live buffer (the kernel's hardened usercopy does). Ask that under a lock, and
+//! the lock is what the server does. Here the question costs a load:
 //!
-//! * [`Arena`] is a stretch of address space; [`Arena::alloc`] gives an [`Area`], some pages of it, freed when it is dropped.
-//! * [`Arena::find`] tells the area around an address, [`Arena::check`] whether a range lies inside one, in a read-side critical
-//!   section; what has been found stays until the section ends, whoever frees it meanwhile.
+//! * [`Arena`] is a stretch of address space; [`Arena::alloc`] gives an [`Area`], some pages of it,
+//!   freed when it is dropped.
+//! * [`Arena::find`] tells the area around an address, [`Arena::check`] whether a range lies inside
+//!   one, in a read-side critical section; what has been found stays until the section ends,
+//!   whoever frees it meanwhile.
 //! * [`Arena::copy_to`], [`Arena::copy_from`], [`Arena::copy_between`] check and copy.
 //!
 //! # How memory comes and goes
 //!
-//! Memory is made accessible from the start of the arena upwards, some megabytes at a time, so that the process has few mappings more,
-//! whatever it allocates (`vm.max_map_count`). Sizes up to 256 pages come from pools, a set of them a CPU. Freeing is lazy: the area leaves the map,
-//! and a later **drain** gathers what has been freed, waits until the readers of before have left, gives the memory back in
-//! one system call, and only then may the addresses be used again. Who drains is whoever frees when half of [`Builder::lazy_limit`] waits, whoever finds
-//! the address space used up, or [`Arena::drain`]. Where the kernel has guard pages (6.13) each area is followed by one, else only the end of what is accessible is guarded.
+//! Memory is made accessible from the start of the arena upwards, some megabytes at a time, so that
+//! the process has few mappings more, whatever it allocates (`vm.max_map_count`). Sizes up to 256
+//! pages come from pools, a set of them a CPU. Freeing is lazy: the area leaves the map, and a
+//! later **drain** gathers what has been freed, waits until the readers of before have left, gives
+//! the memory back in one system call, and only then may the addresses be used again. Who drains is
+//! whoever frees when half of [`Builder::lazy_limit`] waits, whoever finds the address space used
+//! up, or [`Arena::drain`]. Where the kernel has guard pages (6.13) each area is followed by one,
+//! else only the end of what is accessible is guarded.
 //!
 //! # Forking
 //!
-//! In the child of a fork, private arenas are copies, as all private memory is: live areas are there, those of vanished threads too (leaked), and
-//! what was free is found again when the child first frees something. An arena over a memory file is shared with the parent: the
-//! child finds, checks, copies and shares; [`Arena::alloc`] refuses, and what it frees is only forgotten there.
+//! In the child of a fork, private arenas are copies, as all private memory is: live areas are
+//! there, those of vanished threads too (leaked), and what was free is found again when the child
+//! first frees something. An arena over a memory file is shared with the parent: the child finds,
+//! checks, copies and shares; [`Arena::alloc`] refuses, and what it frees is only forgotten there.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks what is compiled for it, not what uses that.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
-// `span` and `map` are the page map, which is model-checked: its head has the proof. `space` has the free address space, `node` the pools,
-// `copy` the copies; on them stands `arena`. Imports lead from the later ones to the earlier ones.
+// `span` and `map` are the page map, which is model-checked: its head has the proof. `space` has
+// the free address space, `node` the pools, `copy` the copies; on them stands `arena`. Imports lead
+// from the later ones to the earlier ones.
 
 #[cfg(not(stillpoint_loom))]
 mod arena;
@@ -40,8 +49,8 @@ mod span;
 
 #[cfg(not(stillpoint_loom))]
 pub use arena::{
-    Area, Arena, ArenaStatistics, Builder, Checked, Description, Dump, DumpedArea, Error, Found, Reader,
-    drain_without_grace_period,
+    Area, Arena, ArenaStatistics, Builder, Checked, Description, Dump, DumpedArea, Error, Found,
+    Reader, drain_without_grace_period,
 };
 #[doc(hidden)]
 pub use copy::copy;

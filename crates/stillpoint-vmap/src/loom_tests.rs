@@ -53,8 +53,8 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// A reader looks an area of `pages` up, by its last one, and touches its memory, while a writer frees it, drains, and hands the same
-/// memory out again.
+/// A reader looks an area of `pages` up, by its last one, and touches its memory, while a writer
+/// frees it, drains, and hands the same memory out again.
 fn find_while_draining<P: Policy>(pages: u32, broken: Broken) {
     find_page_while_draining::<P>(pages, pages - 1, broken);
 }
@@ -72,9 +72,14 @@ fn find_page_while_draining<P: Policy>(pages: u32, looked_at: u32, broken: Broke
         let reader = thread::spawn(move || {
             let section = theirs.grace_periods.enter(1);
             if let Some(extent) = theirs.map.find((looked_at as usize) << PAGE_BITS) {
-                assert_eq!((extent.start, extent.len), (0, ((pages as usize) << PAGE_BITS) - 7));
+                assert_eq!(
+                    (extent.start, extent.len),
+                    (0, ((pages as usize) << PAGE_BITS) - 7)
+                );
                 // SAFETY: found in this section.
-                theirs.memory.with(|memory| assert_ne!(unsafe { *memory }, 0));
+                theirs
+                    .memory
+                    .with(|memory| assert_ne!(unsafe { *memory }, 0));
             }
             drop(section);
         });
@@ -160,7 +165,11 @@ fn loom_a_walk_meets_what_it_knows_of() {
             theirs.clear(1, 1);
         });
         map.publish(0, 1, 0);
-        assert_eq!(map.find_or_next(0, 2 * SLOT_PAGES).map(|extent| extent.start), Some(0));
+        assert_eq!(
+            map.find_or_next(0, 2 * SLOT_PAGES)
+                .map(|extent| extent.start),
+            Some(0)
+        );
         map.clear(0, 1);
         let _ = map.find_or_next(0, 2 * SLOT_PAGES);
         other.join().unwrap();

@@ -1,9 +1,10 @@
 //! The page map: from an address to the area around it, in one load or two.
 //!
-//! One word for each page of the arena (`span.rs`), and above them one for each slot of 2 MiB. An area writes the word of each of its pages,
-//! but where it covers a whole slot it writes the slot's alone; so publishing a gigabyte takes 512 stores and not 262,144. A
-//! look-up reads the page's word, and if that is empty the slot's. Nothing but the words is shared between the two sides: no lock, no
-//! count, no tree.
+//! One word for each page of the arena (`span.rs`), and above them one for each slot of 2 MiB. An
+//! area writes the word of each of its pages, but where it covers a whole slot it writes the slot's
+//! alone; so publishing a gigabyte takes 512 stores and not 262,144. A look-up reads the page's
+//! word, and if that is empty the slot's. Nothing but the words is shared between the two sides: no
+//! lock, no count, no tree.
 //!
 //! # Orderings
 //!
@@ -15,19 +16,24 @@
 //!   purge     the cookie's grace period has ended (W6); memory taken; publish of another area
 //! ```
 //!
-//! * **`publish` with `find`.** A thread that finds the area sees what was done to its memory before it was handed out.
-//! * **`find` with `clear` and the purge.** Take a section whose `find` read an area's word, and a purge of that area. Had the section begun
-//!   after the cookie's grace period had started, its R1 would have read W1's value or a later one: `clear` happens before `find`, which
-//!   then reads 0, or the word of another area that was published later. So it began before, the grace period waits for it, and all that it
-//!   does with the memory happens before the purge (`gp/engine.rs`, R4 with W4, W5 with W6).
-//! * The words of one area are written one after the other. Each tells of the whole area, so a thread that sees one of them while others
-//!   are still missing, or gone already, sees an area whose memory is all there: before `publish` all of it is ready, and until the
-//!   purge none of it is touched.
+//! * **`publish` with `find`.** A thread that finds the area sees what was done to its memory
+//!   before it was handed out.
+//! * **`find` with `clear` and the purge.** Take a section whose `find` read an area's word, and a
+//!   purge of that area. Had the section begun after the cookie's grace period had started, its R1
+//!   would have read W1's value or a later one: `clear` happens before `find`, which then reads 0,
+//!   or the word of another area that was published later. So it began before, the grace period
+//!   waits for it, and all that it does with the memory happens before the purge (`gp/engine.rs`,
+//!   R4 with W4, W5 with W6).
+//! * The words of one area are written one after the other. Each tells of the whole area, so a
+//!   thread that sees one of them while others are still missing, or gone already, sees an area
+//!   whose memory is all there: before `publish` all of it is ready, and until the purge none of it
+//!   is touched.
 //!
 //! `loom_tests.rs` checks each pair on the code below.
 //!
-//! `used` counts the words that are set in a slot, so that a walk passes over empty ones. It is raised before the words
-//! are set and lowered after they are cleared: a walk that knows of an area (by what its `publish` happened before) finds it.
+//! `used` counts the words that are set in a slot, so that a walk passes over empty ones. It is
+//! raised before the words are set and lowered after they are cleared: a walk that knows of an area
+//! (by what its `publish` happened before) finds it.
 
 use super::span::{Extent, PAGE_BITS, Span};
 use stillpoint_platform::{
@@ -50,14 +56,20 @@ impl Map {
     /// A map of `pages` pages, a multiple of [`SLOT_PAGES`].
     pub(crate) fn new(pages: u32) -> Result<Self, NoTable> {
         let slots = (pages >> SLOT_BITS) as usize;
-        Ok(Self { pages: Table::new(pages as usize)?, slots: Table::new(slots)?, used: Table::new(slots)? })
+        Ok(Self {
+            pages: Table::new(pages as usize)?,
+            slots: Table::new(slots)?,
+            used: Table::new(slots)?,
+        })
     }
 
-    /// The area whose pages the byte at `offset` lies in; `None` also past the map's end. Async-signal-safe.
+    /// The area whose pages the byte at `offset` lies in; `None` also past the map's end.
+    /// Async-signal-safe.
     #[inline(always)]
     pub(crate) fn find(&self, offset: usize) -> Option<Extent> {
         let page = offset >> PAGE_BITS;
-        // Acquire, pairs with `set` (of `publish`): a thread that finds the area finds its memory as it was made ready.
+        // Acquire, pairs with `set` (of `publish`): a thread that finds the area finds its memory
+        // as it was made ready.
         match Span::from_bits(self.pages.get(page)?.load(Ordering::Acquire)) {
             Some(span) => Some(span.extent(page << PAGE_BITS)),
             None => self.find_large(page),
@@ -70,7 +82,8 @@ impl Map {
     }
 
     fn slot_extent(&self, slot: usize) -> Option<Extent> {
-        // Acquire, pairs with `set` (of `publish`): a thread that finds the area finds its memory as it was made ready.
+        // Acquire, pairs with `set` (of `publish`): a thread that finds the area finds its memory
+        // as it was made ready.
         let span = Span::from_bits(self.slots[slot].load(Ordering::Acquire))?;
         Some(span.extent(slot << (SLOT_BITS + PAGE_BITS)))
     }
@@ -87,7 +100,8 @@ impl Map {
         while page < end {
             let slot = page >> SLOT_BITS;
             let past = (slot + 1) << SLOT_BITS;
-            // Acquire, pairs with `clear`: a slot that has become empty has none of those words any more.
+            // Acquire, pairs with `clear`: a slot that has become empty has none of those words any
+            // more.
             if self.used[slot].load(Ordering::Acquire) > 0 {
                 if let Some(large) = self.slot_extent(slot) {
                     return Some(large);
@@ -120,32 +134,53 @@ impl Map {
     pub(crate) fn clear(&self, start: u32, pages: u32) {
         self.set(start, pages, |_| Span::NONE, |_, _| ());
         self.each_slot(start, pages, |slot, count| {
-            // Release, pairs with `find_or_next`: the words are cleared before they are no longer counted.
+            // Release, pairs with `find_or_next`: the words are cleared before they are no longer
+            // counted.
             self.used[slot].fetch_sub(count, Ordering::Release);
         });
     }
 
-    /// Takes the area that starts at this very page out of the map, if there is one: of several that try, one succeeds.
+    /// Takes the area that starts at this very page out of the map, if there is one: of several
+    /// that try, one succeeds.
     pub(crate) fn claim(&self, start: u32) -> Option<Extent> {
         let at = (start as usize) << PAGE_BITS;
         let extent = self.find(at).filter(|extent| extent.start == at)?;
         let (_, pages) = extent.pages();
         let page = &self.pages[start as usize];
-        let word = if page.load(Ordering::Relaxed) == Span::NONE { &self.slots[start as usize >> SLOT_BITS] } else { page };
-        let expected = Span::new(pages, 0, (((pages as usize) << PAGE_BITS) - extent.len) as u32).bits();
-        // Acquire, pairs with `set`: of several that free the area one wins, and sees it as `publish` left it. Release: as in `set`.
-        word.compare_exchange(expected, Span::NONE, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        let word = if page.load(Ordering::Relaxed) == Span::NONE {
+            &self.slots[start as usize >> SLOT_BITS]
+        } else {
+            page
+        };
+        let expected = Span::new(
+            pages,
+            0,
+            (((pages as usize) << PAGE_BITS) - extent.len) as u32,
+        )
+        .bits();
+        // Acquire, pairs with `set`: of several that free the area one wins, and sees it as
+        // `publish` left it. Release: as in `set`.
+        word.compare_exchange(expected, Span::NONE, Ordering::AcqRel, Ordering::Relaxed)
+            .ok()?;
         self.clear(start, pages);
         Some(extent)
     }
 
-    /// Writes the words of an area; `before` is told of each slot, and how many words it will have set there.
-    fn set(&self, start: u32, pages: u32, word: impl Fn(u32) -> u64, before: impl Fn(&AtomicU32, u32)) {
+    /// Writes the words of an area; `before` is told of each slot, and how many words it will have
+    /// set there.
+    fn set(
+        &self,
+        start: u32,
+        pages: u32,
+        word: impl Fn(u32) -> u64,
+        before: impl Fn(&AtomicU32, u32),
+    ) {
         self.each_slot(start, pages, |slot, count| before(&self.used[slot], count));
         let (whole, end) = (whole_slots(start, pages), start + pages);
         let write = |from: u32, to: u32| {
             for page in from..to {
-                // Release, pairs with `find`: the area's memory is ready before it is found. (For `clear` the lock that follows would do.)
+                // Release, pairs with `find`: the area's memory is ready before it is found. (For
+                // `clear` the lock that follows would do.)
                 self.pages[page as usize].store(word(page - start), Ordering::Release);
             }
         };
@@ -168,7 +203,14 @@ impl Map {
         while page < end {
             let slot = page >> SLOT_BITS;
             let past = ((slot + 1) << SLOT_BITS).min(end);
-            each(slot as usize, if whole.contains(&slot) { 1 } else { past - page });
+            each(
+                slot as usize,
+                if whole.contains(&slot) {
+                    1
+                } else {
+                    past - page
+                },
+            );
             page = past;
         }
     }
@@ -190,7 +232,10 @@ mod tests {
     const PAGES: u32 = 4 * SLOT_PAGES;
 
     fn extent(start: u32, pages: u32, slack: u32) -> Extent {
-        Extent { start: start as usize * PAGE, len: pages as usize * PAGE - slack as usize }
+        Extent {
+            start: start as usize * PAGE,
+            len: pages as usize * PAGE - slack as usize,
+        }
     }
 
     #[test]
@@ -200,7 +245,11 @@ mod tests {
         map.publish(start, pages, 7);
         for page in 0..PAGES as usize {
             let inside = (start as usize..(start + pages) as usize).contains(&page);
-            assert_eq!(map.find(page * PAGE + 9), inside.then(|| extent(start, pages, 7)), "{page}");
+            assert_eq!(
+                map.find(page * PAGE + 9),
+                inside.then(|| extent(start, pages, 7)),
+                "{page}"
+            );
         }
         assert_eq!(map.find(PAGES as usize * PAGE), None);
         assert_eq!(map.find(usize::MAX), None);
@@ -208,7 +257,11 @@ mod tests {
         assert_eq!(map.claim(start), Some(extent(start, pages, 7)));
         assert_eq!(map.claim(start), None);
         assert_eq!(map.find_or_next(0, PAGES), None);
-        assert!(map.used.iter().all(|used| used.load(Ordering::Relaxed) == 0));
+        assert!(
+            map.used
+                .iter()
+                .all(|used| used.load(Ordering::Relaxed) == 0)
+        );
     }
 
     proptest! {

@@ -1,8 +1,10 @@
-//! What threads on some CPUs share: pools of ranges that are ready for use, and what they have freed.
+//! What threads on some CPUs share: pools of ranges that are ready for use, and what they have
+//! freed.
 //!
-//! A pool holds ranges of one exact size, up to 256 pages, the one freed last on top (the kernel's size-class pools). A range in a
-//! pool reads zero, and keeps its guard page from one area to the next. Each range belongs to a node, and returns to its pool after
-//! a drain, whichever thread frees it where.
+//! A pool holds ranges of one exact size, up to 256 pages, the one freed last on top (the kernel's
+//! size-class pools). A range in a pool reads zero, and keeps its guard page from one area to the
+//! next. Each range belongs to a node, and returns to its pool after a drain, whichever thread
+//! frees it where.
 
 use super::space::Range;
 use stillpoint_platform::memory;
@@ -56,7 +58,16 @@ pub(crate) struct Node {
 impl Node {
     /// Allocates nothing.
     pub(crate) const fn new() -> Self {
-        Self { pools: [const { Pool { starts: Vec::new(), spare: 0 } }; CLASSES as usize], freed: Vec::new(), pooled: 0 }
+        Self {
+            pools: [const {
+                Pool {
+                    starts: Vec::new(),
+                    spare: 0,
+                }
+            }; CLASSES as usize],
+            freed: Vec::new(),
+            pooled: 0,
+        }
     }
 
     pub(crate) fn pooled(&self) -> u64 {
@@ -70,7 +81,10 @@ impl Node {
             pool.starts.pop()?
         } else {
             let top = pool.starts.iter().enumerate().rev().take(ALIGNED_LOOKS);
-            let at = top.into_iter().find(|(_, start)| start.is_multiple_of(align))?.0;
+            let at = top
+                .into_iter()
+                .find(|(_, start)| start.is_multiple_of(align))?
+                .0;
             pool.starts.remove(at)
         };
         pool.spare = pool.spare.min(pool.starts.len());
@@ -92,18 +106,28 @@ impl Node {
     /// Whether another range can be remembered as freed, under the same lock.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
-        self.freed.len() < self.freed.capacity() || memory::refusable(|| self.freed.try_reserve(1)).is_ok()
+        self.freed.len() < self.freed.capacity()
+            || memory::refusable(|| self.freed.try_reserve(1)).is_ok()
     }
 
-    /// Takes out a quarter of what was not needed since this was last asked, or all there is: those that lie longest.
-    /// With their guard pages, of which each has `guard`. Those for which there is no memory stay.
+    /// Takes out a quarter of what was not needed since this was last asked, or all there is: those
+    /// that lie longest. With their guard pages, of which each has `guard`. Those for which there
+    /// is no memory stay.
     pub(crate) fn decay(&mut self, all: bool, guard: u32, out: &mut Vec<Range>) {
         for (pages, pool) in (1..).zip(&mut self.pools) {
-            let count = if all { pool.starts.len() } else { pool.spare.div_ceil(4) };
+            let count = if all {
+                pool.starts.len()
+            } else {
+                pool.spare.div_ceil(4)
+            };
             if memory::refusable(|| out.try_reserve(count)).is_err() {
                 continue;
             }
-            out.extend(pool.starts.drain(..count).map(|start| Range::new(start, pages + guard)));
+            out.extend(
+                pool.starts
+                    .drain(..count)
+                    .map(|start| Range::new(start, pages + guard)),
+            );
             self.pooled -= count as u64 * u64::from(pages);
             pool.spare = pool.starts.len();
         }
@@ -118,7 +142,10 @@ mod tests {
     fn pool_is_lifo_and_decays() {
         let mut node = Node::new();
         (0..10).for_each(|number| assert!(node.give(Range::new(number * 5, 4))));
-        assert_eq!((node.take(4, 1), node.take(3, 1), node.take(4, 4)), (Some(45), None, Some(40)));
+        assert_eq!(
+            (node.take(4, 1), node.take(3, 1), node.take(4, 4)),
+            (Some(45), None, Some(40))
+        );
         assert_eq!(node.pooled(), 8 * 4);
         let mut gone = Vec::new();
         // Nothing is known to be spare before the first decay.

@@ -1,7 +1,9 @@
-//! The arena's free address space: what neither an area, a pool nor a drain has. All of it reads zero and has no guards.
+//! The arena's free address space: what neither an area, a pool nor a drain has. All of it reads
+//! zero and has no guards.
 //!
-//! Two trees of the same ranges, by address and by size, under one lock. Below the frontier addresses are accessible; above it nobody
-//! has ever been. Pools stand before this (`node.rs`), so it is asked for some tens of ranges at a time.
+//! Two trees of the same ranges, by address and by size, under one lock. Below the frontier
+//! addresses are accessible; above it nobody has ever been. Pools stand before this (`node.rs`), so
+//! it is asked for some tens of ranges at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +29,9 @@ pub(crate) fn merged(ranges: impl IntoIterator<Item = Range>) -> Vec<Range> {
     let mut merged: Vec<Range> = Vec::new();
     for range in ranges {
         match merged.last_mut() {
-            Some(last) if last.end() >= range.start => last.pages = last.end().max(range.end()) - last.start,
+            Some(last) if last.end() >= range.start => {
+                last.pages = last.end().max(range.end()) - last.start
+            }
             _ => merged.push(range),
         }
     }
@@ -45,7 +49,8 @@ pub(crate) fn merge(sorted: &mut Vec<Range>) {
     });
 }
 
-/// Candidates of too small a surplus for a wanted alignment that are looked at before one is taken that must do.
+/// Candidates of too small a surplus for a wanted alignment that are looked at before one is taken
+/// that must do.
 const ALIGNED_LOOKS: usize = 16;
 
 #[derive(Debug)]
@@ -61,7 +66,13 @@ pub(crate) struct Space {
 impl Space {
     /// `end` pages, accessible up to `frontier`, of which none is free. Allocates nothing.
     pub(crate) const fn new(frontier: u32, end: u32) -> Self {
-        Self { by_start: BTreeMap::new(), by_size: BTreeSet::new(), free: 0, frontier, end }
+        Self {
+            by_start: BTreeMap::new(),
+            by_size: BTreeSet::new(),
+            free: 0,
+            frontier,
+            end,
+        }
     }
 
     pub(crate) fn free_pages(&self) -> u64 {
@@ -72,16 +83,33 @@ impl Space {
         self.frontier
     }
 
-    /// The smallest range that holds `pages` from a multiple of `align`, the lowest of them; the rest of it stays free.
+    /// The smallest range that holds `pages` from a multiple of `align`, the lowest of them; the
+    /// rest of it stays free.
     pub(crate) fn take(&mut self, pages: u32, align: u32) -> Option<u32> {
         let fit = |&(size, start): &(u32, u32)| {
             let aligned = start.checked_next_multiple_of(align)?;
-            (aligned.checked_add(pages)? <= start + size).then_some((Range::new(start, size), aligned))
+            (aligned.checked_add(pages)? <= start + size)
+                .then_some((Range::new(start, size), aligned))
         };
-        let close = self.by_size.range((pages, 0)..).take(ALIGNED_LOOKS).find_map(fit);
-        let sure = || self.by_size.range((pages.checked_add(align - 1)?, 0)..).next().and_then(fit);
-        // One that fits by luck may stand behind any number that do not: the last one, which ends at the frontier, has to be found.
-        let any = || self.by_size.range((pages, 0)..).skip(ALIGNED_LOOKS).find_map(fit);
+        let close = self
+            .by_size
+            .range((pages, 0)..)
+            .take(ALIGNED_LOOKS)
+            .find_map(fit);
+        let sure = || {
+            self.by_size
+                .range((pages.checked_add(align - 1)?, 0)..)
+                .next()
+                .and_then(fit)
+        };
+        // One that fits by luck may stand behind any number that do not: the last one, which ends
+        // at the frontier, has to be found.
+        let any = || {
+            self.by_size
+                .range((pages, 0)..)
+                .skip(ALIGNED_LOOKS)
+                .find_map(fit)
+        };
         let (range, at) = close.or_else(sure).or_else(any)?;
         self.remove(range);
         self.insert(Range::new(range.start, at - range.start));
@@ -89,10 +117,16 @@ impl Space {
         Some(at)
     }
 
-    /// How far the frontier has to go for [`Space::take`] to succeed, at least; `None` if the arena ends before.
+    /// How far the frontier has to go for [`Space::take`] to succeed, at least; `None` if the arena
+    /// ends before.
     pub(crate) fn needed_frontier(&self, pages: u32, align: u32) -> Option<u32> {
-        let last = self.by_start.last_key_value().map(|(&start, &pages)| Range::new(start, pages));
-        let from = last.filter(|last| last.end() == self.frontier).map_or(self.frontier, |last| last.start);
+        let last = self
+            .by_start
+            .last_key_value()
+            .map(|(&start, &pages)| Range::new(start, pages));
+        let from = last
+            .filter(|last| last.end() == self.frontier)
+            .map_or(self.frontier, |last| last.start);
         let needed = from.checked_next_multiple_of(align)?.checked_add(pages)?;
         (needed <= self.end).then_some(needed)
     }
@@ -152,7 +186,13 @@ mod tests {
 
     #[test]
     fn merge_adjacent_ranges() {
-        let ranges = [Range::new(1, 2), Range::new(3, 1), Range::new(5, 1), Range::new(5, 3), Range::new(6, 1)];
+        let ranges = [
+            Range::new(1, 2),
+            Range::new(3, 1),
+            Range::new(5, 1),
+            Range::new(5, 3),
+            Range::new(6, 1),
+        ];
         assert_eq!(merged(ranges), [Range::new(1, 3), Range::new(5, 3)]);
         let mut ranges = ranges.to_vec();
         merge(&mut ranges);
@@ -160,7 +200,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against an array of pages: nothing is handed out twice, everything comes back as one range, alignment holds.
+        /// Against an array of pages: nothing is handed out twice, everything comes back as one
+        /// range, alignment holds.
         #[test]
     #[cfg_attr(miri, ignore = "safe code only, and minutes of it")]
         fn free_space_matches_the_model(steps in prop::collection::vec((1..40_u32, 0..5_u32, any::<prop::sample::Index>(), any::<bool>()), 1..120)) {

@@ -5,9 +5,10 @@
 //!   | pages (26)     | back (26)      | slack (12) |
 //! ```
 //!
-//! `pages` is the area's length in pages, `back` how many of them lie before this one, `slack` the bytes of its last page that were
-//! not asked for. An area has a page, so 0 says that there is none. Everything that a check has to know is in the word, and both
-//! ends of the area come out of it by a mask and a subtraction.
+//! `pages` is the area's length in pages, `back` how many of them lie before this one, `slack` the
+//! bytes of its last page that were not asked for. An area has a page, so 0 says that there is
+//! none. Everything that a check has to know is in the word, and both ends of the area come out of
+//! it by a mask and a subtraction.
 
 /// Bytes of a page. The map counts in these, and a system with others is refused.
 pub(crate) const PAGE: usize = 1 << PAGE_BITS;
@@ -30,7 +31,10 @@ pub(crate) struct Extent {
 impl Extent {
     /// Its pages: the first, and how many.
     pub(crate) fn pages(self) -> (u32, u32) {
-        ((self.start >> PAGE_BITS) as u32, self.len.div_ceil(PAGE) as u32)
+        (
+            (self.start >> PAGE_BITS) as u32,
+            self.len.div_ceil(PAGE) as u32,
+        )
     }
 
     pub(crate) fn end(self) -> usize {
@@ -59,14 +63,21 @@ impl Span {
     /// The entry that `bits` are, unless they say that there is none.
     #[inline(always)]
     pub(crate) const fn from_bits(bits: u64) -> Option<Self> {
-        if bits == Self::NONE { None } else { Some(Self(bits)) }
+        if bits == Self::NONE {
+            None
+        } else {
+            Some(Self(bits))
+        }
     }
 
     /// The area, seen from the page that begins `at` bytes from the arena's start.
     #[inline(always)]
     pub(crate) const fn extent(self, at: usize) -> Extent {
         let len = (self.0 >> PAGES_BITS) & !IN_PAGE;
-        Extent { start: at.wrapping_sub((self.0 & BACK) as usize), len: (len - (self.0 & IN_PAGE)) as usize }
+        Extent {
+            start: at.wrapping_sub((self.0 & BACK) as usize),
+            len: (len - (self.0 & IN_PAGE)) as usize,
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a person sees: each public type says in its Debug output what tells it from others of its kind, and each error what to do.
+//! What a person sees: each public type says in its Debug output what tells it from others of its
+//! kind, and each error what to do.
 #![cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
 
 use stillpoint_vmap::{Arena, Builder, Error};
@@ -16,7 +17,8 @@ fn debug_of_areas() {
         (format!("{arena:?}"), ["addresses: ", "areas: 1"]),
         (format!("{:?}", arena.reader(7..19)), ["Reader", "7..19"]),
     ] {
-        says.iter().for_each(|part| assert!(shown.contains(part), "no '{part}' in: {shown}"));
+        says.iter()
+            .for_each(|part| assert!(shown.contains(part), "no '{part}' in: {shown}"));
     }
     assert_eq!(arena, arena.clone());
     assert_ne!(arena, Arena::new().unwrap());
@@ -28,28 +30,80 @@ fn error_messages() {
     let errors: [(Error, &[&str]); 18] = [
         (Error::ZeroSize, &["0 bytes", "ask for 1"]),
         (Error::BadAlign { align: 24 }, &["24", "power of two"]),
-        (Error::TooLarge { size: 9, most: 8 }, &["9 bytes", "8 are the most", "split it up"]),
-        (Error::AddressSpace { size: 5, capacity: 7, waiting: 0 }, &["5 bytes", "the arena's 7", "free some areas"]),
         (
-            Error::AddressSpace { size: 5, capacity: 7, waiting: 3 },
-            &["3 that have been freed wait", "drop the calling thread's guards"],
+            Error::TooLarge { size: 9, most: 8 },
+            &["9 bytes", "8 are the most", "split it up"],
+        ),
+        (
+            Error::AddressSpace {
+                size: 5,
+                capacity: 7,
+                waiting: 0,
+            },
+            &["5 bytes", "the arena's 7", "free some areas"],
+        ),
+        (
+            Error::AddressSpace {
+                size: 5,
+                capacity: 7,
+                waiting: 3,
+            },
+            &[
+                "3 that have been freed wait",
+                "drop the calling thread's guards",
+            ],
         ),
         (Error::PageSize { size: 65_536 }, &["65536", "4096"]),
         (Error::Forked, &["allocate in the parent"]),
-        (Error::Overflow { addr: 0xFFF0, len: 77 }, &["77 bytes", "0xfff0", "check the length"]),
-        (Error::NotLive { addr: 0x1234 }, &["0x1234", "Arena::describe"]),
-        (Error::CrossesEnd { addr: 0x100, len: 0x20, end: 0x110 }, &["0x100", "0x110", "shorten the range by 16"]),
-        (Error::NotAStart { addr: 0x1008, start: 0x1000 }, &["0x1008", "free its first address, 0x1000"]),
+        (
+            Error::Overflow {
+                addr: 0xFFF0,
+                len: 77,
+            },
+            &["77 bytes", "0xfff0", "check the length"],
+        ),
+        (
+            Error::NotLive { addr: 0x1234 },
+            &["0x1234", "Arena::describe"],
+        ),
+        (
+            Error::CrossesEnd {
+                addr: 0x100,
+                len: 0x20,
+                end: 0x110,
+            },
+            &["0x100", "0x110", "shorten the range by 16"],
+        ),
+        (
+            Error::NotAStart {
+                addr: 0x1008,
+                start: 0x1000,
+            },
+            &["0x1008", "free its first address, 0x1000"],
+        ),
         (Error::InSection, &["drop the guard first"]),
-        (system("mmap", libc::ENOMEM), &["mmap", "ulimit -v", "vm.max_map_count", "smaller capacity"]),
-        (system("mprotect", libc::ENOMEM), &["mprotect", "vm.overcommit_memory"]),
+        (
+            system("mmap", libc::ENOMEM),
+            &["mmap", "ulimit -v", "vm.max_map_count", "smaller capacity"],
+        ),
+        (
+            system("mprotect", libc::ENOMEM),
+            &["mprotect", "vm.overcommit_memory"],
+        ),
         (system("madvise", libc::ENOMEM), &["madvise", "try again"]),
-        (system("memfd_create", libc::EMFILE), &["memfd_create", "ulimit -n"]),
+        (
+            system("memfd_create", libc::EMFILE),
+            &["memfd_create", "ulimit -n"],
+        ),
         (system("madvise", libc::EPERM), &["seccomp"]),
-        (system("ftruncate", libc::EIO), &["ftruncate", "manual page"]),
+        (
+            system("ftruncate", libc::EIO),
+            &["ftruncate", "manual page"],
+        ),
     ];
     for (error, says) in errors {
         let text = error.to_string();
-        says.iter().for_each(|part| assert!(text.contains(part), "no '{part}' in: {text}"));
+        says.iter()
+            .for_each(|part| assert!(text.contains(part), "no '{part}' in: {text}"));
     }
 }

@@ -1,4 +1,5 @@
-//! A domain's end where its last handle is kept by an arena or an area: who drops that does not wait.
+//! A domain's end where its last handle is kept by an arena or an area: who drops that does not
+//! wait.
 #![cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
 
 #[path = "../../stillpoint/tests/common/mod.rs"]
@@ -9,10 +10,17 @@ use stillpoint::Domain;
 use stillpoint_vmap::Arena;
 
 fn arena(domain: &Domain) -> Arena {
-    Arena::builder().capacity(1 << 30).domain(domain).build().expect("addresses")
+    Arena::builder()
+        .capacity(1 << 30)
+        .domain(domain)
+        .build()
+        .expect("addresses")
 }
 
-const KEEPS: &[Keep] = &[|domain| Box::new(arena(domain)), |domain| Box::new(arena(domain).alloc(1, 1).expect("memory"))];
+const KEEPS: &[Keep] = &[
+    |domain| Box::new(arena(domain)),
+    |domain| Box::new(arena(domain).alloc(1, 1).expect("memory")),
+];
 
 #[test]
 fn drop_does_not_wait_for_the_service_thread() {

@@ -1,4 +1,5 @@
-//! The address space where things go wrong: memory that must fault, systems that refuse, forks, peers, and many allocations.
+//! The address space where things go wrong: memory that must fault, systems that refuse, forks,
+//! peers, and many allocations.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 #[path = "../../stillpoint/tests/common/mod.rs"]
@@ -18,7 +19,8 @@ const PAGE: usize = 4096;
 
 /// What a child of a fork returns; it runs nothing else of this program.
 fn forked(work: impl FnOnce() -> bool) -> libc::c_int {
-    // SAFETY: the child uses this library, and memory of its own, and ends without running destructors.
+    // SAFETY: the child uses this library, and memory of its own, and ends without running
+    // destructors.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
@@ -48,7 +50,11 @@ fn ends_well(work: impl FnOnce() -> bool) -> bool {
 #[test]
 fn guard_pages() {
     for file in [false, true] {
-        let arena = Arena::builder().capacity(16 << 20).memory_file(file).build().unwrap();
+        let arena = Arena::builder()
+            .capacity(16 << 20)
+            .memory_file(file)
+            .build()
+            .unwrap();
         if !arena.statistics().guards {
             eprintln!("no guard pages here");
             continue;
@@ -69,7 +75,12 @@ fn guard_pages() {
 #[test]
 fn poison() {
     for file in [false, true] {
-        let Ok(arena) = Arena::builder().capacity(16 << 20).poison(true).memory_file(file).build() else {
+        let Ok(arena) = Arena::builder()
+            .capacity(16 << 20)
+            .poison(true)
+            .memory_file(file)
+            .build()
+        else {
             eprintln!("no guard pages here");
             continue;
         };
@@ -94,7 +105,11 @@ fn poison() {
 
 #[test]
 fn memory_file_is_shared_and_sealed() {
-    let arena = Arena::builder().capacity(16 << 20).memory_file(true).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(16 << 20)
+        .memory_file(true)
+        .build()
+        .unwrap();
     let area = arena.alloc(2 * PAGE, 1).unwrap();
     area.copy_from(0, b"from here").unwrap();
     let file = arena.file().expect("it has one").as_raw_fd();
@@ -102,14 +117,24 @@ fn memory_file_is_shared_and_sealed() {
     let well = ends_well(|| {
         // SAFETY: a new mapping of the file, read and written inside its length.
         unsafe {
-            let shared =
-                libc::mmap(ptr::null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, offset);
-            let seen = shared != libc::MAP_FAILED && std::slice::from_raw_parts(shared.cast::<u8>(), 9) == b"from here";
+            let shared = libc::mmap(
+                ptr::null_mut(),
+                2 * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file,
+                offset,
+            );
+            let seen = shared != libc::MAP_FAILED
+                && std::slice::from_raw_parts(shared.cast::<u8>(), 9) == b"from here";
             shared.cast::<u8>().add(PAGE).write_volatile(77);
             seen && libc::ftruncate(file, 0) == -1 && libc::ftruncate(file, 1 << 30) == -1
         }
     });
-    assert!(well, "the peer sees the bytes, and may not change the length");
+    assert!(
+        well,
+        "the peer sees the bytes, and may not change the length"
+    );
     let mut byte = [0];
     area.copy_to(PAGE, &mut byte).unwrap();
     assert_eq!(byte, [77]);
@@ -117,7 +142,12 @@ fn memory_file_is_shared_and_sealed() {
 
 #[test]
 fn child_of_fork_does_not_allocate_from_a_memory_file() {
-    let arena = Arena::builder().capacity(16 << 20).lazy_limit(0).memory_file(true).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(16 << 20)
+        .lazy_limit(0)
+        .memory_file(true)
+        .build()
+        .unwrap();
     let area = arena.alloc(PAGE, 1).unwrap();
     area.copy_from(0, &[5; PAGE]).unwrap();
     let addr = area.addr();
@@ -131,7 +161,9 @@ fn child_of_fork_does_not_allocate_from_a_memory_file() {
     });
     assert!(well);
     let mut bytes = [0; PAGE];
-    area.expect("the child dropped its own").copy_to(0, &mut bytes).unwrap();
+    area.expect("the child dropped its own")
+        .copy_to(0, &mut bytes)
+        .unwrap();
     assert_eq!(bytes, [5; PAGE]);
 }
 
@@ -142,13 +174,16 @@ fn child_of_fork_has_a_private_copy() {
     kept.copy_from(0, &[5; 3 * PAGE]).unwrap();
     let freed = arena.alloc(100 * PAGE, 1).unwrap();
     drop(freed);
-    let mut areas: Vec<_> = (1..50).map(|pages| arena.alloc(pages * PAGE, 1).unwrap()).collect();
+    let mut areas: Vec<_> = (1..50)
+        .map(|pages| arena.alloc(pages * PAGE, 1).unwrap())
+        .collect();
     let well = ends_well(|| {
         kept.copy_from(0, &[6; PAGE]).unwrap();
         areas.truncate(10);
         arena.drain().unwrap();
         areas.clear();
-        // Nothing is lost: what was freed before the fork, pools, what is freed since; but for what lies around the area that is kept.
+        // Nothing is lost: what was freed before the fork, pools, what is freed since; but for what
+        // lies around the area that is kept.
         let rest = (16 << 20) - kept.addr().abs_diff(arena.addresses().start) - 10 * PAGE;
         arena.alloc(rest, 1).is_ok() && arena.statistics().areas == 1
     });
@@ -159,10 +194,15 @@ fn child_of_fork_has_a_private_copy() {
     assert_eq!(areas.len(), 49);
 }
 
-/// Forks at any moment of threads that allocate and free: in the child areas stay apart, and freeing and allocating go on.
+/// Forks at any moment of threads that allocate and free: in the child areas stay apart, and
+/// freeing and allocating go on.
 #[test]
 fn forks_at_any_moment() {
-    let arena = Arena::builder().capacity(64 << 20).lazy_limit(256 << 10).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(64 << 20)
+        .lazy_limit(256 << 10)
+        .build()
+        .unwrap();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = common::Over(&over);
@@ -171,7 +211,9 @@ fn forks_at_any_moment() {
             scope.spawn(move || {
                 let (mut held, mut number) = (Vec::new(), seed);
                 while !over.load(Ordering::Relaxed) {
-                    number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    number = number
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
                     held.push(arena.alloc((1 + (number >> 33) % 20) * PAGE, 1).unwrap());
                     if held.len() > 20 {
                         held.swap_remove((number >> 40) % 20);
@@ -180,16 +222,31 @@ fn forks_at_any_moment() {
             });
         }
         for _ in 0..30 {
-            let mine: Vec<_> = (1..20).map(|pages| arena.alloc(pages * PAGE, 1).unwrap()).collect();
-            mine.iter().for_each(|area| area.copy_from(0, &vec![3; area.len()]).unwrap());
+            let mine: Vec<_> = (1..20)
+                .map(|pages| arena.alloc(pages * PAGE, 1).unwrap())
+                .collect();
+            mine.iter()
+                .for_each(|area| area.copy_from(0, &vec![3; area.len()]).unwrap());
             assert!(ends_well(|| {
-                let mut new: Vec<_> = (1..20).map(|pages| arena.alloc(pages * PAGE, 1).unwrap()).collect();
+                let mut new: Vec<_> = (1..20)
+                    .map(|pages| arena.alloc(pages * PAGE, 1).unwrap())
+                    .collect();
                 new.truncate(10);
                 arena.drain().unwrap();
-                new.extend((1..200).map(|number| arena.alloc((1 + number % 30) * PAGE, 1).unwrap()));
-                new.iter().for_each(|area| area.copy_from(0, &vec![4; area.len()]).unwrap());
-                let ends: BTreeMap<_, _> = new.iter().chain(&mine).map(|area| (area.addr(), area.addr() + area.len())).collect();
-                let apart = ends.iter().zip(ends.iter().skip(1)).all(|((_, end), (next, _))| end <= next);
+                new.extend(
+                    (1..200).map(|number| arena.alloc((1 + number % 30) * PAGE, 1).unwrap()),
+                );
+                new.iter()
+                    .for_each(|area| area.copy_from(0, &vec![4; area.len()]).unwrap());
+                let ends: BTreeMap<_, _> = new
+                    .iter()
+                    .chain(&mine)
+                    .map(|area| (area.addr(), area.addr() + area.len()))
+                    .collect();
+                let apart = ends
+                    .iter()
+                    .zip(ends.iter().skip(1))
+                    .all(|((_, end), (next, _))| end <= next);
                 let whole = mine.iter().all(|area| {
                     let mut bytes = vec![0; area.len()];
                     area.copy_to(0, &mut bytes).is_ok() && bytes.iter().all(|&byte| byte == 3)
@@ -202,38 +259,92 @@ fn forks_at_any_moment() {
 
 /// Has system call `number` refused with `errno` in the calling thread from now on.
 fn deny(numbers: &[libc::c_long], errno: libc::c_int) {
-    let instruction = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut program = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    let instruction = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let mut program = vec![instruction(
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        0,
+        0,
+        0,
+    )];
     for &number in numbers {
-        program.push(instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number as u32));
-        program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32));
+        program.push(instruction(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            1,
+            number as u32,
+        ));
+        program.push(instruction(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | errno as u32,
+        ));
     }
-    program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    program.push(instruction(
+        libc::BPF_RET | libc::BPF_K,
+        0,
+        0,
+        libc::SECCOMP_RET_ALLOW,
+    ));
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: plain integers; the kernel copies the program that the pointer leads to.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter), 0);
+        assert_eq!(
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                0,
+                &raw const filter
+            ),
+            0
+        );
     }
 }
 
 #[test]
 fn unpurged_ranges_are_not_reused() {
-    let arena = Arena::builder().capacity(16 << 20).guards(false).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(16 << 20)
+        .guards(false)
+        .build()
+        .unwrap();
     let mut areas: Vec<_> = (0..64).map(|_| arena.alloc(PAGE, 1).unwrap()).collect();
-    areas.iter().for_each(|area| area.copy_from(0, &[9; PAGE]).unwrap());
+    areas
+        .iter()
+        .for_each(|area| area.copy_from(0, &[9; PAGE]).unwrap());
     let freed: Vec<_> = areas.drain(..32).map(|area| area.addr()).collect();
     // A filter holds for the thread that installs it.
     thread::scope(|scope| {
         scope.spawn(|| {
-            deny(&[libc::SYS_madvise, libc::SYS_process_madvise], libc::ENOMEM);
-            let refused = Error::System { call: "madvise", errno: libc::ENOMEM };
+            deny(
+                &[libc::SYS_madvise, libc::SYS_process_madvise],
+                libc::ENOMEM,
+            );
+            let refused = Error::System {
+                call: "madvise",
+                errno: libc::ENOMEM,
+            };
             assert_eq!(arena.drain(), Err(refused));
             assert!(refused.to_string().contains("try again"), "{refused}");
             let statistics = arena.statistics();
-            assert_eq!((statistics.failed_drains, statistics.lazy_bytes), (1, 32 * PAGE as u64));
+            assert_eq!(
+                (statistics.failed_drains, statistics.lazy_bytes),
+                (1, 32 * PAGE as u64)
+            );
             let others: Vec<_> = (0..500).map(|_| arena.alloc(PAGE, 1).unwrap()).collect();
-            assert!(others.iter().all(|area| !freed.contains(&area.addr())), "used again with what was in it");
+            assert!(
+                others.iter().all(|area| !freed.contains(&area.addr())),
+                "used again with what was in it"
+            );
         });
     });
     arena.drain().expect("this thread may");
@@ -245,7 +356,11 @@ fn unpurged_ranges_are_not_reused() {
         area.copy_to(0, &mut bytes).unwrap();
         assert_eq!(bytes, [0; PAGE]);
     }
-    assert!(freed.iter().all(|addr| again.iter().any(|area| area.addr() == *addr)));
+    assert!(
+        freed
+            .iter()
+            .all(|addr| again.iter().any(|area| area.addr() == *addr))
+    );
 }
 
 #[test]
@@ -257,12 +372,24 @@ fn failed_guards_leak_nothing() {
     }
     thread::scope(|scope| {
         scope.spawn(|| {
-            deny(&[libc::SYS_madvise, libc::SYS_process_madvise], libc::ENOMEM);
-            assert_eq!(arena.alloc(PAGE, 1).err(), Some(Error::System { call: "madvise", errno: libc::ENOMEM }));
+            deny(
+                &[libc::SYS_madvise, libc::SYS_process_madvise],
+                libc::ENOMEM,
+            );
+            assert_eq!(
+                arena.alloc(PAGE, 1).err(),
+                Some(Error::System {
+                    call: "madvise",
+                    errno: libc::ENOMEM
+                })
+            );
         });
     });
     assert!(arena.alloc(PAGE, 1).is_ok());
-    assert!(arena.alloc((16 << 20) - PAGE, 1).is_ok(), "the range has come back");
+    assert!(
+        arena.alloc((16 << 20) - PAGE, 1).is_ok(),
+        "the range has come back"
+    );
 }
 
 #[test]
@@ -271,8 +398,12 @@ fn fallback_without_process_madvise() {
         deny(&[libc::SYS_process_madvise], libc::EPERM);
         let arena = Arena::builder().capacity(16 << 20).build().unwrap();
         assert!(!arena.statistics().vectored);
-        let mut areas: Vec<_> = (0..100).map(|_| arena.alloc(2 * PAGE, 1).unwrap()).collect();
-        areas.iter().for_each(|area| area.copy_from(0, &[9; 2 * PAGE]).unwrap());
+        let mut areas: Vec<_> = (0..100)
+            .map(|_| arena.alloc(2 * PAGE, 1).unwrap())
+            .collect();
+        areas
+            .iter()
+            .for_each(|area| area.copy_from(0, &[9; 2 * PAGE]).unwrap());
         let mut stays = false;
         areas.retain(|_| {
             stays = !stays;
@@ -290,7 +421,8 @@ fn fallback_without_process_madvise() {
     .unwrap();
 }
 
-/// The child has as many mappings as it may have: an arena goes on, and a new one says what is the matter.
+/// The child has as many mappings as it may have: an arena goes on, and a new one says what is the
+/// matter.
 #[test]
 fn limit_of_mappings() {
     if !is_child() {
@@ -305,7 +437,11 @@ fn limit_of_mappings() {
     let arena = Arena::new().unwrap();
     let mut mapped = Vec::with_capacity(400_000);
     loop {
-        let protection = if mapped.len() % 2 == 0 { libc::PROT_READ } else { libc::PROT_NONE };
+        let protection = if mapped.len() % 2 == 0 {
+            libc::PROT_READ
+        } else {
+            libc::PROT_NONE
+        };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping.
         let at = unsafe { libc::mmap(ptr::null_mut(), PAGE, protection, flags, -1, 0) };
@@ -314,7 +450,11 @@ fn limit_of_mappings() {
         }
         mapped.push(at);
     }
-    let (large, small, other) = (arena.alloc(200 << 20, 1), arena.alloc(PAGE, 1), Arena::new());
+    let (large, small, other) = (
+        arena.alloc(200 << 20, 1),
+        arena.alloc(PAGE, 1),
+        Arena::new(),
+    );
     for at in mapped {
         // SAFETY: made above.
         unsafe { libc::munmap(at, PAGE) };
@@ -323,20 +463,38 @@ fn limit_of_mappings() {
     large.copy_from((200 << 20) - 3, b"end").unwrap();
     assert!(small.is_ok());
     let refused = other.expect_err("the limit is reached");
-    assert!(matches!(refused, Error::System { errno: libc::ENOMEM, .. }), "{refused}");
-    assert!(refused.to_string().contains("vm.max_map_count"), "{refused}");
+    assert!(
+        matches!(
+            refused,
+            Error::System {
+                errno: libc::ENOMEM,
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    assert!(
+        refused.to_string().contains("vm.max_map_count"),
+        "{refused}"
+    );
 }
 
 /// Allocates and frees at random: areas never overlap, and in the end all addresses are free again.
 fn allocate_at_random(count: usize, threads: usize) {
-    let arena = Arena::builder().capacity(2 << 30).lazy_limit(4 << 20).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(2 << 30)
+        .lazy_limit(4 << 20)
+        .build()
+        .unwrap();
     thread::scope(|scope| {
         for seed in 0..threads {
             let arena = &arena;
             scope.spawn(move || {
                 let mut number = seed as u64 + 1;
                 let mut random = |below: usize| {
-                    number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    number = number
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
                     (number >> 33) as usize % below
                 };
                 let mut held: Vec<stillpoint_vmap::Area> = Vec::new();
@@ -346,14 +504,28 @@ fn allocate_at_random(count: usize, threads: usize) {
                         let area = held.swap_remove(random(held.len()));
                         let mut mark = [0; 8];
                         area.copy_to(0, &mut mark).unwrap();
-                        assert_eq!(usize::from_ne_bytes(mark), area.addr(), "somebody else has the same address");
+                        assert_eq!(
+                            usize::from_ne_bytes(mark),
+                            area.addr(),
+                            "somebody else has the same address"
+                        );
                         model.remove(&area.addr());
                         continue;
                     }
-                    let large = if random(200) == 0 { 1500 * PAGE } else { 40 * PAGE };
+                    let large = if random(200) == 0 {
+                        1500 * PAGE
+                    } else {
+                        40 * PAGE
+                    };
                     let area = arena.alloc(8 + random(large), 1 << random(15)).unwrap();
                     let (start, end) = (area.addr(), area.addr() + area.len());
-                    assert!(model.range(..end).next_back().is_none_or(|(_, &other)| other <= start), "two areas overlap");
+                    assert!(
+                        model
+                            .range(..end)
+                            .next_back()
+                            .is_none_or(|(_, &other)| other <= start),
+                        "two areas overlap"
+                    );
                     let mut mark = [1; 8];
                     area.copy_to(0, &mut mark).unwrap();
                     assert_eq!(mark, [0; 8], "not purged");
@@ -367,8 +539,19 @@ fn allocate_at_random(count: usize, threads: usize) {
     arena.drain().unwrap();
     arena.shrink();
     let statistics = arena.statistics();
-    assert_eq!((statistics.areas, statistics.live_bytes, statistics.lazy_bytes, statistics.pooled_bytes), (0, 0, 0, 0));
-    assert_eq!(statistics.free_bytes, statistics.accessible_bytes, "address space has leaked");
+    assert_eq!(
+        (
+            statistics.areas,
+            statistics.live_bytes,
+            statistics.lazy_bytes,
+            statistics.pooled_bytes
+        ),
+        (0, 0, 0, 0)
+    );
+    assert_eq!(
+        statistics.free_bytes, statistics.accessible_bytes,
+        "address space has leaked"
+    );
 }
 
 #[test]
@@ -386,7 +569,9 @@ fn ten_million_random_allocations() {
 #[test]
 fn large_alignment_behind_holes() {
     let arena = Arena::new().unwrap();
-    let mut areas: Vec<_> = (0..48).map(|_| arena.alloc(257 * PAGE, 1).unwrap()).collect();
+    let mut areas: Vec<_> = (0..48)
+        .map(|_| arena.alloc(257 * PAGE, 1).unwrap())
+        .collect();
     let mut number = 0;
     areas.retain(|_| {
         number += 1;
@@ -400,7 +585,11 @@ fn large_alignment_behind_holes() {
 /// The system refuses to purge locked memory, and nothing else waits for that.
 #[test]
 fn locked_memory_is_purged() {
-    let arena = Arena::builder().capacity(64 << 20).lazy_limit(1 << 20).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(64 << 20)
+        .lazy_limit(1 << 20)
+        .build()
+        .unwrap();
     let locked = arena.alloc(PAGE, 1).unwrap();
     let addr = locked.addr();
     locked.copy_from(0, &[9; PAGE]).unwrap();
@@ -418,7 +607,10 @@ fn locked_memory_is_purged() {
     }
     // All there is: in whose pool the page lies depends on the processor that freed it.
     let all: Vec<_> = std::iter::from_fn(|| arena.alloc(PAGE, 1).ok()).collect();
-    let area = all.iter().find(|area| area.addr() == addr).expect("it comes back too");
+    let area = all
+        .iter()
+        .find(|area| area.addr() == addr)
+        .expect("it comes back too");
     let mut bytes = [1; PAGE];
     area.copy_to(0, &mut bytes).unwrap();
     assert_eq!(bytes, [0; PAGE]);

@@ -1,4 +1,5 @@
-//! What the crates of Stillpoint that stand on this one need beyond its interface. No part of the stable interface.
+//! What the crates of Stillpoint that stand on this one need beyond its interface. No part of the
+//! stable interface.
 
 #[cfg(stillpoint_loom)]
 pub use {
@@ -33,13 +34,14 @@ mod domains {
         domain.is_reading()
     }
 
-    /// Whether the calling thread may wait for grace periods and callbacks of the global domain: not inside one of either.
+    /// Whether the calling thread may wait for grace periods and callbacks of the global domain:
+    /// not inside one of either.
     pub fn can_wait() -> bool {
         !global().is_reading() && !user_code::runs_for(global().id())
     }
 
-    /// Waits until a grace period has ended, or until `deadline`. Whether it has; it has not, either, if a section of the calling
-    /// thread holds it up.
+    /// Waits until a grace period has ended, or until `deadline`. Whether it has; it has not,
+    /// either, if a section of the calling thread holds it up.
     pub fn wait_until(domain: &Domain, cookie: Cookie, deadline: Nanos) -> bool {
         domain.wait_until(cookie, deadline)
     }
@@ -65,7 +67,11 @@ mod model {
         /// None has begun.
         #[expect(clippy::new_without_default, reason = "tests say what they make")]
         pub fn new() -> Self {
-            Self(Engine::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0))))
+            Self(Engine::new(
+                1,
+                BarrierMode::Membarrier,
+                Sequence::new(Seq::from_bits(0)),
+            ))
         }
 
         /// Begins a section of the model's thread of this number.

@@ -1,16 +1,21 @@
 //! Kernel-style RCU and batched deferred frees for user space.
 //!
-//! Readers find shared data without a lock, a fence or an atomic read-modify-write; writers replace it, and what they replaced is
-//! freed when the last reader that may still hold it has left. This is the Linux kernel's RCU, with its `kvfree_rcu()`:
+//! Readers find shared data without a lock, a fence or an atomic read-modify-write; writers replace
+//! it, and what they replaced is freed when the last reader that may still hold it has left. This
+//! is the Linux kernel's RCU, with its `kvfree_rcu()`:
 //!
-//! * [`read_lock`] begins a read-side critical section, for about a nanosecond; [`Rcu<T>`](Rcu) is a cell that is read inside one,
+//! * [`read_lock`] begins a read-side critical section, for about a nanosecond; [`Rcu<T>`](Rcu) is
+//!   a cell that is read inside one,
 //!   [`RcuOption<T>`](RcuOption) one that may be empty.
-//! * [`synchronize`] waits for a grace period: until all sections that had begun before have ended. [`Domain::start_poll`] and
+//! * [`synchronize`] waits for a grace period: until all sections that had begun before have ended.
+//!   [`Domain::start_poll`] and
 //!   [`Domain::poll`] ask without waiting, [`call`] has a function run afterwards.
-//! * [`retire`] frees an object after a grace period, thousands of them for the price of one. What waits is bounded.
+//! * [`retire`] frees an object after a grace period, thousands of them for the price of one. What
+//!   waits is bounded.
 //!
-//! Crates of their own stand on it: `stillpoint-lru` has LRU lists per tenant, byte limits, shrinkers and memory pressure, and
-//! `stillpoint-vmap` a large address space whose areas are found by any address inside them, without a lock.
+//! Crates of their own stand on it: `stillpoint-lru` has LRU lists per tenant, byte limits,
+//! shrinkers and memory pressure, and `stillpoint-vmap` a large address space whose areas are found
+//! by any address inside them, without a lock.
 //!
 //! ```
 //! use stillpoint::{Rcu, read_lock};
@@ -29,42 +34,53 @@
 //!
 //! # The memory budget
 //!
-//! A domain allows 8 MiB to wait ([`Domain::set_budget`]), objects and the pages that remember them together. Threads that retire
-//! share half of it: whoever has queued its share ends a grace period itself (one membarrier, unless readers are in the way), and
-//! frees its oldest objects on its own thread, a few for each few that it retires. So the memory in use depends on the budget, not
-//! on how long the flood lasts. If readers hold a grace period up until a thread has twice its share, or the budget is used up, those
-//! who retire outside any section wait for it: 10 ms at most for each 64 KiB, or part of it, that a page and its objects weigh (10 ms for a
-//! page of some 250 small objects, 20 for one of 64 KiB); those inside a section free and wait at its end.
-//! Once a stall is reported ([`Domain::set_stall_timeout`]) nobody waits any more: a reader that never leaves costs memory, which
+//! A domain allows 8 MiB to wait ([`Domain::set_budget`]), objects and the pages that remember them
+//! together. Threads that retire share half of it: whoever has queued its share ends a grace period
+//! itself (one membarrier, unless readers are in the way), and frees its oldest objects on its own
+//! thread, a few for each few that it retires. So the memory in use depends on the budget, not on
+//! how long the flood lasts. If readers hold a grace period up until a thread has twice its share,
+//! or the budget is used up, those who retire outside any section wait for it: 10 ms at most for
+//! each 64 KiB, or part of it, that a page and its objects weigh (10 ms for a page of some 250
+//! small objects, 20 for one of 64 KiB); those inside a section free and wait at its end. Once a
+//! stall is reported ([`Domain::set_stall_timeout`]) nobody waits any more: a reader that never
+//! leaves costs memory, which
 //! [`Domain::statistics`] shows, and not progress.
 //!
-//! Objects with a destructor are dropped on the domain's service thread, which starts when it is first needed; it also frees what
-//! idle threads leave, within 50 ms, and then sleeps until there is more.
+//! Objects with a destructor are dropped on the domain's service thread, which starts when it is
+//! first needed; it also frees what idle threads leave, within 50 ms, and then sleeps until there
+//! is more.
 //!
 //! # Where it runs
 //!
-//! Linux with 64 bits, with `membarrier(2)` where there is one (since 4.14) and with a fence on each side of a section where not
-//! ([`membarrier_active`]). `STILLPOINT_MEMBARRIER=off` forces fences, for machines whose seccomp filter takes the call away later. Other Unixes:
-//! it builds, with fences, without a fork's child; nobody tests it there. Anything else is refused by the compiler.
+//! Linux with 64 bits, with `membarrier(2)` where there is one (since 4.14) and with a fence on
+//! each side of a section where not ([`membarrier_active`]). `STILLPOINT_MEMBARRIER=off` forces
+//! fences, for machines whose seccomp filter takes the call away later. Other Unixes: it builds,
+//! with fences, without a fork's child; nobody tests it there. Anything else is refused by the
+//! compiler.
 //!
-//! A process may fork, at any moment and from any thread, callbacks included, and use the library in the parent and (on Linux) in the
-//! child: see [`Domain`], "Forking".
+//! A process may fork, at any moment and from any thread, callbacks included, and use the library
+//! in the parent and (on Linux) in the child: see [`Domain`], "Forking".
 //!
 //! # Features
 //!
 //! None is on by default.
 //!
-//! * `tracing`: stalls, and panics of callbacks and destructors, are emitted as events of the `tracing` crate.
-//! * `stall-backtrace`: stall reports say where a section was entered. Each section then takes a backtrace, which costs microseconds,
-//!   allocates, and is not async-signal-safe. Do not fork with it: the standard library takes a lock for each backtrace, which a thread
-//!   that vanishes in the fork may hold.
-//! * `c-symbols`: for the crate `stillpoint-c` alone. A program with two versions of this crate could not be linked with it.
+//! * `tracing`: stalls, and panics of callbacks and destructors, are emitted as events of the
+//!   `tracing` crate.
+//! * `stall-backtrace`: stall reports say where a section was entered. Each section then takes a
+//!   backtrace, which costs microseconds, allocates, and is not async-signal-safe. Do not fork with
+//!   it: the standard library takes a lock for each backtrace, which a thread that vanishes in the
+//!   fork may hold.
+//! * `c-symbols`: for the crate `stillpoint-c` alone. A program with two versions of this crate
+//!   could not be linked with it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks the rooms below; the ones that use everything are not part of it.
 #![cfg_attr(stillpoint_loom, allow(dead_code, unused_imports))]
 
 #[cfg(not(unix))]
-compile_error!("stillpoint is for Linux; it also builds on other Unixes, with less (see \"Where it runs\" in its documentation)");
+compile_error!(
+    "stillpoint is for Linux; it also builds on other Unixes, with less (see \"Where it runs\" in its documentation)"
+);
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!(
     "stillpoint needs a target with 64-bit pointers: its cookies, records and embedded heads are made of 64-bit words"
@@ -85,8 +101,9 @@ pub(crate) use stillpoint_platform as platform;
 pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
-    CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption, Retired, Section, Snapshot,
-    barrier, call, global, kvfree_barrier, read, read_lock, retire, synchronize, synchronize_expedited,
+    CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption,
+    Retired, Section, Snapshot, barrier, call, global, kvfree_barrier, read, read_lock, retire,
+    synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
 
@@ -104,12 +121,14 @@ pub mod torture {
     pub use crate::rcu::{Core as Domain, core_of};
 }
 
-/// What the C face stands on; no part of the stable interface, and not there without that face's feature: it is safe only as far as C is.
+/// What the C face stands on; no part of the stable interface, and not there without that face's
+/// feature: it is safe only as far as C is.
 #[cfg(all(unix, feature = "c-symbols", not(stillpoint_loom)))]
 #[doc(hidden)]
 pub use rcu::raw;
 
-/// Whether readers go without fences because `membarrier(2)` works here: found once, at the first call or first reader.
+/// Whether readers go without fences because `membarrier(2)` works here: found once, at the first
+/// call or first reader.
 ///
 /// `STILLPOINT_MEMBARRIER=off` in the environment makes it false.
 #[cfg(not(stillpoint_loom))]

@@ -6,8 +6,8 @@ use crate::{
 };
 
 /// A domain's statistics: what is pending now, and what has happened since it was made.
-// C's `struct stillpoint_statistics` is this struct, and its comments are these. C programs pass the size that they know: a new field is a u64 at the
-// end.
+// C's `struct stillpoint_statistics` is this struct, and its comments are these. C programs pass
+// the size that they know: a new field is a u64 at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(C)]
@@ -20,37 +20,44 @@ pub struct Statistics {
     pub pages: u64,
     /// Callbacks that have not been invoked.
     pub callbacks_pending: u64,
-    /// Tasks of Rust code that wait: futures that have been polled, and neither woken nor dropped since.
+    /// Tasks of Rust code that wait: futures that have been polled, and neither woken nor dropped
+    /// since.
     pub futures_pending: u64,
     /// Objects freed.
     pub objects_freed: u64,
     /// Callbacks invoked.
     pub callbacks_invoked: u64,
-    /// Grace periods that have ended; several numbers that end at once count as one. Not those waits that were over at once, because no other
-    /// thread was registered as a reader.
+    /// Grace periods that have ended; several numbers that end at once count as one. Not those
+    /// waits that were over at once, because no other thread was registered as a reader.
     pub grace_periods: u64,
-    /// Records of readers: one for each thread that has read or retired here, each QSBR reader and each owned guard, as many as there
-    /// have been at a time and some spare ones. About 110 bytes each.
+    /// Records of readers: one for each thread that has read or retired here, each QSBR reader and
+    /// each owned guard, as many as there have been at a time and some spare ones. About 110 bytes
+    /// each.
     pub records: u64,
     /// Heavy barriers (membarrier calls, or fences) issued.
     pub heavy_barriers: u64,
-    /// Grace periods that a retiring thread ended by itself because its queue had reached its quota.
+    /// Grace periods that a retiring thread ended by itself because its queue had reached its
+    /// quota.
     pub assists: u64,
     /// Bounded waits of retiring threads, past the budget.
     pub waits: u64,
-    /// Objects freed by the thread that retired them after a grace period of their own, because there was no memory for a page.
+    /// Objects freed by the thread that retired them after a grace period of their own, because
+    /// there was no memory for a page.
     pub inline_waits: u64,
-    /// Objects that are never freed: there was no memory to track them when they were retired, inside a section or a callback, where
-    /// there is no waiting. C's functions return such an object to the caller (-ENOMEM), so these are objects that Rust code retired.
+    /// Objects that are never freed: there was no memory to track them when they were retired,
+    /// inside a section or a callback, where there is no waiting. C's functions return such an
+    /// object to the caller (-ENOMEM), so these are objects that Rust code retired.
     pub objects_leaked: u64,
     /// Grace periods held up for longer than the stall time-out.
     pub stalls: u64,
     /// Times that the service thread did not come to its work for longer than that.
     pub service_stalls: u64,
-    /// Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of `tracing` that did at a stall. C code does not panic.
+    /// Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of
+    /// `tracing` that did at a stall. C code does not panic.
     pub panics: u64,
-    /// Times that the service thread panicked in code of the library's own, and began again. After three within a minute it stays down: barriers
-    /// then do its work, and tasks that wait ask again by themselves.
+    /// Times that the service thread panicked in code of the library's own, and began again. After
+    /// three within a minute it stays down: barriers then do its work, and tasks that wait ask
+    /// again by themselves.
     pub service_failures: u64,
 }
 
@@ -84,7 +91,10 @@ impl Statistics {
             objects_leaked: counts.leaked,
             stalls: engine.stalls(),
             service_stalls: engine.service_stalls(),
-            panics: counts.panicked + engine.callbacks_panicked() + engine.wakers_panicked() + engine.stall_handlers_panicked(),
+            panics: counts.panicked
+                + engine.callbacks_panicked()
+                + engine.wakers_panicked()
+                + engine.stall_handlers_panicked(),
             service_failures: engine.service_failures(),
         }
     }

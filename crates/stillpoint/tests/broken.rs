@@ -1,8 +1,9 @@
 //! The machinery with a part left out is caught; whole, it passes the same check.
 //!
-//! The elements are type-stable: cells of an array that are alive or dead, so that to find a dead one is a finding and no
-//! undefined behaviour. A reader finds the current element and watches it for a moment; an updater makes another one current,
-//! waits for a grace period, and kills the old one.
+//! The elements are type-stable: cells of an array that are alive or dead, so that to find a dead
+//! one is a finding and no undefined behaviour. A reader finds the current element and watches it
+//! for a moment; an updater makes another one current, waits for a grace period, and kills the old
+//! one.
 #![cfg(not(miri))]
 
 mod common;
@@ -18,7 +19,8 @@ use stillpoint::torture::{Domain, GracePeriodPolicy, Policy, Sound};
 #[derive(Debug)]
 enum Busted {}
 
-// SAFETY: the only objects are type-stable elements, whose state alone is wrong when a reader is missed.
+// SAFETY: the only objects are type-stable elements, whose state alone is wrong when a reader is
+// missed.
 unsafe impl GracePeriodPolicy for Busted {
     const WAITS_FOR_READERS: bool = false;
 }
@@ -116,11 +118,18 @@ impl Torture {
 
 /// Cache lines to be flushed.
 #[derive(Debug, Default)]
-struct Clutter(#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nothing to flush"))] [Apart<AtomicUsize>; 8]);
+struct Clutter(
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "nothing to flush")
+    )]
+    [Apart<AtomicUsize>; 8],
+);
 
 impl Clutter {
-    /// Makes the next stores of this thread, such as that of its record's word, wait for their turn: on x86-64 they become
-    /// visible in order, behind flushes of some 100 ns each, while loads go ahead. Other processors reorder without being asked.
+    /// Makes the next stores of this thread, such as that of its record's word, wait for their
+    /// turn: on x86-64 they become visible in order, behind flushes of some 100 ns each, while
+    /// loads go ahead. Other processors reorder without being asked.
     #[inline(always)]
     fn delay_later_stores(&self) {
         #[cfg(target_arch = "x86_64")]
@@ -149,10 +158,14 @@ fn has_two_cpus() -> bool {
 
 #[test]
 fn a_machinery_that_does_not_wait_for_readers_is_caught() {
-    assert!(!has_two_cpus() || Torture::catches::<Busted>(2, CAUGHT, Domain::synchronize), "nobody noticed");
+    assert!(
+        !has_two_cpus() || Torture::catches::<Busted>(2, CAUGHT, Domain::synchronize),
+        "nobody noticed"
+    );
 }
 
-/// Unoptimized, a reader makes more stores than a store buffer holds before it loads anything: its word is out by then.
+/// Unoptimized, a reader makes more stores than a store buffer holds before it loads anything: its
+/// word is out by then.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "only optimized code shows it")]
 fn a_machinery_without_the_heavy_barrier_is_caught() {
@@ -162,14 +175,23 @@ fn a_machinery_without_the_heavy_barrier_is_caught() {
     if !has_two_cpus() {
         return;
     }
-    assert!(Torture::catches::<Unfenced>(1, CAUGHT, poll), "nobody noticed");
+    assert!(
+        Torture::catches::<Unfenced>(1, CAUGHT, poll),
+        "nobody noticed"
+    );
 }
 
 #[test]
 fn the_whole_machinery_passes() {
     for readers in [1, 2] {
-        assert!(!Torture::catches::<Sound>(readers, SOUND, Domain::synchronize), "a reader saw a dead element");
-        assert!(!Torture::catches::<Sound>(readers, SOUND, poll), "a reader saw a dead element");
+        assert!(
+            !Torture::catches::<Sound>(readers, SOUND, Domain::synchronize),
+            "a reader saw a dead element"
+        );
+        assert!(
+            !Torture::catches::<Sound>(readers, SOUND, poll),
+            "a reader saw a dead element"
+        );
     }
 }
 

@@ -50,7 +50,10 @@ fn they_are_kept_and_are_due_with_no_delay() {
     for round in 1..=3 {
         (0..CALLS).for_each(|_| queue(&domain, &calls));
         pass(&domain);
-        assert_eq!(domain.statistics().callbacks_pending, (round * CALLS) as u64);
+        assert_eq!(
+            domain.statistics().callbacks_pending,
+            (round * CALLS) as u64
+        );
     }
     assert_eq!(calls.load(Ordering::Relaxed), 0);
     domain.set_callback_delay(Duration::ZERO);
@@ -148,7 +151,8 @@ fn one_may_set_the_delay() {
     let theirs = domain.clone();
     domain.call(move || {
         theirs.set_callback_delay(LONG);
-        tell.send(theirs.callback_delay()).expect("the receiver is there");
+        tell.send(theirs.callback_delay())
+            .expect("the receiver is there");
     });
     assert_eq!(told.recv(), Ok(LONG));
 }
@@ -161,9 +165,16 @@ const VARIABLE: &str = "STILLPOINT_CALLBACK_DELAY_MS";
 fn the_environment_says_it_for_all_domains() {
     let name = "the_environment_says_it_for_all_domains";
     if let Some(value) = env::var_os(VARIABLE) {
-        let expected = value.to_str().and_then(|text| text.parse().ok()).map_or(Duration::ZERO, Duration::from_millis);
+        let expected = value
+            .to_str()
+            .and_then(|text| text.parse().ok())
+            .map_or(Duration::ZERO, Duration::from_millis);
         let expected = expected.min(Duration::from_nanos(u64::MAX));
-        for domain in [Domain::new(), Domain::with_fences(), stillpoint::global().clone()] {
+        for domain in [
+            Domain::new(),
+            Domain::with_fences(),
+            stillpoint::global().clone(),
+        ] {
             assert_eq!(domain.callback_delay(), expected);
             let calls = Arc::default();
             queue(&domain, &calls);
@@ -183,7 +194,12 @@ fn the_environment_says_it_for_all_domains() {
     }
     for bad in ["", "soon", "-1", "1.5", "10 ms", "18446744073709551616"] {
         let ended = in_environment(name, VARIABLE, bad);
-        assert_eq!(ended.stderr.matches(VARIABLE).count(), 1, "{}", ended.stderr);
+        assert_eq!(
+            ended.stderr.matches(VARIABLE).count(),
+            1,
+            "{}",
+            ended.stderr
+        );
         ended.well();
     }
 }

@@ -77,12 +77,17 @@ fn callbacks_of_one_thread_keep_their_order_among_those_of_others() {
 #[test]
 fn callbacks_run_one_after_the_other_on_one_other_thread() {
     let domain = Domain::new();
-    let (running, ids) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let (running, ids) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(Mutex::new(Vec::new())),
+    );
     for _ in 0..CALLS / 10 {
         let (running, ids) = (Arc::clone(&running), Arc::clone(&ids));
         domain.call(move || {
             assert!(!running.swap(true, Ordering::Relaxed), "two run at once");
-            ids.lock().expect("not poisoned").push(thread::current().id());
+            ids.lock()
+                .expect("not poisoned")
+                .push(thread::current().id());
             running.store(false, Ordering::Relaxed);
         });
         domain.synchronize();
@@ -106,7 +111,12 @@ fn a_callback_sees_what_was_done_before_its_call() {
         domain.call(move || assert!(tell.send((number, PLACE.load(Ordering::Relaxed))).is_ok()));
     }
     domain.barrier();
-    assert_eq!(told.try_iter().filter(|(number, seen)| seen >= number).count(), CALLS / 10);
+    assert_eq!(
+        told.try_iter()
+            .filter(|(number, seen)| seen >= number)
+            .count(),
+        CALLS / 10
+    );
 }
 
 #[test]
@@ -185,7 +195,13 @@ struct Node {
 /// `head` is that of a boxed `Node`.
 unsafe fn reclaim(head: NonNull<CallbackHead>) {
     // SAFETY: that is how far into a node its head lies.
-    let node = unsafe { Box::from_raw(head.as_ptr().byte_sub(offset_of!(Node, head)).cast::<Node>()) };
+    let node = unsafe {
+        Box::from_raw(
+            head.as_ptr()
+                .byte_sub(offset_of!(Node, head))
+                .cast::<Node>(),
+        )
+    };
     assert_eq!(node.before, [3; 40]);
     node.value.get();
 }
@@ -196,11 +212,16 @@ fn a_callback_without_allocation_gets_its_head_back() {
     let tally = Tally::new();
     let reader = Reader::enter(&domain);
     for number in 0..CALLS / 10 {
-        let node = Node { before: [3; 40], head: CallbackHead::new(), value: tally.value(number as u64) };
+        let node = Node {
+            before: [3; 40],
+            head: CallbackHead::new(),
+            value: tally.value(number as u64),
+        };
         let node = NonNull::from(Box::leak(Box::new(node)));
         // SAFETY: inside the node.
         let head = unsafe { node.byte_add(offset_of!(Node, head)) }.cast();
-        // SAFETY: nobody else knows the node, which may be dropped on any thread, and `reclaim` frees it.
+        // SAFETY: nobody else knows the node, which may be dropped on any thread, and `reclaim`
+        // frees it.
         unsafe { domain.call_head(head, reclaim) };
     }
     assert_eq!(tally.dropped(), 0);
@@ -241,7 +262,12 @@ fn a_head_may_be_queued_again_from_its_own_callback() {
     }
     let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
     let count = Count::default();
-    let node = Again { head: CallbackHead::new(), domain, left: 50, count: count.clone() };
+    let node = Again {
+        head: CallbackHead::new(),
+        domain,
+        left: 50,
+        count: count.clone(),
+    };
     // SAFETY: nobody else knows the node, and its callback frees it in the end.
     unsafe { domain.call_head(NonNull::from(Box::leak(Box::new(node))).cast(), again) };
     eventually(|| count.get() == 50);
@@ -318,7 +344,9 @@ fn a_barrier_waits_for_the_callbacks_of_other_threads() {
                 thread::spawn(move || (0..CALLS / 50).for_each(|_| domain.call(count.raise())))
             })
             .collect();
-        callers.into_iter().for_each(|caller| caller.join().expect("no panic"));
+        callers
+            .into_iter()
+            .for_each(|caller| caller.join().expect("no panic"));
         domain.barrier();
         assert_eq!(count.get(), round * THREADS * (CALLS / 50));
     }
@@ -372,7 +400,10 @@ fn the_last_handle_may_be_dropped_inside_a_callback() {
             drop(Rcu::new_in(&domain, tally.value(number)));
         }
         returns(move || drop(domain));
-        assert!(count.get() == 0 && tally.dropped() == 0, "the first callback has not returned");
+        assert!(
+            count.get() == 0 && tally.dropped() == 0,
+            "the first callback has not returned"
+        );
         drop(dropping);
         eventually(|| count.get() == 50 && tally.all_dropped());
     }

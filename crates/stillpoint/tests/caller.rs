@@ -12,15 +12,22 @@ static SEEN: Mutex<Option<String>> = Mutex::new(None);
 
 /// Where `misuse` panics, to which file that is.
 fn file<R>(misuse: impl FnOnce() -> R) -> String {
-    assert!(catch_unwind(AssertUnwindSafe(misuse)).is_err(), "this must panic");
-    SEEN.lock().expect("no panic").take().expect("the hook has run")
+    assert!(
+        catch_unwind(AssertUnwindSafe(misuse)).is_err(),
+        "this must panic"
+    );
+    SEEN.lock()
+        .expect("no panic")
+        .take()
+        .expect("the hook has run")
 }
 
 /// Alone in its program, because there is one hook.
 #[test]
 fn misuse_is_told_of_with_the_line_of_the_caller() {
     panic::set_hook(Box::new(|info| {
-        *SEEN.lock().expect("no panic") = info.location().map(|location| location.file().to_owned());
+        *SEEN.lock().expect("no panic") =
+            info.location().map(|location| location.file().to_owned());
     }));
     let other = Domain::new();
     let (mut cell, mut option) = (Rcu::new(1), RcuOption::new(1));
@@ -52,6 +59,9 @@ fn misuse_is_told_of_with_the_line_of_the_caller() {
     files.push(file(|| tasks_trace::synchronize()));
     drop(panic::take_hook());
     for (number, file) in files.iter().enumerate() {
-        assert!(file.ends_with("caller.rs"), "misuse {number} is told of at {file}");
+        assert!(
+            file.ends_with("caller.rs"),
+            "misuse {number} is told of at {file}"
+        );
     }
 }

@@ -31,7 +31,8 @@ fn an_empty_cell_holds_nothing() {
     assert_eq!(RcuOption::<u64>::empty_in(&Domain::new()).get_mut(), None);
 }
 
-/// What is in a cell that never is empty is a `T`; the mechanical port of an `RwLock<HashMap>` loses nothing.
+/// What is in a cell that never is empty is a `T`; the mechanical port of an `RwLock<HashMap>`
+/// loses nothing.
 #[test]
 fn a_default_cell_holds_the_default_and_can_be_updated() {
     #[derive(Debug, Default)]
@@ -40,9 +41,17 @@ fn a_default_cell_holds_the_default_and_can_be_updated() {
     }
     let table = Table::default();
     assert_eq!(table.routes.load(&read_lock()).len(), 0);
-    table.routes.update(|old| old.iter().map(|(&key, &value)| (key, value)).chain([(1, "eth0")]).collect());
+    table.routes.update(|old| {
+        old.iter()
+            .map(|(&key, &value)| (key, value))
+            .chain([(1, "eth0")])
+            .collect()
+    });
     assert_eq!(table.routes.modify(|routes| routes.insert(2, "eth1")), None);
-    assert_eq!(table.routes.read(|routes| (routes[&1], routes[&2])), ("eth0", "eth1"));
+    assert_eq!(
+        table.routes.read(|routes| (routes[&1], routes[&2])),
+        ("eth0", "eth1")
+    );
 }
 
 #[test]
@@ -50,11 +59,21 @@ fn what_was_stored_is_found() {
     let cell = Rcu::new(1);
     assert_eq!(cell.load(&read_lock()), &1);
     cell.store(2);
-    assert_eq!((*cell.load(&read_lock()), cell.load_cloned(), cell.read(|&value| value)), (2, 2, 2));
+    assert_eq!(
+        (
+            *cell.load(&read_lock()),
+            cell.load_cloned(),
+            cell.read(|&value| value)
+        ),
+        (2, 2, 2)
+    );
     assert_eq!(format!("{cell:?}"), "Rcu(2)");
     let cell = RcuOption::empty();
     cell.store(1);
-    assert_eq!((cell.load(&read_lock()), cell.load_cloned()), (Some(&1), Some(1)));
+    assert_eq!(
+        (cell.load(&read_lock()), cell.load_cloned()),
+        (Some(&1), Some(1))
+    );
     assert!(!cell.is_empty());
     assert_eq!(format!("{cell:?}"), "RcuOption(Some(1))");
 }
@@ -82,7 +101,10 @@ fn values_without_a_size_are_kept_in_a_box() {
 #[test]
 fn swap_and_take_give_the_old_value() {
     let cell = RcuOption::new(String::from("first"));
-    assert_eq!(cell.swap("second".into()).as_deref().map(String::as_str), Some("first"));
+    assert_eq!(
+        cell.swap("second".into()).as_deref().map(String::as_str),
+        Some("first")
+    );
     assert_eq!(cell.take().as_deref().map(String::as_str), Some("second"));
     assert!(cell.is_empty());
     assert!(cell.swap("third".into()).is_none());
@@ -96,9 +118,16 @@ fn compare_exchange_replaces_the_value_that_was_loaded_and_no_other() {
     let cell = Rcu::new(1);
     let guard = read_lock();
     let one = cell.load(&guard);
-    let old = cell.compare_exchange(one, Box::new(3), &guard).expect("nobody was faster");
+    let old = cell
+        .compare_exchange(one, Box::new(3), &guard)
+        .expect("nobody was faster");
     assert_eq!(*old, 1);
-    assert_eq!(*cell.compare_exchange(one, Box::new(4), &guard).expect_err("the value has changed"), 4);
+    assert_eq!(
+        *cell
+            .compare_exchange(one, Box::new(4), &guard)
+            .expect_err("the value has changed"),
+        4
+    );
     assert_eq!(cell.load(&guard), &3);
 }
 
@@ -106,20 +135,36 @@ fn compare_exchange_replaces_the_value_that_was_loaded_and_no_other() {
 fn compare_exchange_fills_and_empties() {
     let cell = RcuOption::empty();
     let guard = read_lock();
-    assert!(cell.compare_exchange(None, Some(Box::new(1)), &guard).expect("the cell is empty").is_none());
-    assert_eq!(cell.compare_exchange(None, Some(Box::new(2)), &guard).expect_err("it is not empty").as_deref(), Some(&2));
+    assert!(
+        cell.compare_exchange(None, Some(Box::new(1)), &guard)
+            .expect("the cell is empty")
+            .is_none()
+    );
+    assert_eq!(
+        cell.compare_exchange(None, Some(Box::new(2)), &guard)
+            .expect_err("it is not empty")
+            .as_deref(),
+        Some(&2)
+    );
     let one = cell.load(&guard);
-    let old = cell.compare_exchange(one, None, &guard).expect("nobody was faster");
+    let old = cell
+        .compare_exchange(one, None, &guard)
+        .expect("nobody was faster");
     assert_eq!(old.as_deref(), Some(&1));
     assert!(cell.is_empty());
-    assert_eq!(cell.compare_exchange(one, None, &guard).expect_err("it is empty"), None);
+    assert_eq!(
+        cell.compare_exchange(one, None, &guard)
+            .expect_err("it is empty"),
+        None
+    );
 }
 
 #[test]
 fn an_equal_value_elsewhere_is_another_value() {
     let cell = Rcu::new(7);
     let guard = read_lock();
-    cell.compare_exchange(&7, Box::new(8), &guard).expect_err("the cell compares addresses");
+    cell.compare_exchange(&7, Box::new(8), &guard)
+        .expect_err("the cell compares addresses");
     assert_eq!(cell.load(&guard), &7);
 }
 
@@ -128,8 +173,13 @@ fn a_lost_exchange_gives_back_the_box_and_drops_nothing() {
     let tally = Tally::new();
     let cell = RcuOption::new(tally.value(1));
     let guard = read_lock();
-    let back = cell.compare_exchange(None, Some(Box::new(tally.value(2))), &guard).expect_err("the cell is not empty");
-    assert_eq!((back.as_deref().map(Tracked::get), tally.dropped()), (Some(2), 0));
+    let back = cell
+        .compare_exchange(None, Some(Box::new(tally.value(2))), &guard)
+        .expect_err("the cell is not empty");
+    assert_eq!(
+        (back.as_deref().map(Tracked::get), tally.dropped()),
+        (Some(2), 0)
+    );
     drop(back);
     assert_eq!(tally.dropped(), 1);
 }
@@ -145,8 +195,15 @@ fn update_makes_the_new_value_from_the_old_one() {
 #[test]
 fn update_of_an_empty_cell_is_not_lost_and_may_empty_a_full_one() {
     let cell = RcuOption::empty();
-    assert!(cell.update(|old| Some(old.map_or(1, |old| old + 1))).is_none());
-    assert_eq!(cell.update(|old| Some(old.map_or(1, |old| old + 1))).as_deref(), Some(&1));
+    assert!(
+        cell.update(|old| Some(old.map_or(1, |old| old + 1)))
+            .is_none()
+    );
+    assert_eq!(
+        cell.update(|old| Some(old.map_or(1, |old| old + 1)))
+            .as_deref(),
+        Some(&1)
+    );
     assert_eq!(cell.load_cloned(), Some(2));
     assert_eq!(cell.update(|_| None).as_deref(), Some(&2));
     assert!(cell.is_empty());
@@ -161,11 +218,23 @@ fn an_update_that_refuses_changes_nothing() {
     let guard = read_lock();
     let before = cell.load(&guard);
     assert_eq!(cell.try_update(|_| Err("no")).expect_err("refused"), "no");
-    assert!(std::ptr::eq(before, cell.load(&guard)), "nothing is published");
-    assert_eq!(*cell.try_update(|old| old.checked_add(1).ok_or("full")).expect("there is room"), 7);
+    assert!(
+        std::ptr::eq(before, cell.load(&guard)),
+        "nothing is published"
+    );
+    assert_eq!(
+        *cell
+            .try_update(|old| old.checked_add(1).ok_or("full"))
+            .expect("there is room"),
+        7
+    );
     assert_eq!(cell.load(&guard), &8);
     let cell = RcuOption::<u32>::empty();
-    assert_eq!(cell.try_update(|old| old.map(|old| Some(old + 1)).ok_or("empty")).map(drop), Err("empty"));
+    assert_eq!(
+        cell.try_update(|old| old.map(|old| Some(old + 1)).ok_or("empty"))
+            .map(drop),
+        Err("empty")
+    );
     assert!(cell.is_empty());
 }
 
@@ -175,7 +244,10 @@ fn modify_changes_a_copy_and_returns_what_the_closure_does() {
     let guard = read_lock();
     let before = cell.load(&guard);
     assert_eq!(cell.modify(Vec::pop), Some(3));
-    assert_eq!((before.as_slice(), cell.load(&guard).as_slice()), (&[1, 2, 3][..], &[1, 2][..]));
+    assert_eq!(
+        (before.as_slice(), cell.load(&guard).as_slice()),
+        (&[1, 2, 3][..], &[1, 2][..])
+    );
 }
 
 #[test]
@@ -187,7 +259,8 @@ fn get_mut_changes_the_value_in_its_place() {
     assert_eq!(std::ptr::from_ref(cell.load(&read_lock())), address);
 }
 
-/// A reader's reference does not borrow from the cell, so `&mut` alone does not say that there is none.
+/// A reader's reference does not borrow from the cell, so `&mut` alone does not say that there is
+/// none.
 #[test]
 fn get_mut_waits_for_those_who_found_the_value() {
     let domain = Domain::new();
@@ -207,7 +280,8 @@ fn get_mut_waits_for_those_who_found_the_value() {
             assert_eq!((*value, entered.load(Ordering::SeqCst)), (1, 0));
         });
         // SAFETY: the reader does not use the cell after it has told.
-        give.send(unsafe { &*std::ptr::from_ref(&cell) }).expect("the receiver is there");
+        give.send(unsafe { &*std::ptr::from_ref(&cell) })
+            .expect("the receiver is there");
         told.recv().expect("it has found the value");
         *cell.get_mut() = 2;
         entered.store(1, Ordering::SeqCst);
@@ -238,7 +312,10 @@ fn no_update_is_lost() {
     let seen = Mutex::new(Vec::new());
     all_at_once(|| {
         cell.update(|old| old + 1);
-        drop(cell.try_update(|old| Ok::<_, ()>(old + 1)).expect("it never refuses"));
+        drop(
+            cell.try_update(|old| Ok::<_, ()>(old + 1))
+                .expect("it never refuses"),
+        );
         let number = cell.modify(|value| {
             *value += 1;
             *value
@@ -283,7 +360,11 @@ fn an_attempt_that_lost_is_made_again_and_its_value_dropped() {
             });
         }
     });
-    assert_eq!(attempts.into_inner(), 20 * 3, "of each two, one is made again");
+    assert_eq!(
+        attempts.into_inner(),
+        20 * 3,
+        "of each two, one is made again"
+    );
     assert_eq!(cell.into_inner().get(), 40);
     domain.kvfree_barrier();
     assert!(tally.all_dropped());
@@ -337,7 +418,11 @@ fn old_values_live_as_long_as_the_guard_and_are_dropped_once_after() {
         cell.store(tally.value(round));
         assert!(!domain.poll(domain.start_poll()), "the guard is alive");
     }
-    assert!(seen.iter().enumerate().all(|(round, value)| value.get() == round as u64));
+    assert!(
+        seen.iter()
+            .enumerate()
+            .all(|(round, value)| value.get() == round as u64)
+    );
     assert_eq!(tally.dropped(), 0);
     drop(guard);
     domain.kvfree_barrier();
@@ -428,7 +513,10 @@ fn a_retired_value_comes_back_as_a_box_only_after_its_readers() {
     }
     assert!(!domain.poll(retired.cookie()));
     reader.leave();
-    assert_eq!(*retired.try_into_box().expect("nobody reads any more"), "mine");
+    assert_eq!(
+        *retired.try_into_box().expect("nobody reads any more"),
+        "mine"
+    );
 }
 
 #[test]
@@ -436,7 +524,9 @@ fn a_retired_value_that_is_dropped_is_freed_after_its_readers() {
     let domain = Domain::new();
     let tally = Tally::new();
     let reader = Reader::enter(&domain);
-    let retired = RcuOption::new_in(&domain, tally.value(3)).take().expect("just made");
+    let retired = RcuOption::new_in(&domain, tally.value(3))
+        .take()
+        .expect("just made");
     assert_eq!(format!("{:?}", retired.number), "3");
     drop(retired);
     assert!(!domain.poll(domain.get_state()));
@@ -450,9 +540,13 @@ fn a_retired_value_that_is_dropped_is_freed_after_its_readers() {
 fn a_retired_value_can_be_dropped_by_another_thread_and_without_its_domain() {
     let tally = Tally::new();
     let domain = Domain::new();
-    let retired = RcuOption::new_in(&domain, tally.value(3)).take().expect("just made");
+    let retired = RcuOption::new_in(&domain, tally.value(3))
+        .take()
+        .expect("just made");
     drop(domain);
-    thread::spawn(move || drop::<Retired<Tracked>>(retired)).join().expect("no panic");
+    thread::spawn(move || drop::<Retired<Tracked>>(retired))
+        .join()
+        .expect("no panic");
     // It held the last handle.
     eventually(|| tally.all_dropped());
 }
@@ -467,7 +561,10 @@ fn readers_see_whole_values_while_they_are_replaced() {
                 while last < ROUNDS as u64 {
                     let guard = read_lock();
                     let value = CELL.load(&guard);
-                    assert!(value.iter().all(|&part| part == value[0]), "half of one value and half of another");
+                    assert!(
+                        value.iter().all(|&part| part == value[0]),
+                        "half of one value and half of another"
+                    );
                     assert!(value[0] >= last, "values do not go back");
                     last = value[0];
                     drop(guard);

@@ -23,11 +23,17 @@ struct Counts {
 
 impl Counts {
     const fn new() -> Self {
-        Self { cloned: AtomicUsize::new(0), dropped: AtomicUsize::new(0) }
+        Self {
+            cloned: AtomicUsize::new(0),
+            dropped: AtomicUsize::new(0),
+        }
     }
 
     fn get(&self) -> (usize, usize) {
-        (self.cloned.load(Ordering::SeqCst), self.dropped.load(Ordering::SeqCst))
+        (
+            self.cloned.load(Ordering::SeqCst),
+            self.dropped.load(Ordering::SeqCst),
+        )
     }
 }
 
@@ -51,10 +57,16 @@ impl Drop for Counted {
 fn a_static_cell_starts_full() {
     static NAMES: Rcu<BTreeMap<u32, &str>> = Rcu::from_static(const { &BTreeMap::new() });
     static LIMIT: Rcu<u32> = Rcu::from_static(&7);
-    assert_eq!((LIMIT.load(&read_lock()), NAMES.load(&read_lock()).len()), (&7, 0));
+    assert_eq!(
+        (LIMIT.load(&read_lock()), NAMES.load(&read_lock()).len()),
+        (&7, 0)
+    );
     LIMIT.store(8);
     NAMES.modify(|names| names.insert(1, "one"));
-    assert_eq!((LIMIT.load_cloned(), NAMES.load_cloned()), (8, BTreeMap::from([(1, "one")])));
+    assert_eq!(
+        (LIMIT.load_cloned(), NAMES.load_cloned()),
+        (8, BTreeMap::from([(1, "one")]))
+    );
 }
 
 #[test]
@@ -69,7 +81,11 @@ fn the_first_value_is_never_freed_and_all_others_are() {
     CELL.store(Counted(3, &COUNTS));
     drop(guard);
     kvfree_barrier();
-    assert_eq!((FIRST.0, COUNTS.get()), (1, (0, 1)), "the second is dropped, and nothing is cloned");
+    assert_eq!(
+        (FIRST.0, COUNTS.get()),
+        (1, (0, 1)),
+        "the second is dropped, and nothing is cloned"
+    );
 }
 
 #[test]
@@ -130,7 +146,10 @@ fn a_cell_fills_itself_once_for_all() {
                     })
                 })
                 .collect();
-            let mut found: Vec<_> = found.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+            let mut found: Vec<_> = found
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect();
             found.dedup();
             assert_eq!(found.len(), 1, "all have found one value");
         });
@@ -143,7 +162,10 @@ fn a_cell_fills_itself_once_for_all() {
 fn an_initialiser_that_panics_leaves_the_cell_for_the_next() {
     let cell = RcuOption::empty();
     let guard = read_lock();
-    assert_eq!(panic_message(|| cell.load_or_init(&guard, || panic!("not now"))), "not now");
+    assert_eq!(
+        panic_message(|| cell.load_or_init(&guard, || panic!("not now"))),
+        "not now"
+    );
     assert!(cell.is_empty());
     assert_eq!(cell.load_or_init(&guard, || 1), &1);
     assert_eq!(cell.load_or_init(&guard, || panic!("it is full")), &1);

@@ -1,4 +1,5 @@
-//! What user code does inside a cell's calls: panics, uses the same cell, blocks, leaks. No value is lost or freed twice, and others go on.
+//! What user code does inside a cell's calls: panics, uses the same cell, blocks, leaks. No value
+//! is lost or freed twice, and others go on.
 
 mod common;
 
@@ -31,17 +32,34 @@ fn closures_that_panic_leave_the_cell_as_it_was() {
     let tally = Tally::new();
     let cell = Rcu::new_in(&domain, Arc::new(tally.value(1)));
     quietly(|| {
-        assert_eq!(panic_message(|| cell.update(|_| panic!("in update"))), "in update");
-        assert_eq!(panic_message(|| cell.try_update::<()>(|_| panic!("in try_update"))), "in try_update");
-        assert_eq!(panic_message(|| cell.modify(|_| -> () { panic!("in modify") })), "in modify");
-        assert_eq!(panic_message(|| cell.read(|_| -> () { panic!("in read") })), "in read");
+        assert_eq!(
+            panic_message(|| cell.update(|_| panic!("in update"))),
+            "in update"
+        );
+        assert_eq!(
+            panic_message(|| cell.try_update::<()>(|_| panic!("in try_update"))),
+            "in try_update"
+        );
+        assert_eq!(
+            panic_message(|| cell.modify(|_| -> () { panic!("in modify") })),
+            "in modify"
+        );
+        assert_eq!(
+            panic_message(|| cell.read(|_| -> () { panic!("in read") })),
+            "in read"
+        );
     });
     assert_at_rest(&domain);
     assert_eq!((cell.read(|value| value.get()), tally.dropped()), (1, 0));
-    assert_eq!(Arc::strong_count(&cell.load_cloned()), 2, "no clone is lost");
+    assert_eq!(
+        Arc::strong_count(&cell.load_cloned()),
+        2,
+        "no clone is lost"
+    );
 }
 
-/// What is caught is caught without `AssertUnwindSafe`: the compiler knows that a cell can be used after a panic.
+/// What is caught is caught without `AssertUnwindSafe`: the compiler knows that a cell can be used
+/// after a panic.
 #[test]
 fn cells_guards_and_domains_may_be_used_after_a_panic() {
     let domain = Domain::new();
@@ -86,16 +104,31 @@ fn clone_and_hash_that_panic_leave_the_cell_as_it_was() {
     let map = Rcu::new_in(&domain, HashMap::from([(Key(1), 1)]));
     let mut unclonable = Rcu::new_in(&domain, Unclonable);
     quietly(|| {
-        assert_eq!(panic_message(|| map.modify(|map| map.insert(Key(20), 2))), "in hash");
-        assert_eq!(panic_message(|| map.read(|map| map.get(&Key(20)).copied())), "in hash");
+        assert_eq!(
+            panic_message(|| map.modify(|map| map.insert(Key(20), 2))),
+            "in hash"
+        );
+        assert_eq!(
+            panic_message(|| map.read(|map| map.get(&Key(20)).copied())),
+            "in hash"
+        );
         assert_eq!(panic_message(|| unclonable.load_cloned()), "in clone");
         assert_eq!(panic_message(|| unclonable.modify(|_| ())), "in clone");
         static FIRST: Unclonable2 = Unclonable2(0);
         let mut of_static = Rcu::from_static(&FIRST);
-        assert_eq!(panic_message(|| of_static.swap(Unclonable2(1)).wait()), "in clone");
+        assert_eq!(
+            panic_message(|| of_static.swap(Unclonable2(1)).wait()),
+            "in clone"
+        );
         of_static.get_mut().0 += 1;
-        assert_eq!(panic_message(|| Rcu::from_static(&FIRST).into_inner()), "in clone");
-        assert_eq!(panic_message(|| Rcu::from_static(&FIRST).get_mut().0), "in clone");
+        assert_eq!(
+            panic_message(|| Rcu::from_static(&FIRST).into_inner()),
+            "in clone"
+        );
+        assert_eq!(
+            panic_message(|| Rcu::from_static(&FIRST).get_mut().0),
+            "in clone"
+        );
         assert_eq!((of_static.into_inner().0, FIRST.0), (2, 0));
     });
     assert_at_rest(&domain);
@@ -138,7 +171,10 @@ fn a_destructor_that_panics_in_a_lost_attempt_comes_out_of_the_call() {
     cell.store(Bomb(3, true));
     cell.store(Bomb(4, false));
     domain.kvfree_barrier();
-    assert_eq!((domain.statistics().panics, cell.read(|value| value.0)), (1, 4));
+    assert_eq!(
+        (domain.statistics().panics, cell.read(|value| value.0)),
+        (1, 4)
+    );
 }
 
 #[test]
@@ -152,12 +188,20 @@ fn closures_may_use_the_same_cell() {
         if calls.get() == 1 {
             cell.store(tally.value(10));
             cell.update(|inner| tally.value(inner.get() + 1));
-            assert_eq!(old.get(), 1, "the value that was read stays, replaced or not");
+            assert_eq!(
+                old.get(),
+                1,
+                "the value that was read stays, replaced or not"
+            );
         }
         assert!(cell.read(Tracked::get) >= old.get());
         tally.value(old.get() + 100)
     });
-    assert_eq!((calls.get(), cell.read(Tracked::get)), (2, 111), "the attempt that lost to itself is made again");
+    assert_eq!(
+        (calls.get(), cell.read(Tracked::get)),
+        (2, 111),
+        "the attempt that lost to itself is made again"
+    );
     // A destructor that uses the cell which it is in.
     struct Replaces(Arc<RcuOption<Replaces>>, u32);
     impl Drop for Replaces {

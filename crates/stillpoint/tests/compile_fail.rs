@@ -12,7 +12,11 @@ const RELEASE: &str = "rustc 1.95.";
 #[ignore = "builds the library once more, in a folder of its own: .ci/run builds"]
 fn what_would_be_unsound_does_not_compile() {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
-    let version = Command::new(rustc).arg("--version").output().expect("a compiler").stdout;
+    let version = Command::new(rustc)
+        .arg("--version")
+        .output()
+        .expect("a compiler")
+        .stdout;
     if !String::from_utf8_lossy(&version).starts_with(RELEASE) {
         return eprintln!("skipped: the expected messages are those of {RELEASE}x");
     }

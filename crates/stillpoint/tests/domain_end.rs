@@ -1,4 +1,5 @@
-//! A domain's end where its last handle is not the program's own, but kept by something that was made in it: who drops that does not wait.
+//! A domain's end where its last handle is not the program's own, but kept by something that was
+//! made in it: who drops that does not wait.
 
 mod common;
 
@@ -64,7 +65,9 @@ fn a_domain_that_ends_by_itself_lets_go_of_everything() {
         }
         drop(domain);
         drop(cell);
-        is_gone.recv_timeout(PATIENCE).expect("the domain has let go of its handler");
+        is_gone
+            .recv_timeout(PATIENCE)
+            .expect("the domain has let go of its handler");
     }
 }
 

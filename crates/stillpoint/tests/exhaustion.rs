@@ -1,10 +1,14 @@
-//! Want of memory: when no page can be had, nothing is lost, nothing is freed twice, and who cannot wait is told.
+//! Want of memory: when no page can be had, nothing is lost, nothing is freed twice, and who cannot
+//! wait is told.
 //!
-//! The allocator of this program refuses what has a page's layout while it is told to, and one thread everything.
+//! The allocator of this program refuses what has a page's layout while it is told to, and one
+//! thread everything.
 
 mod common;
 
-use common::{Over, Reader, Tally, Tracked, eventually, panic_message, returns, without_new_threads};
+use common::{
+    Over, Reader, Tally, Tracked, eventually, panic_message, returns, without_new_threads,
+};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
@@ -99,7 +103,8 @@ fn retire<T: Send + 'static>(domain: &Domain, value: T) {
     unsafe { domain.retire(leak(value)) };
 }
 
-/// Whether the object was taken. If not, it is dropped here, as whoever gets it back may: nobody else knows it.
+/// Whether the object was taken. If not, it is dropped here, as whoever gets it back may: nobody
+/// else knows it.
 fn try_retire<T: Send + 'static>(domain: &Domain, value: T) -> bool {
     let object = leak(value);
     // SAFETY: no other thread has ever known the object.
@@ -126,7 +131,12 @@ unsafe impl EmbedsHead for Node {
 
 fn retire_node(domain: &Domain, value: Tracked) {
     // SAFETY: nobody else has ever known the node.
-    unsafe { domain.retire_with_head(leak(Node { value, head: CallbackHead::new() })) };
+    unsafe {
+        domain.retire_with_head(leak(Node {
+            value,
+            head: CallbackHead::new(),
+        }))
+    };
 }
 
 impl Drop for Node {
@@ -150,7 +160,14 @@ fn assert_works(domain: &Domain) {
         domain.kvfree_barrier();
         assert!(tally.all_dropped());
         let statistics = domain.statistics();
-        assert_eq!((statistics.objects_pending, statistics.inline_waits, statistics.panics), (0, waits, 0));
+        assert_eq!(
+            (
+                statistics.objects_pending,
+                statistics.inline_waits,
+                statistics.panics
+            ),
+            (0, waits, 0)
+        );
     });
 }
 
@@ -169,7 +186,14 @@ fn outside_a_section_retire_waits_and_frees() {
         assert!(tally.all_dropped(), "each is freed when the call returns");
     }
     let statistics = domain.statistics();
-    assert_eq!((statistics.inline_waits, statistics.objects_freed, statistics.pages), (400, 400, 0));
+    assert_eq!(
+        (
+            statistics.inline_waits,
+            statistics.objects_freed,
+            statistics.pages
+        ),
+        (400, 400, 0)
+    );
     assert!(REFUSED.load(Ordering::SeqCst) >= 400);
     drop(no_pages);
     assert_works(&domain);
@@ -185,7 +209,10 @@ fn retire_without_page_waits_for_readers() {
     let (theirs, counted, next) = (domain.clone(), tally.clone(), domain.get_state());
     let retirer = thread::spawn(move || retire(&theirs, counted.value(1)));
     eventually(|| domain.get_state() != next);
-    assert!(!retirer.is_finished() && tally.dropped() == 0, "the reader is still there");
+    assert!(
+        !retirer.is_finished() && tally.dropped() == 0,
+        "the reader is still there"
+    );
     reader.leave();
     returns(move || retirer.join().expect("no panic"));
     assert!(tally.all_dropped());
@@ -238,7 +265,9 @@ fn open_page_is_filled_before_anything_is_refused() {
     let guard = domain.read_lock();
     retire(&domain, tally.value(0));
     let no_pages = NoPages::begin();
-    let taken = (1..SOME as u64).take_while(|&number| try_retire(&domain, tally.value(number))).count();
+    let taken = (1..SOME as u64)
+        .take_while(|&number| try_retire(&domain, tally.value(number)))
+        .count();
     assert!(0 < taken && taken < SOME - 1, "{taken} fitted");
     assert_eq!(tally.dropped(), 1, "the one that was given back");
     drop(guard);
@@ -256,7 +285,10 @@ fn inside_a_section_objects_with_a_head_become_callbacks() {
     let no_pages = NoPages::begin();
     let guard = domain.read_lock();
     (0..SOME as u64).for_each(|number| retire_node(&domain, tally.value(number)));
-    assert_eq!((tally.dropped(), domain.statistics().callbacks_pending), (0, SOME as u64));
+    assert_eq!(
+        (tally.dropped(), domain.statistics().callbacks_pending),
+        (0, SOME as u64)
+    );
     drop(guard);
     let theirs = domain.clone();
     returns(move || theirs.kvfree_barrier());
@@ -274,9 +306,18 @@ fn objects_with_a_head_never_wait_for_readers() {
     let reader = Reader::enter(&domain);
     let no_pages = NoPages::begin();
     let (theirs, counted) = (domain.clone(), tally.clone());
-    returns(move || (0..SOME as u64).for_each(|number| retire_node(&theirs, counted.value(number))));
+    returns(move || {
+        (0..SOME as u64).for_each(|number| retire_node(&theirs, counted.value(number)))
+    });
     let statistics = domain.statistics();
-    assert_eq!((tally.dropped(), statistics.callbacks_pending, statistics.inline_waits), (0, SOME as u64, 0));
+    assert_eq!(
+        (
+            tally.dropped(),
+            statistics.callbacks_pending,
+            statistics.inline_waits
+        ),
+        (0, SOME as u64, 0)
+    );
     reader.leave();
     let theirs = domain.clone();
     returns(move || theirs.kvfree_barrier());
@@ -309,19 +350,40 @@ fn retire_without_any_memory_leaks_and_counts() {
     let tally = Tally::new();
     let objects: Vec<_> = (0..3).map(|number| leak(tally.value(number))).collect();
     let guard = domain.read_lock();
-    // SAFETY: no other thread has ever known the objects.
-    without_memory(|| objects.iter().for_each(|&object| unsafe { domain.retire(object) }));
+    without_memory(|| {
+        objects
+            .iter()
+            // SAFETY: no other thread has ever known the objects.
+            .for_each(|&object| unsafe { domain.retire(object) })
+    });
     let statistics = domain.statistics();
-    assert_eq!((statistics.objects_leaked, statistics.objects_pending, statistics.callbacks_pending), (3, 0, 0));
+    assert_eq!(
+        (
+            statistics.objects_leaked,
+            statistics.objects_pending,
+            statistics.callbacks_pending
+        ),
+        (3, 0, 0)
+    );
     drop(guard);
     domain.kvfree_barrier();
     domain.barrier();
     let statistics = domain.statistics();
-    assert_eq!((tally.dropped(), statistics.objects_leaked, statistics.objects_freed), (0, 3, 0), "never freed");
+    assert_eq!(
+        (
+            tally.dropped(),
+            statistics.objects_leaked,
+            statistics.objects_freed
+        ),
+        (0, 3, 0),
+        "never freed"
+    );
     assert_works(&domain);
     assert_eq!(domain.statistics().objects_leaked, 3);
     // SAFETY: the library has let go of them, and each came from a box.
-    objects.into_iter().for_each(|object| drop(unsafe { Box::from_raw(object.as_ptr()) }));
+    objects
+        .into_iter()
+        .for_each(|object| drop(unsafe { Box::from_raw(object.as_ptr()) }));
 }
 
 #[test]
@@ -337,7 +399,11 @@ fn inside_a_callback_retire_does_not_wait() {
         retire_node(&theirs, counted.value(2));
         tell.send(taken).expect("the receiver is there");
     });
-    assert!(!told.recv_timeout(common::PATIENCE).expect("it does not wait"));
+    assert!(
+        !told
+            .recv_timeout(common::PATIENCE)
+            .expect("it does not wait")
+    );
     eventually(|| tally.all_dropped());
     drop(no_pages);
     assert_works(&domain);
@@ -383,7 +449,8 @@ fn barrier_covers_open_pages_without_pages() {
             (end, thread)
         })
         .collect();
-    idle.iter().for_each(|_| has_retired.recv().expect("no panic"));
+    idle.iter()
+        .for_each(|_| has_retired.recv().expect("no panic"));
     let no_pages = NoPages::begin();
     let theirs = domain.clone();
     returns(move || theirs.kvfree_barrier());
@@ -404,7 +471,8 @@ fn open_pages_are_adopted_once_there_is_memory() {
     retire(&domain, tally.value(1));
     retire(&domain, 1);
     let no_pages = NoPages::begin();
-    // Fails, or finds a page in reserve: one or the other has happened once somebody has been refused or served.
+    // Fails, or finds a page in reserve: one or the other has happened once somebody has been
+    // refused or served.
     eventually(|| REFUSED.load(Ordering::SeqCst) > 0 || tally.all_dropped());
     drop(no_pages);
     eventually(|| tally.all_dropped() && domain.statistics().objects_pending == 0);
@@ -466,7 +534,9 @@ fn nothing_is_lost_while_memory_fluctuates() {
                 thread::yield_now();
             }
         });
-        retirers.into_iter().for_each(|retirer| retirer.join().expect("no panic"));
+        retirers
+            .into_iter()
+            .for_each(|retirer| retirer.join().expect("no panic"));
     });
     eventually(|| domain.statistics().objects_pending == 0);
     domain.kvfree_barrier();
@@ -501,13 +571,17 @@ fn a_barrier_whose_passes_leave_a_section_open_is_refused() {
     let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
     let tally = Tally::new();
     without_new_threads(|| {
-        // It is due, so it runs on the caller in the very pass that then seals the page: whose grace period waits for that section.
+        // It is due, so it runs on the caller in the very pass that then seals the page: whose
+        // grace period waits for that section.
         domain.call(|| mem::forget(domain.read_lock()));
         // Not by synchronize(), which ends no grace period where nobody reads.
         domain.cond_synchronize(domain.start_poll());
         retire(domain, tally.value(1));
         let message = panic_message(|| domain.kvfree_barrier());
-        assert!(message.contains("kvfree_barrier() would wait for the calling thread itself"), "{message}");
+        assert!(
+            message.contains("kvfree_barrier() would wait for the calling thread itself"),
+            "{message}"
+        );
         assert_eq!(tally.dropped(), 0);
     });
 }
@@ -532,8 +606,14 @@ fn a_task_asks_by_itself_while_there_is_no_service_thread() {
         let mut asks = 0;
         let mut ask = || {
             asks += 1;
-            let ready = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-            assert!(ready || woken.0.load(Ordering::SeqCst) >= asks, "nothing would have it asked again");
+            let ready = future
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_ready();
+            assert!(
+                ready || woken.0.load(Ordering::SeqCst) >= asks,
+                "nothing would have it asked again"
+            );
             ready
         };
         assert!(!ask() && !ask());
@@ -545,7 +625,8 @@ fn a_task_asks_by_itself_while_there_is_no_service_thread() {
 #[test]
 fn callbacks_from_when_no_thread_could_be_started_run_once_one_can() {
     if !common::is_child() {
-        return common::child("callbacks_from_when_no_thread_could_be_started_run_once_one_can").well();
+        return common::child("callbacks_from_when_no_thread_could_be_started_run_once_one_can")
+            .well();
     }
     let domain = Domain::new();
     let tally = Tally::new();
@@ -562,7 +643,10 @@ fn callbacks_from_when_no_thread_could_be_started_run_once_one_can() {
 #[test]
 fn objects_from_when_no_thread_could_be_started_are_freed_once_one_can() {
     if !common::is_child() {
-        return common::child("objects_from_when_no_thread_could_be_started_are_freed_once_one_can").well();
+        return common::child(
+            "objects_from_when_no_thread_could_be_started_are_freed_once_one_can",
+        )
+        .well();
     }
     let domain = Domain::new();
     let tally = Tally::new();

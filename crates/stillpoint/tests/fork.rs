@@ -1,4 +1,5 @@
-//! Forking: the child has one thread, and a library that works; what waited before the fork is the parent's alone.
+//! Forking: the child has one thread, and a library that works; what waited before the fork is the
+//! parent's alone.
 //!
 //! Every test forks in a process of its own.
 #![cfg(all(target_os = "linux", not(miri)))]
@@ -6,8 +7,8 @@
 mod common;
 
 use common::forking::{
-    Bare, Forked, SOME, assert_works, assert_works_here, elsewhere, end_after, fork, fork_here, in_both, is_apart, retire,
-    retire_inline, waiting,
+    Bare, Forked, SOME, assert_works, assert_works_here, elsewhere, end_after, fork, fork_here,
+    in_both, is_apart, retire, retire_inline, waiting,
 };
 use common::{Reader, Tally, Tracked, eventually, panic_message};
 use std::{
@@ -29,7 +30,8 @@ use stillpoint::{
     torture::{self, GracePeriodPolicy, Policy},
 };
 
-/// Work of all kinds that waits, of this thread and of another that has ended by now, and of one that goes on.
+/// Work of all kinds that waits, of this thread and of another that has ended by now, and of one
+/// that goes on.
 fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Arc<AtomicUsize>) {
     let some = || {
         for number in 0..SOME {
@@ -75,7 +77,9 @@ fn a_thread_that_sleeps_for_a_grace_period_does_so_in_the_parent_alone() {
     let domain = Domain::new();
     let reader = Reader::enter(&domain);
     thread::scope(|scope| {
-        let waiters: Vec<_> = (0..4).map(|_| scope.spawn(|| domain.synchronize())).collect();
+        let waiters: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| domain.synchronize()))
+            .collect();
         // Long enough for them to fall asleep, most of the time; right in any case.
         thread::sleep(Duration::from_millis(20));
         fork(|| assert_works(&domain)).well();
@@ -94,11 +98,17 @@ fn what_waited_before_the_fork_is_neither_run_nor_freed_in_the_child() {
     let reader = Reader::enter(&domain);
     let_much_wait(&domain, &tally, &calls);
     let before = domain.statistics();
-    assert_eq!((before.objects_pending, before.callbacks_pending), (4 * SOME, 2 * SOME));
+    assert_eq!(
+        (before.objects_pending, before.callbacks_pending),
+        (4 * SOME, 2 * SOME)
+    );
     fork(|| {
         let statistics = domain.statistics();
         assert_eq!(waiting(statistics), [0; 4]);
-        assert_eq!(statistics.objects_freed, before.objects_freed, "what has happened stays");
+        assert_eq!(
+            statistics.objects_freed, before.objects_freed,
+            "what has happened stays"
+        );
         domain.synchronize();
         domain.barrier();
         domain.kvfree_barrier();
@@ -166,8 +176,17 @@ fn a_section_of_the_forking_thread_stays_open() {
     domain.set_stall_timeout(Duration::from_millis(1));
     let reported = Arc::new(AtomicU32::new(0));
     let tell = Arc::clone(&reported);
-    domain.on_stall(move |report| report.holdouts.iter().for_each(|reader| tell.store(reader.thread.tid, Ordering::SeqCst)));
-    let (guard, nested, of_global) = (domain.read_lock(), domain.read_lock(), stillpoint::read_lock());
+    domain.on_stall(move |report| {
+        report
+            .holdouts
+            .iter()
+            .for_each(|reader| tell.store(reader.thread.tid, Ordering::SeqCst))
+    });
+    let (guard, nested, of_global) = (
+        domain.read_lock(),
+        domain.read_lock(),
+        stillpoint::read_lock(),
+    );
     let found = ptr::from_ref(cell.load(&guard).expect("just made"));
     // Reported in the parent, and then anew in the child, for which this thread has another number.
     let _ = domain.start_poll();
@@ -182,7 +201,10 @@ fn a_section_of_the_forking_thread_stays_open() {
         assert!(panic_message(|| domain.kvfree_barrier()).contains("kvfree_barrier()"));
         drop(nested);
         assert!(!elsewhere(|| domain.poll(cookie)));
-        assert_eq!((value.get(), global.load(&of_global), tally.dropped()), (7, &8, 0));
+        assert_eq!(
+            (value.get(), global.load(&of_global), tally.dropped()),
+            (7, &8, 0)
+        );
         // SAFETY: asks for a number.
         let me = unsafe { libc::gettid() }.cast_unsigned();
         eventually(|| reported.load(Ordering::SeqCst) == me);
@@ -200,7 +222,12 @@ fn a_guard_that_an_ended_thread_leaked_holds_nothing_up_in_the_child() {
         return;
     }
     let domain = Domain::new();
-    thread::scope(|scope| scope.spawn(|| mem::forget(domain.read_lock())).join().expect("no panic"));
+    thread::scope(|scope| {
+        scope
+            .spawn(|| mem::forget(domain.read_lock()))
+            .join()
+            .expect("no panic")
+    });
     let cookie = domain.start_poll();
     assert!(!domain.poll(cookie));
     fork(|| assert_works(&domain)).well();
@@ -283,7 +310,11 @@ fn a_child_may_fork_again() {
         reader.join();
         domain.barrier();
         domain.kvfree_barrier();
-        assert_eq!(calls.load(Ordering::SeqCst), 2 * SOME as usize, "its own, not its parent's");
+        assert_eq!(
+            calls.load(Ordering::SeqCst),
+            2 * SOME as usize,
+            "its own, not its parent's"
+        );
         assert_eq!(tally.dropped(), 6 * SOME as usize);
         assert_works(&domain);
     })
@@ -296,8 +327,15 @@ fn a_child_may_fork_again() {
 
 /// How many of them this process has.
 fn service_threads() -> usize {
-    let threads = fs::read_dir("/proc/self/task").expect("Linux").map(|thread| thread.expect("Linux").path());
-    threads.filter(|thread| fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.starts_with("stillpoint/"))).count()
+    let threads = fs::read_dir("/proc/self/task")
+        .expect("Linux")
+        .map(|thread| thread.expect("Linux").path());
+    threads
+        .filter(|thread| {
+            fs::read_to_string(thread.join("comm"))
+                .is_ok_and(|name| name.starts_with("stillpoint/"))
+        })
+        .count()
 }
 
 #[test]
@@ -324,7 +362,8 @@ fn a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone() {
         let _ = Bare::spawn(move || {
             end_after(|| {
                 assert!(checked.is_ok());
-                // Goes through once the callback has returned, and the thread that forked serves the child.
+                // Goes through once the callback has returned, and the thread that forked serves
+                // the child.
                 assert_works_here(&theirs);
                 assert_works(&theirs);
                 assert_eq!(behind.load(Ordering::SeqCst), 0);
@@ -372,36 +411,48 @@ fn a_domain_whose_service_thread_forked_ends_in_the_child() {
     }
     let tally = Tally::new();
     let only_handle = Arc::new(Mutex::new(Some(Domain::new())));
-    let take = |handle: &Mutex<Option<Domain>>| handle.lock().expect("no panic").take().expect("taken once a process");
+    let take = |handle: &Mutex<Option<Domain>>| {
+        handle
+            .lock()
+            .expect("no panic")
+            .take()
+            .expect("taken once a process")
+    };
     let (tell, told) = channel();
     let (theirs, counted) = (Arc::clone(&only_handle), tally.clone());
-    only_handle.lock().expect("no panic").as_ref().expect("just made").call(move || {
-        // Whoever queued this has let go of the lock.
-        drop(theirs.lock());
-        if let Some(child) = fork_here() {
-            return tell.send(child).expect("the receiver is there");
-        }
-        let _ = Bare::spawn(move || {
-            end_after(|| {
-                let domain = take(&theirs);
-                for number in 0..SOME {
-                    retire(&domain, counted.value(number));
-                    retire_inline(&domain, counted.value(number));
-                    let value = counted.value(number);
-                    domain.call(move || drop(value));
-                }
-                drop(domain);
-                eventually(|| counted.all_dropped());
-            })
+    only_handle
+        .lock()
+        .expect("no panic")
+        .as_ref()
+        .expect("just made")
+        .call(move || {
+            // Whoever queued this has let go of the lock.
+            drop(theirs.lock());
+            if let Some(child) = fork_here() {
+                return tell.send(child).expect("the receiver is there");
+            }
+            let _ = Bare::spawn(move || {
+                end_after(|| {
+                    let domain = take(&theirs);
+                    for number in 0..SOME {
+                        retire(&domain, counted.value(number));
+                        retire_inline(&domain, counted.value(number));
+                        let value = counted.value(number);
+                        domain.call(move || drop(value));
+                    }
+                    drop(domain);
+                    eventually(|| counted.all_dropped());
+                })
+            });
         });
-    });
     told.recv().expect("it has forked").well();
     let domain = take(&only_handle);
     assert_works(&domain);
     assert_eq!(tally.made(), 0);
 }
 
-/// An object whose destructor forks once, in the parent, and hands the child over. In the child it goes on.
+/// An object whose destructor forks once, in the parent, and hands the child over. In the child it
+/// goes on.
 struct Forking {
     tell: Option<Sender<Forked>>,
     reset_in_child: Option<Box<dyn FnOnce() + Send>>,
@@ -409,14 +460,22 @@ struct Forking {
 
 impl Forking {
     fn new(tell: &Sender<Forked>, reset_in_child: impl FnOnce() + Send + 'static) -> Self {
-        Self { tell: Some(tell.clone()), reset_in_child: Some(Box::new(reset_in_child)) }
+        Self {
+            tell: Some(tell.clone()),
+            reset_in_child: Some(Box::new(reset_in_child)),
+        }
     }
 }
 
 impl Drop for Forking {
     fn drop(&mut self) {
         match fork_here() {
-            Some(child) => self.tell.take().expect("dropped once").send(child).expect("the receiver is there"),
+            Some(child) => self
+                .tell
+                .take()
+                .expect("dropped once")
+                .send(child)
+                .expect("the receiver is there"),
             None => (self.reset_in_child.take().expect("dropped once"))(),
         }
     }
@@ -461,7 +520,11 @@ fn a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone() {
                     a_flush_waits_for_a_reader(&theirs);
                     assert_works_here(&theirs);
                     assert_works(&theirs);
-                    assert_eq!(counted.dropped(), so_far, "the rest of the page, and the pages behind it");
+                    assert_eq!(
+                        counted.dropped(),
+                        so_far,
+                        "the rest of the page, and the pages behind it"
+                    );
                 })
             });
         }),
@@ -483,7 +546,11 @@ fn a_plain_destructor_may_fork_on_the_thread_that_retires() {
     let tally = Tally::new();
     let (tell, told) = channel();
     let dropped_at_fork = Arc::new(AtomicUsize::new(usize::MAX));
-    let (counted, at_fork, me) = (tally.clone(), Arc::clone(&dropped_at_fork), thread::current().id());
+    let (counted, at_fork, me) = (
+        tally.clone(),
+        Arc::clone(&dropped_at_fork),
+        thread::current().id(),
+    );
     let forking = Forking::new(&tell, move || {
         if thread::current().id() != me {
             // This thread was so slow that the service thread has taken over: nothing to see.
@@ -503,7 +570,11 @@ fn a_plain_destructor_may_fork_on_the_thread_that_retires() {
             end_after(|| {
                 assert_eq!(waiting(domain.statistics()), [0; 4]);
                 assert_works(&domain);
-                assert_eq!(tally.dropped(), at_fork, "what was retired in the parent stays");
+                assert_eq!(
+                    tally.dropped(),
+                    at_fork,
+                    "what was retired in the parent stays"
+                );
                 retire_inline(&domain, tally.value(0));
                 domain.kvfree_barrier();
                 assert_eq!(tally.dropped(), at_fork + 1);
@@ -518,7 +589,10 @@ fn a_plain_destructor_may_fork_on_the_thread_that_retires() {
 
 /// Takes back what [`common::without_new_threads`] does.
 fn allow_new_threads() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: pointers to our own structure.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_AS, &raw mut limit), 0);
@@ -540,7 +614,8 @@ fn whoever_runs_passes_for_want_of_a_service_thread_may_fork_in_one() {
         domain.call(move || {
             let child = fork_here();
             if child.is_none() {
-                // The child can have a service thread, which must not run callbacks as long as this one has not returned.
+                // The child can have a service thread, which must not run callbacks as long as this
+                // one has not returned.
                 allow_new_threads();
                 let inside = Arc::new(AtomicBool::new(true));
                 let seen = Arc::clone(&inside);
@@ -628,29 +703,47 @@ fn futures_of_before_the_fork_are_ready_in_the_child() {
     let reader = Reader::enter(&domain);
     let mut context = Context::from_waker(Waker::noop());
     domain.call(|| ());
-    let (mut grace_period, mut barrier) = (pin!(domain.synchronize_async()), pin!(domain.barrier_async()));
+    let (mut grace_period, mut barrier) = (
+        pin!(domain.synchronize_async()),
+        pin!(domain.barrier_async()),
+    );
     let mut own = pin!(domain.synchronize_async());
     assert!(grace_period.as_mut().poll(&mut context).is_pending());
     assert!(barrier.as_mut().poll(&mut context).is_pending());
     assert!(own.as_mut().poll(&mut context).is_pending());
     assert_eq!(domain.statistics().futures_pending, 3);
     fork(|| {
-        assert_eq!(domain.statistics().futures_pending, 0, "they are the parent's");
+        assert_eq!(
+            domain.statistics().futures_pending,
+            0,
+            "they are the parent's"
+        );
         assert!(barrier.as_mut().poll(&mut context).is_ready());
         assert!(grace_period.as_mut().poll(&mut context).is_ready());
         // One that a section of the child's holds up, as the reader's did.
         let guard = domain.read_lock();
         let mut later = pin!(domain.synchronize_async());
         let woken = Arc::new(Woken(AtomicBool::new(false)));
-        assert!(later.as_mut().poll(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending());
+        assert!(
+            later
+                .as_mut()
+                .poll(&mut Context::from_waker(&Arc::clone(&woken).into()))
+                .is_pending()
+        );
         drop(guard);
         eventually(|| woken.0.load(Ordering::SeqCst));
-        eventually(|| later.as_mut().poll(&mut context).is_ready() && own.as_mut().poll(&mut context).is_ready());
+        eventually(|| {
+            later.as_mut().poll(&mut context).is_ready()
+                && own.as_mut().poll(&mut context).is_ready()
+        });
         assert_works(&domain);
     })
     .well();
     reader.leave();
-    eventually(|| grace_period.as_mut().poll(&mut context).is_ready() && barrier.as_mut().poll(&mut context).is_ready());
+    eventually(|| {
+        grace_period.as_mut().poll(&mut context).is_ready()
+            && barrier.as_mut().poll(&mut context).is_ready()
+    });
 }
 
 #[test]
@@ -691,15 +784,22 @@ fn the_first_uses_of_a_domain_may_be_under_way() {
     }
     const THREADS: usize = 6;
     let newest: Mutex<Option<Domain>> = Mutex::new(None);
-    let (made, start, end) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    let (made, start, end) = (
+        Barrier::new(THREADS + 1),
+        Barrier::new(THREADS + 1),
+        Barrier::new(THREADS + 1),
+    );
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 loop {
                     made.wait();
-                    let Some(domain) = newest.lock().expect("no panic").clone() else { return };
+                    let Some(domain) = newest.lock().expect("no panic").clone() else {
+                        return;
+                    };
                     start.wait();
-                    // Registers, which makes room for readers; starts a service thread; opens pages.
+                    // Registers, which makes room for readers; starts a service thread; opens
+                    // pages.
                     domain.read(|_| ());
                     retire(&domain, vec![1]);
                     domain.call(|| ());
@@ -824,13 +924,17 @@ fn any_moment_will_do() {
     }
     let domains = [Domain::new(), Domain::with_fences()];
     let tally = Tally::new();
-    let cells: Vec<_> = domains.iter().map(|domain| Rcu::new_in(domain, tally.value(0))).collect();
+    let cells: Vec<_> = domains
+        .iter()
+        .map(|domain| Rcu::new_in(domain, tally.value(0)))
+        .collect();
     // While a child works they rest, or it would take minutes.
     let (stop, rest) = (AtomicBool::new(false), AtomicBool::new(false));
     let ops = AtomicU64::new(0);
     thread::scope(|scope| {
         for thread in 0..8 {
-            let (domains, cells, tally, stop, rest, ops) = (&domains, &cells, &tally, &stop, &rest, &ops);
+            let (domains, cells, tally, stop, rest, ops) =
+                (&domains, &cells, &tally, &stop, &rest, &ops);
             scope.spawn(move || {
                 let mut random = Random(0x9E37_79B9 + thread);
                 while !stop.load(Ordering::Relaxed) {
@@ -921,9 +1025,19 @@ fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
         domain.call(move || theirs.store(true, Ordering::SeqCst));
         eventually(|| called.load(Ordering::SeqCst));
         domain.barrier();
-        assert_eq!(domain.statistics().service_failures, 3, "what has happened has");
+        assert_eq!(
+            domain.statistics().service_failures,
+            3,
+            "what has happened has"
+        );
     })
     .well();
     domain.barrier();
-    assert_eq!((domain.statistics().service_failures, domain.statistics().callbacks_pending), (3, 0));
+    assert_eq!(
+        (
+            domain.statistics().service_failures,
+            domain.statistics().callbacks_pending
+        ),
+        (3, 0)
+    );
 }

@@ -1,4 +1,5 @@
-//! Forking with owned guards: they belong to no thread, so they are in the child what they were in the parent.
+//! Forking with owned guards: they belong to no thread, so they are in the child what they were in
+//! the parent.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
@@ -34,7 +35,8 @@ fn an_owned_guard_goes_on_in_the_child() {
         let (give, given) = channel();
         let theirs = domain.clone();
         let _ = Bare::spawn(move || {
-            give.send(theirs.read_lock_static().named("handed over")).expect("somebody takes it");
+            give.send(theirs.read_lock_static().named("handed over"))
+                .expect("somebody takes it");
             loop {
                 thread::park();
             }
@@ -54,7 +56,9 @@ fn an_owned_guard_goes_on_in_the_child() {
             drop(guard);
             domain.cond_synchronize(cookie);
             assert_works(&domain);
-            let again: Vec<_> = (0..100).map(|_| domain.read_lock_owned().named("in the child")).collect();
+            let again: Vec<_> = (0..100)
+                .map(|_| domain.read_lock_owned().named("in the child"))
+                .collect();
             assert!(!domain.poll(domain.get_state()));
             elsewhere(|| drop(again));
             assert_works(&domain);
@@ -83,19 +87,36 @@ fn guards_of_vanished_tasks_are_sections_until_they_are_abandoned() {
         let (reported, told) = (Arc::new(AtomicBool::new(false)), domain.start_poll());
         let tell = Arc::clone(&reported);
         domain.set_stall_timeout(Duration::from_millis(1));
-        domain.on_stall(move |report| tell.store(report.holdouts.len() + report.more_holdouts == 50, Ordering::SeqCst));
+        domain.on_stall(move |report| {
+            tell.store(
+                report.holdouts.len() + report.more_holdouts == 50,
+                Ordering::SeqCst,
+            )
+        });
         assert!(!domain.poll(told));
         let cookie = domain.start_poll();
         eventually(|| reported.load(Ordering::SeqCst));
-        // SAFETY: the guards were on the stack of a thread that is no more, and nobody has found anything through them.
+        // SAFETY: the guards were on the stack of a thread that is no more, and nobody has found
+        // anything through them.
         unsafe { domain.abandon_owned_guards() };
         domain.cond_synchronize(cookie);
         assert_works(&domain);
-        drop((0..50).map(|_| domain.read_lock_owned()).collect::<Vec<_>>());
-        assert_eq!(domain.statistics().records, records, "the abandoned ones serve again");
+        drop(
+            (0..50)
+                .map(|_| domain.read_lock_owned())
+                .collect::<Vec<_>>(),
+        );
+        assert_eq!(
+            domain.statistics().records,
+            records,
+            "the abandoned ones serve again"
+        );
     })
     .well();
-    assert!(!domain.poll(domain.get_state()), "in the parent they are open");
+    assert!(
+        !domain.poll(domain.get_state()),
+        "in the parent they are open"
+    );
 }
 
 #[test]
@@ -113,7 +134,9 @@ fn a_fork_at_any_moment_of_threads_that_make_and_drop_guards_loses_no_record() {
             scope.spawn(|| {
                 start.wait();
                 while !over.load(Ordering::Relaxed) {
-                    let guards: Vec<_> = (0..20).map(|_| domain.read_lock_owned().named("busy")).collect();
+                    let guards: Vec<_> = (0..20)
+                        .map(|_| domain.read_lock_owned().named("busy"))
+                        .collect();
                     assert!(guards.iter().all(|guard| *cell.load(guard) > 0));
                     made.fetch_add(20, Ordering::Relaxed);
                 }
@@ -129,7 +152,8 @@ fn a_fork_at_any_moment_of_threads_that_make_and_drop_guards_loses_no_record() {
                 let value = cell.load(&mine);
                 cell.store(1000);
                 assert_eq!(*value, round + 2);
-                // SAFETY: this thread's guard is forgotten here, the others' threads are no more; what was found is not used again.
+                // SAFETY: this thread's guard is forgotten here, the others' threads are no more;
+                // what was found is not used again.
                 unsafe { domain.abandon_owned_guards() };
                 assert_works(&domain);
                 assert_works(tasks_trace::global());

@@ -160,17 +160,29 @@ fn a_thousand_tasks_wait_and_no_thread_is_started_for_them() {
     let domain = Domain::new();
     let reader = Reader::enter(&domain);
     let (woken, waker) = waker();
-    let mut futures: Vec<_> = (0..1000).map(|_| Box::pin(domain.synchronize_async())).collect();
-    assert!(futures.iter_mut().all(|future| !poll(future.as_mut(), &waker)));
+    let mut futures: Vec<_> = (0..1000)
+        .map(|_| Box::pin(domain.synchronize_async()))
+        .collect();
+    assert!(
+        futures
+            .iter_mut()
+            .all(|future| !poll(future.as_mut(), &waker))
+    );
     #[cfg(target_os = "linux")]
     if !cfg!(miri) {
         let name = format!("{domain:?}");
-        let threads = std::fs::read_dir("/proc/self/task").expect("a directory").count();
+        let threads = std::fs::read_dir("/proc/self/task")
+            .expect("a directory")
+            .count();
         assert!(threads < 200, "{threads} threads for {name}");
     }
     reader.leave();
     eventually(|| woken.1.load(Ordering::SeqCst) == 1000);
-    assert!(futures.iter_mut().all(|future| poll(future.as_mut(), &waker)));
+    assert!(
+        futures
+            .iter_mut()
+            .all(|future| poll(future.as_mut(), &waker))
+    );
 }
 
 #[test]
@@ -221,7 +233,8 @@ fn a_future_is_woken_though_younger_ones_and_callbacks_wait_for_another_reader()
     let second = Reader::enter(&domain);
     call();
     let mut younger = pin!(domain.synchronize_async());
-    let ((woken, waker_of_older), (done, waker_of_barrier), (late, waker_of_younger)) = (waker(), waker(), waker());
+    let ((woken, waker_of_older), (done, waker_of_barrier), (late, waker_of_younger)) =
+        (waker(), waker(), waker());
     // In the order that puts the older one behind all others.
     assert!(!poll(younger.as_mut(), &waker_of_younger));
     assert!(!poll(barrier.as_mut(), &waker_of_barrier));
@@ -230,13 +243,24 @@ fn a_future_is_woken_though_younger_ones_and_callbacks_wait_for_another_reader()
     first.leave();
     eventually(|| woken.1.load(Ordering::SeqCst) == 1 && done.1.load(Ordering::SeqCst) == 1);
     assert!(poll(older, &waker_of_older) && poll(barrier, &waker_of_barrier));
-    assert_eq!((late.1.load(Ordering::SeqCst), called.load(Ordering::SeqCst)), (0, 1), "the second reader is still there");
+    assert_eq!(
+        (late.1.load(Ordering::SeqCst), called.load(Ordering::SeqCst)),
+        (0, 1),
+        "the second reader is still there"
+    );
     second.leave();
     eventually(|| late.1.load(Ordering::SeqCst) == 1);
     assert!(poll(younger, &waker_of_younger));
     domain.barrier();
     let statistics = domain.statistics();
-    assert_eq!((called.load(Ordering::SeqCst), statistics.futures_pending, statistics.panics), (2, 0, 0));
+    assert_eq!(
+        (
+            called.load(Ordering::SeqCst),
+            statistics.futures_pending,
+            statistics.panics
+        ),
+        (2, 0, 0)
+    );
 }
 
 #[test]
@@ -250,7 +274,10 @@ fn futures_are_woken_in_the_order_of_their_ends_however_they_were_polled_and_dro
         })
         .collect();
     // The youngest first, so that each comes before all others; and every third is dropped.
-    waiting.iter_mut().rev().for_each(|(_, future, (_, waker))| assert!(!poll(future.as_mut(), waker)));
+    waiting
+        .iter_mut()
+        .rev()
+        .for_each(|(_, future, (_, waker))| assert!(!poll(future.as_mut(), waker)));
     let mut number = 0;
     waiting.retain(|_| {
         number += 1;
@@ -294,8 +321,11 @@ fn a_task_that_goes_on_inside_its_waker_may_wait_for_callbacks_and_frees() {
         };
         let first = Reader::enter(domain);
         call(&called);
-        let mut future: Pin<Box<dyn Future<Output = ()>>> =
-            if of_callbacks { Box::pin(domain.barrier_async()) } else { Box::pin(domain.synchronize_async()) };
+        let mut future: Pin<Box<dyn Future<Output = ()>>> = if of_callbacks {
+            Box::pin(domain.barrier_async())
+        } else {
+            Box::pin(domain.synchronize_async())
+        };
         let second = Reader::enter(domain);
         call(&called);
         drop(stillpoint::Rcu::new_in(domain, tally.value(1)));
@@ -304,17 +334,22 @@ fn a_task_that_goes_on_inside_its_waker_may_wait_for_callbacks_and_frees() {
         let waker = Inline::waker(move || {
             tell.send((0, false)).expect("the receiver is there");
             domain.barrier();
-            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped())).expect("the receiver is there");
+            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped()))
+                .expect("the receiver is there");
             domain.kvfree_barrier();
             // From here the callbacks of others too have to run here.
             call(&theirs);
             domain.barrier();
-            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped())).expect("the receiver is there");
+            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped()))
+                .expect("the receiver is there");
         });
         assert!(!poll(future.as_mut(), &waker));
         drop(waker);
         first.leave();
-        let next = || told.recv_timeout(common::PATIENCE).expect("the task goes on");
+        let next = || {
+            told.recv_timeout(common::PATIENCE)
+                .expect("the task goes on")
+        };
         assert_eq!(next(), (0, false));
         second.leave();
         assert_eq!(next().0, 2);
@@ -330,16 +365,25 @@ fn a_waker_that_panics_is_counted_and_the_others_are_called() {
     let domain = Domain::new();
     let reader = Reader::enter(&domain);
     let (woken, waker) = waker();
-    let mut futures: Vec<_> = (0..20).map(|_| Box::pin(domain.synchronize_async())).collect();
+    let mut futures: Vec<_> = (0..20)
+        .map(|_| Box::pin(domain.synchronize_async()))
+        .collect();
     for pair in futures.chunks_mut(2) {
-        assert!(!poll(pair[0].as_mut(), &Inline::waker(|| std::panic::resume_unwind(Box::new("without a message")))));
+        assert!(!poll(
+            pair[0].as_mut(),
+            &Inline::waker(|| std::panic::resume_unwind(Box::new("without a message")))
+        ));
         assert!(!poll(pair[1].as_mut(), &waker));
     }
     reader.leave();
     eventually(|| woken.1.load(Ordering::SeqCst) == 10 && domain.statistics().panics == 10);
     domain.call(|| ());
     domain.barrier();
-    assert!(futures.iter_mut().all(|future| poll(future.as_mut(), &waker)));
+    assert!(
+        futures
+            .iter_mut()
+            .all(|future| poll(future.as_mut(), &waker))
+    );
 }
 
 /// Does something when the last of its wakers is dropped.
@@ -351,7 +395,13 @@ impl Wake for AtEnd {
 
 impl Drop for AtEnd {
     fn drop(&mut self) {
-        self.0.0.get_mut().expect("not poisoned").take().into_iter().for_each(|last| last());
+        self.0
+            .0
+            .get_mut()
+            .expect("not poisoned")
+            .take()
+            .into_iter()
+            .for_each(|last| last());
     }
 }
 
@@ -361,7 +411,10 @@ fn wakers_may_poll_and_drop_other_futures() {
     let (tell, told) = channel();
     let uses = || {
         // A future that waits, one that will, and one that is told of.
-        let (mut waiting, mut other) = (Box::pin(domain.synchronize_async()), Box::pin(domain.barrier_async()));
+        let (mut waiting, mut other) = (
+            Box::pin(domain.synchronize_async()),
+            Box::pin(domain.barrier_async()),
+        );
         assert!(!poll(waiting.as_mut(), Waker::noop()));
         let tell = tell.clone();
         move || {
@@ -373,19 +426,25 @@ fn wakers_may_poll_and_drop_other_futures() {
     };
     let reader = Reader::enter(domain);
     domain.call(|| ());
-    // One that is called, one that is dropped with its future, and one that another takes the place of.
-    let mut futures: Vec<_> = (0..3).map(|_| Box::pin(domain.synchronize_async())).collect();
+    // One that is called, one that is dropped with its future, and one that another takes the place
+    // of.
+    let mut futures: Vec<_> = (0..3)
+        .map(|_| Box::pin(domain.synchronize_async()))
+        .collect();
     assert!(!poll(futures[0].as_mut(), &Inline::waker(uses())));
     for at in [1, 2] {
         let last = AtEnd(Inline(Mutex::new(Some(Box::new(uses())))));
         assert!(!poll(futures[at].as_mut(), &Waker::from(Arc::new(last))));
     }
     drop(futures.remove(1));
-    told.recv_timeout(common::PATIENCE).expect("the first waker is dropped");
+    told.recv_timeout(common::PATIENCE)
+        .expect("the first waker is dropped");
     assert!(!poll(futures[1].as_mut(), Waker::noop()));
-    told.recv_timeout(common::PATIENCE).expect("the second one is");
+    told.recv_timeout(common::PATIENCE)
+        .expect("the second one is");
     reader.leave();
-    told.recv_timeout(common::PATIENCE).expect("the third one is called");
+    told.recv_timeout(common::PATIENCE)
+        .expect("the third one is called");
     eventually(|| domain.statistics().futures_pending == 0);
     assert_eq!(domain.statistics().panics, 0);
 }
@@ -408,7 +467,8 @@ fn a_waker_may_drop_the_last_handle() {
         std::mem::forget(future);
         drop((waker, domain));
         reader.leave();
-        told.recv_timeout(common::PATIENCE).expect("the task is woken all the same");
+        told.recv_timeout(common::PATIENCE)
+            .expect("the task is woken all the same");
         eventually(|| tally.all_dropped());
     }
 }

@@ -47,7 +47,11 @@ fn futures_that_are_dropped_leave_nothing_while_their_reader_stays() {
     domain.call(|| ());
     let try_once = || {
         let mut context = Context::from_waker(Waker::noop());
-        assert!(pin!(domain.synchronize_async()).poll(&mut context).is_pending());
+        assert!(
+            pin!(domain.synchronize_async())
+                .poll(&mut context)
+                .is_pending()
+        );
         assert!(pin!(domain.barrier_async()).poll(&mut context).is_pending());
     };
     try_once();
@@ -62,7 +66,12 @@ fn futures_that_are_dropped_leave_nothing_while_their_reader_stays() {
     let futures: Vec<_> = (0..10_000)
         .map(|_| {
             let mut future = Box::pin(domain.synchronize_async());
-            assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(
+                future
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+                    .is_pending()
+            );
             future
         })
         .collect();
@@ -71,6 +80,9 @@ fn futures_that_are_dropped_leave_nothing_while_their_reader_stays() {
     let left = LIVE.load(Ordering::SeqCst) - before;
     assert!(left < SLACK, "{left} bytes are left");
     let statistics = domain.statistics();
-    assert_eq!((statistics.futures_pending, statistics.callbacks_pending), (0, 1));
+    assert_eq!(
+        (statistics.futures_pending, statistics.callbacks_pending),
+        (0, 1)
+    );
     reader.leave();
 }

@@ -1,7 +1,7 @@
 //! Grace periods: what they wait for and what they do not.
 //!
-//! Every test that `everywhere!` lists runs three times: from the start of the sequence, across its wrap, and (in a child process, with
-//! all the rest) without membarrier.
+//! Every test that `everywhere!` lists runs three times: from the start of the sequence, across its
+//! wrap, and (in a child process, with all the rest) without membarrier.
 
 mod common;
 
@@ -58,7 +58,10 @@ fn the_domain_across_the_wrap_does_wrap() {
     let before = domain.get_state();
     (0..ROUNDS).for_each(|_| domain.synchronize());
     let after = domain.get_state();
-    assert!(after.into_raw() < before.into_raw(), "{after:?} is past the wrap, {before:?} is not");
+    assert!(
+        after.into_raw() < before.into_raw(),
+        "{after:?} is past the wrap, {before:?} is not"
+    );
     assert!(domain.poll(before));
 }
 
@@ -83,7 +86,10 @@ fn an_idle_synchronize_ends_a_grace_period(domain: &Domain) {
 }
 
 /// Has another thread do `wait`, which starts a grace period; returns once it has.
-fn start_waiting<R: Send + 'static>(domain: &Domain, wait: impl FnOnce(&Domain) -> R + Send + 'static) -> JoinHandle<R> {
+fn start_waiting<R: Send + 'static>(
+    domain: &Domain,
+    wait: impl FnOnce(&Domain) -> R + Send + 'static,
+) -> JoinHandle<R> {
     let theirs = domain.clone();
     let next = domain.get_state();
     let waiter = thread::spawn(move || wait(&theirs));
@@ -91,11 +97,15 @@ fn start_waiting<R: Send + 'static>(domain: &Domain, wait: impl FnOnce(&Domain) 
     waiter
 }
 
-/// A reader, and whether it has left. Relaxed: that one who waits for it sees so is the grace period's doing.
+/// A reader, and whether it has left. Relaxed: that one who waits for it sees so is the grace
+/// period's doing.
 fn reader_with_a_flag(domain: &Domain) -> (Reader, Arc<AtomicBool>) {
     let left = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&left);
-    (Reader::enter_then(domain, move || theirs.store(true, Ordering::Relaxed)), left)
+    (
+        Reader::enter_then(domain, move || theirs.store(true, Ordering::Relaxed)),
+        left,
+    )
 }
 
 fn synchronize_waits_for_a_reader_in_another_thread(domain: &Domain) {
@@ -107,7 +117,10 @@ fn synchronize_waits_for_a_reader_in_another_thread(domain: &Domain) {
         });
         assert!(!waiter.is_finished(), "the reader is still there");
         reader.tell_to_leave();
-        assert!(waiter.join().expect("no panic"), "synchronize returned before the reader's section had ended");
+        assert!(
+            waiter.join().expect("no panic"),
+            "synchronize returned before the reader's section had ended"
+        );
         reader.leave();
     }
 }
@@ -124,8 +137,19 @@ fn synchronize_does_not_wait_for_a_section_that_began_later(domain: &Domain) {
 }
 
 fn nested_guards_may_be_dropped_in_any_order(domain: &Domain) {
-    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let mut guards = [Some(domain.read_lock()), Some(domain.read_lock()), Some(domain.read_lock())];
+    for order in [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ] {
+        let mut guards = [
+            Some(domain.read_lock()),
+            Some(domain.read_lock()),
+            Some(domain.read_lock()),
+        ];
         let cookie = domain.start_poll();
         for (dropped, which) in order.into_iter().enumerate() {
             assert!(!domain.poll(cookie), "{dropped} of 3 guards are dropped");
@@ -171,7 +195,10 @@ fn polling_inside_a_section_from_after_says_yes(domain: &Domain) {
         let cookie = domain.start_poll();
         let other = Reader::enter(domain);
         let guard = domain.read_lock();
-        assert!(domain.poll(cookie), "both sections began after the grace period");
+        assert!(
+            domain.poll(cookie),
+            "both sections began after the grace period"
+        );
         drop(guard);
         other.leave();
     }
@@ -198,7 +225,10 @@ fn an_older_cookie_is_true_no_later_than_a_newer_one(domain: &Domain) {
         if round % 5 == 4 {
             let reader = Reader::enter(domain);
             let newest = domain.get_state();
-            let reached = cookies.iter().map(|&cookie| domain.poll(cookie)).collect::<Vec<_>>();
+            let reached = cookies
+                .iter()
+                .map(|&cookie| domain.poll(cookie))
+                .collect::<Vec<_>>();
             assert!(reached.is_sorted_by_key(|reached| !reached), "{reached:?}");
             assert!(!domain.poll(newest));
             reader.leave();
@@ -231,7 +261,10 @@ fn cond_synchronize_waits_for_a_reader(domain: &Domain) {
             left.load(Ordering::Relaxed)
         });
         reader.tell_to_leave();
-        assert!(waiter.join().expect("no panic"), "it returned before the reader's section had ended");
+        assert!(
+            waiter.join().expect("no panic"),
+            "it returned before the reader's section had ended"
+        );
         reader.leave();
     }
 }
@@ -279,14 +312,19 @@ fn what_was_unlinked_before_synchronize_is_not_read_after_it(domain: &Domain) {
                     let value = cell.load(&inner);
                     let number = value.get();
                     drop(outer);
-                    assert_eq!(value.get(), number, "the inner guard keeps the section open");
+                    assert_eq!(
+                        value.get(),
+                        number,
+                        "the inner guard keeps the section open"
+                    );
                     drop(inner);
                     thread::yield_now();
                 }
             });
         }
         for update in 1..=UPDATES {
-            // The box comes back after the grace period and is dropped here: from then on a reader's check fails.
+            // The box comes back after the grace period and is dropped here: from then on a
+            // reader's check fails.
             drop(cell.swap(tally.value(update)).wait());
         }
         done.store(true, Ordering::Relaxed);
@@ -306,9 +344,16 @@ fn many_who_wait_all_return(domain: &Domain) {
             })
         })
         .collect();
-    assert!(!waiters.iter().any(JoinHandle::is_finished), "the reader is still there");
+    assert!(
+        !waiters.iter().any(JoinHandle::is_finished),
+        "the reader is still there"
+    );
     reader.tell_to_leave();
-    let after_the_reader = returns(move || waiters.into_iter().all(|waiter| waiter.join().expect("no panic")));
+    let after_the_reader = returns(move || {
+        waiters
+            .into_iter()
+            .all(|waiter| waiter.join().expect("no panic"))
+    });
     assert!(after_the_reader);
     reader.leave();
 }
@@ -320,10 +365,14 @@ fn synchronize_waits_for_each_of_a_thousand_readers() {
     const TIMES: usize = 3;
     let domain = Arc::new(Domain::new());
     let (entered, left) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (enter, leave) = (Arc::new(Barrier::new(READERS + 1)), Arc::new(Barrier::new(READERS + 1)));
+    let (enter, leave) = (
+        Arc::new(Barrier::new(READERS + 1)),
+        Arc::new(Barrier::new(READERS + 1)),
+    );
     let readers: Vec<_> = (0..READERS)
         .map(|_| {
-            let (domain, entered, left) = (Arc::clone(&domain), Arc::clone(&entered), Arc::clone(&left));
+            let (domain, entered, left) =
+                (Arc::clone(&domain), Arc::clone(&entered), Arc::clone(&left));
             let (enter, leave) = (Arc::clone(&enter), Arc::clone(&leave));
             let reader = move || {
                 for _ in 0..TIMES {
@@ -335,7 +384,10 @@ fn synchronize_waits_for_each_of_a_thousand_readers() {
                     drop(guard);
                 }
             };
-            thread::Builder::new().stack_size(64 << 10).spawn(reader).expect("a thread")
+            thread::Builder::new()
+                .stack_size(64 << 10)
+                .spawn(reader)
+                .expect("a thread")
         })
         .collect();
     for time in 1..=TIMES {
@@ -348,9 +400,15 @@ fn synchronize_waits_for_each_of_a_thousand_readers() {
         });
         assert!(!waiter.is_finished(), "a thousand readers are still there");
         leave.wait();
-        assert_eq!(waiter.join().expect("no panic"), time * READERS, "synchronize returned before all had left");
+        assert_eq!(
+            waiter.join().expect("no panic"),
+            time * READERS,
+            "synchronize returned before all had left"
+        );
     }
-    readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
+    readers
+        .into_iter()
+        .for_each(|reader| reader.join().expect("no panic"));
     let cookie = domain.start_poll();
     assert!(domain.poll(cookie), "nobody reads");
 }

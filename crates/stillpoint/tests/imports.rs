@@ -1,7 +1,8 @@
 //! No circle of imports in `gp`: see "Grace periods" in ARCHITECTURE.md.
 //!
-//! Read are the sources as text, without what only tests have. A file imports another where it names that by `use` or by a path from `crate` or
-//! `super`; that a child imports what its parents have is no import here.
+//! Read are the sources as text, without what only tests have. A file imports another where it
+//! names that by `use` or by a path from `crate` or `super`; that a child imports what its parents
+//! have is no import here.
 #![cfg(not(miri))]
 
 use std::{
@@ -17,9 +18,12 @@ fn module(path: &str) -> Module {
     path.split("::").map(str::to_owned).collect()
 }
 
-/// The text without comments and without what only tests have, which comes last in a file or is a declaration.
+/// The text without comments and without what only tests have, which comes last in a file or is a
+/// declaration.
 fn code(text: &str) -> String {
-    let lines = text.lines().map(|line| line.split("//").next().unwrap_or(""));
+    let lines = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or(""));
     let mut code = String::new();
     let mut skips = false;
     for line in lines {
@@ -52,7 +56,10 @@ fn paths(tree: &str) -> Vec<String> {
     }
     branches.push(branch);
     let branches = branches.iter().filter(|branch| !branch.trim().is_empty());
-    branches.flat_map(|branch| paths(branch.trim())).map(|path| before.trim().to_owned() + &path).collect()
+    branches
+        .flat_map(|branch| paths(branch.trim()))
+        .map(|path| before.trim().to_owned() + &path)
+        .collect()
 }
 
 /// What a file names: by `use`, and by paths in its code.
@@ -60,12 +67,17 @@ fn named(code: &str) -> Vec<String> {
     let mut named = Vec::new();
     let mut rest = String::new();
     for statement in code.split_inclusive(';') {
-        match statement.split_once("use ").filter(|(before, _)| before.trim().is_empty() || before.trim_end().ends_with('\n')) {
+        match statement
+            .split_once("use ")
+            .filter(|(before, _)| before.trim().is_empty() || before.trim_end().ends_with('\n'))
+        {
             Some((_, tree)) => named.extend(paths(tree.trim_end_matches(';'))),
             None => rest.push_str(statement),
         }
     }
-    for part in rest.split(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == ':')) {
+    for part in
+        rest.split(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == ':'))
+    {
         if part.starts_with("crate::") || part.starts_with("super::") {
             named.push(part.to_owned());
         }
@@ -106,10 +118,15 @@ fn resolve(at: &Module, path: &str, known: &BTreeSet<Module>) -> Option<Module> 
 fn imports(sources: &[(Module, String)]) -> BTreeMap<Module, BTreeSet<Module>> {
     let known: BTreeSet<_> = sources.iter().map(|(module, _)| module.clone()).collect();
     let imports = |at: &Module, text: &str| {
-        let found = named(&code(text)).into_iter().filter_map(|path| resolve(at, &path, &known));
+        let found = named(&code(text))
+            .into_iter()
+            .filter_map(|path| resolve(at, &path, &known));
         found.filter(|found| !at.starts_with(found)).collect()
     };
-    sources.iter().map(|(at, text)| (at.clone(), imports(at, text))).collect()
+    sources
+        .iter()
+        .map(|(at, text)| (at.clone(), imports(at, text)))
+        .collect()
 }
 
 /// The modules that import themselves, by way of others.
@@ -128,17 +145,24 @@ fn circular(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<String> {
         }
         false
     };
-    imports.keys().filter(|module| reaches_itself(module)).map(|module| module.join("::")).collect()
+    imports
+        .keys()
+        .filter(|module| reaches_itself(module))
+        .map(|module| module.join("::"))
+        .collect()
 }
 
-/// What names something of `gp` by the facade, which re-exports what its files have: a circle would not be seen.
+/// What names something of `gp` by the facade, which re-exports what its files have: a circle would
+/// not be seen.
 fn by_the_facade(sources: &[(Module, String)]) -> Vec<String> {
     let known: BTreeSet<_> = sources.iter().map(|(module, _)| module.clone()).collect();
     let mut faults = Vec::new();
     for (at, text) in sources.iter().filter(|(at, _)| *at != module("gp")) {
         let paths = named(&code(text));
         let paths = paths.iter().filter(|path| {
-            resolve(at, path, &known) == Some(module("gp")) && !path.ends_with("IN_MODEL") && !path.ends_with("gp")
+            resolve(at, path, &known) == Some(module("gp"))
+                && !path.ends_with("IN_MODEL")
+                && !path.ends_with("gp")
         });
         faults.extend(paths.map(|path| format!("{}: {path}", at.join("::"))));
     }
@@ -162,9 +186,16 @@ fn read(folder: &Path, at: &Module, sources: &mut Vec<(Module, String)>) {
 #[test]
 fn grace_periods_have_no_circle() {
     let mut sources = Vec::new();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/gp"), &module("gp"), &mut sources);
+    read(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src/gp"),
+        &module("gp"),
+        &mut sources,
+    );
     let imports = imports(&sources);
-    assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 60, "imports are no longer found: {imports:#?}");
+    assert!(
+        imports.values().map(BTreeSet::len).sum::<usize>() > 60,
+        "imports are no longer found: {imports:#?}"
+    );
     assert_eq!(circular(&imports), Vec::<String>::new());
     assert_eq!(by_the_facade(&sources), Vec::<String>::new());
 }
@@ -173,22 +204,48 @@ fn grace_periods_have_no_circle() {
 fn a_circle_is_found() {
     let sources = |back: &str| {
         let engine = "use super::{record::{self, Record}, seq};\nmod wait;\n";
-        let texts = [("gp", "mod engine;"), ("gp::engine", engine), ("gp::engine::wait", "use super::Engine;"), ("gp::seq", "")];
+        let texts = [
+            ("gp", "mod engine;"),
+            ("gp::engine", engine),
+            ("gp::engine::wait", "use super::Engine;"),
+            ("gp::seq", ""),
+        ];
         let record = ("gp::record", back);
-        texts.into_iter().chain([record]).map(|(at, text)| (module(at), text.to_owned())).collect::<Vec<_>>()
+        texts
+            .into_iter()
+            .chain([record])
+            .map(|(at, text)| (module(at), text.to_owned()))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(circular(&imports(&sources("use super::seq::Seq;\n"))), Vec::<String>::new());
+    assert_eq!(
+        circular(&imports(&sources("use super::seq::Seq;\n"))),
+        Vec::<String>::new()
+    );
     for back in [
         "use super::engine::Engine;\n",
         "use crate::{\n    gp::{\n        engine::Engine,\n    },\n};\n",
         "fn at(engine: &crate::gp::engine::Engine) {}\n",
     ] {
-        assert_eq!(circular(&imports(&sources(back))), ["gp::engine", "gp::record"], "{back}");
+        assert_eq!(
+            circular(&imports(&sources(back))),
+            ["gp::engine", "gp::record"],
+            "{back}"
+        );
     }
-    assert_eq!(by_the_facade(&sources("use super::{IN_MODEL, seq::Seq};\n")), Vec::<String>::new());
-    assert_eq!(by_the_facade(&sources("use super::{Engine, seq::Seq};\n")), ["gp::record: super::Engine"]);
+    assert_eq!(
+        by_the_facade(&sources("use super::{IN_MODEL, seq::Seq};\n")),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        by_the_facade(&sources("use super::{Engine, seq::Seq};\n")),
+        ["gp::record: super::Engine"]
+    );
     let by_a_child = "use crate::gp::engine::wait::Haste;\n";
-    assert_eq!(circular(&imports(&sources(by_a_child))), Vec::<String>::new(), "it imports the child alone");
+    assert_eq!(
+        circular(&imports(&sources(by_a_child))),
+        Vec::<String>::new(),
+        "it imports the child alone"
+    );
     let of_tests = "#[cfg(test)]\nmod tests {\n    use super::super::engine::Engine;\n}\n";
     assert_eq!(circular(&imports(&sources(of_tests))), Vec::<String>::new());
 }

@@ -1,4 +1,5 @@
-//! Deferred frees: everything that is retired is freed once, in bounded memory, whoever comes or goes.
+//! Deferred frees: everything that is retired is freed once, in bounded memory, whoever comes or
+//! goes.
 
 mod common;
 
@@ -18,7 +19,8 @@ use std::{
 };
 use stillpoint::{CallbackHead, Domain, EmbedsHead};
 
-/// A page of the library holds about 250 objects; this is several pages, and no whole number of them.
+/// A page of the library holds about 250 objects; this is several pages, and no whole number of
+/// them.
 const SOME: usize = if cfg!(miri) { 300 } else { 3_001 };
 
 fn leak<T>(value: T) -> NonNull<T> {
@@ -51,14 +53,23 @@ impl Idle {
             (end, is_done, thread)
         });
         let idle: Vec<_> = idle.collect();
-        idle.iter().for_each(|(_, is_done, _)| is_done.recv().expect("no panic"));
-        Self(idle.into_iter().map(|(end, _, thread)| (end, Some(thread))).collect())
+        idle.iter()
+            .for_each(|(_, is_done, _)| is_done.recv().expect("no panic"));
+        Self(
+            idle.into_iter()
+                .map(|(end, _, thread)| (end, Some(thread)))
+                .collect(),
+        )
     }
 
     fn end(self) {
         for (end, mut thread) in self.0 {
             drop(end);
-            thread.take().expect("joined once").join().expect("no panic");
+            thread
+                .take()
+                .expect("joined once")
+                .join()
+                .expect("no panic");
         }
     }
 }
@@ -92,7 +103,14 @@ mod flood {
         domain.kvfree_barrier();
         let statistics = domain.statistics();
         assert_eq!(statistics.objects_freed, (EACH * THREADS) as u64);
-        assert_eq!((statistics.objects_pending, statistics.bytes_pending, statistics.panics), (0, 0, 0));
+        assert_eq!(
+            (
+                statistics.objects_pending,
+                statistics.bytes_pending,
+                statistics.panics
+            ),
+            (0, 0, 0)
+        );
     }
 
     #[test]
@@ -105,15 +123,27 @@ mod flood {
         impl Drop for Counted {
             fn drop(&mut self) {
                 // What it held is poison for a second run.
-                DROPS[std::mem::replace(&mut self.0, usize::MAX)].0.fetch_add(1, Ordering::Relaxed);
+                DROPS[std::mem::replace(&mut self.0, usize::MAX)]
+                    .0
+                    .fetch_add(1, Ordering::Relaxed);
             }
         }
         let domain = Domain::new();
         by_short_lived_threads(|thread| (0..EACH).for_each(|_| retire(&domain, Counted(thread))));
         eventually(|| domain.statistics().objects_pending == 0);
         domain.kvfree_barrier();
-        assert!(DROPS.iter().all(|shard| shard.0.load(Ordering::Relaxed) == EACH));
-        assert_eq!((domain.statistics().objects_freed, domain.statistics().panics), ((EACH * THREADS) as u64, 0));
+        assert!(
+            DROPS
+                .iter()
+                .all(|shard| shard.0.load(Ordering::Relaxed) == EACH)
+        );
+        assert_eq!(
+            (
+                domain.statistics().objects_freed,
+                domain.statistics().panics
+            ),
+            ((EACH * THREADS) as u64, 0)
+        );
     }
 }
 
@@ -172,7 +202,10 @@ fn barrier_leaves_nothing_pending() {
         domain.kvfree_barrier();
         assert!(tally.all_dropped());
         let statistics = domain.statistics();
-        assert_eq!((statistics.objects_pending, statistics.bytes_pending), (0, 0));
+        assert_eq!(
+            (statistics.objects_pending, statistics.bytes_pending),
+            (0, 0)
+        );
     }
     assert_eq!(domain.statistics().objects_freed, 2 * rounds * SOME as u64);
 }
@@ -206,7 +239,8 @@ fn barriers_of_producers_cover_their_own() {
     });
 }
 
-/// Whether each barrier waits for everything of which somebody else has told, before it, that it was retired.
+/// Whether each barrier waits for everything of which somebody else has told, before it, that it
+/// was retired.
 fn barriers_cover_active_threads(whole_batches: bool) {
     /// So far a producer runs ahead of the drops, for the memory's sake: many pages.
     const LEAD: usize = 20_000;
@@ -227,12 +261,20 @@ fn barriers_cover_active_threads(whole_batches: bool) {
             });
         }
         let covered = (0..if cfg!(miri) { 3 } else { 300 }).all(|_| {
-            let told = producers.each_ref().map(|(_, told)| told.load(Ordering::Acquire));
+            let told = producers
+                .each_ref()
+                .map(|(_, told)| told.load(Ordering::Acquire));
             domain.kvfree_barrier();
-            producers.iter().zip(told).all(|((tally, _), told)| tally.dropped() >= told)
+            producers
+                .iter()
+                .zip(told)
+                .all(|((tally, _), told)| tally.dropped() >= told)
         });
         over.store(true, Ordering::Relaxed);
-        assert!(covered, "kvfree_barrier returned before what was retired had been freed");
+        assert!(
+            covered,
+            "kvfree_barrier returned before what was retired had been freed"
+        );
     });
 }
 
@@ -246,7 +288,8 @@ fn barrier_covers_whole_batches() {
     barriers_cover_active_threads(true);
 }
 
-/// A scope returns when its threads have returned from their functions; their thread-local state may still be on its way.
+/// A scope returns when its threads have returned from their functions; their thread-local state
+/// may still be on its way.
 #[test]
 fn barrier_covers_exiting_threads() {
     let domain = Domain::new();
@@ -258,7 +301,11 @@ fn barrier_covers_exiting_threads() {
             }
         });
         domain.kvfree_barrier();
-        assert_eq!(tally.dropped(), 2, "round {round}: kvfree_barrier returned before what was retired had been freed");
+        assert_eq!(
+            tally.dropped(),
+            2,
+            "round {round}: kvfree_barrier returned before what was retired had been freed"
+        );
     }
 }
 
@@ -278,13 +325,20 @@ fn domain_end_covers_exiting_threads() {
             }
         });
         drop(domain);
-        assert_eq!(tally.dropped(), 2, "round {round}: the domain is gone and its objects are not");
+        assert_eq!(
+            tally.dropped(),
+            2,
+            "round {round}: the domain is gone and its objects are not"
+        );
     }
 }
 
 #[test]
 fn destructor_panic_is_counted_and_the_others_run() {
-    struct Sometimes(bool, #[expect(dead_code, reason = "counts its drop")] Tracked);
+    struct Sometimes(
+        bool,
+        #[expect(dead_code, reason = "counts its drop")] Tracked,
+    );
     impl Drop for Sometimes {
         fn drop(&mut self) {
             if self.0 {
@@ -336,14 +390,22 @@ struct Chain {
 
 impl Chain {
     fn new(left: usize, domain: &Domain, tally: &Tally) -> Self {
-        Self { left, domain: domain.clone(), tally: tally.clone(), own: tally.value(left as u64) }
+        Self {
+            left,
+            domain: domain.clone(),
+            tally: tally.clone(),
+            own: tally.value(left as u64),
+        }
     }
 }
 
 impl Drop for Chain {
     fn drop(&mut self) {
         if self.left > 0 {
-            retire(&self.domain, Chain::new(self.left - 1, &self.domain, &self.tally));
+            retire(
+                &self.domain,
+                Chain::new(self.left - 1, &self.domain, &self.tally),
+            );
         }
     }
 }
@@ -433,8 +495,15 @@ fn retire_in_section_is_freed_after_it() {
         retire_some(&theirs, &counted);
         assert_eq!(counted.dropped(), 0, "the section is open");
         let statistics = theirs.statistics();
-        assert!(statistics.objects_pending >= 11 * SOME as u64 && statistics.objects_freed == 0, "{statistics:?}");
-        assert_eq!((statistics.waits, statistics.assists), (0, 0), "inside a section nobody waits");
+        assert!(
+            statistics.objects_pending >= 11 * SOME as u64 && statistics.objects_freed == 0,
+            "{statistics:?}"
+        );
+        assert_eq!(
+            (statistics.waits, statistics.assists),
+            (0, 0),
+            "inside a section nobody waits"
+        );
         drop(guard);
     });
     eventually(|| tally.all_dropped() && domain.statistics().objects_pending == 0);
@@ -450,7 +519,11 @@ fn section_past_budget_reclaims_at_unlock() {
         let guard = domain.read_lock();
         let before = domain.statistics().assists;
         (0..10 * SOME).for_each(|number| retire(&domain, [number; 8]));
-        assert_eq!(domain.statistics().assists, before, "inside a section nobody can");
+        assert_eq!(
+            domain.statistics().assists,
+            before,
+            "inside a section nobody can"
+        );
         drop(guard);
         domain.statistics().assists > before
     });
@@ -484,13 +557,25 @@ fn stalled_reader_past_budget_is_reported_once() {
     let made = tally.made();
     eventually(|| tally.made() > made + 10 * SOME);
     over.store(true, Ordering::Relaxed);
-    producers.into_iter().for_each(|producer| producer.join().expect("no panic"));
+    producers
+        .into_iter()
+        .for_each(|producer| producer.join().expect("no panic"));
     let statistics = domain.statistics();
     assert!(statistics.bytes_pending > 256 << 10, "{statistics:?}");
-    assert_eq!((statistics.objects_freed, tally.dropped(), statistics.stalls), (0, 0, 1), "one stall is reported once");
+    assert_eq!(
+        (statistics.objects_freed, tally.dropped(), statistics.stalls),
+        (0, 0, 1),
+        "one stall is reported once"
+    );
     reader.leave();
     eventually(|| domain.statistics().objects_pending == 0);
-    assert_eq!((domain.statistics().bytes_pending, domain.statistics().stalls), (0, 1));
+    assert_eq!(
+        (
+            domain.statistics().bytes_pending,
+            domain.statistics().stalls
+        ),
+        (0, 1)
+    );
     assert!(tally.all_dropped());
 }
 
@@ -520,7 +605,10 @@ fn a_flood_stays_near_the_budget() {
         let _over = Over(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                most.fetch_max(domain.statistics().bytes_pending as usize, Ordering::Relaxed);
+                most.fetch_max(
+                    domain.statistics().bytes_pending as usize,
+                    Ordering::Relaxed,
+                );
                 thread::yield_now();
             }
         });
@@ -537,15 +625,21 @@ fn a_flood_stays_near_the_budget() {
                 })
             })
             .collect();
-        producers.into_iter().for_each(|producer| producer.join().expect("no panic"));
+        producers
+            .into_iter()
+            .for_each(|producer| producer.join().expect("no panic"));
     });
     // A target, not a wall: 192 MB went through.
-    assert!(most.load(Ordering::Relaxed) < 16 * BUDGET, "{most:?} bytes waited at a time");
+    assert!(
+        most.load(Ordering::Relaxed) < 16 * BUDGET,
+        "{most:?} bytes waited at a time"
+    );
     domain.kvfree_barrier();
     assert_eq!(domain.statistics().objects_freed, 8 * 100 * SOME as u64);
 }
 
-/// Destructors slower than those who retire: only their waiting keeps memory bounded, and in a section it must be put off, not left.
+/// Destructors slower than those who retire: only their waiting keeps memory bounded, and in a
+/// section it must be put off, not left.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn destructor_retire_in_section_throttles_at_unlock() {
@@ -563,7 +657,10 @@ fn destructor_retire_in_section_throttles_at_unlock() {
         (0..100).for_each(|_| retire(&domain, Slow));
         drop(guard);
         retired += 100;
-        assert!(retired < 10_000_000, "the one who retires is never held back");
+        assert!(
+            retired < 10_000_000,
+            "the one who retires is never held back"
+        );
     }
     domain.kvfree_barrier();
     assert_eq!(domain.statistics().objects_freed, retired);
@@ -599,7 +696,8 @@ fn whole_batches_free_everything() {
     assert!(tally.all_dropped());
 }
 
-/// A first batch waits for a reader; what is retired meanwhile becomes the second; then nobody calls any more.
+/// A first batch waits for a reader; what is retired meanwhile becomes the second; then nobody
+/// calls any more.
 #[test]
 fn batch_behind_a_held_up_one_is_freed() {
     for _ in 0..5 {
@@ -608,7 +706,9 @@ fn batch_behind_a_held_up_one_is_freed() {
         let tally = Tally::new();
         let retire_elsewhere = || {
             let (theirs, counted) = (domain.clone(), tally.clone());
-            thread::spawn(move || retire_some(&theirs, &counted)).join().expect("no panic");
+            thread::spawn(move || retire_some(&theirs, &counted))
+                .join()
+                .expect("no panic");
         };
         let guard = domain.read_lock();
         let before = domain.statistics().heavy_barriers;
@@ -616,8 +716,9 @@ fn batch_behind_a_held_up_one_is_freed() {
         // The service thread looks at what holds the first batch up.
         eventually(|| domain.statistics().heavy_barriers > before + 2);
         retire_elsewhere();
-        // Not in place of an event: keeps the service thread from its next look at idle threads until that is overdue. There
-        // are none by then, so nothing but the second batch itself is a reason to go on.
+        // Not in place of an event: keeps the service thread from its next look at idle threads
+        // until that is overdue. There are none by then, so nothing but the second batch itself is
+        // a reason to go on.
         domain.call(|| thread::sleep(Duration::from_millis(50)));
         assert!(!domain.poll(domain.start_poll()) && tally.dropped() == 0);
         drop(guard);
@@ -672,7 +773,13 @@ fn blocks_of_any_layout_are_freed() {
         }
     }
     domain.kvfree_barrier();
-    assert_eq!((domain.statistics().objects_freed, domain.statistics().bytes_pending), (blocks, 0));
+    assert_eq!(
+        (
+            domain.statistics().objects_freed,
+            domain.statistics().bytes_pending
+        ),
+        (blocks, 0)
+    );
 }
 
 #[test]
@@ -705,7 +812,10 @@ fn objects_with_a_head_are_freed() {
     let tally = Tally::new();
     let reader = Reader::enter(&domain);
     for number in 0..SOME {
-        let node = leak(Node { value: tally.value(number as u64), head: CallbackHead::new() });
+        let node = leak(Node {
+            value: tally.value(number as u64),
+            head: CallbackHead::new(),
+        });
         // SAFETY: nobody retires it but us.
         assert_eq!(unsafe { node.as_ref() }.value.get(), number as u64);
         // SAFETY: nobody else has ever known the node.
@@ -753,10 +863,14 @@ fn large_objects_seal_pages_early() {
     let reader = Reader::enter(&domain);
     (0..6).for_each(|_| retire_big());
     let statistics = domain.statistics();
-    assert!(statistics.bytes_pending >= 6 * MIB as u64 && statistics.pages >= 6, "each seals a page: {statistics:?}");
+    assert!(
+        statistics.bytes_pending >= 6 * MIB as u64 && statistics.pages >= 6,
+        "each seals a page: {statistics:?}"
+    );
     assert_eq!(statistics.objects_freed, 0);
     reader.leave();
-    // Far fewer than a page holds, so only pages that are sealed early keep this from waiting all at once.
+    // Far fewer than a page holds, so only pages that are sealed early keep this from waiting all
+    // at once.
     for _ in 0..64 {
         retire_big();
         let waiting = domain.statistics().bytes_pending;
@@ -764,7 +878,13 @@ fn large_objects_seal_pages_early() {
     }
     retire(&domain, Big(vec![1; MIB]).0);
     domain.kvfree_barrier();
-    assert_eq!((domain.statistics().objects_freed, domain.statistics().bytes_pending), (71, 0));
+    assert_eq!(
+        (
+            domain.statistics().objects_freed,
+            domain.statistics().bytes_pending
+        ),
+        (71, 0)
+    );
 }
 
 #[test]

@@ -15,8 +15,9 @@ fn retire<T: Send + 'static>(domain: &Domain, value: T) {
     unsafe { domain.retire(NonNull::from(Box::leak(Box::new(value)))) };
 }
 
-/// A thread fills pages under a reader, then, under a younger one, pages of objects with destructors, which go to the service thread at once. It
-/// falls idle, so the older pages come to the service thread behind the younger.
+/// A thread fills pages under a reader, then, under a younger one, pages of objects with
+/// destructors, which go to the service thread at once. It falls idle, so the older pages come to
+/// the service thread behind the younger.
 #[test]
 fn idle_threads_pages_go_before_younger_ones() {
     let domain = Domain::new();
@@ -33,7 +34,11 @@ fn idle_threads_pages_go_before_younger_ones() {
         may_end.recv().expect_err("nothing is sent");
     });
     let younger = told.recv().expect("no panic");
-    assert_eq!(domain.statistics().objects_freed, 0, "both readers are there");
+    assert_eq!(
+        domain.statistics().objects_freed,
+        0,
+        "both readers are there"
+    );
     older.leave();
     // All pages but the one that was still open when the younger reader came.
     eventually(|| domain.statistics().objects_freed >= (SOME - A_PAGE) as u64);
@@ -44,8 +49,8 @@ fn idle_threads_pages_go_before_younger_ones() {
     idle.join().expect("no panic");
 }
 
-/// A thread that retires now and then frees two pages at each that it fills, which may take it a while: what it has from busier times is due
-/// before.
+/// A thread that retires now and then frees two pages at each that it fills, which may take it a
+/// while: what it has from busier times is due before.
 #[test]
 fn slow_threads_sealed_pages_are_adopted() {
     let domain = Domain::new();

@@ -44,7 +44,10 @@ fn assert_works(domain: &Domain) {
 fn synchronize_inside_a_section_panics() {
     let domain = Domain::new();
     let guard = domain.read_lock();
-    assert_refused("waiting for a grace period", &panic_message(|| domain.synchronize()));
+    assert_refused(
+        "waiting for a grace period",
+        &panic_message(|| domain.synchronize()),
+    );
     drop(guard);
     assert_works(&domain);
 }
@@ -52,8 +55,14 @@ fn synchronize_inside_a_section_panics() {
 #[test]
 fn synchronize_inside_a_section_of_the_global_domain_panics() {
     let guard = stillpoint::read_lock();
-    assert_refused("waiting for a grace period", &panic_message(stillpoint::synchronize));
-    assert_refused("waiting for a grace period", &panic_message(|| stillpoint::read(|_| stillpoint::synchronize())));
+    assert_refused(
+        "waiting for a grace period",
+        &panic_message(stillpoint::synchronize),
+    );
+    assert_refused(
+        "waiting for a grace period",
+        &panic_message(|| stillpoint::read(|_| stillpoint::synchronize())),
+    );
     drop(guard);
     stillpoint::synchronize();
 }
@@ -64,7 +73,10 @@ fn synchronize_inside_a_nested_section_panics_until_the_last_guard_is_dropped() 
     let outer = domain.read_lock();
     let inner = domain.read_lock();
     drop(outer);
-    assert_refused("waiting for a grace period", &panic_message(|| domain.synchronize()));
+    assert_refused(
+        "waiting for a grace period",
+        &panic_message(|| domain.synchronize()),
+    );
     drop(inner);
     domain.synchronize();
 }
@@ -74,7 +86,10 @@ fn cond_synchronize_inside_a_section_panics() {
     let domain = Domain::new();
     let guard = domain.read_lock();
     for cookie in [domain.get_state(), domain.start_poll()] {
-        assert_refused("waiting for a grace period", &panic_message(|| domain.cond_synchronize(cookie)));
+        assert_refused(
+            "waiting for a grace period",
+            &panic_message(|| domain.cond_synchronize(cookie)),
+        );
     }
     drop(guard);
     assert_works(&domain);
@@ -88,8 +103,15 @@ fn waiting_for_a_retired_value_inside_a_section_panics_and_the_value_is_freed_la
     let guard = domain.read_lock();
     let value = cell.load(&guard);
     let retired = cell.swap(tally.value(2));
-    assert_refused("waiting for a grace period", &panic_message(|| retired.wait()));
-    assert_eq!((value.get(), tally.dropped()), (1, 0), "the section is still open");
+    assert_refused(
+        "waiting for a grace period",
+        &panic_message(|| retired.wait()),
+    );
+    assert_eq!(
+        (value.get(), tally.dropped()),
+        (1, 0),
+        "the section is still open"
+    );
     drop(guard);
     domain.kvfree_barrier();
     assert_eq!(tally.dropped(), 1);
@@ -102,7 +124,10 @@ fn into_inner_inside_a_section_panics_and_the_value_is_freed_later() {
     let tally = Tally::new();
     let cell = Rcu::new_in(&domain, tally.value(1));
     let guard = domain.read_lock();
-    assert_refused("waiting for a grace period", &panic_message(|| cell.into_inner()));
+    assert_refused(
+        "waiting for a grace period",
+        &panic_message(|| cell.into_inner()),
+    );
     assert_eq!(tally.dropped(), 0, "the section is still open");
     drop(guard);
     domain.kvfree_barrier();
@@ -128,7 +153,9 @@ fn a_barrier_inside_a_section_from_before_a_call_panics() {
     let guard = domain.read_lock();
     domain.call(move || called.send(()).expect("the receiver is there"));
     assert_refused("barrier()", &panic_message(|| domain.barrier()));
-    is_called.try_recv().expect_err("the callback waits for the section");
+    is_called
+        .try_recv()
+        .expect_err("the callback waits for the section");
     drop(guard);
     domain.barrier();
     is_called.try_recv().expect("a barrier waits for callbacks");
@@ -190,7 +217,10 @@ fn kvfree_barrier_inside_a_section_panics_while_something_waits() {
     let cell = Rcu::new_in(&domain, tally.value(1));
     let guard = domain.read_lock();
     cell.store(tally.value(2));
-    assert_refused("kvfree_barrier()", &panic_message(|| domain.kvfree_barrier()));
+    assert_refused(
+        "kvfree_barrier()",
+        &panic_message(|| domain.kvfree_barrier()),
+    );
     assert_eq!(tally.dropped(), 0);
     drop(guard);
     domain.kvfree_barrier();
@@ -211,30 +241,44 @@ fn kvfree_barrier_inside_a_section_returns_while_nothing_waits() {
     assert_works(&domain);
 }
 
-/// The message with which `refused` panics on a thread of the library's own, whose output nothing captures.
+/// The message with which `refused` panics on a thread of the library's own, whose output nothing
+/// captures.
 fn refusal(refused: impl FnOnce()) -> String {
     panic_message(|| quietly(refused))
 }
 
 /// What `refused` panics with when a callback of `domain` calls it.
-fn refused_in_a_callback(domain: &Domain, refused: impl FnOnce(&Domain) + Send + 'static) -> String {
+fn refused_in_a_callback(
+    domain: &Domain,
+    refused: impl FnOnce(&Domain) + Send + 'static,
+) -> String {
     let (tell, told) = channel();
     let theirs = domain.clone();
-    domain.call(move || tell.send(refusal(|| refused(&theirs))).expect("the receiver is there"));
-    told.recv_timeout(common::PATIENCE).expect("the call is refused at once")
+    domain.call(move || {
+        tell.send(refusal(|| refused(&theirs)))
+            .expect("the receiver is there")
+    });
+    told.recv_timeout(common::PATIENCE)
+        .expect("the call is refused at once")
 }
 
 #[test]
 fn a_barrier_inside_a_callback_panics() {
     let domain = Domain::new();
-    assert_refused("barrier()", &refused_in_a_callback(&domain, Domain::barrier));
+    assert_refused(
+        "barrier()",
+        &refused_in_a_callback(&domain, Domain::barrier),
+    );
     assert_works(&domain);
 }
 
 #[test]
 fn kvfree_barrier_inside_a_callback_panics() {
     let domain = Domain::new();
-    assert_refused("kvfree_barrier()", &refused_in_a_callback(&domain, Domain::kvfree_barrier));
+    assert_refused(
+        "kvfree_barrier()",
+        &refused_in_a_callback(&domain, Domain::kvfree_barrier),
+    );
     assert_works(&domain);
 }
 
@@ -247,7 +291,8 @@ fn synchronize_inside_a_callback_returns() {
         theirs.synchronize();
         tell.send(()).expect("the receiver is there");
     });
-    told.recv_timeout(common::PATIENCE).expect("the caller does the work by itself");
+    told.recv_timeout(common::PATIENCE)
+        .expect("the caller does the work by itself");
     assert_works(&domain);
 }
 
@@ -272,11 +317,23 @@ fn barriers_inside_a_deferred_destructor_panic() {
     let (tell, told): (Sender<String>, _) = channel();
     let theirs = domain.clone();
     retire_with_destructor(&domain, move || {
-        tell.send(refusal(|| theirs.barrier())).expect("the receiver is there");
-        tell.send(refusal(|| theirs.kvfree_barrier())).expect("the receiver is there");
+        tell.send(refusal(|| theirs.barrier()))
+            .expect("the receiver is there");
+        tell.send(refusal(|| theirs.kvfree_barrier()))
+            .expect("the receiver is there");
     });
-    assert_refused("barrier()", &told.recv_timeout(common::PATIENCE).expect("refused at once"));
-    assert_refused("kvfree_barrier()", &told.recv_timeout(common::PATIENCE).expect("refused at once"));
+    assert_refused(
+        "barrier()",
+        &told
+            .recv_timeout(common::PATIENCE)
+            .expect("refused at once"),
+    );
+    assert_refused(
+        "kvfree_barrier()",
+        &told
+            .recv_timeout(common::PATIENCE)
+            .expect("refused at once"),
+    );
     assert_works(&domain);
 }
 
@@ -290,7 +347,8 @@ fn a_barrier_of_another_domain_inside_a_callback_returns() {
         other.kvfree_barrier();
         tell.send(()).expect("the receiver is there");
     });
-    told.recv_timeout(common::PATIENCE).expect("the domains do not wait for one another");
+    told.recv_timeout(common::PATIENCE)
+        .expect("the domains do not wait for one another");
     assert_works(&one);
     assert_works(&two);
 }
@@ -303,7 +361,10 @@ fn a_guard_of_the_wrong_domain_is_refused_with_both_named_and_what_to_use() {
         let loading = panic_message(|| *cell.load(guard));
         let exchanging = panic_message(|| cell.compare_exchange(&1, Box::new(3), guard).is_ok());
         for message in [loading, exchanging] {
-            assert!(message.contains("use the read_lock() of the domain that the cell was made in"), "{message}");
+            assert!(
+                message.contains("use the read_lock() of the domain that the cell was made in"),
+                "{message}"
+            );
             assert!(message.contains("domain 1 "), "{message}");
         }
     };
@@ -336,5 +397,6 @@ fn one_level_more_than_65_535_aborts() {
         let guards: Vec<_> = (0..=DEEPEST).map(|_| domain.read_lock()).collect();
         panic!("{} guards", guards.len());
     }
-    common::child("one_level_more_than_65_535_aborts").by_abort_with("nested more than 65,535 deep");
+    common::child("one_level_more_than_65_535_aborts")
+        .by_abort_with("nested more than 65,535 deep");
 }

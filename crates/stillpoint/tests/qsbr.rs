@@ -26,9 +26,19 @@ fn a_grace_period_waits_for_the_next_quiescent_state() {
         let cookie = domain.start_poll();
         let theirs = domain.clone();
         thread::scope(|scope| {
-            assert!(!scope.spawn(|| theirs.poll(cookie)).join().expect("no panic"));
+            assert!(
+                !scope
+                    .spawn(|| theirs.poll(cookie))
+                    .join()
+                    .expect("no panic")
+            );
             reader.quiescent_state();
-            assert!(scope.spawn(|| theirs.poll(cookie)).join().expect("no panic"));
+            assert!(
+                scope
+                    .spawn(|| theirs.poll(cookie))
+                    .join()
+                    .expect("no panic")
+            );
         });
     }
 }
@@ -44,7 +54,8 @@ fn a_quiescent_state_wakes_who_sleeps_for_it() {
                 theirs.synchronize();
                 ended.store(true, Ordering::SeqCst);
             });
-            // Long enough for it to fall asleep, most of the time; where it has not begun, the next one is the one that counts.
+            // Long enough for it to fall asleep, most of the time; where it has not begun, the next
+            // one is the one that counts.
             while !waiter.is_finished() {
                 thread::sleep(Duration::from_millis(20));
                 reader.quiescent_state();
@@ -140,7 +151,11 @@ fn a_leaked_reader_holds_what_it_has_lent() {
     let lent = cell.load(Box::leak(Box::new(domain.qsbr_reader()))).get();
     drop(cell);
     let cookie = domain.start_poll();
-    assert!(!thread::spawn(move || domain.poll(cookie)).join().expect("no panic"));
+    assert!(
+        !thread::spawn(move || domain.poll(cookie))
+            .join()
+            .expect("no panic")
+    );
     assert_eq!((lent, tally.dropped()), (7, 0));
 }
 
@@ -164,7 +179,8 @@ fn retiring_while_online_goes_on_and_everything_is_freed_in_the_end() {
     }
 }
 
-/// Readers that read all the time, updaters that free what they replace; every value read must be alive.
+/// Readers that read all the time, updaters that free what they replace; every value read must be
+/// alive.
 #[test]
 fn what_readers_hold_is_alive_until_their_next_quiescent_state() {
     for domain in domains() {

@@ -5,7 +5,8 @@ mod models;
 
 use proptest::prelude::*;
 
-/// Not random: full pages under a section, then pages of destructors under a younger one, which stays.
+/// Not random: full pages under a section, then pages of destructors under a younger one, which
+/// stays.
 #[test]
 fn older_pages_of_an_idle_thread_go_before_younger_ones() {
     models::kvfree::run(&[0x01, 0xF5, 0xF5, 0x01, 0xF4, 0xF4]);

@@ -1,4 +1,5 @@
-//! Programs under a seccomp filter that takes `membarrier(2)` away: from the start, in part, or when it is too late.
+//! Programs under a seccomp filter that takes `membarrier(2)` away: from the start, in part, or
+//! when it is too late.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
@@ -20,7 +21,14 @@ const PRIVATE_EXPEDITED: u32 = 1 << 3;
 /// Forbids membarrier to all threads of this process from now on.
 fn deny_membarrier(denied: Denied) {
     let load = |offset: u32| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
-    let equal = |value: u32, otherwise: u8| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, otherwise, value);
+    let equal = |value: u32, otherwise: u8| {
+        instruction(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            otherwise,
+            value,
+        )
+    };
     let answer = |value: u32| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value);
     let refuse = answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
     let allow = answer(libc::SECCOMP_RET_ALLOW);
@@ -28,19 +36,42 @@ fn deny_membarrier(denied: Denied) {
     let membarrier = libc::SYS_membarrier as u32;
     let mut program = match denied {
         Denied::All => vec![load(0), equal(membarrier, 1), refuse, allow],
-        Denied::TheCallAlone => vec![load(0), equal(membarrier, 3), load(16), equal(PRIVATE_EXPEDITED, 1), refuse, allow],
+        Denied::TheCallAlone => vec![
+            load(0),
+            equal(membarrier, 3),
+            load(16),
+            equal(PRIVATE_EXPEDITED, 1),
+            refuse,
+            allow,
+        ],
     };
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: plain integers; the kernel copies the program that the pointer leads to.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
-        assert_eq!(libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter), 0);
+        assert_eq!(
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                flags,
+                &raw const filter
+            ),
+            0
+        );
     }
 }
 
 fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt, jf, k }
+    libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    }
 }
 
 /// Reads, replaces, waits and retires, on several threads.
@@ -78,7 +109,8 @@ fn without_membarrier_from_the_start_readers_fence() {
 #[test]
 fn a_filter_that_lets_the_question_through_and_not_the_call_is_found_out() {
     if !is_child() {
-        return child("a_filter_that_lets_the_question_through_and_not_the_call_is_found_out").well();
+        return child("a_filter_that_lets_the_question_through_and_not_the_call_is_found_out")
+            .well();
     }
     deny_membarrier(Denied::TheCallAlone);
     assert!(!stillpoint::membarrier_active());
@@ -91,7 +123,8 @@ fn a_filter_that_comes_too_late_ends_the_process_with_a_report() {
         return;
     }
     if !is_child() {
-        return child("a_filter_that_comes_too_late_ends_the_process_with_a_report").by_abort_with("STILLPOINT_MEMBARRIER=off");
+        return child("a_filter_that_comes_too_late_ends_the_process_with_a_report")
+            .by_abort_with("STILLPOINT_MEMBARRIER=off");
     }
     assert!(stillpoint::membarrier_active());
     assert_works();

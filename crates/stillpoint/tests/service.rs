@@ -1,10 +1,13 @@
-//! The service thread fails, by a fault of the library's own: it begins again, and after three failures it stays down; nothing hangs.
+//! The service thread fails, by a fault of the library's own: it begins again, and after three
+//! failures it stays down; nothing hangs.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
 
 use common::forking::{fork, is_apart};
-use common::{Tally, child, eventually, is_child, number, panic_message, quietly, returns, service_threads};
+use common::{
+    Tally, child, eventually, is_child, number, panic_message, quietly, returns, service_threads,
+};
 use std::{
     future::Future,
     panic,
@@ -20,7 +23,8 @@ use std::{
 };
 use stillpoint::torture::{Domain, GracePeriodPolicy, Policy};
 
-/// How often the service threads of `Failing<N>`'s domains fail from now on; each test has an N of its own.
+/// How often the service threads of `Failing<N>`'s domains fail from now on; each test has an N of
+/// its own.
 static LEFT: [AtomicUsize; 9] = [const { AtomicUsize::new(0) }; 9];
 
 /// The service thread panics before it looks at anything. Quietly: without the hook that prints.
@@ -30,7 +34,9 @@ struct Failing<const N: usize>;
 // SAFETY: nothing is left out.
 unsafe impl<const N: usize> GracePeriodPolicy for Failing<N> {
     fn service_comes() {
-        if let Ok(left) = LEFT[N].fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
+        if let Ok(left) = LEFT[N].fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+            left.checked_sub(1)
+        }) {
             if N == HELD && left == 1 {
                 eventually(|| GO.load(Ordering::SeqCst));
             }
@@ -121,7 +127,11 @@ fn a_service_thread_that_has_failed_begins_again() {
         block_on(theirs.barrier_async());
     });
     assert_eq!(domain.statistics().service_failures, 2);
-    assert_eq!(domain.statistics().panics, 0, "which are those of user code");
+    assert_eq!(
+        domain.statistics().panics,
+        0,
+        "which are those of user code"
+    );
 }
 
 #[test]
@@ -149,7 +159,10 @@ fn after_three_failures_the_callers_do_its_work() {
     assert!(!is_ready(future.as_mut()));
     domain.call(|| ());
     let message = quietly(|| panic_message(|| is_ready(pin!(domain.barrier_async()))));
-    assert!(message.contains("stays down") && message.contains("barrier()"), "{message}");
+    assert!(
+        message.contains("stays down") && message.contains("barrier()"),
+        "{message}"
+    );
     drop(leave);
     reader.join().expect("no panic");
     block_on(future);
@@ -164,7 +177,9 @@ fn what_waits_for_a_reader_goes_on_waiting_when_the_thread_goes_down() {
     retire(&domain, &tally);
     LEFT[5].store(usize::MAX, Ordering::SeqCst);
     let cookie = domain.start_poll();
-    eventually(|| domain.statistics().service_failures == 3 && service_threads(number(&domain)) == 0);
+    eventually(|| {
+        domain.statistics().service_failures == 3 && service_threads(number(&domain)) == 0
+    });
     assert!(!domain.poll(cookie) && tally.dropped() == 0);
     let theirs = domain.clone();
     let barrier = thread::spawn(move || {
@@ -202,7 +217,14 @@ fn several_who_wait_do_the_work_of_one_that_is_down() {
 #[test]
 fn a_domain_ends_whole_whenever_its_service_thread_fails() {
     for times in 0..200 {
-        let (domain, tally) = (failing::<3>(if times % 4 == 3 { usize::MAX } else { times % 4 }), Tally::new());
+        let (domain, tally) = (
+            failing::<3>(if times % 4 == 3 {
+                usize::MAX
+            } else {
+                times % 4
+            }),
+            Tally::new(),
+        );
         for _ in 0..3 {
             let value = tally.value(times as u64);
             domain.call(move || drop(value));
@@ -217,7 +239,8 @@ fn a_domain_ends_whole_whenever_its_service_thread_fails() {
     }
 }
 
-/// The thread fails for the third time when it has been asked to stop: whoever asked leaves the rest to it.
+/// The thread fails for the third time when it has been asked to stop: whoever asked leaves the
+/// rest to it.
 #[test]
 fn a_domain_ends_whole_when_its_service_thread_goes_down_meanwhile() {
     let (domain, tally) = (failing::<HELD>(3), Tally::new());
@@ -252,14 +275,19 @@ fn a_task_that_waits_when_the_thread_goes_down_asks_again_by_itself() {
     for _ in 0..2 {
         let message = quietly(|| panic_message(|| is_ready(barrier.as_mut())));
         assert!(message.contains("stays down"), "{message}");
-        assert_eq!(domain.statistics().futures_pending, 0, "nothing is left behind");
+        assert_eq!(
+            domain.statistics().futures_pending,
+            0,
+            "nothing is left behind"
+        );
     }
     // What it waits for can be had otherwise; then it is ready.
     domain.barrier();
     assert!(is_ready(barrier.as_mut()));
 }
 
-/// An executor of one task that goes on inside its wakers. At the first wake-up it calls `first` before.
+/// An executor of one task that goes on inside its wakers. At the first wake-up it calls `first`
+/// before.
 struct Inline<const N: usize> {
     task: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
     wakes: AtomicUsize,
@@ -267,9 +295,16 @@ struct Inline<const N: usize> {
 }
 
 impl<const N: usize> Inline<N> {
-    fn start(domain: &'static Domain<Failing<N>>, first: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+    fn start(
+        domain: &'static Domain<Failing<N>>,
+        first: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Self> {
         let task = Mutex::new(Box::pin(domain.synchronize_async()) as Pin<Box<_>>);
-        let inline = Arc::new(Self { task, wakes: AtomicUsize::new(0), first: Box::new(first) });
+        let inline = Arc::new(Self {
+            task,
+            wakes: AtomicUsize::new(0),
+            first: Box::new(first),
+        });
         Self::go_on(&inline);
         inline
     }
@@ -277,7 +312,9 @@ impl<const N: usize> Inline<N> {
     fn go_on(self: &Arc<Self>) {
         // Not while it is polled: woken there, it leaves it at that.
         if let Ok(mut task) = self.task.try_lock() {
-            let _ = task.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))));
+            let _ = task
+                .as_mut()
+                .poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))));
         }
     }
 }
@@ -291,7 +328,8 @@ impl<const N: usize> Wake for Inline<N> {
     }
 }
 
-/// It waits again inside its waker, for a reader that stays: the thread that goes down does not wake it over and over.
+/// It waits again inside its waker, for a reader that stays: the thread that goes down does not
+/// wake it over and over.
 #[test]
 fn a_thread_that_goes_down_wakes_each_task_once() {
     let domain: &Domain<_> = Box::leak(Box::new(failing::<7>(0)));
@@ -306,7 +344,8 @@ fn a_thread_that_goes_down_wakes_each_task_once() {
     reader.join().expect("no panic");
 }
 
-/// The thread that goes down has woken a task that forks: in the child it is no service thread, and another one starts.
+/// The thread that goes down has woken a task that forks: in the child it is no service thread, and
+/// another one starts.
 #[test]
 fn a_task_may_fork_when_it_is_woken_by_a_thread_that_goes_down() {
     if !is_apart("a_task_may_fork_when_it_is_woken_by_a_thread_that_goes_down") {
@@ -337,7 +376,8 @@ fn a_task_may_fork_when_it_is_woken_by_a_thread_that_goes_down() {
     block_on(other);
 }
 
-/// What is no panic of Rust's cannot be caught, and takes the process with it: at least that is no hang.
+/// What is no panic of Rust's cannot be caught, and takes the process with it: at least that is no
+/// hang.
 #[test]
 #[cfg(target_env = "gnu")]
 fn a_callback_that_ends_its_thread_ends_the_process() {

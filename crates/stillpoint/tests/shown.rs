@@ -1,4 +1,5 @@
-//! What a person sees: each public type says in its Debug output what tells it from others of its kind.
+//! What a person sees: each public type says in its Debug output what tells it from others of its
+//! kind.
 
 mod common;
 
@@ -19,7 +20,11 @@ fn readers_name_their_domain() {
     assert!(format!("{one:?}").contains("objects_pending: 0"), "{one:?}");
     let names = |shown: &str, kind: &str, domain: &Domain| {
         assert!(shown.starts_with(kind), "{shown}");
-        assert!(shown.contains(&format!("domain: {}", number(domain))), "{shown}, in a domain {}", number(domain));
+        assert!(
+            shown.contains(&format!("domain: {}", number(domain))),
+            "{shown}, in a domain {}",
+            number(domain)
+        );
     };
     names(&format!("{:?}", one.read_lock()), "Guard", &one);
     names(&format!("{:?}", two.read_lock()), "Guard", &two);
@@ -37,7 +42,10 @@ fn waits_name_their_cookie() {
     let future = domain.synchronize_async();
     assert!(!domain.poll(future.cookie()), "the section holds it up");
     let shown = format!("{future:?}");
-    assert!(shown.contains(&format!("{:?}", future.cookie())) && shown.contains(&number(&domain)), "{shown}");
+    assert!(
+        shown.contains(&format!("{:?}", future.cookie())) && shown.contains(&number(&domain)),
+        "{shown}"
+    );
     drop(guard);
     domain.cond_synchronize(future.cookie());
     assert!(domain.poll(future.cookie()));
@@ -59,7 +67,10 @@ fn values_are_shown_where_they_can_be_seen() {
     let retired = cell.take().expect("just made");
     assert_eq!(format!("{retired:?}"), "Retired(\"limits\")");
     // What is queued is the queue's alone, so nothing of it is shown.
-    assert_eq!(format!("{:?}", CallbackHead::default()), "CallbackHead { .. }");
+    assert_eq!(
+        format!("{:?}", CallbackHead::default()),
+        "CallbackHead { .. }"
+    );
 }
 
 #[test]
@@ -68,7 +79,11 @@ fn a_budget_and_a_policy_are_what_was_set() {
     assert_eq!(domain.budget(), 8 << 20);
     domain.set_budget(123_456);
     assert_eq!(domain.budget(), 123_456);
-    assert_eq!(Domain::new().budget(), 8 << 20, "another domain's is its own");
+    assert_eq!(
+        Domain::new().budget(),
+        8 << 20,
+        "another domain's is its own"
+    );
     // The functions of the crate are those of the global domain.
     let cookie = stillpoint::global().get_state();
     stillpoint::synchronize_expedited();

@@ -1,4 +1,5 @@
-//! Signal handlers that read, in threads that read: between any two instructions of a section's begin and end.
+//! Signal handlers that read, in threads that read: between any two instructions of a section's
+//! begin and end.
 #![cfg(not(miri))]
 
 mod common;
@@ -18,7 +19,8 @@ use std::{
 
 use stillpoint::{Domain, Rcu, RcuOption};
 
-/// A value that says of itself whether it lives. Its own kind, because a handler must not fail an assertion.
+/// A value that says of itself whether it lives. Its own kind, because a handler must not fail an
+/// assertion.
 struct Payload {
     life: AtomicU64,
     number: u64,
@@ -29,7 +31,11 @@ const ALIVE: u64 = 0x5711_1907_516A_0001;
 
 impl Payload {
     fn new(number: u64) -> Self {
-        Self { life: AtomicU64::new(ALIVE), number, copy: !number }
+        Self {
+            life: AtomicU64::new(ALIVE),
+            number,
+            copy: !number,
+        }
     }
 
     fn is_whole(&self) -> bool {
@@ -52,7 +58,8 @@ static GLOBAL: RcuOption<Payload> = RcuOption::empty();
 static OTHER: AtomicPtr<(Domain, Rcu<Payload>)> = AtomicPtr::new(ptr::null_mut());
 
 extern "C" fn handler(_: libc::c_int) {
-    // An allocation, a lock or a panic here would be an error of this test; what it calls promises to do none of that.
+    // An allocation, a lock or a panic here would be an error of this test; what it calls promises
+    // to do none of that.
     let check = |whole: bool| {
         if !whole {
             BROKEN.fetch_add(1, Ordering::Relaxed);
@@ -81,8 +88,11 @@ fn alone() -> MutexGuard<'static, ()> {
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     action.sa_sigaction = handler as extern "C" fn(libc::c_int) as usize;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: a handler that does async-signal-safe things only.
-    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()) }, 0);
+    assert_eq!(
+        // SAFETY: a handler that does async-signal-safe things only.
+        unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()) },
+        0
+    );
     HANDLED.store(0, Ordering::Relaxed);
     BROKEN.store(0, Ordering::Relaxed);
     OTHER.store(ptr::null_mut(), Ordering::Release);
@@ -91,14 +101,15 @@ fn alone() -> MutexGuard<'static, ()> {
 
 const READERS: usize = 3;
 
-/// How long a bombardment lasts at most. On a crowded machine pending signals merge, and a thread handles one a time slice.
+/// How long a bombardment lasts at most. On a crowded machine pending signals merge, and a thread
+/// handles one a time slice.
 const BOMBARDMENT: Duration = Duration::from_secs(3);
 
 /// What even then is handled in that time.
 const FEWEST: u64 = 100;
 
-/// Has threads do `read` again and again, interrupted by `signals` signals in all (fewer, if that takes long), while this one does
-/// `update`.
+/// Has threads do `read` again and again, interrupted by `signals` signals in all (fewer, if that
+/// takes long), while this one does `update`.
 fn bombard(signals: u64, read: impl Fn() + Copy + Send + 'static, mut update: impl FnMut(u64)) {
     static OVER: AtomicBool = AtomicBool::new(false);
     OVER.store(false, Ordering::Relaxed);
@@ -116,13 +127,24 @@ fn bombard(signals: u64, read: impl Fn() + Copy + Send + 'static, mut update: im
         reader
     });
     let targets = readers.each_ref().map(JoinHandleExt::as_pthread_t);
-    let signals = if common::without_membarrier() { signals / 4 } else { signals };
+    let signals = if common::without_membarrier() {
+        signals / 4
+    } else {
+        signals
+    };
     let bombardier = thread::spawn(move || {
         let (begun, mut at) = (Instant::now(), 0);
         let late = || begun.elapsed() > BOMBARDMENT && HANDLED.load(Ordering::Relaxed) >= FEWEST;
-        while !late() && HANDLED.load(Ordering::Relaxed) < signals && !OVER.load(Ordering::Relaxed) {
-            // SAFETY: the thread is joined after this one. (A cast, as musl's handles are pointers, which would not be Send.)
-            assert_eq!(unsafe { libc::pthread_kill(targets[at % READERS] as libc::pthread_t, libc::SIGUSR1) }, 0);
+        while !late() && HANDLED.load(Ordering::Relaxed) < signals && !OVER.load(Ordering::Relaxed)
+        {
+            assert_eq!(
+                // SAFETY: the thread is joined after this one. (A cast, as musl's handles are pointers,
+                // which would not be Send.)
+                unsafe {
+                    libc::pthread_kill(targets[at % READERS] as libc::pthread_t, libc::SIGUSR1)
+                },
+                0
+            );
             at += 1;
         }
     });
@@ -133,9 +155,15 @@ fn bombard(signals: u64, read: impl Fn() + Copy + Send + 'static, mut update: im
     }
     OVER.store(true, Ordering::Relaxed);
     bombardier.join().expect("no panic");
-    readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
+    readers
+        .into_iter()
+        .for_each(|reader| reader.join().expect("no panic"));
     assert!(HANDLED.load(Ordering::Relaxed) >= signals.min(FEWEST) && updates > 0);
-    assert_eq!(BROKEN.load(Ordering::Relaxed), 0, "a handler found something that it must not find");
+    assert_eq!(
+        BROKEN.load(Ordering::Relaxed),
+        0,
+        "a handler found something that it must not find"
+    );
 }
 
 #[test]
@@ -161,7 +189,12 @@ fn handlers_read_between_any_two_instructions_of_a_section() {
             stillpoint::synchronize();
         } else {
             // Dropped here and now: a reader that was missed would see it.
-            drop(GLOBAL.swap(Payload::new(number)).expect("never empty").wait());
+            drop(
+                GLOBAL
+                    .swap(Payload::new(number))
+                    .expect("never empty")
+                    .wait(),
+            );
         }
     });
     // All is quiescent: handlers left the records as they found them.
@@ -176,7 +209,8 @@ fn handlers_read_between_any_two_instructions_of_a_section() {
 fn handlers_read_another_domain_than_the_one_that_they_interrupt() {
     if !common::is_child() {
         // A panic inside a handler takes the process with it.
-        return common::child("handlers_read_another_domain_than_the_one_that_they_interrupt").well();
+        return common::child("handlers_read_another_domain_than_the_one_that_they_interrupt")
+            .well();
     }
     let _alone = alone();
     let other = Domain::new();

@@ -17,11 +17,16 @@ fn a_snapshot_is_what_its_parts_are() {
     is_send_and_sync::<Snapshot<String>>();
     is_send_and_sync::<Snapshot<str, OwnedGuard<'_>>>();
     is_send_and_sync::<Snapshot<dyn Debug + Sync>>();
-    fn shorter<'a>(value: Snapshot<&'static str, OwnedGuard<'static>>) -> Snapshot<&'a str, OwnedGuard<'a>> {
+    fn shorter<'a>(
+        value: Snapshot<&'static str, OwnedGuard<'static>>,
+    ) -> Snapshot<&'a str, OwnedGuard<'a>> {
         value
     }
     let cell = Rcu::new_in(tasks_trace::global(), "static");
-    assert_eq!(*shorter(cell.load_owned(tasks_trace::read_lock_owned())), "static");
+    assert_eq!(
+        *shorter(cell.load_owned(tasks_trace::read_lock_owned())),
+        "static"
+    );
     assert_eq!(size_of::<Snapshot<u8, Guard<'_>>>(), 2 * size_of::<usize>());
 }
 
@@ -34,7 +39,10 @@ fn a_snapshot_keeps_the_value_and_its_section_when_cell_and_domain_are_gone() {
     cell.store(tally.value(2));
     let later = cell.load_owned(domain.read_lock_static());
     drop(cell);
-    assert!(!domain.poll(domain.start_poll()), "the snapshots are sections");
+    assert!(
+        !domain.poll(domain.start_poll()),
+        "the snapshots are sections"
+    );
     drop(domain);
     assert_eq!((snapshot.get(), later.get(), tally.dropped()), (1, 2, 0));
     thread::spawn(move || {
@@ -50,7 +58,10 @@ fn a_snapshot_keeps_the_value_and_its_section_when_cell_and_domain_are_gone() {
 fn a_snapshot_may_be_shared_by_threads_and_outlive_them() {
     let cell = Rcu::new_in(tasks_trace::global(), vec![1, 2, 3]);
     let snapshot = thread::scope(|scope| {
-        scope.spawn(|| cell.load_owned(tasks_trace::read_lock_owned().named("from elsewhere"))).join().expect("no panic")
+        scope
+            .spawn(|| cell.load_owned(tasks_trace::read_lock_owned().named("from elsewhere")))
+            .join()
+            .expect("no panic")
     });
     cell.store(Vec::new());
     thread::scope(|scope| {
@@ -85,18 +96,29 @@ fn every_kind_of_section_makes_one() {
 fn a_guard_of_another_domain_makes_none() {
     let (mine, other) = (TraceDomain::new(), TraceDomain::new());
     let cell = Rcu::new_in(&mine, 1);
-    assert!(panic_message(|| *cell.load_owned(other.read_lock_static())).contains("cannot protect"));
+    assert!(
+        panic_message(|| *cell.load_owned(other.read_lock_static())).contains("cannot protect")
+    );
     assert!(panic_message(|| *cell.load_owned(read_lock())).contains("cannot protect"));
-    assert!(other.poll(other.start_poll()), "the guard that was refused is dropped");
+    assert!(
+        other.poll(other.start_poll()),
+        "the guard that was refused is dropped"
+    );
     let option = RcuOption::<u32>::empty_in(&mine);
-    assert!(panic_message(|| option.load_owned(other.read_lock_owned()).is_none()).contains("cannot protect"));
+    assert!(
+        panic_message(|| option.load_owned(other.read_lock_owned()).is_none())
+            .contains("cannot protect")
+    );
 }
 
 #[test]
 fn parts_keep_the_section() {
     let tally = Tally::new();
     let domain = TraceDomain::new();
-    let cell = Rcu::new_in(&domain, HashMap::from([("a", tally.value(1)), ("b", tally.value(2))]));
+    let cell = Rcu::new_in(
+        &domain,
+        HashMap::from([("a", tally.value(1)), ("b", tally.value(2))]),
+    );
     let other = Rcu::new_in(&domain, "another");
     let all = cell.load_owned(domain.read_lock_static());
     let all = Snapshot::try_map(all, |all| all.get("c")).expect_err("it is not there");
@@ -107,7 +129,8 @@ fn parts_keep_the_section() {
     let number = Snapshot::map(b, |b| &b.number);
     assert!(!domain.poll(domain.start_poll()));
     assert_eq!((*number, tally.dropped()), (2, 0));
-    let anything: Snapshot<dyn Debug + Sync> = Snapshot::map(number, |number| number as &(dyn Debug + Sync));
+    let anything: Snapshot<dyn Debug + Sync> =
+        Snapshot::map(number, |number| number as &(dyn Debug + Sync));
     assert_eq!(format!("{:?}", &*anything), "2");
     drop(anything);
     domain.kvfree_barrier();
@@ -119,7 +142,12 @@ fn a_projection_that_panics_ends_the_section() {
     let domain = TraceDomain::new();
     let cell = Rcu::new_in(&domain, 1);
     let snapshot = cell.load_owned(domain.read_lock_static());
-    common::quietly(|| assert_eq!(panic_message(|| *Snapshot::map(snapshot, |_| -> &u32 { panic!("in map") })), "in map"));
+    common::quietly(|| {
+        assert_eq!(
+            panic_message(|| *Snapshot::map(snapshot, |_| -> &u32 { panic!("in map") })),
+            "in map"
+        )
+    });
     assert!(domain.poll(domain.start_poll()));
 }
 

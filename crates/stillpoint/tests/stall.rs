@@ -15,7 +15,8 @@ use std::{
 };
 use stillpoint::{Domain, Flavour, Rcu, StallReport, Stalled};
 
-/// Short enough for a test, long enough for an honest grace period to come first on a loaded machine, mostly.
+/// Short enough for a test, long enough for an honest grace period to come first on a loaded
+/// machine, mostly.
 const TIMEOUT: Duration = Duration::from_millis(50);
 
 fn watched(domain: Domain) -> (Domain, Receiver<StallReport>) {
@@ -26,11 +27,18 @@ fn watched(domain: Domain) -> (Domain, Receiver<StallReport>) {
 }
 
 fn next(told: &Receiver<StallReport>) -> StallReport {
-    told.recv_timeout(common::PATIENCE).expect("a stall is reported")
+    told.recv_timeout(common::PATIENCE)
+        .expect("a stall is reported")
 }
 
-fn named<R: Send + 'static>(name: &str, work: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
-    thread::Builder::new().name(name.to_owned()).spawn(work).expect("a thread")
+fn named<R: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> thread::JoinHandle<R> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .expect("a thread")
 }
 
 #[test]
@@ -53,10 +61,24 @@ fn a_guard_that_is_kept_is_reported_by_name_with_who_waits() {
     assert!(report.lasted >= TIMEOUT);
     assert_eq!(report.holdouts.len(), 1);
     assert_eq!(report.holdouts[0].flavour, Flavour::Thread);
-    assert_eq!(report.holdouts[0].thread.name.as_deref(), Some("long-reader"));
-    assert!(report.waiters.iter().any(|waiter| waiter.name.as_deref() == Some("long-waiter")), "{report}");
+    assert_eq!(
+        report.holdouts[0].thread.name.as_deref(),
+        Some("long-reader")
+    );
+    assert!(
+        report
+            .waiters
+            .iter()
+            .any(|waiter| waiter.name.as_deref() == Some("long-waiter")),
+        "{report}"
+    );
     let text = report.to_string();
-    assert!(text.contains("'long-reader'") && text.contains("holds a guard") && text.contains("'long-waiter'"), "{text}");
+    assert!(
+        text.contains("'long-reader'")
+            && text.contains("holds a guard")
+            && text.contains("'long-waiter'"),
+        "{text}"
+    );
     #[cfg(feature = "stall-backtrace")]
     assert!(text.contains("a_guard_that_is_kept"), "{text}");
     assert_eq!(domain.statistics().stalls, 1);
@@ -86,7 +108,10 @@ fn a_qsbr_reader_that_blocks_online_is_named() {
     let _ = domain.start_poll();
     let report = next(&told);
     assert_eq!(report.holdouts[0].flavour, Flavour::Qsbr);
-    assert_eq!(report.holdouts[0].thread.name.as_deref(), Some("qsbr-blocker"));
+    assert_eq!(
+        report.holdouts[0].thread.name.as_deref(),
+        Some("qsbr-blocker")
+    );
     drop(leave);
     reader.join().expect("no panic");
 }
@@ -102,7 +127,13 @@ fn nobody_is_reported_who_leaves_in_time() {
         domain.synchronize();
     }
     assert!(told.try_recv().is_err());
-    assert_eq!((domain.statistics().stalls, domain.statistics().service_stalls), (0, 0));
+    assert_eq!(
+        (
+            domain.statistics().stalls,
+            domain.statistics().service_stalls
+        ),
+        (0, 0)
+    );
 }
 
 /// The waiter holds what the reader wants. Nobody can refuse that; the report names both sides.
@@ -130,14 +161,24 @@ fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
         theirs.synchronize();
     });
     let report = next(&told);
-    assert_eq!(report.holdouts[0].thread.name.as_deref(), Some("wants-lock"));
-    assert!(report.waiters.iter().any(|waiter| waiter.name.as_deref() == Some("holds-lock")), "{report}");
+    assert_eq!(
+        report.holdouts[0].thread.name.as_deref(),
+        Some("wants-lock")
+    );
+    assert!(
+        report
+            .waiters
+            .iter()
+            .any(|waiter| waiter.name.as_deref() == Some("holds-lock")),
+        "{report}"
+    );
     // The two stay where they are; the process need not.
     std::process::exit(0);
 }
 
-/// What such a section waits for, at its end, is so short that it hardly looks at who is in the way. The thread never falls idle for long, and has
-/// no object with a destructor, so the service thread need not know of its pages.
+/// What such a section waits for, at its end, is so short that it hardly looks at who is in the
+/// way. The thread never falls idle for long, and has no object with a destructor, so the service
+/// thread need not know of its pages.
 #[test]
 fn a_reader_that_holds_up_sections_which_retire_one_object_each_is_reported() {
     let (domain, told) = watched(Domain::new());
@@ -174,7 +215,13 @@ fn a_callback_that_blocks_the_service_thread_is_reported() {
         }
     };
     assert!(report.holdouts.is_empty());
-    assert!(report.waiters.iter().any(|waiter| waiter.name.as_deref() == Some("barrier")), "{report}");
+    assert!(
+        report
+            .waiters
+            .iter()
+            .any(|waiter| waiter.name.as_deref() == Some("barrier")),
+        "{report}"
+    );
     assert!(domain.statistics().service_stalls >= 1);
     drop(end);
     waiter.join().expect("no panic");
@@ -187,7 +234,10 @@ fn a_leaked_guard_of_a_thread_that_has_ended_is_reported_and_nothing_is_freed_un
     let tally = Tally::new();
     let cell = Rcu::new_in(domain, tally.value(7));
     let lent = thread::scope(|scope| {
-        scope.spawn(|| cell.load(Box::leak(Box::new(domain.read_lock()))).number).join().expect("no panic")
+        scope
+            .spawn(|| cell.load(Box::leak(Box::new(domain.read_lock()))).number)
+            .join()
+            .expect("no panic")
     });
     drop(cell);
     let _ = domain.start_poll();
@@ -204,7 +254,8 @@ fn a_handler_may_read_and_may_panic() {
     let (tell, told) = channel();
     let (theirs, seen) = (domain.clone(), Arc::clone(&cell));
     domain.on_stall(move |_| {
-        tell.send(*seen.load(&theirs.read_lock())).expect("the receiver is there");
+        tell.send(*seen.load(&theirs.read_lock()))
+            .expect("the receiver is there");
         std::panic::resume_unwind(Box::new("without a message"));
     });
     let reader = Reader::enter(&domain);
@@ -228,7 +279,10 @@ fn a_stalled_reader_lets_producers_go_on_and_memory_falls_when_it_leaves() {
     }
     next(&told);
     let statistics = domain.statistics();
-    assert!(statistics.bytes_pending > 64 << 10, "reported: {statistics:?}");
+    assert!(
+        statistics.bytes_pending > 64 << 10,
+        "reported: {statistics:?}"
+    );
     assert!(statistics.stalls >= 1);
     reader.leave();
     domain.kvfree_barrier();
@@ -248,7 +302,8 @@ fn a_handler_that_would_wait_for_the_service_thread_is_refused() {
     domain.barrier();
 }
 
-/// The handler owns something whose destructor uses the library; it goes with the domain, while the thread is bound to both.
+/// The handler owns something whose destructor uses the library; it goes with the domain, while the
+/// thread is bound to both.
 #[test]
 fn what_a_handler_owns_is_dropped_with_the_domain() {
     struct Reads(Domain);
@@ -296,7 +351,10 @@ fn a_domain_ends_whole_whatever_its_handlers_destructor_does() {
         Rcu::new_in(&domain, tally.value(2)).store(tally.value(3));
     }
     returns(move || drop(domain));
-    assert!(tally.all_dropped(), "the service thread was joined when it had done all");
+    assert!(
+        tally.all_dropped(),
+        "the service thread was joined when it had done all"
+    );
     eventually(|| service_threads(number) == 0);
 }
 
@@ -318,7 +376,8 @@ fn a_handler_that_is_replaced_may_panic_when_it_is_dropped() {
     });
     let reader = Reader::enter(&domain);
     let _ = domain.start_poll();
-    told.recv_timeout(common::PATIENCE).expect("a stall is reported");
+    told.recv_timeout(common::PATIENCE)
+        .expect("a stall is reported");
     domain.on_stall(|_| ());
     drop(go);
     eventually(|| domain.statistics().panics == 2);

@@ -1,4 +1,5 @@
-//! A subscriber of `tracing` is user code: it may panic in each event, and use the library within one.
+//! A subscriber of `tracing` is user code: it may panic in each event, and use the library within
+//! one.
 #![cfg(all(feature = "tracing", not(miri)))]
 
 mod common;
@@ -27,7 +28,8 @@ use tracing::{
 
 type Act = Arc<dyn Fn() + Send + Sync>;
 
-/// What the subscriber does in the events of a domain before it panics, and how many there have been.
+/// What the subscriber does in the events of a domain before it panics, and how many there have
+/// been.
 static ACTS: LazyLock<Mutex<HashMap<u64, (Act, usize)>>> = LazyLock::new(Mutex::default);
 
 /// Panics in each event, quietly: without the hook that prints.
@@ -49,10 +51,14 @@ impl Subscriber for Hostile {
     fn event(&self, event: &Event<'_>) {
         let mut domain = DomainOf(0);
         event.record(&mut domain);
-        let act = ACTS.lock().expect("no panic under it").get_mut(&domain.0).map(|(act, count)| {
-            *count += 1;
-            Arc::clone(act)
-        });
+        let act = ACTS
+            .lock()
+            .expect("no panic under it")
+            .get_mut(&domain.0)
+            .map(|(act, count)| {
+                *count += 1;
+                Arc::clone(act)
+            });
         if let Some(act) = act {
             act();
         }
@@ -83,7 +89,9 @@ fn told(act: impl Fn(&Domain) + Send + Sync + 'static) -> Domain {
     let domain = Domain::new();
     domain.set_stall_timeout(Duration::from_millis(1));
     let theirs = domain.clone();
-    ACTS.lock().expect("no panic under it").insert(number(&domain), (Arc::new(move || act(&theirs)), 0));
+    ACTS.lock()
+        .expect("no panic under it")
+        .insert(number(&domain), (Arc::new(move || act(&theirs)), 0));
     domain
 }
 
@@ -156,7 +164,9 @@ fn a_waiting_thread_that_finds_the_stall_goes_on() {
     let waiter = thread::spawn(move || theirs.synchronize());
     eventually(|| events(&domain) >= 1);
     reader.leave();
-    waiter.join().expect("what a subscriber does is none of its business");
+    waiter
+        .join()
+        .expect("what a subscriber does is none of its business");
     goes_on(&domain);
 }
 
@@ -202,7 +212,8 @@ impl Drop for Bomb {
     }
 }
 
-/// Within an event it reads, retires, queues callbacks; it may not wait for the thread that it runs on, and is told so.
+/// Within an event it reads, retires, queues callbacks; it may not wait for the thread that it runs
+/// on, and is told so.
 #[test]
 fn a_subscriber_may_use_the_library() {
     static REFUSED: AtomicUsize = AtomicUsize::new(0);
@@ -217,7 +228,8 @@ fn a_subscriber_may_use_the_library() {
         let bomb = Bomb;
         domain.on_stall(move |_| _ = &bomb);
         domain.on_stall(|_| ());
-        let refused = quietly(|| panic::catch_unwind(AssertUnwindSafe(|| domain.barrier())).is_err());
+        let refused =
+            quietly(|| panic::catch_unwind(AssertUnwindSafe(|| domain.barrier())).is_err());
         REFUSED.fetch_add(usize::from(refused), Ordering::SeqCst);
     });
     let reader = Reader::enter(&domain);

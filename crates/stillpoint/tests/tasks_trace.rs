@@ -1,4 +1,5 @@
-//! Readers that sleep, and readers that are tasks: nothing is freed under them, wherever they go and however they end.
+//! Readers that sleep, and readers that are tasks: nothing is freed under them, wherever they go
+//! and however they end.
 
 mod common;
 
@@ -29,7 +30,11 @@ fn domains() -> [TraceDomain; 2] {
 
 /// An executor with two threads, between which tasks move.
 fn executor() -> runtime::Runtime {
-    runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
+    runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("a runtime")
 }
 
 #[test]
@@ -77,7 +82,10 @@ fn owned_guards_hold_across_the_wrap() {
         let value = cell.load(&guard);
         cell.store(tally.value(round));
         let cookie = domain.get_state();
-        assert!(!domain.poll(cookie), "round {round}: {cookie:?} waits for the guard");
+        assert!(
+            !domain.poll(cookie),
+            "round {round}: {cookie:?} waits for the guard"
+        );
         assert_eq!(value.get(), round - 1);
         thread::scope(|scope| {
             scope.spawn(move || drop(guard));
@@ -147,8 +155,12 @@ fn a_guard_of_one_domain_does_not_protect_a_cell_of_another() {
     let (mine, other) = (TraceDomain::new(), TraceDomain::new());
     let cell = Rcu::new_in(&mine, 1);
     assert!(panic_message(|| *cell.load(&other.read_lock_owned())).contains("cannot protect"));
-    assert!(panic_message(|| *cell.load(&tasks_trace::read_lock_owned())).contains("cannot protect"));
-    assert!(panic_message(|| *Rcu::new(1).load(&tasks_trace::read_lock())).contains("cannot protect"));
+    assert!(
+        panic_message(|| *cell.load(&tasks_trace::read_lock_owned())).contains("cannot protect")
+    );
+    assert!(
+        panic_message(|| *Rcu::new(1).load(&tasks_trace::read_lock())).contains("cannot protect")
+    );
     assert_eq!(cell.load(&mine.read_lock_static()), &1);
 }
 
@@ -169,8 +181,16 @@ fn ten_thousand_guards_in_one_domain_delay_no_other() {
     assert!(!crowded.poll(cookie), "one is left");
     drop(last);
     assert!(crowded.poll(cookie));
-    drop((0..10_000).map(|_| crowded.read_lock_owned()).collect::<Vec<_>>());
-    assert_eq!(crowded.statistics().records, records, "the same ones, used again");
+    drop(
+        (0..10_000)
+            .map(|_| crowded.read_lock_owned())
+            .collect::<Vec<_>>(),
+    );
+    assert_eq!(
+        crowded.statistics().records,
+        records,
+        "the same ones, used again"
+    );
 }
 
 #[test]
@@ -180,7 +200,13 @@ fn records_go_back_however_guards_travel() {
     for _ in 0..4 {
         thread::scope(|scope| {
             let (domain, (there, arrivals)) = (&domain, channel::<OwnedGuard<'_>>());
-            scope.spawn(move || (0..5000).for_each(|_| there.send(domain.read_lock_owned()).expect("somebody takes it")));
+            scope.spawn(move || {
+                (0..5000).for_each(|_| {
+                    there
+                        .send(domain.read_lock_owned())
+                        .expect("somebody takes it")
+                })
+            });
             scope.spawn(move || arrivals.into_iter().for_each(drop));
         });
     }
@@ -239,7 +265,11 @@ fn tasks_hold_guards_across_awaits() {
     drop(cell);
     domain.kvfree_barrier();
     assert!(tally.all_dropped());
-    assert!(domain.statistics().records < 200, "{:?}", domain.statistics());
+    assert!(
+        domain.statistics().records < 200,
+        "{:?}",
+        domain.statistics()
+    );
 }
 
 #[test]
@@ -312,7 +342,8 @@ fn watched(domain: &Domain) -> Receiver<StallReport> {
 }
 
 fn next(told: &Receiver<StallReport>) -> StallReport {
-    told.recv_timeout(common::PATIENCE).expect("a stall is reported")
+    told.recv_timeout(common::PATIENCE)
+        .expect("a stall is reported")
 }
 
 #[test]
@@ -323,24 +354,44 @@ fn a_wait_for_an_owned_guard_of_ones_own_is_reported_with_both_sides() {
     let theirs = domain.clone();
     let waiter = thread::Builder::new().name("waits-for-itself".into());
     let waiter = waiter.spawn(move || {
-        give.send(theirs.read_lock_static().named("of the waiter")).expect("somebody takes it");
+        give.send(theirs.read_lock_static().named("of the waiter"))
+            .expect("somebody takes it");
         theirs.synchronize();
     });
     let report = next(&told);
-    let [holdout] = &report.holdouts[..] else { panic!("{report}") };
+    let [holdout] = &report.holdouts[..] else {
+        panic!("{report}")
+    };
     assert_eq!(holdout.flavour, Flavour::Owned);
     assert_eq!(holdout.task.as_deref(), Some("of the waiter"));
     if cfg!(target_os = "linux") && !cfg!(miri) {
-        assert_eq!(holdout.thread.name.as_deref(), Some("waits-for-itsel"), "the kernel keeps 15 letters");
-        assert!(report.waiters.iter().any(|waiter| waiter.name.as_deref() == Some("waits-for-itsel")), "{report}");
+        assert_eq!(
+            holdout.thread.name.as_deref(),
+            Some("waits-for-itsel"),
+            "the kernel keeps 15 letters"
+        );
+        assert!(
+            report
+                .waiters
+                .iter()
+                .any(|waiter| waiter.name.as_deref() == Some("waits-for-itsel")),
+            "{report}"
+        );
     }
     let made_at = holdout.made_at.expect("owned guards know");
     assert!(made_at.file().ends_with("tasks_trace.rs"));
     assert!(holdout.held.expect("owned guards know") > Duration::ZERO);
     let text = report.to_string();
-    assert!(text.contains("task 'of the waiter' holds an owned guard") && text.contains("tasks_trace.rs:"), "{text}");
+    assert!(
+        text.contains("task 'of the waiter' holds an owned guard")
+            && text.contains("tasks_trace.rs:"),
+        "{text}"
+    );
     #[cfg(feature = "stall-backtrace")]
-    assert!(text.contains("a_wait_for_an_owned_guard_of_ones_own"), "{text}");
+    assert!(
+        text.contains("a_wait_for_an_owned_guard_of_ones_own"),
+        "{text}"
+    );
     drop(given.recv().expect("it was sent"));
     waiter.expect("a thread").join().expect("no panic");
 }
@@ -360,11 +411,18 @@ fn tasks_that_wait_crosswise_are_reported_with_both_sides() {
     assert!(left.as_mut().poll(&mut context).is_pending());
     assert!(right.as_mut().poll(&mut context).is_pending());
     let report = next(&watched(&domain));
-    let mut names: Vec<_> = report.holdouts.iter().map(|holdout| holdout.task.as_deref().expect("named")).collect();
+    let mut names: Vec<_> = report
+        .holdouts
+        .iter()
+        .map(|holdout| holdout.task.as_deref().expect("named"))
+        .collect();
     names.sort_unstable();
     assert_eq!(names, ["left", "right"]);
     assert!(matches!(report.futures[..], [(_, 2)]), "{report}");
-    assert!(report.to_string().contains("futures that wait: 2 made at"), "{report}");
+    assert!(
+        report.to_string().contains("futures that wait: 2 made at"),
+        "{report}"
+    );
     // Each waits for the other one's guard and for its own; cancelled, they let go of both.
     drop((left, right));
     returns(move || domain.synchronize());
@@ -373,7 +431,8 @@ fn tasks_that_wait_crosswise_are_reported_with_both_sides() {
 #[test]
 fn forgotten_guards_are_reported_with_their_places_and_16_at_most() {
     if !is_child() {
-        return common::child("forgotten_guards_are_reported_with_their_places_and_16_at_most").well();
+        return common::child("forgotten_guards_are_reported_with_their_places_and_16_at_most")
+            .well();
     }
     let domain = TraceDomain::new();
     let told = watched(&domain);
@@ -382,9 +441,17 @@ fn forgotten_guards_are_reported_with_their_places_and_16_at_most() {
     let _ = domain.start_poll();
     let report = next(&told);
     assert_eq!((report.holdouts.len(), report.more_holdouts), (16, 24));
-    assert!(report.holdouts.iter().all(|holdout| holdout.made_at.is_some_and(|place| place.line() == line)));
+    assert!(
+        report
+            .holdouts
+            .iter()
+            .all(|holdout| holdout.made_at.is_some_and(|place| place.line() == line))
+    );
     let text = report.to_string();
-    assert!(text.contains("a task holds an owned guard") && text.contains("and 24 more"), "{text}");
+    assert!(
+        text.contains("a task holds an owned guard") && text.contains("and 24 more"),
+        "{text}"
+    );
     // SAFETY: they are forgotten, and have found nothing.
     unsafe { domain.abandon_owned_guards() };
     domain.synchronize();
@@ -397,7 +464,11 @@ fn a_name_is_that_of_one_section() {
     drop(domain.read_lock_owned().named("first").named("renamed"));
     let guard = domain.read_lock_owned();
     let _ = domain.start_poll();
-    assert_eq!(next(&told).holdouts[0].task, None, "the record is the same one");
+    assert_eq!(
+        next(&told).holdouts[0].task,
+        None,
+        "the record is the same one"
+    );
     drop(guard);
     domain.synchronize();
     let guard = domain.read_lock_owned().named("first").named("renamed");
@@ -416,11 +487,15 @@ fn a_poll_starts_the_grace_period_that_it_asks_about() {
     assert!(!domain.poll(cookie));
     let second = domain.read_lock_owned();
     drop(first);
-    assert!(domain.poll(cookie), "the second guard is newer than the poll");
+    assert!(
+        domain.poll(cookie),
+        "the second guard is newer than the poll"
+    );
     drop(second);
 }
 
-/// Reports and ends of sections at the same time: the report finds each as it is or as it was, and no record is lost.
+/// Reports and ends of sections at the same time: the report finds each as it is or as it was, and
+/// no record is lost.
 #[test]
 fn reports_race_with_ends_of_sections() {
     let domain = TraceDomain::new();
@@ -430,7 +505,12 @@ fn reports_race_with_ends_of_sections() {
     domain.on_stall(move |report| {
         for holdout in &report.holdouts {
             // Whole, or there are none.
-            assert!(holdout.task.as_deref().is_none_or(|task| task.starts_with("task ") && task.len() > 100));
+            assert!(
+                holdout
+                    .task
+                    .as_deref()
+                    .is_none_or(|task| task.starts_with("task ") && task.len() > 100)
+            );
         }
         count.fetch_add(report.holdouts.len(), Ordering::Relaxed);
     });
@@ -444,7 +524,9 @@ fn reports_race_with_ends_of_sections() {
                     thread::scope(|scope| {
                         scope.spawn(|| {
                             for _ in 0..50 {
-                                let guard = domain.read_lock_owned().named(format!("task {reader}{:100}", ""));
+                                let guard = domain
+                                    .read_lock_owned()
+                                    .named(format!("task {reader}{:100}", ""));
                                 thread::yield_now();
                                 drop(guard);
                             }
@@ -460,7 +542,10 @@ fn reports_race_with_ends_of_sections() {
     });
     assert_eq!(domain.statistics().panics, 0);
     let records = domain.statistics().records;
-    assert!(records <= 3 * 40 + 31, "{records}: some were not given back");
+    assert!(
+        records <= 3 * 40 + 31,
+        "{records}: some were not given back"
+    );
     domain.set_stall_timeout(common::PATIENCE);
     domain.synchronize();
 }
@@ -489,16 +574,24 @@ impl Drop for Late {
 
 #[test]
 fn thread_local_destructors_may_make_and_drop_guards() {
-    // Before the library's own thread-local state and after it: destructors run in no order that could be relied on.
+    // Before the library's own thread-local state and after it: destructors run in no order that
+    // could be relied on.
     for first in [true, false] {
-        let (cell, done) = (Arc::new(Rcu::new_in(tasks_trace::global(), 1)), Arc::new(AtomicBool::new(false)));
+        let (cell, done) = (
+            Arc::new(Rcu::new_in(tasks_trace::global(), 1)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let (theirs, tell) = (Arc::clone(&cell), Arc::clone(&done));
         thread::spawn(move || {
             if first {
                 LATE.with(|_| ());
             }
             let kept = Some(tasks_trace::read_lock_owned());
-            LATE.set(Some(Late { kept, cell: theirs, done: tell }));
+            LATE.set(Some(Late {
+                kept,
+                cell: theirs,
+                done: tell,
+            }));
         })
         .join()
         .expect("no panic");

@@ -1,4 +1,5 @@
-//! The ends of threads: destructors of thread-local objects read, retire and wait; guards outlive the thread that made them.
+//! The ends of threads: destructors of thread-local objects read, retire and wait; guards outlive
+//! the thread that made them.
 
 mod common;
 
@@ -34,10 +35,14 @@ impl Drop for AtExit {
     }
 }
 
-/// Has `at_exit` run in destructors of thread-local objects on both sides of the library's own: a thread's destructors run in
-/// some order of their registration, so one object is registered before `first_use`, the thread's first use of the library, and
-/// one after it. Returns when both have run.
-fn on_both_sides(first_use: impl FnOnce() + Send + 'static, at_exit: impl FnMut() + Clone + Send + 'static) {
+/// Has `at_exit` run in destructors of thread-local objects on both sides of the library's own: a
+/// thread's destructors run in some order of their registration, so one object is registered before
+/// `first_use`, the thread's first use of the library, and one after it. Returns when both have
+/// run.
+fn on_both_sides(
+    first_use: impl FnOnce() + Send + 'static,
+    at_exit: impl FnMut() + Clone + Send + 'static,
+) {
     thread_local! {
         static BEFORE: RefCell<Option<AtExit>> = const { RefCell::new(None) };
         static AFTER: RefCell<Option<AtExit>> = const { RefCell::new(None) };
@@ -104,7 +109,10 @@ fn destructors_of_thread_local_objects_read_retire_and_wait_in_a_domain() {
                     cell.store(counted.value(round));
                     retire(domain, round);
                     // SAFETY: no other thread has ever known the object.
-                    unsafe { domain.retire_inline(NonNull::from(Box::leak(Box::new(counted.value(round))))) };
+                    unsafe {
+                        domain
+                            .retire_inline(NonNull::from(Box::leak(Box::new(counted.value(round)))))
+                    };
                 }
                 let count = counted.value(round);
                 domain.call(move || drop(count));
@@ -114,11 +122,16 @@ fn destructors_of_thread_local_objects_read_retire_and_wait_in_a_domain() {
             },
         );
     }
-    assert_eq!(tally.made(), tally.dropped() + 1, "the barriers in the destructors waited for all of this");
+    assert_eq!(
+        tally.made(),
+        tally.dropped() + 1,
+        "the barriers in the destructors waited for all of this"
+    );
     assert_eq!(domain.statistics().panics, 0);
 }
 
-/// One destructor after the other retires, so that the service thread never finds their common share idle.
+/// One destructor after the other retires, so that the service thread never finds their common
+/// share idle.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn what_destructors_retire_all_the_time_is_freed_meanwhile() {
@@ -126,7 +139,10 @@ fn what_destructors_retire_all_the_time_is_freed_meanwhile() {
     // Of 201 objects a thread, 101 are retired while it still has a share of its own.
     let mut threads = 0;
     eventually(|| {
-        on_both_sides(|| retire(domain, 1), move || (0..100).for_each(|number| retire(domain, number)));
+        on_both_sides(
+            || retire(domain, 1),
+            move || (0..100).for_each(|number| retire(domain, number)),
+        );
         threads += 1;
         threads >= 20 && domain.statistics().objects_freed >= 150 * threads
     });
@@ -164,7 +180,12 @@ fn late_sections_are_waited_for() {
             cell.store(counted.value(8));
             assert!(!domain.poll(domain.start_poll()), "this section is open");
             let cookie = domain.get_state();
-            assert!(!thread::spawn(move || domain.poll(cookie)).join().expect("no panic"), "and others see it");
+            assert!(
+                !thread::spawn(move || domain.poll(cookie))
+                    .join()
+                    .expect("no panic"),
+                "and others see it"
+            );
             assert_eq!(value.get(), 7);
             drop(guard);
             assert!(domain.poll(cookie));
@@ -179,7 +200,8 @@ fn late_sections_are_waited_for() {
 fn waiting_inside_a_late_section_is_refused_too() {
     let domain = eternal();
     let (tell, told): (Sender<[String; 3]>, _) = channel();
-    let waits: Arc<[fn(&Domain); 3]> = Arc::new([Domain::synchronize, Domain::barrier, Domain::kvfree_barrier]);
+    let waits: Arc<[fn(&Domain); 3]> =
+        Arc::new([Domain::synchronize, Domain::barrier, Domain::kvfree_barrier]);
     // Not joined: a call that is not refused waits for itself.
     thread::spawn(move || {
         on_both_sides(
@@ -195,8 +217,15 @@ fn waiting_inside_a_late_section_is_refused_too() {
         );
     });
     for _ in 0..2 {
-        let refusals = told.recv_timeout(common::PATIENCE).expect("refused, not hung");
-        assert!(refusals.iter().all(|refusal| refusal.contains("Drop the guard or go offline first")), "{refusals:?}");
+        let refusals = told
+            .recv_timeout(common::PATIENCE)
+            .expect("refused, not hung");
+        assert!(
+            refusals
+                .iter()
+                .all(|refusal| refusal.contains("Drop the guard or go offline first")),
+            "{refusals:?}"
+        );
     }
 }
 
@@ -210,7 +239,10 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         assert_eq!(self.value.get(), 5);
-        assert!(!self.domain.poll(self.domain.start_poll()), "the guard lives");
+        assert!(
+            !self.domain.poll(self.domain.start_poll()),
+            "the guard lives"
+        );
         drop(self.guard.take());
         self.domain.synchronize();
     }
@@ -225,12 +257,19 @@ fn hold(domain: &'static Domain, cell: &'static Rcu<Tracked>) -> Held {
     let guard = domain.read_lock();
     // SAFETY: the reference is dropped with the guard, in `Held`, and is used there only before.
     let value = unsafe { &*std::ptr::from_ref(cell.load(&guard)) };
-    Held { value, guard: Some(guard), domain }
+    Held {
+        value,
+        guard: Some(guard),
+        domain,
+    }
 }
 
 #[test]
 fn a_guard_in_a_thread_local_object_is_dropped_by_its_destructor() {
-    for (number, held) in [&HELD_FROM_BEFORE, &HELD_FROM_AFTER].into_iter().enumerate() {
+    for (number, held) in [&HELD_FROM_BEFORE, &HELD_FROM_AFTER]
+        .into_iter()
+        .enumerate()
+    {
         let domain = eternal();
         let tally = Tally::new();
         let cell: &'static _ = Box::leak(Box::new(Rcu::new_in(domain, tally.value(5))));
@@ -302,7 +341,9 @@ fn a_leaked_guard_keeps_its_section_after_the_end_of_its_thread() {
 fn a_forgotten_guard_keeps_its_section_after_the_end_of_its_thread() {
     let domain = eternal();
     let tally = Tally::new();
-    thread::spawn(|| std::mem::forget(domain.read_lock())).join().expect("no panic");
+    thread::spawn(|| std::mem::forget(domain.read_lock()))
+        .join()
+        .expect("no panic");
     for round in 0..1_000 {
         retire(domain, tally.value(round));
     }
@@ -336,7 +377,11 @@ fn the_last_handle_may_be_dropped_by_the_end_of_a_thread() {
         on_both_sides(
             || (),
             move || {
-                let domain = handles.lock().expect("not poisoned").pop().expect("one for each");
+                let domain = handles
+                    .lock()
+                    .expect("not poisoned")
+                    .pop()
+                    .expect("one for each");
                 drop(domain.read_lock());
                 retire(&domain, counted.value(1));
                 let count = counted.value(2);

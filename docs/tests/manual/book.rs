@@ -51,7 +51,11 @@ pub fn chapters() -> Vec<Chapter> {
         .collect();
     files.sort();
     let read = |path: &PathBuf| {
-        let file = path.file_name().expect("it has a name").to_string_lossy().into_owned();
+        let file = path
+            .file_name()
+            .expect("it has a name")
+            .to_string_lossy()
+            .into_owned();
         Chapter::parse(&file, &fs::read_to_string(path).expect("it can be read"))
     };
     files.iter().map(read).collect()
@@ -59,8 +63,13 @@ pub fn chapters() -> Vec<Chapter> {
 
 impl Chapter {
     pub fn parse(file: &str, text: &str) -> Self {
-        let mut chapter =
-            Self { file: file.to_owned(), blocks: Vec::new(), links: Vec::new(), anchors: Vec::new(), spans: Vec::new() };
+        let mut chapter = Self {
+            file: file.to_owned(),
+            blocks: Vec::new(),
+            links: Vec::new(),
+            anchors: Vec::new(),
+            spans: Vec::new(),
+        };
         let line = |at: usize| 1 + text[..at].matches('\n').count();
         let mut heading: Option<String> = None;
         let mut in_block = false;
@@ -71,15 +80,27 @@ impl Chapter {
                         CodeBlockKind::Fenced(info) => info.to_string(),
                         CodeBlockKind::Indented => "(indented)".to_owned(),
                     };
-                    chapter.blocks.push(Block { line: line(range.start), info, code: String::new() });
+                    chapter.blocks.push(Block {
+                        line: line(range.start),
+                        info,
+                        code: String::new(),
+                    });
                     in_block = true;
                 }
                 Event::End(TagEnd::CodeBlock) => in_block = false,
                 Event::Text(piece) if in_block => {
-                    chapter.blocks.last_mut().expect("one has begun").code.push_str(&piece);
+                    chapter
+                        .blocks
+                        .last_mut()
+                        .expect("one has begun")
+                        .code
+                        .push_str(&piece);
                 }
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                    chapter.links.push(Link { line: line(range.start), target: dest_url.to_string() });
+                    chapter.links.push(Link {
+                        line: line(range.start),
+                        target: dest_url.to_string(),
+                    });
                 }
                 Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
                 Event::End(TagEnd::Heading(_)) => {
@@ -110,10 +131,25 @@ fn anchor(heading: &str) -> String {
 
 #[test]
 fn a_chapter_is_taken_apart() {
-    let chapter = Chapter::parse("x.md", "# One `two`, three\n\n[a](b.md#c) `d`\n\n```rust,no_run\nlet [x](y);\n```\n");
+    let chapter = Chapter::parse(
+        "x.md",
+        "# One `two`, three\n\n[a](b.md#c) `d`\n\n```rust,no_run\nlet [x](y);\n```\n",
+    );
     assert_eq!(chapter.anchors, ["one-two-three"]);
-    assert_eq!(chapter.links.iter().map(|link| (link.line, link.target.as_str())).collect::<Vec<_>>(), [(3, "b.md#c")]);
+    assert_eq!(
+        chapter
+            .links
+            .iter()
+            .map(|link| (link.line, link.target.as_str()))
+            .collect::<Vec<_>>(),
+        [(3, "b.md#c")]
+    );
     assert_eq!(chapter.spans, [(3, "d".to_owned())]);
-    let [block] = &chapter.blocks[..] else { panic!("one block") };
-    assert_eq!((block.line, block.info.as_str(), block.code.as_str()), (5, "rust,no_run", "let [x](y);\n"));
+    let [block] = &chapter.blocks[..] else {
+        panic!("one block")
+    };
+    assert_eq!(
+        (block.line, block.info.as_str(), block.code.as_str()),
+        (5, "rust,no_run", "let [x](y);\n")
+    );
 }

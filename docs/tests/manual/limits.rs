@@ -1,4 +1,5 @@
-//! The figures in the chapter on limits are those in the code: whoever changes one of these constants is led to the chapter.
+//! The figures in the chapter on limits are those in the code: whoever changes one of these
+//! constants is led to the chapter.
 
 use crate::{assert_none, book};
 use std::fs;
@@ -11,7 +12,12 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
         "stillpoint/src/gp/seq.rs",
         "const STEP: u64 = 1 << 16;",
     ),
-    ("grace periods that have started and not ended", "2^40", "stillpoint/src/gp/seq.rs", "const MAX_LEAD: u64 = 1 << 40;"),
+    (
+        "grace periods that have started and not ended",
+        "2^40",
+        "stillpoint/src/gp/seq.rs",
+        "const MAX_LEAD: u64 = 1 << 40;",
+    ),
     (
         "memory for new records",
         "each 31 more",
@@ -54,10 +60,30 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
         "stillpoint/src/gp/engine/stall.rs",
         "const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(10);",
     ),
-    ("readers listed", "16, those that began first", "stillpoint/src/gp/engine/stall.rs", "const LISTED_HOLDOUTS: usize = 16;"),
-    ("budget of a domain", "8 MiB by default", "stillpoint/src/kvfree/heap.rs", "const DEFAULT_BUDGET: usize = 8 << 20;"),
-    ("share of a thread", "64 KiB at least", "stillpoint/src/kvfree/throttle.rs", "const SMALLEST_QUOTA: usize = 64 << 10;"),
-    ("share of a thread", "1 MiB at most", "stillpoint/src/kvfree/throttle.rs", "const LARGEST_QUOTA: usize = 1 << 20;"),
+    (
+        "readers listed",
+        "16, those that began first",
+        "stillpoint/src/gp/engine/stall.rs",
+        "const LISTED_HOLDOUTS: usize = 16;",
+    ),
+    (
+        "budget of a domain",
+        "8 MiB by default",
+        "stillpoint/src/kvfree/heap.rs",
+        "const DEFAULT_BUDGET: usize = 8 << 20;",
+    ),
+    (
+        "share of a thread",
+        "64 KiB at least",
+        "stillpoint/src/kvfree/throttle.rs",
+        "const SMALLEST_QUOTA: usize = 64 << 10;",
+    ),
+    (
+        "share of a thread",
+        "1 MiB at most",
+        "stillpoint/src/kvfree/throttle.rs",
+        "const LARGEST_QUOTA: usize = 1 << 20;",
+    ),
     (
         "wait of a retire at twice its share, or past the budget",
         "10 ms for each 64 KiB, or part of it",
@@ -70,41 +96,93 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
         "stillpoint/src/kvfree/throttle.rs",
         "const LONGEST_WAIT_PAGES: usize = 100;",
     ),
-    ("bytes of objects in an open page", "64 KiB", "stillpoint/src/kvfree/buffer.rs", "const OPEN_BYTES: usize = 64 << 10;"),
-    ("shrinkers of a hierarchy", "1,024", "stillpoint-lru/src/shrinker_map.rs", "const MAX_SHRINKERS: usize = UNIT * UNITS;"),
-    ("tenants", "room for 16 at first", "stillpoint-lru/src/memcg/tree.rs", "const FIRST_ROOM: usize = 16;"),
-    ("one charge", "2^48 bytes", "stillpoint-lru/src/memcg/counter.rs", "const MAX_CHARGE: u64 = 1 << 48;"),
-    ("usage of a subtree", "2^62 bytes", "stillpoint-lru/src/levels.rs", "const MAX_USAGE: u64 = 1 << 62;"),
-    ("stock of a processor", "charged 16 KiB at a time", "stillpoint-lru/src/memcg/stock.rs", "const BATCH: u64 = 16 << 10;"),
+    (
+        "bytes of objects in an open page",
+        "64 KiB",
+        "stillpoint/src/kvfree/buffer.rs",
+        "const OPEN_BYTES: usize = 64 << 10;",
+    ),
+    (
+        "shrinkers of a hierarchy",
+        "1,024",
+        "stillpoint-lru/src/shrinker_map.rs",
+        "const MAX_SHRINKERS: usize = UNIT * UNITS;",
+    ),
+    (
+        "tenants",
+        "room for 16 at first",
+        "stillpoint-lru/src/memcg/tree.rs",
+        "const FIRST_ROOM: usize = 16;",
+    ),
+    (
+        "one charge",
+        "2^48 bytes",
+        "stillpoint-lru/src/memcg/counter.rs",
+        "const MAX_CHARGE: u64 = 1 << 48;",
+    ),
+    (
+        "usage of a subtree",
+        "2^62 bytes",
+        "stillpoint-lru/src/levels.rs",
+        "const MAX_USAGE: u64 = 1 << 62;",
+    ),
+    (
+        "stock of a processor",
+        "charged 16 KiB at a time",
+        "stillpoint-lru/src/memcg/stock.rs",
+        "const BATCH: u64 = 16 << 10;",
+    ),
     (
         "time that a charge waits at a max",
         "a tenth of a second in all",
         "stillpoint-lru/src/memcg/charge.rs",
         "const PATIENCE: Duration = Duration::from_millis(100);",
     ),
-    ("time that a charge waits at a max", "5 attempts", "stillpoint-lru/src/memcg/charge.rs", "const ATTEMPTS: u32 = 5;"),
+    (
+        "time that a charge waits at a max",
+        "5 attempts",
+        "stillpoint-lru/src/memcg/charge.rs",
+        "const ATTEMPTS: u32 = 5;",
+    ),
     (
         "a pass without a break",
         "500 us",
         "stillpoint-lru/src/memcg/resched.rs",
         "const SLICE: Duration = Duration::from_micros(500);",
     ),
-    ("addresses of an arena", "4 TiB at most", "stillpoint-vmap/src/arena/builder.rs", "const MAX_BYTES: usize = 1 << 42;"),
-    ("sizes that come from pools", "256 pages (1 MiB)", "stillpoint-vmap/src/node.rs", "const CLASSES: u32 = 256;"),
+    (
+        "addresses of an arena",
+        "4 TiB at most",
+        "stillpoint-vmap/src/arena/builder.rs",
+        "const MAX_BYTES: usize = 1 << 42;",
+    ),
+    (
+        "sizes that come from pools",
+        "256 pages (1 MiB)",
+        "stillpoint-vmap/src/node.rs",
+        "const CLASSES: u32 = 256;",
+    ),
 ];
 
 fn astray(chapter: &str, code: impl Fn(&str) -> String) -> Vec<String> {
     let says = |row: &str, said: &str| {
         let cells = |line: &'_ str| {
-            line.strip_prefix("| ").and_then(|line| line.split_once(" | ")).map(|(row, rest)| (row.to_owned(), rest.to_owned()))
+            line.strip_prefix("| ")
+                .and_then(|line| line.split_once(" | "))
+                .map(|(row, rest)| (row.to_owned(), rest.to_owned()))
         };
-        chapter.lines().filter_map(cells).any(|(first, rest)| first == row && rest.contains(said))
+        chapter
+            .lines()
+            .filter_map(cells)
+            .any(|(first, rest)| first == row && rest.contains(said))
     };
     let wrong = |&(row, said, file, line): &(&str, &str, &str, &str)| {
         let complaint = match (says(row, said), code(file).contains(line)) {
             (true, true) => return None,
             (false, _) => "limits.md does not say it any more in that row",
-            (_, false) => "the code does not say it any more: see to limits.md, and then to this list",
+            (_, false) => {
+                "the code does not say it any more: see to limits.md, and then to this list"
+            }
         };
         Some(format!("{row:?}: {said:?} ({file}, `{line}`): {complaint}"))
     };
@@ -115,17 +193,35 @@ fn astray(chapter: &str, code: impl Fn(&str) -> String) -> Vec<String> {
 fn limits_are_those_of_the_code() {
     let chapter = fs::read_to_string(book::root().join("src/limits.md")).expect("it is there");
     let sources = book::repository().join("crates");
-    assert_none(&astray(&chapter, |file| fs::read_to_string(sources.join(file)).unwrap_or_default()));
+    assert_none(&astray(&chapter, |file| {
+        fs::read_to_string(sources.join(file)).unwrap_or_default()
+    }));
 }
 
 #[test]
 fn a_limit_that_has_changed_is_found() {
-    let chapter: String = LIMITS.iter().map(|(row, said, ..)| format!("| {row} | {said} | |\n")).collect();
-    let code = |_: &str| LIMITS.iter().map(|(.., line)| format!("{line}\n")).collect::<String>();
+    let chapter: String = LIMITS
+        .iter()
+        .map(|(row, said, ..)| format!("| {row} | {said} | |\n"))
+        .collect();
+    let code = |_: &str| {
+        LIMITS
+            .iter()
+            .map(|(.., line)| format!("{line}\n"))
+            .collect::<String>()
+    };
     assert_eq!(astray(&chapter, code), [""; 0]);
     assert_eq!(astray(&chapter.replace("2^40", "2^41"), code).len(), 1);
     // Said elsewhere is not said: two figures that have changed places.
-    let swapped = chapter.replace("2^48 bytes", "?").replace("2^62 bytes", "2^48 bytes").replace('?', "2^62 bytes");
+    let swapped = chapter
+        .replace("2^48 bytes", "?")
+        .replace("2^62 bytes", "2^48 bytes")
+        .replace('?', "2^62 bytes");
     assert_eq!(astray(&swapped, code).len(), 2);
-    assert_eq!(astray(&chapter, |file| code(file).replace("from_micros(500)", "from_micros(400)")).len(), 1);
+    assert_eq!(
+        astray(&chapter, |file| code(file)
+            .replace("from_micros(500)", "from_micros(400)"))
+        .len(),
+        1
+    );
 }

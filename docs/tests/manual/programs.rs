@@ -1,5 +1,7 @@
-//! C and C++: each block is compiled with all warnings as errors, and run if it is a program. Blocks of the kind `c,liburcu` are compiled and run
-//! twice, against liburcu and against Stillpoint's face for its users, and must print the same. Then the examples, as the chapters say.
+//! C and C++: each block is compiled with all warnings as errors, and run if it is a program.
+//! Blocks of the kind `c,liburcu` are compiled and run twice, against liburcu and against
+//! Stillpoint's face for its users, and must print the same. Then the examples, as the chapters
+//! say.
 
 use crate::book::{Block, Chapter, chapters, repository, root};
 use std::{
@@ -9,19 +11,39 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-const PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+const PROFILE: &str = if cfg!(debug_assertions) {
+    "debug"
+} else {
+    "release"
+};
 
 fn target() -> &'static Path {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target folder")
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .expect("it is in the target folder")
 }
 
 fn text(output: &Output) -> String {
-    format!("{}\n{}{}", output.status, String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 fn make(folder: &Path, goal: &str) -> Output {
-    let arguments = ["-s", goal, &format!("PROFILE={PROFILE}"), &format!("CARGO={}", env!("CARGO"))];
-    let output = Command::new("make").args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target()).output();
+    let arguments = [
+        "-s",
+        goal,
+        &format!("PROFILE={PROFILE}"),
+        &format!("CARGO={}", env!("CARGO")),
+    ];
+    let output = Command::new("make")
+        .args(arguments)
+        .current_dir(folder)
+        .env("CARGO_TARGET_DIR", target())
+        .output();
     output.expect("`make` is needed to compile C: install build-essential")
 }
 
@@ -56,13 +78,24 @@ impl Block {
         let is_cpp = self.info == "cpp";
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("blocks");
         fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        let program = folder.join(format!("{}-{}-{against:?}", name.trim_end_matches(".md"), self.line));
+        let program = folder.join(format!(
+            "{}-{}-{against:?}",
+            name.trim_end_matches(".md"),
+            self.line
+        ));
         let source = program.with_extension(if is_cpp { "cpp" } else { "c" });
         fs::write(&source, &self.code).map_err(|error| error.to_string())?;
         let include = repository().join("crates/stillpoint-c/include");
         let mut compiler = Command::new(if is_cpp { "c++" } else { "cc" });
         compiler
-            .args([if is_cpp { "-std=c++17" } else { "-std=gnu11" }, "-O2", "-g", "-Wall", "-Wextra", "-Werror"])
+            .args([
+                if is_cpp { "-std=c++17" } else { "-std=gnu11" },
+                "-O2",
+                "-g",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+            ])
             .arg(&source);
         if against == Against::Compat {
             compiler.arg("-I").arg(include.join("stillpoint/compat"));
@@ -86,14 +119,23 @@ impl Block {
         } else {
             compiler.arg("-fsyntax-only");
         }
-        let compiled = compiler.output().map_err(|error| format!("no compiler ({error}): install build-essential"))?;
+        let compiled = compiler
+            .output()
+            .map_err(|error| format!("no compiler ({error}): install build-essential"))?;
         if !compiled.status.success() {
-            return Err(format!("does not compile against {against:?}: {}", text(&compiled)));
+            return Err(format!(
+                "does not compile against {against:?}: {}",
+                text(&compiled)
+            ));
         }
         if !is_program {
             return Ok(String::new());
         }
-        let ran = Command::new("timeout").arg("120").arg(&program).output().map_err(|error| error.to_string())?;
+        let ran = Command::new("timeout")
+            .arg("120")
+            .arg(&program)
+            .output()
+            .map_err(|error| error.to_string())?;
         if ran.status.success() {
             Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
         } else {
@@ -118,21 +160,36 @@ impl Block {
 
 /// How many blocks there were, and what is wrong with some.
 fn try_blocks(chapters: &[Chapter], liburcu: bool) -> (usize, Vec<String>) {
-    let blocks = chapters.iter().flat_map(|chapter| chapter.blocks.iter().map(move |block| (chapter, block)));
-    let blocks: Vec<_> = blocks.filter(|(_, block)| ["c", "cpp", "c,liburcu"].contains(&block.info.as_str())).collect();
+    let blocks = chapters
+        .iter()
+        .flat_map(|chapter| chapter.blocks.iter().map(move |block| (chapter, block)));
+    let blocks: Vec<_> = blocks
+        .filter(|(_, block)| ["c", "cpp", "c,liburcu"].contains(&block.info.as_str()))
+        .collect();
     let complaints = blocks.iter().filter_map(|(chapter, block)| {
         let outcome = block.try_all(&chapter.file, liburcu);
-        outcome.err().map(|why| format!("{}:{}: {why}", chapter.file, block.line))
+        outcome
+            .err()
+            .map(|why| format!("{}:{}: {why}", chapter.file, block.line))
     });
     (blocks.len(), complaints.collect())
 }
 
 fn has_liburcu() -> bool {
-    let probe = Block { line: 0, info: "c".to_owned(), code: "#include <urcu/urcu-memb.h>\nint probe;\n".to_owned() };
+    let probe = Block {
+        line: 0,
+        info: "c".to_owned(),
+        code: "#include <urcu/urcu-memb.h>\nint probe;\n".to_owned(),
+    };
     let found = probe.compile_and_run("probe", Against::Liburcu).is_ok();
     if !found {
-        assert!(env::var_os("CI").is_none(), "liburcu is not here, and CI must try the blocks that need it: install liburcu-dev");
-        eprintln!("liburcu-dev is not installed: blocks for it are tried with Stillpoint's headers alone");
+        assert!(
+            env::var_os("CI").is_none(),
+            "liburcu is not here, and CI must try the blocks that need it: install liburcu-dev"
+        );
+        eprintln!(
+            "liburcu-dev is not installed: blocks for it are tried with Stillpoint's headers alone"
+        );
     }
     found
 }
@@ -156,23 +213,40 @@ fn c_that_does_not_work_is_found() {
     assert_eq!((count, complaints.len()), (4, 3), "{complaints:?}");
 }
 
-/// The programs in `examples/` are shown in a chapter as they are; the Rust ones run as doc tests there, the others by their command.
+/// The programs in `examples/` are shown in a chapter as they are; the Rust ones run as doc tests
+/// there, the others by their command.
 #[test]
 #[ignore = "compiles the C library and every C program of the manual: .ci/run c"]
 fn examples_are_shown_and_run() {
     let _alone = alone();
     let chapters = chapters();
-    let shown = |code: &str| chapters.iter().flat_map(|chapter| &chapter.blocks).any(|block| block.code == code);
+    let shown = |code: &str| {
+        chapters
+            .iter()
+            .flat_map(|chapter| &chapter.blocks)
+            .any(|block| block.code == code)
+    };
     let mut programs = 0;
     for entry in fs::read_dir(root().join("examples")).expect("there are examples") {
         let path = entry.expect("it can be read").path();
-        if path.extension().is_some_and(|kind| kind == "rs" || kind == "c" || kind == "cpp") {
+        if path
+            .extension()
+            .is_some_and(|kind| kind == "rs" || kind == "c" || kind == "cpp")
+        {
             programs += 1;
-            assert!(shown(&fs::read_to_string(&path).expect("it can be read")), "no chapter shows {} as it is", path.display());
+            assert!(
+                shown(&fs::read_to_string(&path).expect("it can be read")),
+                "no chapter shows {} as it is",
+                path.display()
+            );
         }
     }
     assert!(programs > 0, "there are examples");
     library();
     let made = make(&root().join("examples"), "all");
-    assert!(made.status.success(), "make -C docs/examples: {}", text(&made));
+    assert!(
+        made.status.success(),
+        "make -C docs/examples: {}",
+        text(&made)
+    );
 }

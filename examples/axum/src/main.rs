@@ -1,10 +1,12 @@
-//! A server on axum whose handlers get the configuration as an argument: a snapshot, which stays as it is until the request is done.
+//! A server on axum whose handlers get the configuration as an argument: a snapshot, which stays as
+//! it is until the request is done.
 //!
-//! The extractor is a [`Snapshot`]: a section and what was found in it, in one value. So a handler borrows from nothing, and may await, and hand the
-//! snapshot on to other functions, tasks and streams. A part of the configuration, here a tenant's, is a snapshot too.
+//! The extractor is a [`Snapshot`]: a section and what was found in it, in one value. So a handler
+//! borrows from nothing, and may await, and hand the snapshot on to other functions, tasks and
+//! streams. A part of the configuration, here a tenant's, is a snapshot too.
 //!
-//! `cargo run --release -p config-extractor`: the server and its clients in one program. It checks what it says here, and fails if that
-//! is not so.
+//! `cargo run --release -p config-extractor`: the server and its clients in one program. It checks
+//! what it says here, and fails if that is not so.
 
 use axum::{
     Router,
@@ -60,11 +62,27 @@ struct Shared {
 
 impl Server {
     fn new() -> Self {
-        let tenant = |greeting: &str| Tenant { greeting: greeting.into() };
-        let tenants = BTreeMap::from([("a".into(), tenant("hello")), ("b".into(), tenant("good day"))]);
+        let tenant = |greeting: &str| Tenant {
+            greeting: greeting.into(),
+        };
+        let tenants = BTreeMap::from([
+            ("a".into(), tenant("hello")),
+            ("b".into(), tenant("good day")),
+        ]);
         let domain = TraceDomain::new();
-        let config = Rcu::new_in(&domain, Config { version: 1, tenants });
-        Self(Arc::new(Shared { domain, config, slow_holds: Notify::new(), slow_may_go: Notify::new() }))
+        let config = Rcu::new_in(
+            &domain,
+            Config {
+                version: 1,
+                tenants,
+            },
+        );
+        Self(Arc::new(Shared {
+            domain,
+            config,
+            slow_holds: Notify::new(),
+            slow_may_go: Notify::new(),
+        }))
     }
 }
 
@@ -97,7 +115,8 @@ where
 
 /// A part of the configuration keeps the whole.
 fn tenant(config: Current, name: &str) -> Result<Snapshot<Tenant>, StatusCode> {
-    Snapshot::try_map(config.0, |config| config.tenants.get(name)).map_err(|_| StatusCode::NOT_FOUND)
+    Snapshot::try_map(config.0, |config| config.tenants.get(name))
+        .map_err(|_| StatusCode::NOT_FOUND)
 }
 
 async fn greet(Path(name): Path<String>, config: Current) -> Result<String, StatusCode> {
@@ -115,13 +134,18 @@ async fn slow(State(Server(shared)): State<Server>, config: Current) -> String {
 }
 
 async fn set_greeting(
-    State(Server(shared)): State<Server>, Path((name, greeting)): Path<(String, String)>,
+    State(Server(shared)): State<Server>,
+    Path((name, greeting)): Path<(String, String)>,
 ) -> Result<String, StatusCode> {
     // A tenant that is not there refuses the update: nothing is published.
     let replaced = shared.config.try_update(|old| {
         let mut new = old.clone();
         new.version += 1;
-        new.tenants.get_mut(&name).ok_or(StatusCode::NOT_FOUND)?.greeting.clone_from(&greeting);
+        new.tenants
+            .get_mut(&name)
+            .ok_or(StatusCode::NOT_FOUND)?
+            .greeting
+            .clone_from(&greeting);
         Ok::<_, StatusCode>(new)
     })?;
     Ok(format!("version {} is over", replaced.version))
@@ -138,10 +162,19 @@ fn router(server: Server) -> Router {
 /// A request by hand: its answer's status, and its body.
 async fn ask(server: SocketAddr, method: &str, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(server).await?;
-    stream.write_all(format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).await?;
+    stream
+        .write_all(
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                .as_bytes(),
+        )
+        .await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    let status = answer
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .expect("a status");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
     Ok((status, body.to_owned()))
 }
@@ -156,12 +189,24 @@ async fn run() -> std::io::Result<()> {
     let slow = tokio::spawn(ask("GET", "/slow"));
     server.0.slow_holds.notified().await;
 
-    assert_eq!(ask("GET", "/greet/a").await?, (200, "hello from version 1".into()));
-    assert_eq!(ask("PUT", "/greet/a/hi").await?, (200, "version 1 is over".into()));
+    assert_eq!(
+        ask("GET", "/greet/a").await?,
+        (200, "hello from version 1".into())
+    );
+    assert_eq!(
+        ask("PUT", "/greet/a/hi").await?,
+        (200, "version 1 is over".into())
+    );
     assert_eq!(ask("PUT", "/greet/c/hi").await?, (404, String::new()));
     assert_eq!(ask("GET", "/greet/c").await?, (404, String::new()));
-    assert_eq!(ask("GET", "/greet/a").await?, (200, "hi from version 2".into()));
-    assert_eq!(ask("GET", "/greet/b").await?, (200, "good day from version 2".into()));
+    assert_eq!(
+        ask("GET", "/greet/a").await?,
+        (200, "hi from version 2".into())
+    );
+    assert_eq!(
+        ask("GET", "/greet/b").await?,
+        (200, "good day from version 2".into())
+    );
 
     // The slow request still has what it began with, which therefore waits to be freed.
     let domain = &server.0.domain;
@@ -171,11 +216,16 @@ async fn run() -> std::io::Result<()> {
     assert_eq!(slow, (200, "version 1".into()));
     domain.synchronize_async().await;
     serving.abort();
-    println!("served versions 1 and 2; the slow request, which began before the change, was answered from {}", slow.1);
+    println!(
+        "served versions 1 and 2; the slow request, which began before the change, was answered from {}",
+        slow.1
+    );
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
-    timeout(LIMIT, run()).await.expect("a server that hangs is an error")
+    timeout(LIMIT, run())
+        .await
+        .expect("a server that hangs is an error")
 }

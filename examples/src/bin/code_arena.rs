@@ -1,14 +1,20 @@
-//! An arena for generated code, in which a signal handler finds the function around a program counter, while functions are replaced.
+//! An arena for generated code, in which a signal handler finds the function around a program
+//! counter, while functions are replaced.
 //!
-//! A small virtual machine has its functions, as bytecode, in areas of an `Arena`; each begins with a header that says whose code it is.
-//! Interpreters fetch every instruction by its address, so that a jump out of live code is an error and no crash. A compiler replaces one function after
-//! the other: the old code goes when the last interpreter in it has left. And a profiler interrupts the interpreters by a signal, whose handler
-//! takes a read-side section, looks the program counter up, and reads the header of the code around it, as a crash handler would: no lock, no allocation.
+//! A small virtual machine has its functions, as bytecode, in areas of an `Arena`; each begins with
+//! a header that says whose code it is. Interpreters fetch every instruction by its address, so
+//! that a jump out of live code is an error and no crash. A compiler replaces one function after
+//! the other: the old code goes when the last interpreter in it has left. And a profiler interrupts
+//! the interpreters by a signal, whose handler takes a read-side section, looks the program counter
+//! up, and reads the header of the code around it, as a crash handler would: no lock, no
+//! allocation.
 //!
-//! This is memory for data. An arena has no executable pages: what a compiler to machine code would have to do beside, this does not show.
+//! This is memory for data. An arena has no executable pages: what a compiler to machine code would
+//! have to do beside, this does not show.
 //!
-//! `cargo example code_arena`, which checks that every sample was attributed to the function that ran, that every
-//! call returned what its function was compiled to return, and that all replaced code has been given back.
+//! `cargo example code_arena`, which checks that every sample was attributed to the function that
+//! ran, that every call returned what its function was compiled to return, and that all replaced
+//! code has been given back.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 fn main() {}
@@ -38,7 +44,8 @@ mod demo {
     const INTERPRETERS: usize = 2;
     const COMPILATIONS: usize = 20_000;
     const SAMPLES: u64 = 1_000;
-    /// The compiler waits for the grace periods of what it has replaced after so many, some 750 KiB of old code: a bound for what waits.
+    /// The compiler waits for the grace periods of what it has replaced after so many, some 750 KiB
+    /// of old code: a bound for what waits.
     const BETWEEN_BARRIERS: usize = 256;
     /// Nothing here should take that long on any machine.
     const LIMIT: Duration = Duration::from_secs(60);
@@ -54,7 +61,8 @@ mod demo {
     const RETURN: u8 = 3;
 
     static ARENA: OnceLock<Arena> = OnceLock::new();
-    /// Where each function begins. An address is all that callers have; the arena's read-side sections keep what is behind it.
+    /// Where each function begins. An address is all that callers have; the arena's read-side
+    /// sections keep what is behind it.
     static TABLE: [AtomicUsize; FUNCTIONS] = [const { AtomicUsize::new(0) }; FUNCTIONS];
     static DONE: AtomicBool = AtomicBool::new(false);
     static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -65,7 +73,8 @@ mod demo {
     static WRONG: AtomicU64 = AtomicU64::new(0);
 
     thread_local! {
-        /// The thread's program counter, 0 where it runs no code, and what the handler's answer is checked against.
+        /// The thread's program counter, 0 where it runs no code, and what the handler's answer is
+        /// checked against.
         static PC: AtomicUsize = const { AtomicUsize::new(0) };
         static RUNNING: AtomicUsize = const { AtomicUsize::new(0) };
     }
@@ -74,10 +83,11 @@ mod demo {
         ARENA.get().expect("made at the start")
     }
 
-    /// Compiles function `number` and publishes it in place of the one before, which is freed after a grace period: until then the
-    /// interpreters that are in it find its instructions.
+    /// Compiles function `number` and publishes it in place of the one before, which is freed after
+    /// a grace period: until then the interpreters that are in it find its instructions.
     fn compile(number: usize, version: usize) -> Result<Option<usize>, Box<dyn Error>> {
-        // Some hundred bytes to some pages, jumped through from one end to the other; the sum of what it adds is the function's number.
+        // Some hundred bytes to some pages, jumped through from one end to the other; the sum of
+        // what it adds is the function's number.
         let steps = 1 + (number * 7 + version * 13) % 40;
         let stride = 16 + (version % 5) * 64;
         let mut code = vec![0; HEADER + steps * stride + 8];
@@ -86,7 +96,11 @@ mod demo {
         code[8..16].copy_from_slice(&(version as u64).to_le_bytes());
         for step in 0..steps {
             let at = HEADER + step * stride;
-            let amount = if step == 0 { number as i16 - (steps as i16 - 1) } else { 1 };
+            let amount = if step == 0 {
+                number as i16 - (steps as i16 - 1)
+            } else {
+                1
+            };
             code[at..at + 4].copy_from_slice(&instruction(ADD, amount));
             code[at + 4..at + 8].copy_from_slice(&instruction(JUMP, (stride - 4) as i16));
         }
@@ -107,8 +121,10 @@ mod demo {
     /// Frees code that is in the table no more, after a grace period of the arena's domain.
     fn free_later(code: usize) {
         arena().domain().call(move || {
-            // SAFETY: it came from `into_raw`, and only whoever took it out of the table comes here with it.
-            unsafe { arena().free_raw(ptr::without_provenance(code)) }.expect("it is live until here");
+            // SAFETY: it came from `into_raw`, and only whoever took it out of the table comes here
+            // with it.
+            unsafe { arena().free_raw(ptr::without_provenance(code)) }
+                .expect("it is live until here");
         });
     }
 
@@ -117,13 +133,15 @@ mod demo {
         let guard = arena().read_lock();
         let mut pc = TABLE[number].load(Ordering::Acquire) + HEADER;
         RUNNING.with(|running| running.store(number, Ordering::Relaxed));
-        // The handler, on this thread, reads RUNNING where PC is not 0: the compiler must not show a PC before.
+        // The handler, on this thread, reads RUNNING where PC is not 0: the compiler must not show
+        // a PC before.
         compiler_fence(Ordering::SeqCst);
         let mut sum = 0;
         let result = loop {
             PC.with(|shown| shown.store(pc, Ordering::Relaxed));
             let mut fetched = [0; 4];
-            // A find, a comparison and a copy: what an address outside of live code costs is an error.
+            // A find, a comparison and a copy: what an address outside of live code costs is an
+            // error.
             if let Err(error) = arena().copy_to(pc, &mut fetched) {
                 break Err(error.into());
             }
@@ -143,7 +161,8 @@ mod demo {
         result
     }
 
-    /// The profiler's signal: whose code is at the program counter? Everything here is async-signal-safe; the thread has read before.
+    /// The profiler's signal: whose code is at the program counter? Everything here is
+    /// async-signal-safe; the thread has read before.
     extern "C" fn sample(_signal: libc::c_int) {
         let pc = PC.with(|shown| shown.load(Ordering::Relaxed));
         if pc == 0 {
@@ -154,9 +173,14 @@ mod demo {
         let mut header = [0; HEADER];
         let found = arena().find(pc, &guard).filter(|found| {
             let begin = found.addr();
-            arena().check(begin, HEADER, &guard).map(|range| range.copy_to(&mut header)).is_ok()
+            arena()
+                .check(begin, HEADER, &guard)
+                .map(|range| range.copy_to(&mut header))
+                .is_ok()
         });
-        let [magic, number] = [0, 4].map(|at| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]));
+        let [magic, number] = [0, 4].map(|at| {
+            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        });
         let running = RUNNING.with(|running| running.load(Ordering::Relaxed));
         if found.is_some() && magic == MAGIC && number as usize == running {
             INSIDE[running].fetch_add(1, Ordering::Relaxed);
@@ -170,7 +194,9 @@ mod demo {
         drop(arena().read_lock());
         let mut random = seed;
         while !DONE.load(Ordering::Relaxed) {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let number = (random >> 33) % FUNCTIONS;
             match call(number) {
                 Ok(result) if result == number as i64 => CALLS.fetch_add(1, Ordering::Relaxed),
@@ -189,11 +215,19 @@ mod demo {
             action.sa_flags = libc::SA_RESTART;
             libc::sigaction(SIGNAL, &action, ptr::null_mut())
         };
-        if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error().into())
+        }
     }
 
     pub fn main() -> Result<(), Box<dyn Error>> {
-        let built = Arena::builder().capacity(1 << 30).lazy_limit(4 << 20).track_callers(true).build()?;
+        let built = Arena::builder()
+            .capacity(1 << 30)
+            .lazy_limit(4 << 20)
+            .track_callers(true)
+            .build()?;
         ARENA.set(built).map_err(|_| "made twice")?;
         for number in 0..FUNCTIONS {
             compile(number, 0)?;
@@ -201,12 +235,22 @@ mod demo {
         handle_signal()?;
 
         let begun = Instant::now();
-        let interpreters: Vec<_> = (0..INTERPRETERS).map(|seed| thread::spawn(move || interpret(seed))).collect();
-        let sampled = || INSIDE.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
+        let interpreters: Vec<_> = (0..INTERPRETERS)
+            .map(|seed| thread::spawn(move || interpret(seed)))
+            .collect();
+        let sampled = || {
+            INSIDE
+                .iter()
+                .map(|count| count.load(Ordering::Relaxed))
+                .sum::<u64>()
+        };
         let mut compiled = 0;
         // None ends by itself before it is told to, unless it has failed.
         let all_well = || !interpreters.iter().any(JoinHandle::is_finished);
-        while (compiled < COMPILATIONS || sampled() < SAMPLES) && begun.elapsed() < LIMIT && all_well() {
+        while (compiled < COMPILATIONS || sampled() < SAMPLES)
+            && begun.elapsed() < LIMIT
+            && all_well()
+        {
             compiled += 1;
             let old = compile(compiled % FUNCTIONS, compiled)?;
             old.into_iter().for_each(free_later);
@@ -215,8 +259,11 @@ mod demo {
             }
             if compiled % 16 == 0 {
                 for interpreter in &interpreters {
-                    // SAFETY: the thread has not been joined, so its handle is good. (A cast, as musl's is a pointer.)
-                    unsafe { libc::pthread_kill(interpreter.as_pthread_t() as libc::pthread_t, SIGNAL) };
+                    // SAFETY: the thread has not been joined, so its handle is good. (A cast, as
+                    // musl's is a pointer.)
+                    unsafe {
+                        libc::pthread_kill(interpreter.as_pthread_t() as libc::pthread_t, SIGNAL)
+                    };
                 }
                 // Not faster than signals can be taken.
                 thread::sleep(Duration::from_micros(50));
@@ -225,11 +272,14 @@ mod demo {
         }
         DONE.store(true, Ordering::Relaxed);
         for interpreter in interpreters {
-            interpreter.join().map_err(|_| "an interpreter panicked")??;
+            interpreter
+                .join()
+                .map_err(|_| "an interpreter panicked")??;
         }
         let took = begun.elapsed();
 
-        // What a crash handler would print: an address in live code, and one in code that has been replaced.
+        // What a crash handler would print: an address in live code, and one in code that has been
+        // replaced.
         let live = TABLE[1].load(Ordering::Acquire);
         println!("{:#x}: {}", live + 20, arena().describe(live + 20));
         arena().domain().barrier();
@@ -244,7 +294,9 @@ mod demo {
         let lazy = arena().statistics().lazy_bytes;
         arena().drain()?;
         let after = arena().statistics();
-        let busiest = (0..FUNCTIONS).max_by_key(|&number| INSIDE[number].load(Ordering::Relaxed)).unwrap_or(0);
+        let busiest = (0..FUNCTIONS)
+            .max_by_key(|&number| INSIDE[number].load(Ordering::Relaxed))
+            .unwrap_or(0);
         println!(
             "{} calls beside {compiled} compilations in {} ms; {} samples in code, {} between calls; busiest: function {busiest}",
             CALLS.load(Ordering::Relaxed),
@@ -262,10 +314,22 @@ mod demo {
         );
 
         let checks = [
-            ("every sample was attributed to the function that ran", WRONG.load(Ordering::Relaxed) == 0),
-            ("enough was compiled and sampled in time", compiled >= COMPILATIONS && sampled() >= SAMPLES),
-            ("only the newest code of each function lives", after.areas == FUNCTIONS as u64),
-            ("all other code has been given back", after.lazy_bytes == 0 && after.drained_bytes > 0),
+            (
+                "every sample was attributed to the function that ran",
+                WRONG.load(Ordering::Relaxed) == 0,
+            ),
+            (
+                "enough was compiled and sampled in time",
+                compiled >= COMPILATIONS && sampled() >= SAMPLES,
+            ),
+            (
+                "only the newest code of each function lives",
+                after.areas == FUNCTIONS as u64,
+            ),
+            (
+                "all other code has been given back",
+                after.lazy_bytes == 0 && after.drained_bytes > 0,
+            ),
         ];
         match checks.into_iter().find(|(_, holds)| !holds) {
             Some((claim, _)) => Err(format!("it is not so that {claim}").into()),

@@ -1,4 +1,5 @@
-//! A routing table that is looked up without a lock while another thread replaces it: look-ups, updates and memory, twice a second.
+//! A routing table that is looked up without a lock while another thread replaces it: look-ups,
+//! updates and memory, twice a second.
 //!
 //! `cargo example routes`, for three seconds; `cargo example routes 60` for a minute.
 
@@ -38,11 +39,19 @@ fn read() {
     }
 }
 
-/// Read, copy, update: look-ups go on meanwhile, and the old table is freed when the last of them has left it.
+/// Read, copy, update: look-ups go on meanwhile, and the old table is freed when the last of them
+/// has left it.
 fn update(number: u32) {
     let network = number % (1 << 24);
     ROUTES.modify(|routes| {
-        routes.insert(network << 8, if network.is_multiple_of(2) { "eth1" } else { "eth2" });
+        routes.insert(
+            network << 8,
+            if network.is_multiple_of(2) {
+                "eth1"
+            } else {
+                "eth2"
+            },
+        );
         if routes.len() > 64 {
             routes.retain(|&start, _| start == 0 || start > network.saturating_sub(32) << 8);
         }
@@ -52,7 +61,12 @@ fn update(number: u32) {
 
 /// Resident memory, where the system says.
 fn resident_mib() -> Option<f64> {
-    let pages: f64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
+    let pages: f64 = fs::read_to_string("/proc/self/statm")
+        .ok()?
+        .split(' ')
+        .nth(1)?
+        .parse()
+        .ok()?;
     Some(pages * 4096.0 / f64::from(1 << 20))
 }
 
@@ -85,7 +99,11 @@ fn main() -> ExitCode {
         for _ in 0..READERS {
             scope.spawn(read);
         }
-        scope.spawn(|| (0..).take_while(|_| !DONE.load(Ordering::Relaxed)).for_each(update));
+        scope.spawn(|| {
+            (0..)
+                .take_while(|_| !DONE.load(Ordering::Relaxed))
+                .for_each(update)
+        });
         for _ in 0..2 * seconds {
             thread::sleep(Duration::from_millis(500));
             report(start);
@@ -95,7 +113,13 @@ fn main() -> ExitCode {
     stillpoint::kvfree_barrier();
     let statistics = stillpoint::global().statistics();
     let updates = UPDATES.load(Ordering::Relaxed);
-    println!("{updates} updates, as many tables freed, in {} grace periods; no reader ever waited", statistics.grace_periods);
-    assert_eq!((statistics.objects_pending, statistics.objects_freed), (0, updates));
+    println!(
+        "{updates} updates, as many tables freed, in {} grace periods; no reader ever waited",
+        statistics.grace_periods
+    );
+    assert_eq!(
+        (statistics.objects_pending, statistics.objects_freed),
+        (0, updates)
+    );
     ExitCode::SUCCESS
 }

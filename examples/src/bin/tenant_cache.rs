@@ -1,8 +1,9 @@
 //! A cache of several tenants that gives memory back when it is short: a model to copy.
 //!
-//! Values are charged to their tenant and are on its LRU list. A tenant that passes its own limit loses its least recently used values, and
-//! nobody else's. When the service manager says that memory is short (`$MEMORY_PRESSURE_WATCH`) all lose some, until the cache
-//! is down to half a limit.
+//! Values are charged to their tenant and are on its LRU list. A tenant that passes its own limit
+//! loses its least recently used values, and nobody else's. When the service manager says that
+//! memory is short (`$MEMORY_PRESSURE_WATCH`) all lose some, until the cache is down to half a
+//! limit.
 //!
 //! `cargo example tenant_cache`, which makes the pressure itself if nobody else will.
 
@@ -29,12 +30,14 @@ mod demo {
         time::{Duration, Instant},
     };
     use stillpoint_lru::{
-        Charge, ChargeError, Entry, Hierarchy, Isolate, ListLru, PressureWatch, Registration, Scope, Shrink, Tenant,
+        Charge, ChargeError, Entry, Hierarchy, Isolate, ListLru, PressureWatch, Registration,
+        Scope, Shrink, Tenant,
     };
 
     type Key = (u32, u64);
 
-    /// A value in the cache, its charge beside it: the bytes are given back when the last reference goes, and not before.
+    /// A value in the cache, its charge beside it: the bytes are given back when the last reference
+    /// goes, and not before.
     pub struct Value {
         key: Key,
         bytes: Box<[u8]>,
@@ -64,15 +67,28 @@ mod demo {
     impl Cache {
         pub fn new(hierarchy: &Hierarchy) -> Result<Self, Box<dyn Error>> {
             let shards = (0..64).map(|_| Shard::default()).collect();
-            let inner = Arc::new(Inner { shards, lru: ListLru::for_tenants(hierarchy) });
+            let inner = Arc::new(Inner {
+                shards,
+                lru: ListLru::for_tenants(hierarchy),
+            });
             let registration = hierarchy.register(Arc::clone(&inner))?;
             registration.covers(&inner.lru);
-            Ok(Self { inner, _registration: registration })
+            Ok(Self {
+                inner,
+                _registration: registration,
+            })
         }
 
-        /// The value, which counts as used. A list is not touched: a walk that meets the value does that.
+        /// The value, which counts as used. A list is not touched: a walk that meets the value does
+        /// that.
         pub fn get(&self, key: &Key) -> Option<Arc<Entry<Value>>> {
-            let found = self.inner.shard(key).lock().expect("no panics under the lock").get(key).cloned()?;
+            let found = self
+                .inner
+                .shard(key)
+                .lock()
+                .expect("no panics under the lock")
+                .get(key)
+                .cloned()?;
             found.used.store(true, Ordering::Relaxed);
             Some(found)
         }
@@ -81,8 +97,18 @@ mod demo {
         pub fn insert(&self, tenant: &Tenant, key: Key, bytes: usize) -> Result<(), ChargeError> {
             let charge = tenant.charge(bytes)?;
             let bytes = vec![key.1 as u8; bytes].into_boxed_slice();
-            let value = Arc::new(Entry::new(Value { key, bytes, used: AtomicBool::new(false), _charge: charge }));
-            let old = self.inner.shard(&key).lock().expect("no panics under the lock").insert(key, Arc::clone(&value));
+            let value = Arc::new(Entry::new(Value {
+                key,
+                bytes,
+                used: AtomicBool::new(false),
+                _charge: charge,
+            }));
+            let old = self
+                .inner
+                .shard(&key)
+                .lock()
+                .expect("no panics under the lock")
+                .insert(key, Arc::clone(&value));
             self.inner.lru.add(tenant, value);
             if let Some(old) = old {
                 self.inner.lru.del(&old);
@@ -97,39 +123,56 @@ mod demo {
         }
 
         fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-            Some(self.lru.walk_one(scope.tenant, scope.node, objects, |value| {
-                if value.used.swap(false, Ordering::Relaxed) {
-                    return Isolate::Rotate;
-                }
-                let mut shard = self.shard(&value.key).lock().expect("no panics under the lock");
-                // Unless it has been replaced meanwhile: then it is the new one's place.
-                if shard.get(&value.key).is_some_and(|found| Arc::ptr_eq(found, value)) {
-                    shard.remove(&value.key);
-                }
-                Isolate::Removed
-            }))
+            Some(
+                self.lru
+                    .walk_one(scope.tenant, scope.node, objects, |value| {
+                        if value.used.swap(false, Ordering::Relaxed) {
+                            return Isolate::Rotate;
+                        }
+                        let mut shard = self
+                            .shard(&value.key)
+                            .lock()
+                            .expect("no panics under the lock");
+                        // Unless it has been replaced meanwhile: then it is the new one's place.
+                        if shard
+                            .get(&value.key)
+                            .is_some_and(|found| Arc::ptr_eq(found, value))
+                        {
+                            shard.remove(&value.key);
+                        }
+                        Isolate::Removed
+                    }),
+            )
         }
     }
 
     fn resident_mib() -> u64 {
         let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-        statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).map_or(0, |pages: u64| (pages * 4096) >> 20)
+        statm
+            .split(' ')
+            .nth(1)
+            .and_then(|pages| pages.parse().ok())
+            .map_or(0, |pages: u64| (pages * 4096) >> 20)
     }
 
     pub fn main() -> Result<(), Box<dyn Error>> {
         const LIMIT: u64 = 64 << 20;
         let hierarchy = Hierarchy::new();
         let cache = Cache::new(&hierarchy)?;
-        let tenants: Vec<Tenant> = (0..4).map(|_| hierarchy.root().create()).collect::<Result<_, _>>()?;
+        let tenants: Vec<Tenant> = (0..4)
+            .map(|_| hierarchy.root().create())
+            .collect::<Result<_, _>>()?;
         for tenant in &tenants {
             tenant.set_max(LIMIT);
         }
         tenants[0].set_min(8 << 20);
 
-        // Whoever runs this may have said what to watch. If not, this is a FIFO, which the demonstration itself writes to.
+        // Whoever runs this may have said what to watch. If not, this is a FIFO, which the
+        // demonstration itself writes to.
         let fifo = std::env::temp_dir().join(format!("tenant-cache-{}", std::process::id()));
         let watch = PressureWatch::from_env()?.unwrap_or_else(|| {
-            let path = std::ffi::CString::new(fifo.to_string_lossy().as_bytes()).expect("no zero in a path");
+            let path = std::ffi::CString::new(fifo.to_string_lossy().as_bytes())
+                .expect("no zero in a path");
             // SAFETY: a text that ends in 0.
             unsafe { libc::mkfifo(path.as_ptr(), 0o600) };
             PressureWatch::new(&fifo)
@@ -154,24 +197,37 @@ mod demo {
                         cache
                             .insert(tenant, (name, number), 4_000 + 16 * (number as usize % 64))
                             .expect("older values make room");
-                        cache.get(&(name, number / 2)).inspect(|value| assert_eq!(value.bytes[0], (number / 2) as u8));
+                        cache
+                            .get(&(name, number / 2))
+                            .inspect(|value| assert_eq!(value.bytes[0], (number / 2) as u8));
                     }
                 });
             }
         });
         for (name, tenant) in tenants.iter().enumerate() {
             let statistics = tenant.statistics();
-            println!("tenant {name}: {} MiB, {} values evicted", statistics.usage >> 20, statistics.objects_reclaimed);
+            println!(
+                "tenant {name}: {} MiB, {} values evicted",
+                statistics.usage >> 20,
+                statistics.objects_reclaimed
+            );
             assert!(tenant.usage() <= LIMIT);
         }
-        assert_eq!(tenants[0].statistics().objects_reclaimed, 0, "others' floods do not touch it");
+        assert_eq!(
+            tenants[0].statistics().objects_reclaimed,
+            0,
+            "others' floods do not touch it"
+        );
 
         if let Ok(mut fifo) = OpenOptions::new().write(true).open(&fifo) {
             let (before, begun) = (resident_mib(), Instant::now());
             fifo.write_all(b"x")?;
             let after = |done: &dyn Fn() -> bool| {
                 while !done() {
-                    assert!(begun.elapsed() < Duration::from_secs(60), "a pass must come");
+                    assert!(
+                        begun.elapsed() < Duration::from_secs(60),
+                        "a pass must come"
+                    );
                     thread::sleep(Duration::from_micros(100));
                 }
                 begun.elapsed().as_secs_f64() * 1e3
@@ -185,7 +241,11 @@ mod demo {
                 resident_mib(),
             );
             assert!(hierarchy.root().usage() <= LIMIT / 2);
-            assert_eq!(tenants[0].statistics().objects_reclaimed, 0, "it is below its min");
+            assert_eq!(
+                tenants[0].statistics().objects_reclaimed,
+                0,
+                "it is below its min"
+            );
         }
         let _ = fs::remove_file(&fifo);
         Ok(())

@@ -1,12 +1,15 @@
-//! A server on tokio that reloads its configuration under load, without a lock and without a request that sees two of them.
+//! A server on tokio that reloads its configuration under load, without a lock and without a
+//! request that sees two of them.
 //!
-//! A request takes an owned guard and holds it across its `.await`s, on whatever threads its task runs: the configuration that it began
-//! with stays as it is until it is done. A reload swaps the new one in and waits for the requests of before, as a future, beside
-//! them; only then is the old one taken apart. Among the requests is one that is slow on purpose: it takes the first configuration
-//! before anything is reloaded, and is not done until many reloads have come and gone.
+//! A request takes an owned guard and holds it across its `.await`s, on whatever threads its task
+//! runs: the configuration that it began with stays as it is until it is done. A reload swaps the
+//! new one in and waits for the requests of before, as a future, beside them; only then is the old
+//! one taken apart. Among the requests is one that is slow on purpose: it takes the first
+//! configuration before anything is reloaded, and is not done until many reloads have come and
+//! gone.
 //!
-//! `cargo run --release -p config-reload`: a server on the loopback interface, its clients and 200 reloads in one program. It
-//! checks what it says here, and fails if that is not so.
+//! `cargo run --release -p config-reload`: a server on the loopback interface, its clients and 200
+//! reloads in one program. It checks what it says here, and fails if that is not so.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -54,13 +57,20 @@ static ALIVE: AtomicUsize = AtomicUsize::new(0);
 impl Config {
     fn load(version: u64) -> Self {
         ALIVE.fetch_add(1, Ordering::Relaxed);
-        let backends = (0..4).map(|number| format!("backend-{number}.v{version}")).collect();
-        Self { version, greeting: format!("hello from v{version}"), backends }
+        let backends = (0..4)
+            .map(|number| format!("backend-{number}.v{version}"))
+            .collect();
+        Self {
+            version,
+            greeting: format!("hello from v{version}"),
+            backends,
+        }
     }
 
     fn is_whole(&self) -> bool {
         let mark = format!("v{}", self.version);
-        self.greeting.ends_with(&mark) && self.backends.iter().all(|backend| backend.ends_with(&mark))
+        self.greeting.ends_with(&mark)
+            && self.backends.iter().all(|backend| backend.ends_with(&mark))
     }
 }
 
@@ -70,7 +80,8 @@ impl Drop for Config {
     }
 }
 
-/// The server's readers have a domain of their own: a slow request delays reloads of this configuration, and nothing else.
+/// The server's readers have a domain of their own: a slow request delays reloads of this
+/// configuration, and nothing else.
 static DOMAIN: LazyLock<TraceDomain> = LazyLock::new(TraceDomain::new);
 static CONFIG: LazyLock<Rcu<Config>> = LazyLock::new(|| Rcu::new_in(&DOMAIN, Config::load(0)));
 static DONE: AtomicBool = AtomicBool::new(false);
@@ -81,7 +92,8 @@ static SLOW_HOLDS: Notify = Notify::const_new();
 /// How many were swapped in while it had it.
 static SWAPPED_MEANWHILE: AtomicU64 = AtomicU64::new(0);
 
-/// Answers a request from one configuration, whatever is loaded meanwhile. The guard may leave its thread at each `.await`.
+/// Answers a request from one configuration, whatever is loaded meanwhile. The guard may leave its
+/// thread at each `.await`.
 async fn answer(request: &str, guard: OwnedGuard<'_>) -> String {
     let config = CONFIG.load(&guard);
     let backend = &config.backends[request.len() % config.backends.len()];
@@ -92,7 +104,8 @@ async fn answer(request: &str, guard: OwnedGuard<'_>) -> String {
     }
     assert!(config.is_whole(), "a configuration changed under a request");
     let answer = format!("{} {backend} {}\n", config.version, config.greeting);
-    // Not needed, as it would be dropped here: the borrow checker sees that nothing of the configuration leaves before.
+    // Not needed, as it would be dropped here: the borrow checker sees that nothing of the
+    // configuration leaves before.
     drop(guard);
     answer
 }
@@ -132,20 +145,34 @@ struct Client {
 impl Client {
     async fn connect(server: SocketAddr) -> std::io::Result<Self> {
         let (input, output) = TcpStream::connect(server).await?.into_split();
-        Ok(Self { lines: BufReader::new(input).lines(), output })
+        Ok(Self {
+            lines: BufReader::new(input).lines(),
+            output,
+        })
     }
 
     /// The version that the answer is from.
     async fn ask(&mut self, request: &str) -> std::io::Result<u64> {
-        self.output.write_all(format!("{request}\n").as_bytes()).await?;
-        let answer = self.lines.next_line().await?.expect("the server answers every request");
+        self.output
+            .write_all(format!("{request}\n").as_bytes())
+            .await?;
+        let answer = self
+            .lines
+            .next_line()
+            .await?
+            .expect("the server answers every request");
         let (version, rest) = answer.split_once(' ').expect("it begins with the version");
         let mark = format!("v{version}");
         assert!(
-            rest.split(' ').next().is_some_and(|backend| backend.ends_with(&mark)),
+            rest.split(' ')
+                .next()
+                .is_some_and(|backend| backend.ends_with(&mark)),
             "a mixture of two configurations: {answer}"
         );
-        assert!(rest.ends_with(&mark), "a mixture of two configurations: {answer}");
+        assert!(
+            rest.ends_with(&mark),
+            "a mixture of two configurations: {answer}"
+        );
         Ok(version.parse().expect("a number"))
     }
 }
@@ -156,7 +183,10 @@ async fn client(server: SocketAddr, number: usize) -> std::io::Result<u64> {
     let (mut answers, mut newest) = (0, 0);
     loop {
         let version = client.ask(&"x".repeat(number)).await?;
-        assert!(version >= newest, "an answer from a configuration that had been replaced before the request came");
+        assert!(
+            version >= newest,
+            "an answer from a configuration that had been replaced before the request came"
+        );
         newest = version;
         answers += 1;
         if DONE.load(Ordering::Relaxed) {
@@ -171,7 +201,8 @@ struct Reloads {
     most_alive: usize,
 }
 
-/// Reloads while requests are served. A task of its own waits out each old configuration, so that a slow request holds up no reload.
+/// Reloads while requests are served. A task of its own waits out each old configuration, so that a
+/// slow request holds up no reload.
 async fn reload() -> Reloads {
     static LONGEST_US: AtomicU64 = AtomicU64::new(0);
     let mut most_alive = 0;
@@ -183,7 +214,8 @@ async fn reload() -> Reloads {
         retiring.spawn(async move {
             let begun = Instant::now();
             DOMAIN.cond_synchronize_async(old.cookie()).await;
-            // No request has it any more: it can be changed, or closed in an orderly way, as its owner may.
+            // No request has it any more: it can be changed, or closed in an orderly way, as its
+            // owner may.
             let old = old.try_into_box().expect("its grace period has ended");
             assert!(old.is_whole());
             LONGEST_US.fetch_max(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
@@ -193,7 +225,10 @@ async fn reload() -> Reloads {
     while let Some(done) = retiring.join_next().await {
         done.expect("no task panics");
     }
-    Reloads { longest_wait: Duration::from_micros(LONGEST_US.load(Ordering::Relaxed)), most_alive }
+    Reloads {
+        longest_wait: Duration::from_micros(LONGEST_US.load(Ordering::Relaxed)),
+        most_alive,
+    }
 }
 
 async fn run() -> std::io::Result<()> {
@@ -214,7 +249,9 @@ async fn run() -> std::io::Result<()> {
     SLOW_HOLDS.notified().await;
 
     let begun = Instant::now();
-    let reloads = tokio::spawn(reload()).await.expect("reloading does not panic");
+    let reloads = tokio::spawn(reload())
+        .await
+        .expect("reloading does not panic");
     let took = begun.elapsed();
     DONE.store(true, Ordering::Relaxed);
 
@@ -239,12 +276,21 @@ async fn run() -> std::io::Result<()> {
     );
     assert!(answers >= CLIENTS as u64, "each client was answered");
     assert_eq!(slow, 0, "the slow request began before the first reload");
-    assert!(meanwhile >= MEANWHILE, "the slow request held up the reloads: {meanwhile} while it was at work");
-    assert_eq!(ALIVE.load(Ordering::Relaxed), 1, "all but the newest configuration have been taken apart");
+    assert!(
+        meanwhile >= MEANWHILE,
+        "the slow request held up the reloads: {meanwhile} while it was at work"
+    );
+    assert_eq!(
+        ALIVE.load(Ordering::Relaxed),
+        1,
+        "all but the newest configuration have been taken apart"
+    );
     Ok(())
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> std::io::Result<()> {
-    timeout(LIMIT, run()).await.unwrap_or_else(|_| panic!("not done within {LIMIT:?}"))
+    timeout(LIMIT, run())
+        .await
+        .unwrap_or_else(|_| panic!("not done within {LIMIT:?}"))
 }

@@ -1,4 +1,5 @@
-//! The rest of the system: short tasks, at any moment, each of which leaves a callback behind; and CPUs that never rest.
+//! The rest of the system: short tasks, at any moment, each of which leaves a callback behind; and
+//! CPUs that never rest.
 
 use super::segments::Callback;
 use super::{Event, Kernel};
@@ -27,7 +28,9 @@ impl Kernel {
         self.note(cpu, || "runs a task of the background".to_owned());
         self.enter(cpu);
         self.call_rcu(cpu, Callback::Other);
-        let span = self.background.exponential_us(self.setup.constants.background_task_us);
+        let span = self
+            .background
+            .exponential_us(self.setup.constants.background_task_us);
         self.queue.at(self.queue.now() + span, Event::Leave(cpu));
         self.schedule_background();
     }

@@ -1,5 +1,5 @@
-//! Waiting by a callback on the caller's own CPU, the default: it is noticed at the next tick, waits for its grace period, and is
-//! invoked by the soft interrupt of the first tick after that.
+//! Waiting by a callback on the caller's own CPU, the default: it is noticed at the next tick,
+//! waits for its grace period, and is invoked by the soft interrupt of the first tick after that.
 
 use super::segments::Callback;
 use super::{Kernel, Thread};
@@ -14,8 +14,8 @@ impl Kernel {
         }
     }
 
-    /// Callbacks whose grace period has ended become ready, the others are told which they wait for (`rcu_advance_cbs`). True if the
-    /// grace-period thread is to be woken.
+    /// Callbacks whose grace period has ended become ready, the others are told which they wait for
+    /// (`rcu_advance_cbs`). True if the grace-period thread is to be woken.
     pub(super) fn advance(&mut self, cpu: usize) -> bool {
         let seq = self.tree.seq;
         let callbacks = &mut self.cpus[cpu].callbacks;
@@ -26,8 +26,8 @@ impl Kernel {
         self.accelerate(cpu)
     }
 
-    /// Callbacks that have not been told are told which grace period they wait for, and it is asked for (`rcu_accelerate_cbs`). True if
-    /// the grace-period thread is to be woken.
+    /// Callbacks that have not been told are told which grace period they wait for, and it is asked
+    /// for (`rcu_accelerate_cbs`). True if the grace-period thread is to be woken.
     pub(super) fn accelerate(&mut self, cpu: usize) -> bool {
         let cookie = self.gp.seq.snap();
         let callbacks = &mut self.cpus[cpu].callbacks;

@@ -1,4 +1,5 @@
-//! A CPU: busy or idle, its tick running or stopped, and what it knows and owes of the grace period (`rcu_data`).
+//! A CPU: busy or idle, its tick running or stopped, and what it knows and owes of the grace period
+//! (`rcu_data`).
 
 use super::queue::Time;
 use super::segments::Segments;
@@ -10,7 +11,8 @@ use super::{Event, Kernel};
 pub struct Cpu {
     /// Tasks that run on it, all at once: they do not take turns here.
     tasks: u32,
-    /// Counts entries into idle and exits from it; even means idle, an extended quiescent state (`rcu_dynticks`, `ct_rcu_watching`).
+    /// Counts entries into idle and exits from it; even means idle, an extended quiescent state
+    /// (`rcu_dynticks`, `ct_rcu_watching`).
     watching: u64,
     /// What `watching` was when the grace-period thread looked first.
     snapshot: u64,
@@ -19,7 +21,8 @@ pub struct Cpu {
     stretch: u64,
     /// The idle governor has left the tick running, until it comes.
     tick_kept: bool,
-    /// Its tick is stopped, and its clock set for the next timer of all, because nobody else was awake to see to it.
+    /// Its tick is stopped, and its clock set for the next timer of all, because nobody else was
+    /// awake to see to it.
     pub wakes_for_timer: bool,
     /// The sequence number that it saw last (`rdp->gp_seq`).
     seq: Seq,
@@ -84,7 +87,8 @@ impl Kernel {
         }
     }
 
-    /// A task leaves `cpu`: a context switch, which is a quiescent state. It is reported at the next tick, if there is one.
+    /// A task leaves `cpu`: a context switch, which is a quiescent state. It is reported at the
+    /// next tick, if there is one.
     pub(super) fn leave(&mut self, cpu: usize) {
         let state = &mut self.cpus[cpu];
         state.tasks -= 1;
@@ -110,7 +114,8 @@ impl Kernel {
         self.queue.at(next, Event::Tick { cpu, stretch });
     }
 
-    /// An idle CPU stops its tick, unless it has callbacks to see to (`rcu_needs_cpu`) or the governor expects to be back before it.
+    /// An idle CPU stops its tick, unless it has callbacks to see to (`rcu_needs_cpu`) or the
+    /// governor expects to be back before it.
     fn stop_tick_if_idle(&mut self, cpu: usize) {
         let state = &mut self.cpus[cpu];
         let needs_cpu = !self.setup.constants.rcu_nocbs && !state.callbacks.is_empty();
@@ -139,14 +144,16 @@ impl Kernel {
         }
     }
 
-    /// RCU's part in a tick (`rcu_sched_clock_irq`, `rcu_pending`): no task of ours is in a read-side section when it comes.
+    /// RCU's part in a tick (`rcu_sched_clock_irq`, `rcu_pending`): no task of ours is in a
+    /// read-side section when it comes.
     pub(super) fn sched_clock_irq(&mut self, cpu: usize) {
         let in_progress = self.gp.seq.in_progress();
         let state = &mut self.cpus[cpu];
         state.not_quiescent = false;
         let own_callbacks = !self.setup.constants.rcu_nocbs;
         let pending = (state.owes && in_progress)
-            || (own_callbacks && (state.callbacks.has_ready() || (!in_progress && state.callbacks.has_untold())))
+            || (own_callbacks
+                && (state.callbacks.has_ready() || (!in_progress && state.callbacks.has_untold())))
             || state.seq != self.tree.seq;
         if pending {
             self.core(cpu);
@@ -164,13 +171,17 @@ impl Kernel {
         if self.setup.constants.rcu_nocbs {
             return;
         }
-        if !self.gp.seq.in_progress() && self.cpus[cpu].callbacks.has_untold() && self.accelerate(cpu) {
+        if !self.gp.seq.in_progress()
+            && self.cpus[cpu].callbacks.has_untold()
+            && self.accelerate(cpu)
+        {
             self.wake_gp(cpu);
         }
         self.invoke_ready(cpu);
     }
 
-    /// `cpu` looks at its leaf of the tree: have grace periods ended, or begun? True if the grace-period thread is to be woken.
+    /// `cpu` looks at its leaf of the tree: have grace periods ended, or begun? True if the
+    /// grace-period thread is to be woken.
     pub(super) fn note_gp_changes(&mut self, cpu: usize) -> bool {
         let seen = self.tree.seq;
         let waits_for_us = self.tree.waits_for(cpu);
@@ -192,7 +203,11 @@ impl Kernel {
         if self.setup.constants.rcu_nocbs {
             return false;
         }
-        if ended { self.advance(cpu) } else { self.accelerate(cpu) }
+        if ended {
+            self.advance(cpu)
+        } else {
+            self.accelerate(cpu)
+        }
     }
 
     /// `cpu` reports its own quiescent state (`rcu_report_qs_rdp`).

@@ -1,5 +1,5 @@
-//! Waiting without a callback (`rcu_normal_wake_from_gp`): callers stand in a line, which the grace-period thread takes with it when it
-//! begins, and wakes when it ends.
+//! Waiting without a callback (`rcu_normal_wake_from_gp`): callers stand in a line, which the
+//! grace-period thread takes with it when it begins, and wakes when it ends.
 
 use std::mem;
 
@@ -15,7 +15,8 @@ pub struct Direct {
     taken: Vec<usize>,
     /// Those whose grace period has ended, and whom the worker is to wake.
     left_over: Vec<usize>,
-    /// Heads in use: one for the grace period under way, one for each of those that the worker has still to do.
+    /// Heads in use: one for the grace period under way, one for each of those that the worker has
+    /// still to do.
     heads: u64,
     /// Of these, those that the worker has to do.
     left_heads: u64,
@@ -31,7 +32,8 @@ impl Kernel {
         }
     }
 
-    /// A grace period begins, and takes the line with it. If it has no head to do so, another one is asked for.
+    /// A grace period begins, and takes the line with it. If it has no head to do so, another one
+    /// is asked for.
     pub(super) fn take_line(&mut self) {
         if self.direct.line.is_empty() {
             return;
@@ -67,7 +69,8 @@ impl Kernel {
         self.direct.left_heads += 1;
     }
 
-    /// The worker wakes those whom the thread has left to it, one after the other. It runs where the grace-period thread does.
+    /// The worker wakes those whom the thread has left to it, one after the other. It runs where
+    /// the grace-period thread does.
     pub(super) fn run_worker(&mut self) {
         self.direct.heads -= mem::take(&mut self.direct.left_heads);
         let callers = mem::take(&mut self.direct.left_over);

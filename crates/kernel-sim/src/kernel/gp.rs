@@ -1,5 +1,6 @@
-//! The grace-period thread (`rcu_gp_kthread`): begins a grace period, waits and looks for CPUs that have been idle, again and again until
-//! every CPU has passed through a quiescent state, and ends it.
+//! The grace-period thread (`rcu_gp_kthread`): begins a grace period, waits and looks for CPUs that
+//! have been idle, again and again until every CPU has passed through a quiescent state, and ends
+//! it.
 
 use super::queue::Time;
 use super::seq::Seq;
@@ -84,8 +85,8 @@ impl GpThread {
 }
 
 impl Kernel {
-    /// Asks for the grace period that `cookie` names (`rcu_start_this_gp`); true if the thread is to be woken for it. Where one is under
-    /// way the thread will see to it by itself.
+    /// Asks for the grace period that `cookie` names (`rcu_start_this_gp`); true if the thread is
+    /// to be woken for it. Where one is under way the thread will see to it by itself.
     pub(super) fn ask_for(&mut self, cookie: Seq) -> bool {
         self.tree.needed = self.tree.needed.max(cookie);
         if self.gp.seq.in_progress() {
@@ -101,7 +102,9 @@ impl Kernel {
             return;
         }
         self.gp.awake = true;
-        if self.scheduler.chance(self.setup.constants.gp_thread_pulled) && !self.cpus[waker].is_busy() {
+        if self.scheduler.chance(self.setup.constants.gp_thread_pulled)
+            && !self.cpus[waker].is_busy()
+        {
             self.gp.cpu = waker;
         }
         self.wake(Thread::Gp);
@@ -121,7 +124,9 @@ impl Kernel {
         match self.gp.doing {
             Doing::Nothing | Doing::Spacing => self.begin_or_sleep(),
             Doing::Waiting => self.after_wait(),
-            Doing::Beginning | Doing::Scanning | Doing::Ending => unreachable!("it does not sleep then"),
+            Doing::Beginning | Doing::Scanning | Doing::Ending => {
+                unreachable!("it does not sleep then")
+            }
         }
     }
 
@@ -137,7 +142,8 @@ impl Kernel {
 
     fn gp_works(&mut self, doing: Doing, span_us: f64) {
         self.gp.doing = doing;
-        self.queue.at(self.queue.now() + (span_us * 1e3) as Time, Event::GpStep);
+        self.queue
+            .at(self.queue.now() + (span_us * 1e3) as Time, Event::GpStep);
     }
 
     fn gp_sleeps(&mut self, doing: Doing) {
@@ -175,7 +181,10 @@ impl Kernel {
         self.gp.looked_at = 0;
         let (cpu, number) = (self.gp.cpu, self.gp.seq.ended().0 >> 2);
         self.note(cpu, || format!("begins grace period {number}"));
-        self.gp_works(Doing::Beginning, self.setup.constants.gp_init_us + self.walk_us());
+        self.gp_works(
+            Doing::Beginning,
+            self.setup.constants.gp_init_us + self.walk_us(),
+        );
     }
 
     /// The end of `rcu_gp_init`.
@@ -228,17 +237,29 @@ impl Kernel {
         for cpu in self.tree.holdouts() {
             looked_at += 1;
             let state = &mut self.cpus[cpu];
-            if if first { state.look_first() } else { state.look_again() } {
+            if if first {
+                state.look_first()
+            } else {
+                state.look_again()
+            } {
                 found.push(cpu);
             }
         }
         let cpu = self.gp.cpu;
         let held = looked_at as usize - found.len();
-        self.note(cpu, || format!("{} scan: {looked_at} looked at, {held} hold out", if first { "first" } else { "another" }));
+        self.note(cpu, || {
+            format!(
+                "{} scan: {looked_at} looked at, {held} hold out",
+                if first { "first" } else { "another" }
+            )
+        });
         self.gp.found = found;
         self.gp.scans += 1;
         self.gp.looked_at += looked_at;
-        self.gp_works(Doing::Scanning, self.walk_us() + f64::from(looked_at) * self.setup.constants.cpu_look_us);
+        self.gp_works(
+            Doing::Scanning,
+            self.walk_us() + f64::from(looked_at) * self.setup.constants.cpu_look_us,
+        );
     }
 
     fn scanned(&mut self) {
@@ -248,8 +269,16 @@ impl Kernel {
         let at_init = self.setup.constants.scan_at_init && self.gp.scans == 1;
         self.gp.first_scan = false;
         self.gp.scan_asked = false;
-        let Constants { jiffies_till_first_fqs, jiffies_till_next_fqs, .. } = self.setup.constants;
-        self.wait_for_scan(if at_init { jiffies_till_first_fqs } else { jiffies_till_next_fqs });
+        let Constants {
+            jiffies_till_first_fqs,
+            jiffies_till_next_fqs,
+            ..
+        } = self.setup.constants;
+        self.wait_for_scan(if at_init {
+            jiffies_till_first_fqs
+        } else {
+            jiffies_till_next_fqs
+        });
     }
 
     /// `rcu_gp_cleanup`, until all nodes have been told.
@@ -269,8 +298,18 @@ impl Kernel {
         self.gp.seq.end();
         let number = self.gp.seq.0 >> 2;
         self.note(cpu, || format!("ends grace period {number}"));
-        let GpThread { began, scans, looked_at, .. } = self.gp;
-        self.gp.history.push(GracePeriod { began, ended: self.queue.now(), scans, looked_at });
+        let GpThread {
+            began,
+            scans,
+            looked_at,
+            ..
+        } = self.gp;
+        self.gp.history.push(GracePeriod {
+            began,
+            ended: self.queue.now(),
+            scans,
+            looked_at,
+        });
         if !self.setup.constants.rcu_nocbs {
             self.accelerate(cpu);
         }

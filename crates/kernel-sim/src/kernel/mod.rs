@@ -1,9 +1,12 @@
-//! The machine: CPUs with ticks and idle states, timers, threads, and the kernel's normal grace periods, as events in virtual time.
+//! The machine: CPUs with ticks and idle states, timers, threads, and the kernel's normal grace
+//! periods, as events in virtual time.
 //!
-//! Files: [`queue`] orders the events; [`cpu`] is about ticks, idle states and what a CPU notes of a grace period (`rcu_core`); [`timer`]
-//! about who expires a timer, and [`wheel`] when; [`seq`], [`tree`] and [`segments`] are RCU's data; [`gp`] is its thread; [`callbacks`],
+//! Files: [`queue`] orders the events; [`cpu`] is about ticks, idle states and what a CPU notes of
+//! a grace period (`rcu_core`); [`timer`] about who expires a timer, and [`wheel`] when; [`seq`],
+//! [`tree`] and [`segments`] are RCU's data; [`gp`] is its thread; [`callbacks`],
 //! [`offload`] and [`direct`] are the three ways to wait for it; [`background`] is the rest of the system. A workload drives it from
-//! outside: it says what a caller does next, and [`Kernel::next_caller`] tells who has come back from it.
+//! outside: it says what a caller does next, and [`Kernel::next_caller`] tells who has come back
+//! from it.
 
 use std::fmt::Write as _;
 
@@ -126,7 +129,12 @@ pub struct Kernel {
 impl Kernel {
     /// A machine at rest, some time after a tick.
     pub fn boot(setup: Setup) -> Self {
-        let Setup { size: Size { cpus, hz }, ref constants, seed, log } = setup;
+        let Setup {
+            size: Size { cpus, hz },
+            ref constants,
+            seed,
+            log,
+        } = setup;
         let tick = 1_000_000_000 / hz;
         let mut placement = Random::new(seed, "placement");
         let gp = GpThread::new(placement.below(cpus));
@@ -139,7 +147,11 @@ impl Kernel {
             ticking: 0,
             last_awake: gp.cpu,
             timers_armed: 0,
-            tree: tree::Tree::new(cpus, constants.rcu_fanout_leaf as usize, constants.rcu_fanout as usize),
+            tree: tree::Tree::new(
+                cpus,
+                constants.rcu_fanout_leaf as usize,
+                constants.rcu_fanout as usize,
+            ),
             gp,
             direct: direct::Direct::default(),
             watchers: (0..groups).map(|_| offload::Watcher::Asleep).collect(),
@@ -266,7 +278,10 @@ impl Kernel {
     /// Goes on until a caller runs again after its work, its sleep or its wait, and says which.
     pub fn next_caller(&mut self) -> usize {
         loop {
-            let event = self.queue.next().expect("a caller's return is always scheduled, or depends on one that is");
+            let event = self
+                .queue
+                .next()
+                .expect("a caller's return is always scheduled, or depends on one that is");
             self.handle(event);
             if let Some(caller) = self.back.take() {
                 return caller;
@@ -301,21 +316,28 @@ impl Kernel {
         }
     }
 
-    /// Has a sleeping thread run as soon as it can: an interrupt, the way out of idle, the scheduler.
+    /// Has a sleeping thread run as soon as it can: an interrupt, the way out of idle, the
+    /// scheduler.
     fn wake(&mut self, thread: Thread) {
         let latency = self.latency();
-        self.queue.at(self.queue.now() + latency, Event::Run(thread));
+        self.queue
+            .at(self.queue.now() + latency, Event::Run(thread));
     }
 
     /// How long the next wake-up takes.
     fn latency(&mut self) -> Time {
-        let Constants { wakeup_us, wakeup_jitter_us, .. } = self.setup.constants;
+        let Constants {
+            wakeup_us,
+            wakeup_jitter_us,
+            ..
+        } = self.setup.constants;
         (wakeup_us * 1e3) as Time + self.latencies.exponential_us(wakeup_jitter_us)
     }
 
     /// Something runs on `cpu` for `us` microseconds from now on.
     fn occupy(&mut self, cpu: usize, us: f64) {
         self.enter(cpu);
-        self.queue.at(self.queue.now() + (us * 1e3) as Time, Event::Leave(cpu));
+        self.queue
+            .at(self.queue.now() + (us * 1e3) as Time, Event::Leave(cpu));
     }
 }

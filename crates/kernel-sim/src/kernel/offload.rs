@@ -1,6 +1,7 @@
-//! Waiting by a callback that is offloaded to threads (`rcu_nocbs`). A watcher has a group of CPUs. It tells their callbacks which grace
-//! period to wait for, and sleeps until the earliest of these has ended: what is queued meanwhile is not looked at before, and what it
-//! tells at an end it tells after the next grace period has begun. So a wait takes up to four grace periods.
+//! Waiting by a callback that is offloaded to threads (`rcu_nocbs`). A watcher has a group of CPUs.
+//! It tells their callbacks which grace period to wait for, and sleeps until the earliest of these
+//! has ended: what is queued meanwhile is not looked at before, and what it tells at an end it
+//! tells after the next grace period has begun. So a wait takes up to four grace periods.
 
 use super::seq::Seq;
 use super::{Kernel, Thread};
@@ -21,7 +22,8 @@ impl Kernel {
         self.setup.constants.rcu_nocb_gp_stride as usize
     }
 
-    /// The first callback of `cpu` is there that is not ready: those that are have nothing to wait for.
+    /// The first callback of `cpu` is there that is not ready: those that are have nothing to wait
+    /// for.
     pub(super) fn call_watcher(&mut self, cpu: usize) {
         let group = cpu / self.stride();
         if self.watchers[group] == Watcher::Asleep {

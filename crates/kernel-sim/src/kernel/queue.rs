@@ -1,5 +1,5 @@
-//! Events in virtual time: what happens next is the earliest one, and of those at the same instant the one that was scheduled
-//! first, so that a run depends on its seed alone.
+//! Events in virtual time: what happens next is the earliest one, and of those at the same instant
+//! the one that was scheduled first, so that a run depends on its seed alone.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -45,7 +45,11 @@ impl<E> Ord for Entry<E> {
 impl<E> Queue<E> {
     /// Nothing yet; the time is `now`.
     pub fn starting_at(now: Time) -> Self {
-        Self { heap: BinaryHeap::new(), scheduled: 0, now }
+        Self {
+            heap: BinaryHeap::new(),
+            scheduled: 0,
+            now,
+        }
     }
 
     /// The present.
@@ -57,7 +61,11 @@ impl<E> Queue<E> {
     pub fn at(&mut self, at: Time, event: E) {
         assert!(at >= self.now, "the past cannot be changed");
         self.scheduled += 1;
-        self.heap.push(Reverse(Entry { at, order: self.scheduled, event }));
+        self.heap.push(Reverse(Entry {
+            at,
+            order: self.scheduled,
+            event,
+        }));
     }
 
     /// Goes to the next event.
@@ -78,7 +86,10 @@ mod tests {
         for (at, event) in [(9, 'c'), (7, 'a'), (9, 'd'), (7, 'b')] {
             queue.at(at, event);
         }
-        assert_eq!(std::iter::from_fn(|| queue.next()).collect::<String>(), "abcd");
+        assert_eq!(
+            std::iter::from_fn(|| queue.next()).collect::<String>(),
+            "abcd"
+        );
         assert_eq!(queue.now(), 9);
     }
 }

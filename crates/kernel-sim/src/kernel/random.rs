@@ -1,5 +1,5 @@
-//! Chance, from the seed alone: each source of it has a stream of its own, so that two variants of a run see the same background and
-//! the same workload, whatever else differs between them.
+//! Chance, from the seed alone: each source of it has a stream of its own, so that two variants of
+//! a run see the same background and the same workload, whatever else differs between them.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -12,11 +12,15 @@ use super::queue::Time;
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// The stream `name` of `seed`. The generator is one whose output never changes with its crate's version.
+    /// The stream `name` of `seed`. The generator is one whose output never changes with its
+    /// crate's version.
     pub fn new(seed: u64, name: &str) -> Self {
         // FNV-1a, which keeps the streams apart; the generator's own seeding mixes the bits.
-        let mixed =
-            name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        let mixed = name
+            .bytes()
+            .fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+            });
         Self(Xoshiro256PlusPlus::seed_from_u64(mixed))
     }
 

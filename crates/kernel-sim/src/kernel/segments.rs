@@ -1,5 +1,6 @@
-//! A CPU's callbacks in their four segments (`rcu_segcblist`): ready; waiting for a grace period; waiting for the next; and not yet
-//! told which. So at most two grace periods are waited for, and what comes later must wait to be told.
+//! A CPU's callbacks in their four segments (`rcu_segcblist`): ready; waiting for a grace period;
+//! waiting for the next; and not yet told which. So at most two grace periods are waited for, and
+//! what comes later must wait to be told.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -64,15 +65,23 @@ impl Segments {
         }
     }
 
-    /// Those who wait for no grace period before `gp` will wait for `gp`, if there is a segment left for them; true if there was one, and
-    /// somebody to go there.
+    /// Those who wait for no grace period before `gp` will wait for `gp`, if there is a segment
+    /// left for them; true if there was one, and somebody to go there.
     pub fn accelerate(&mut self, gp: Seq) -> bool {
-        let earlier = self.waiting.iter().take_while(|waiting| waiting.0 < gp).count();
+        let earlier = self
+            .waiting
+            .iter()
+            .take_while(|waiting| waiting.0 < gp)
+            .count();
         let has_later = earlier < self.waiting.len() || self.has_untold();
         if !has_later || earlier == WAITING {
             return false;
         }
-        let mut merged: Vec<Callback> = self.waiting.drain(earlier..).flat_map(|waiting| waiting.1).collect();
+        let mut merged: Vec<Callback> = self
+            .waiting
+            .drain(earlier..)
+            .flat_map(|waiting| waiting.1)
+            .collect();
         merged.append(&mut self.untold);
         self.waiting.push((gp, merged));
         true

@@ -1,5 +1,5 @@
-//! The kernel's grace-period sequence numbers (`rcu_seq`): a counter whose two low bits say whether a grace period is under way. They
-//! are also its cookies.
+//! The kernel's grace-period sequence numbers (`rcu_seq`): a counter whose two low bits say whether
+//! a grace period is under way. They are also its cookies.
 
 /// The bits of the state.
 const STATE: u64 = 3;
@@ -9,7 +9,8 @@ const STATE: u64 = 3;
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// Where a machine starts here. (The kernel starts just below zero, for the sake of the wrap; here time ends before it.)
+    /// Where a machine starts here. (The kernel starts just below zero, for the sake of the wrap;
+    /// here time ends before it.)
     pub const FIRST: Self = Self(4);
 
     /// A grace period starts.
@@ -82,7 +83,9 @@ mod tests {
         assert!(seq.new_since(before) && !seq.completed_since(before));
         let during = seq;
         seq.end();
-        assert!(seq.completed_since(during) && seq.completed_since(before) && !seq.new_since(during));
+        assert!(
+            seq.completed_since(during) && seq.completed_since(before) && !seq.new_since(during)
+        );
         seq.start();
         assert!(seq.completed_since(during) && seq.new_since(during));
     }

@@ -1,7 +1,9 @@
-//! RCU Tasks Trace as of 5.9: a thread that inspects every task, and waits until those that it could not inspect have been.
+//! RCU Tasks Trace as of 5.9: a thread that inspects every task, and waits until those that it
+//! could not inspect have been.
 //!
-//! A task that runs cannot be inspected from outside (the light read side leaves no trace there), so it takes an interrupt to its CPU. Each
-//! CPU has one, be it the idle task; all others are asleep and outside of any section, and are done with at once.
+//! A task that runs cannot be inspected from outside (the light read side leaves no trace there),
+//! so it takes an interrupt to its CPU. Each CPU has one, be it the idle task; all others are
+//! asleep and outside of any section, and are done with at once.
 
 use super::Kernel;
 use super::queue::Time;
@@ -28,7 +30,10 @@ impl TasksTrace {
         let cpu = kernel.any_cpu();
         let caller = kernel.add_caller(cpu);
         kernel.next_caller();
-        Self { caller, caller_back: kernel.now() }
+        Self {
+            caller,
+            caller_back: kernel.now(),
+        }
     }
 
     /// When the caller, woken by the last callback, has come to call again.
@@ -45,7 +50,8 @@ impl TasksTrace {
     pub fn grace_period(&mut self, kernel: &mut Kernel) {
         let began = kernel.jiffies();
         let others = kernel.size().cpus - 1;
-        let mut holdouts: Vec<Holdout> = (0..others).map(|_| Holdout { checked_at: None }).collect();
+        let mut holdouts: Vec<Holdout> =
+            (0..others).map(|_| Holdout { checked_at: None }).collect();
         self.interrupt(kernel, &mut holdouts, began);
         kernel.synchronize_rcu(self.caller);
         kernel.next_caller();

@@ -1,5 +1,6 @@
-//! Who expires a timer. Since 6.9 a CPU whose tick is stopped leaves its timers to one that is awake (the pull model): its own clock
-//! stays silent, unless it was the last to go idle. Before that, a timer fired on the CPU that had armed it.
+//! Who expires a timer. Since 6.9 a CPU whose tick is stopped leaves its timers to one that is
+//! awake (the pull model): its own clock stays silent, unless it was the last to go idle. Before
+//! that, a timer fired on the CPU that had armed it.
 
 use super::wheel;
 use super::{Event, Kernel, Thread};
@@ -23,7 +24,9 @@ impl Kernel {
         match thread {
             Thread::Gp => &mut self.gp.timer,
             Thread::Caller(caller) => &mut self.callers[caller].timer,
-            Thread::Watcher(_) | Thread::Invoker(_) | Thread::Worker => unreachable!("they never sleep for a time"),
+            Thread::Watcher(_) | Thread::Invoker(_) | Thread::Worker => {
+                unreachable!("they never sleep for a time")
+            }
         }
     }
 
@@ -35,11 +38,16 @@ impl Kernel {
         let home = match thread {
             Thread::Gp => self.gp.cpu,
             Thread::Caller(caller) => self.callers[caller].cpu,
-            Thread::Watcher(_) | Thread::Invoker(_) | Thread::Worker => unreachable!("they never sleep for a time"),
+            Thread::Watcher(_) | Thread::Invoker(_) | Thread::Worker => {
+                unreachable!("they never sleep for a time")
+            }
         };
         let expires = self.expires_timer_of(home);
-        self.note(expires, || format!("expires the timer of {thread:?}, armed on cpu{home}"));
-        // A CPU that wakes from idle for this does what every tick does; one that ticks has its own event for it.
+        self.note(expires, || {
+            format!("expires the timer of {thread:?}, armed on cpu{home}")
+        });
+        // A CPU that wakes from idle for this does what every tick does; one that ticks has its own
+        // event for it.
         if !self.cpus[expires].ticks() {
             self.sched_clock_irq(expires);
         }
@@ -58,7 +66,10 @@ impl Kernel {
         // The migrator is one of the own group, if anyone is awake there.
         let group = self.setup.constants.tmigr_children_per_group as usize;
         let first = home / group * group;
-        let mut candidates = (first..(first + group).min(self.cpus.len())).chain(0..self.cpus.len());
-        candidates.find(|&cpu| self.cpus[cpu].ticks()).unwrap_or(self.last_awake)
+        let mut candidates =
+            (first..(first + group).min(self.cpus.len())).chain(0..self.cpus.len());
+        candidates
+            .find(|&cpu| self.cpus[cpu].ticks())
+            .unwrap_or(self.last_awake)
     }
 }

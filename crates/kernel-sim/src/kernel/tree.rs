@@ -1,5 +1,6 @@
-//! The tree of `rcu_node`s: whom a grace period still waits for. A leaf has a bit for each of its CPUs, an inner node one for each of
-//! its children; whoever clears a node's last bit clears the node's own bit above.
+//! The tree of `rcu_node`s: whom a grace period still waits for. A leaf has a bit for each of its
+//! CPUs, an inner node one for each of its children; whoever clears a node's last bit clears the
+//! node's own bit above.
 
 use std::ops::Range;
 
@@ -30,14 +31,19 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// For `cpus` CPUs, with at most `fanout_leaf` of them a leaf, and `fanout` children a node (`rcu_init_levelspread`).
+    /// For `cpus` CPUs, with at most `fanout_leaf` of them a leaf, and `fanout` children a node
+    /// (`rcu_init_levelspread`).
     pub fn new(cpus: usize, fanout_leaf: usize, fanout: usize) -> Self {
         let mut capacity = vec![fanout_leaf];
         while capacity[capacity.len() - 1] < cpus {
             capacity.push(capacity[capacity.len() - 1] * fanout);
         }
         // Nodes of each level, the root's first; the last entry stands for the CPUs.
-        let mut counts: Vec<usize> = capacity.iter().rev().map(|capacity| cpus.div_ceil(*capacity)).collect();
+        let mut counts: Vec<usize> = capacity
+            .iter()
+            .rev()
+            .map(|capacity| cpus.div_ceil(*capacity))
+            .collect();
         counts.push(cpus);
 
         let mut nodes: Vec<Node> = Vec::new();
@@ -48,16 +54,32 @@ impl Tree {
             let (here, below) = (counts[level], counts[level + 1]);
             let children = below.div_ceil(here);
             cpus_per_leaf = children;
-            let parents = if level == 0 { 1 } else { here.div_ceil(counts[level - 1]) };
+            let parents = if level == 0 {
+                1
+            } else {
+                here.div_ceil(counts[level - 1])
+            };
             for index in 0..here {
                 let own = children.min(below.saturating_sub(index * children));
                 let init = if own == 64 { u64::MAX } else { (1 << own) - 1 };
-                let parent = (level > 0).then(|| (above.start + index / parents, (index % parents) as u32));
-                nodes.push(Node { init, waits_for: 0, parent });
+                let parent =
+                    (level > 0).then(|| (above.start + index / parents, (index % parents) as u32));
+                nodes.push(Node {
+                    init,
+                    waits_for: 0,
+                    parent,
+                });
             }
             above = begin..nodes.len();
         }
-        Self { nodes, leaves: above, cpus, cpus_per_leaf, seq: Seq::FIRST, needed: Seq::FIRST }
+        Self {
+            nodes,
+            leaves: above,
+            cpus,
+            cpus_per_leaf,
+            seq: Seq::FIRST,
+            needed: Seq::FIRST,
+        }
     }
 
     /// How many nodes there are.
@@ -118,7 +140,10 @@ impl Tree {
     }
 
     fn place(&self, cpu: usize) -> (usize, u32) {
-        (self.leaves.start + cpu / self.cpus_per_leaf, (cpu % self.cpus_per_leaf) as u32)
+        (
+            self.leaves.start + cpu / self.cpus_per_leaf,
+            (cpu % self.cpus_per_leaf) as u32,
+        )
     }
 }
 
@@ -130,7 +155,15 @@ mod tests {
 
     #[test]
     fn the_usual_shapes() {
-        for (cpus, nodes) in [(1, 1), (16, 1), (17, 3), (32, 3), (64, 5), (1024, 65), (4096, 1 + 4 + 256)] {
+        for (cpus, nodes) in [
+            (1, 1),
+            (16, 1),
+            (17, 3),
+            (32, 3),
+            (64, 5),
+            (1024, 65),
+            (4096, 1 + 4 + 256),
+        ] {
             assert_eq!(Tree::new(cpus, 16, 64).nodes(), nodes, "{cpus}");
         }
     }

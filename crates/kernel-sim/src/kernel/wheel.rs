@@ -1,5 +1,6 @@
-//! The kernel's timer wheel: at which tick a timer fires. A timer is put into a bucket one granule later than asked for, so that it
-//! never fires early, and is not sorted within its bucket: the further away, the coarser.
+//! The kernel's timer wheel: at which tick a timer fires. A timer is put into a bucket one granule
+//! later than asked for, so that it never fires early, and is not sorted within its bucket: the
+//! further away, the coarser.
 
 /// Bits of the buckets of a level, and of the granularity from one level to the next.
 const BUCKETS: u64 = 64;
@@ -8,7 +9,8 @@ const LEVEL_SHIFT: u32 = 3;
 /// The deepest level: whatever is further away fires as this level can.
 const LAST_LEVEL: u32 = 8;
 
-/// The jiffy at which a timer fires that is armed in jiffy `now` for `timeout` jiffies (`schedule_timeout`, `calc_wheel_index`).
+/// The jiffy at which a timer fires that is armed in jiffy `now` for `timeout` jiffies
+/// (`schedule_timeout`, `calc_wheel_index`).
 pub fn expiry(now: u64, timeout: u64) -> u64 {
     let starts_beyond = |level: &u32| timeout < (BUCKETS - 1) << (level * LEVEL_SHIFT);
     let level = (0..LAST_LEVEL).find(starts_beyond).unwrap_or(LAST_LEVEL);

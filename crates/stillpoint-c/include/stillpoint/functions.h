@@ -26,7 +26,8 @@ enum stillpoint_limit {
 };
 
 /*
- What a walk does with an entry: what an isolate function returns. The kernel's `enum lru_status`. Any other number is a stop.
+ What a walk does with an entry: what an isolate function returns. The kernel's `enum
+ lru_status`. Any other number is a stop.
  */
 enum stillpoint_lru_status {
   /*
@@ -198,7 +199,8 @@ struct stillpoint_statistics {
    */
   uint64_t callbacks_pending;
   /*
-   Tasks of Rust code that wait: futures that have been polled, and neither woken nor dropped since.
+   Tasks of Rust code that wait: futures that have been polled, and neither woken nor dropped
+   since.
    */
   uint64_t futures_pending;
   /*
@@ -210,13 +212,14 @@ struct stillpoint_statistics {
    */
   uint64_t callbacks_invoked;
   /*
-   Grace periods that have ended; several numbers that end at once count as one. Not those waits that were over at once, because no other
-   thread was registered as a reader.
+   Grace periods that have ended; several numbers that end at once count as one. Not those
+   waits that were over at once, because no other thread was registered as a reader.
    */
   uint64_t grace_periods;
   /*
-   Records of readers: one for each thread that has read or retired here, each QSBR reader and each owned guard, as many as there
-   have been at a time and some spare ones. About 110 bytes each.
+   Records of readers: one for each thread that has read or retired here, each QSBR reader and
+   each owned guard, as many as there have been at a time and some spare ones. About 110 bytes
+   each.
    */
   uint64_t records;
   /*
@@ -224,7 +227,8 @@ struct stillpoint_statistics {
    */
   uint64_t heavy_barriers;
   /*
-   Grace periods that a retiring thread ended by itself because its queue had reached its quota.
+   Grace periods that a retiring thread ended by itself because its queue had reached its
+   quota.
    */
   uint64_t assists;
   /*
@@ -232,12 +236,14 @@ struct stillpoint_statistics {
    */
   uint64_t waits;
   /*
-   Objects freed by the thread that retired them after a grace period of their own, because there was no memory for a page.
+   Objects freed by the thread that retired them after a grace period of their own, because
+   there was no memory for a page.
    */
   uint64_t inline_waits;
   /*
-   Objects that are never freed: there was no memory to track them when they were retired, inside a section or a callback, where
-   there is no waiting. C's functions return such an object to the caller (-ENOMEM), so these are objects that Rust code retired.
+   Objects that are never freed: there was no memory to track them when they were retired,
+   inside a section or a callback, where there is no waiting. C's functions return such an
+   object to the caller (-ENOMEM), so these are objects that Rust code retired.
    */
   uint64_t objects_leaked;
   /*
@@ -249,12 +255,14 @@ struct stillpoint_statistics {
    */
   uint64_t service_stalls;
   /*
-   Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of `tracing` that did at a stall. C code does not panic.
+   Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of
+   `tracing` that did at a stall. C code does not panic.
    */
   uint64_t panics;
   /*
-   Times that the service thread panicked in code of the library's own, and began again. After three within a minute it stays down: barriers
-   then do its work, and tasks that wait ask again by themselves.
+   Times that the service thread panicked in code of the library's own, and began again. After
+   three within a minute it stays down: barriers then do its work, and tasks that wait ask
+   again by themselves.
    */
   uint64_t service_failures;
 };
@@ -274,8 +282,9 @@ struct stillpoint_scope {
 };
 
 /*
- Something that can free memory when it is asked: `struct shrinker`. Copied when it is registered; the functions are called by any thread that
- reclaims, several at once, with nothing held.
+ Something that can free memory when it is asked: `struct shrinker`. Copied when it is
+ registered; the functions are called by any thread that reclaims, several at once, with nothing
+ held.
  */
 struct stillpoint_shrinker_ops {
   /*
@@ -283,7 +292,8 @@ struct stillpoint_shrinker_ops {
    */
   size_t (*count)(const struct stillpoint_scope *scope, void *data);
   /*
-   Looks at up to so many objects and frees what can be freed; how many it freed, or -1 if it cannot work now.
+   Looks at up to so many objects and frees what can be freed; how many it freed, or -1 if it
+   cannot work now.
    */
   int64_t (*scan)(const struct stillpoint_scope *scope, size_t objects, void *data);
   /*
@@ -299,7 +309,8 @@ struct stillpoint_shrinker_ops {
    */
   size_t batch;
   /*
-   Whether the memory is no tenant's: it is then asked in passes over the whole hierarchy alone, with the root as tenant.
+   Whether the memory is no tenant's: it is then asked in passes over the whole hierarchy
+   alone, with the root as tenant.
    */
   bool not_per_tenant;
 };
@@ -309,11 +320,13 @@ struct stillpoint_shrinker_ops {
  */
 struct stillpoint_pressure_options {
   /*
-   The file, FIFO or socket; NULL for what the service manager has said in $MEMORY_PRESSURE_WATCH.
+   The file, FIFO or socket; NULL for what the service manager has said in
+   $MEMORY_PRESSURE_WATCH.
    */
   const char *path;
   /*
-   Whether to watch this process's control group, or the whole system, where there is no path and the service manager has said nothing.
+   Whether to watch this process's control group, or the whole system, where there is no path
+   and the service manager has said nothing.
    */
   bool or_system;
   /*
@@ -325,7 +338,8 @@ struct stillpoint_pressure_options {
    */
   size_t payload_size;
   /*
-   Passes go on until no more than so many bytes are charged; 0 for a quarter less than at their beginning.
+   Passes go on until no more than so many bytes are charged; 0 for a quarter less than at
+   their beginning.
    */
   uint64_t target;
   /*
@@ -347,13 +361,15 @@ struct stillpoint_relieved {
    */
   uint64_t objects;
   /*
-   Bytes that the root's usage has fallen by; what is freed after a grace period may be missing.
+   Bytes that the root's usage has fallen by; what is freed after a grace period may be
+   missing.
    */
   uint64_t bytes;
 };
 
 /*
- What a tenant has, may have, and has met with; bytes and counts of itself and all below it. Each is read by itself.
+ What a tenant has, may have, and has met with; bytes and counts of itself and all below it. Each
+ is read by itself.
  */
 struct stillpoint_tenant_statistics {
   /*
@@ -361,7 +377,8 @@ struct stillpoint_tenant_statistics {
    */
   uint64_t usage;
   /*
-   The most that has been charged at a time, what was in stock included; what was refused is not.
+   The most that has been charged at a time, what was in stock included; what was refused is
+   not.
    */
   uint64_t peak;
   /*
@@ -403,11 +420,13 @@ struct stillpoint_tenant_statistics {
 };
 
 /*
- A grace period that does not end, or a service thread that is late. Gone when the function returns.
+ A grace period that does not end, or a service thread that is late. Gone when the function
+ returns.
  */
 struct stillpoint_stall {
   /*
-   The report: the holdouts and the waiters, with names, thread ids, and where owned guards were made.
+   The report: the holdouts and the waiters, with names, thread ids, and where owned guards
+   were made.
    */
   const char *text;
   /*
@@ -442,34 +461,35 @@ extern "C" {
 int stillpoint_arena_new(const struct stillpoint_arena_options *options, struct stillpoint_arena **arena);
 
 /*
- Lets the handle go. The arena ends when its last area has been freed, too, and with it a domain of its own, which is not to be used
- afterwards. NULL does nothing.
+ Lets the handle go. The arena ends when its last area has been freed, too, and with it a domain
+ of its own, which is not to be used afterwards. NULL does nothing.
 
- Where the domain ends here, what waits in it is called and freed first, as by stillpoint_domain_destroy(), which may block for as long as
- callbacks take. Where it is the arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section;
- the handle is then still good.
+ Where the domain ends here, what waits in it is called and freed first, as by
+ stillpoint_domain_destroy(), which may block for as long as callbacks take. Where it is the
+ arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen
+ inside a section; the handle is then still good.
 
  # Safety
 
- No other thread uses the handle, and it is not used afterwards; areas may be, but can no longer be freed.
+ No other thread uses the handle, and it is not used afterwards; areas may be, but can no longer
+ be freed.
  */
 int stillpoint_arena_free(struct stillpoint_arena *arena);
 
 /*
- An area of `size` bytes, which read zero, from a multiple of `align` (a power of two): vmalloc(). NULL for none, with the reason (negative) in `error`
- unless that is NULL: -EINVAL, -E2BIG, -ENOMEM, -EPERM in the child of a fork over a memory file, or what the system says.
+ An area of `size` bytes, which read zero, from a multiple of `align` (a power of two):
+ vmalloc(). NULL for none, with the reason (negative) in `error` unless that is NULL: -EINVAL,
+ -E2BIG, -ENOMEM, -EPERM in the child of a fork over a memory file, or what the system says.
 
  # Safety
 
  The handle is good; `error` is NULL or can be written to.
  */
-void *stillpoint_arena_alloc(struct stillpoint_arena *arena,
-                             size_t size,
-                             size_t align,
-                             int *error);
+void *stillpoint_arena_alloc(struct stillpoint_arena *arena, size_t size, size_t align, int *error);
 
 /*
- Frees the area that starts there: vfree(). -EFAULT if there is none, -EINVAL if the address is inside one; nothing is freed then.
+ Frees the area that starts there: vfree(). -EFAULT if there is none, -EINVAL if the address is
+ inside one; nothing is freed then.
 
  # Safety
 
@@ -478,9 +498,11 @@ void *stillpoint_arena_alloc(struct stillpoint_arena *arena,
 int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
 
 /*
- Frees it after a grace period of the arena's domain, on that domain's service thread: vfree_rcu(). Until then it is found as before.
- -EFAULT and -EINVAL as for stillpoint_arena_free_area(), -ENOMEM if there is no memory to track it; nothing is freed then. If
- there is none when the grace period has ended, it is tried again after another, until there is; barriers do not wait for that.
+ Frees it after a grace period of the arena's domain, on that domain's service thread:
+ vfree_rcu(). Until then it is found as before. -EFAULT and -EINVAL as for
+ stillpoint_arena_free_area(), -ENOMEM if there is no memory to track it; nothing is freed then.
+ If there is none when the grace period has ended, it is tried again after another, until there
+ is; barriers do not wait for that.
 
  # Safety
 
@@ -489,7 +511,8 @@ int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
 int stillpoint_arena_free_area_rcu(struct stillpoint_arena *arena, void *area);
 
 /*
- The domain whose sections keep areas in place. It belongs to the arena: stillpoint_domain_destroy() is not for it. NULL for NULL.
+ The domain whose sections keep areas in place. It belongs to the arena:
+ stillpoint_domain_destroy() is not for it. NULL for NULL.
 
  # Safety
 
@@ -498,9 +521,10 @@ int stillpoint_arena_free_area_rcu(struct stillpoint_arena *arena, void *area);
 struct stillpoint_domain *stillpoint_arena_domain(const struct stillpoint_arena *arena);
 
 /*
- Makes sure that `size` bytes from an address lie inside one live area: check_object_size(). Inside a section of the arena's domain they
- then stay there until it ends. -EFAULT if the first is in no live area, -ERANGE if the area ends before the last, -EOVERFLOW,
- -EINVAL for no bytes. Async-signal-safe in a thread that is registered.
+ Makes sure that `size` bytes from an address lie inside one live area: check_object_size().
+ Inside a section of the arena's domain they then stay there until it ends. -EFAULT if the first
+ is in no live area, -ERANGE if the area ends before the last, -EOVERFLOW, -EINVAL for no bytes.
+ Async-signal-safe in a thread that is registered.
 
  # Safety
 
@@ -509,8 +533,9 @@ struct stillpoint_domain *stillpoint_arena_domain(const struct stillpoint_arena 
 int stillpoint_arena_check(const struct stillpoint_arena *arena, const void *address, size_t size);
 
 /*
- Finds the area around an address: find_vmap_area(). Its first address, and its length in `size` unless that is NULL; NULL if there is
- none. It stays until the caller's section of the arena's domain ends.
+ Finds the area around an address: find_vmap_area(). Its first address, and its length in `size`
+ unless that is NULL; NULL if there is none. It stays until the caller's section of the arena's
+ domain ends.
 
  # Safety
 
@@ -519,11 +544,13 @@ int stillpoint_arena_check(const struct stillpoint_arena *arena, const void *add
 void *stillpoint_arena_find(const struct stillpoint_arena *arena, const void *address, size_t *size);
 
 /*
- Checks `size` bytes from an address of the arena, and copies them out. Errors as for stillpoint_arena_check(); no bytes are no error.
+ Checks `size` bytes from an address of the arena, and copies them out. Errors as for
+ stillpoint_arena_check(); no bytes are no error.
 
  # Safety
 
- The handle is good; `size` bytes can be written at `to`, which are the caller's alone, and lie in no arena.
+ The handle is good; `size` bytes can be written at `to`, which are the caller's alone, and lie
+ in no arena.
  */
 int stillpoint_arena_copy_out(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
@@ -532,7 +559,8 @@ int stillpoint_arena_copy_out(const struct stillpoint_arena *arena, void *to, co
 
  # Safety
 
- The handle is good; `size` bytes can be read at `from`, which no thread writes meanwhile, and which lie in no arena.
+ The handle is good; `size` bytes can be read at `from`, which no thread writes meanwhile, and
+ which lie in no arena.
  */
 int stillpoint_arena_copy_in(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
@@ -546,7 +574,8 @@ int stillpoint_arena_copy_in(const struct stillpoint_arena *arena, void *to, con
 int stillpoint_arena_copy_between(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
 /*
- Gives the memory of all that has been freed before back to the system; waits for a grace period. -EDEADLK inside a section of the arena's domain.
+ Gives the memory of all that has been freed before back to the system; waits for a grace period.
+ -EDEADLK inside a section of the arena's domain.
 
  # Safety
 
@@ -564,8 +593,9 @@ int stillpoint_arena_drain(struct stillpoint_arena *arena);
 uint64_t stillpoint_arena_shrink(struct stillpoint_arena *arena);
 
 /*
- The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for another. To share areas: give another process the
- file, which is closed by execve(), and the offset of an area (stillpoint_arena_offset()); there it maps the file by mmap().
+ The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for
+ another. To share areas: give another process the file, which is closed by execve(), and the
+ offset of an area (stillpoint_arena_offset()); there it maps the file by mmap().
 
  # Safety
 
@@ -574,30 +604,30 @@ uint64_t stillpoint_arena_shrink(struct stillpoint_arena *arena);
 int stillpoint_arena_file(const struct stillpoint_arena *arena);
 
 /*
- The first of the addresses that areas can have, and how many bytes they are in `size` unless that is NULL; NULL for NULL. For an arena over a
- memory file these bytes are the file's, in its order, and it is so long. Async-signal-safe.
+ The first of the addresses that areas can have, and how many bytes they are in `size` unless
+ that is NULL; NULL for NULL. For an arena over a memory file these bytes are the file's, in its
+ order, and it is so long. Async-signal-safe.
 
  # Safety
 
  The handle is good or NULL; `size` is NULL or can be written to.
  */
-void *stillpoint_arena_addresses(const struct stillpoint_arena *arena,
-                                 size_t *size);
+void *stillpoint_arena_addresses(const struct stillpoint_arena *arena, size_t *size);
 
 /*
- Where an address lies in the arena, in bytes from its first one: a process that has mapped the file of stillpoint_arena_file() finds there what
- is at the address here. -EFAULT for no address of the arena. Looks for no area. Async-signal-safe.
+ Where an address lies in the arena, in bytes from its first one: a process that has mapped the
+ file of stillpoint_arena_file() finds there what is at the address here. -EFAULT for no address
+ of the arena. Looks for no area. Async-signal-safe.
 
  # Safety
 
  The handle is good; `offset` can be written to.
  */
-int stillpoint_arena_offset(const struct stillpoint_arena *arena,
-                            const void *address,
-                            uint64_t *offset);
+int stillpoint_arena_offset(const struct stillpoint_arena *arena, const void *address, uint64_t *offset);
 
 /*
- Writes what an address is, for a person, as snprintf() does: with a 0 at the end if there is room, and returns the length of the whole.
+ Writes what an address is, for a person, as snprintf() does: with a 0 at the end if there is
+ room, and returns the length of the whole.
 
  # Safety
 
@@ -615,10 +645,12 @@ int stillpoint_arena_describe(const struct stillpoint_arena *arena, const void *
 int stillpoint_arena_get_statistics(const struct stillpoint_arena *arena, struct stillpoint_arena_statistics *statistics, size_t size);
 
 /*
- Has the function called with the head on the domain's service thread after a grace period: call_rcu(). Allocates nothing (the first
- call starts the service thread); does not block; may be called inside sections and callbacks, not in signal handlers.
+ Has the function called with the head on the domain's service thread after a grace period:
+ call_rcu(). Allocates nothing (the first call starts the service thread); does not block; may be
+ called inside sections and callbacks, not in signal handlers.
 
- -EINVAL for a null head or function; -EBUSY for a head that is queued, in whatever domain, as far as that can be seen (x86-64).
+ -EINVAL for a null head or function; -EBUSY for a head that is queued, in whatever domain, as
+ far as that can be seen (x86-64).
 
  # Safety
 
@@ -627,8 +659,9 @@ int stillpoint_arena_get_statistics(const struct stillpoint_arena *arena, struct
 int stillpoint_domain_call(struct stillpoint_domain *domain, struct stillpoint_head *head, stillpoint_function function);
 
 /*
- The same for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for programs. What looks queued is then looked
- for among all that wait, and that only where misuse is told of: in a debug build, or with STILLPOINT_DEBUG in the environment.
+ The same for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for
+ programs. What looks queued is then looked for among all that wait, and that only where misuse
+ is told of: in a debug build, or with STILLPOINT_DEBUG in the environment.
 
  # Safety
 
@@ -647,18 +680,20 @@ struct stillpoint_domain *stillpoint_global(void);
 struct stillpoint_domain *stillpoint_trace_global(void);
 
 /*
- A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if there is no memory.
+ A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if
+ there is no memory.
  */
 struct stillpoint_domain *stillpoint_domain_new(void);
 
 /*
- As stillpoint_domain_new(), with readers that fence, so that its grace periods make no system call and interrupt no thread.
+ As stillpoint_domain_new(), with readers that fence, so that its grace periods make no system
+ call and interrupt no thread.
  */
 struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 
 /*
- The domain at `place`, made if there is none: for domains that are static. As stillpoint_domain_new(), but never NULL: at worst it
- waits for memory.
+ The domain at `place`, made if there is none: for domains that are static. As
+ stillpoint_domain_new(), but never NULL: at worst it waits for memory.
 
  # Safety
 
@@ -667,21 +702,23 @@ struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 struct stillpoint_domain *stillpoint_domain_get_or_make(struct stillpoint_domain **place);
 
 /*
- Destroys a domain of one's own: what waits in it is called and freed, which may block for as long as callbacks take. One that arenas are over ends
- with the last of these instead.
+ Destroys a domain of one's own: what waits in it is called and freed, which may block for as
+ long as callbacks take. One that arenas are over ends with the last of these instead.
 
- -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a section, -EINVAL for a global domain; it is
- then still there.
- It may not be in use otherwise, nor used afterwards. NULL does nothing.
+ -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a
+ section, -EINVAL for a global domain; it is then still there. It may not be in use otherwise,
+ nor used afterwards. NULL does nothing.
 
  # Safety
 
- The domain came from stillpoint_domain_new() or its like, no other thread uses it, and it is not used afterwards.
+ The domain came from stillpoint_domain_new() or its like, no other thread uses it, and it is not
+ used afterwards.
  */
 int stillpoint_domain_destroy(struct stillpoint_domain *domain);
 
 /*
- Waits until every section that had begun before has ended: synchronize_rcu(). -EDEADLK inside a section of this domain.
+ Waits until every section that had begun before has ended: synchronize_rcu(). -EDEADLK inside a
+ section of this domain.
 
  # Safety
 
@@ -690,7 +727,8 @@ int stillpoint_domain_destroy(struct stillpoint_domain *domain);
 int stillpoint_domain_synchronize(struct stillpoint_domain *domain);
 
 /*
- stillpoint_domain_synchronize(), expedited: spins for up to 50 microseconds before it sleeps. synchronize_rcu_expedited().
+ stillpoint_domain_synchronize(), expedited: spins for up to 50 microseconds before it sleeps.
+ synchronize_rcu_expedited().
 
  # Safety
 
@@ -708,7 +746,8 @@ int stillpoint_domain_synchronize_expedited(struct stillpoint_domain *domain);
 stillpoint_cookie stillpoint_domain_get_state(struct stillpoint_domain *domain);
 
 /*
- Starts a grace period and names it; it ends without a further call: start_poll_synchronize_rcu(). Does not block.
+ Starts a grace period and names it; it ends without a further call:
+ start_poll_synchronize_rcu(). Does not block.
 
  # Safety
 
@@ -717,7 +756,8 @@ stillpoint_cookie stillpoint_domain_get_state(struct stillpoint_domain *domain);
 stillpoint_cookie stillpoint_domain_start_poll(struct stillpoint_domain *domain);
 
 /*
- Whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a section that section counts.
+ Whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a section
+ that section counts.
 
  # Safety
 
@@ -726,7 +766,8 @@ stillpoint_cookie stillpoint_domain_start_poll(struct stillpoint_domain *domain)
 bool stillpoint_domain_poll(struct stillpoint_domain *domain, stillpoint_cookie cookie);
 
 /*
- Waits until the grace period has ended: cond_synchronize_rcu(). -EDEADLK if it waits for a section of the calling thread.
+ Waits until the grace period has ended: cond_synchronize_rcu(). -EDEADLK if it waits for a
+ section of the calling thread.
 
  # Safety
 
@@ -744,8 +785,9 @@ int stillpoint_domain_cond_synchronize(struct stillpoint_domain *domain, stillpo
 int stillpoint_domain_cond_synchronize_expedited(struct stillpoint_domain *domain, stillpoint_cookie cookie);
 
 /*
- Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it would wait for itself: inside a
- callback, or inside a section that began before one of them was queued.
+ Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it
+ would wait for itself: inside a callback, or inside a section that began before one of them was
+ queued.
 
  # Safety
 
@@ -754,7 +796,8 @@ int stillpoint_domain_cond_synchronize_expedited(struct stillpoint_domain *domai
 int stillpoint_domain_barrier(struct stillpoint_domain *domain);
 
 /*
- Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier(). -EDEADLK as for the other one.
+ Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier().
+ -EDEADLK as for the other one.
 
  # Safety
 
@@ -763,10 +806,12 @@ int stillpoint_domain_barrier(struct stillpoint_domain *domain);
 int stillpoint_domain_kvfree_barrier(struct stillpoint_domain *domain);
 
 /*
- Callbacks of the domain that are queued from now on, stillpoint_call() and those of the liburcu flavour that it belongs to, run no earlier
- than so many milliseconds after that (by whole batches, so up to twice as late). 0 by default, or what STILLPOINT_CALLBACK_DELAY_MS says in
- the environment, for all domains. For programs that use an object for a while after queueing its callback, outside of sections. Deferred
- frees are not kept; stillpoint_domain_barrier() cuts the delay short for what it waits for. Not async-signal-safe.
+ Callbacks of the domain that are queued from now on, stillpoint_call() and those of the liburcu
+ flavour that it belongs to, run no earlier than so many milliseconds after that (by whole
+ batches, so up to twice as late). 0 by default, or what STILLPOINT_CALLBACK_DELAY_MS says in the
+ environment, for all domains. For programs that use an object for a while after queueing its
+ callback, outside of sections. Deferred frees are not kept; stillpoint_domain_barrier() cuts the
+ delay short for what it waits for. Not async-signal-safe.
 
  # Safety
 
@@ -793,19 +838,22 @@ uint64_t stillpoint_domain_callback_delay(struct stillpoint_domain *domain);
 void stillpoint_domain_set_stall_timeout(struct stillpoint_domain *domain, uint64_t milliseconds);
 
 /*
- Has the function told of every stall from now on, once each, in place of an earlier one; NULL ends that. The kernel's "rcu detected
- stalls". It runs on the thread that finds the stall: it may read and log; it must not wait for callbacks or deferred frees, nor take locks
- that are held around calls of this library. One that was replaced may still be running.
+ Has the function told of every stall from now on, once each, in place of an earlier one; NULL
+ ends that. The kernel's "rcu detected stalls". It runs on the thread that finds the stall: it
+ may read and log; it must not wait for callbacks or deferred frees, nor take locks that are held
+ around calls of this library. One that was replaced may still be running.
 
  # Safety
 
- The domain is NULL or alive. The function may be called with the data on any thread until the domain is destroyed.
+ The domain is NULL or alive. The function may be called with the data on any thread until the
+ domain is destroyed.
  */
 void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_stall_function function, void *data);
 
 /*
- Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that this library does not know are 0. Takes a
- lock a thread that has used the domain. -EINVAL for null.
+ Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that
+ this library does not know are 0. Takes a lock a thread that has used the domain. -EINVAL for
+ null.
 
  # Safety
 
@@ -814,7 +862,8 @@ void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_sta
 int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillpoint_statistics *statistics, size_t size);
 
 /*
- How many bytes may wait to be freed before threads that add more are throttled. 8 MiB by default.
+ How many bytes may wait to be freed before threads that add more are throttled. 8 MiB by
+ default.
 
  # Safety
 
@@ -832,7 +881,8 @@ void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes
 size_t stillpoint_domain_budget(struct stillpoint_domain *domain);
 
 /*
- Ends the process with a message: for callers that cannot be told of an error, and would free what is still used; not for programs.
+ Ends the process with a message: for callers that cannot be told of an error, and would free
+ what is still used; not for programs.
 
  # Safety
 
@@ -862,35 +912,37 @@ int stillpoint_kvfree_head_buffered(const struct stillpoint_thread_buffer *buffe
 STILLPOINT_NO_STUB_;
 
 /*
- Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few nanoseconds; now and then it ends a grace
- period and frees older blocks, and where readers hold up more than the domain's budget it waits outside sections, a second at most.
- Where there is no memory to track the block, it waits outside sections for a grace period, however long readers hold that up.
- Not in signal handlers. NULL does nothing.
+ Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few
+ nanoseconds; now and then it ends a grace period and frees older blocks, and where readers hold
+ up more than the domain's budget it waits outside sections, a second at most. Where there is no
+ memory to track the block, it waits outside sections for a grace period, however long readers
+ hold that up. Not in signal handlers. NULL does nothing.
 
- -ENOMEM if there is no memory to track the block and no way to wait, inside a section or a callback; it is then still the caller's.
+ -ENOMEM if there is no memory to track the block and no way to wait, inside a section or a
+ callback; it is then still the caller's.
 
  # Safety
 
- The domain is NULL or alive. The block came from malloc() or its kin; readers that begin from now on cannot find it; nothing else
- frees it, and only readers whose sections have begun use it.
+ The domain is NULL or alive. The block came from malloc() or its kin; readers that begin from
+ now on cannot find it; nothing else frees it, and only readers whose sections have begun use it.
  */
 int stillpoint_domain_kvfree(struct stillpoint_domain *domain, void *block);
 
 /*
- stillpoint_domain_kvfree() for a block with a head in it, which tracks it if there is no memory: kvfree_rcu() with two arguments. Never fails
- when out of memory and never waits for it. -EINVAL if the head is not in the first 4096 bytes of the block; -EBUSY if it waits for a
- function, as far as that can be seen (x86-64; by stillpoint_kvfree() in a library built for debugging only).
+ stillpoint_domain_kvfree() for a block with a head in it, which tracks it if there is no memory:
+ kvfree_rcu() with two arguments. Never fails when out of memory and never waits for it. -EINVAL
+ if the head is not in the first 4096 bytes of the block; -EBUSY if it waits for a function, as
+ far as that can be seen (x86-64; by stillpoint_kvfree() in a library built for debugging only).
 
  # Safety
 
  As for the other one; the head is in the block and in no queue.
  */
-int stillpoint_domain_kvfree_head(struct stillpoint_domain *domain,
-                                  void *block,
-                                  struct stillpoint_head *head);
+int stillpoint_domain_kvfree_head(struct stillpoint_domain *domain, void *block, struct stillpoint_head *head);
 
 /*
- Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the same lists, one a node. -ENOMEM.
+ Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the
+ same lists, one a node. -ENOMEM.
 
  # Safety
 
@@ -908,15 +960,15 @@ int stillpoint_lru_new(struct stillpoint_hierarchy *hierarchy, struct stillpoint
 void stillpoint_lru_free(struct stillpoint_lru *lru);
 
 /*
- An entry for an object, with one reference, the caller's. When the last reference is let go (lists have one to each entry that is on them, walks
- for a moment) `release` is called with the object, on whatever thread that is; it may be NULL. NULL if there is no memory.
+ An entry for an object, with one reference, the caller's. When the last reference is let go
+ (lists have one to each entry that is on them, walks for a moment) `release` is called with the
+ object, on whatever thread that is; it may be NULL. NULL if there is no memory.
 
  # Safety
 
  `release` may be called with the object on any thread.
  */
-struct stillpoint_entry *stillpoint_entry_new(void *object,
-                                              stillpoint_release_function release);
+struct stillpoint_entry *stillpoint_entry_new(void *object, stillpoint_release_function release);
 
 /*
  One more reference to an entry that the caller has one to.
@@ -946,8 +998,9 @@ void stillpoint_entry_put(struct stillpoint_entry *entry);
 void *stillpoint_entry_object(const struct stillpoint_entry *entry);
 
 /*
- Puts an entry on the tenant's list of this node, as the newest; the list takes a reference of its own. A tenant that is NULL is the root.
- list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a tenant of another hierarchy; -EINVAL; -ENOMEM.
+ Puts an entry on the tenant's list of this node, as the newest; the list takes a reference of
+ its own. A tenant that is NULL is the root. list_lru_add(). -EEXIST if it is on a list already;
+ -EXDEV for a tenant of another hierarchy; -EINVAL; -ENOMEM.
 
  # Safety
 
@@ -956,7 +1009,8 @@ void *stillpoint_entry_object(const struct stillpoint_entry *entry);
 int stillpoint_lru_add(struct stillpoint_lru *lru, struct stillpoint_tenant *tenant, struct stillpoint_entry *entry);
 
 /*
- Takes an entry off whatever list it is on, and lets the list's reference go. list_lru_del(). -ENOENT if it is on none of this lru's.
+ Takes an entry off whatever list it is on, and lets the list's reference go. list_lru_del().
+ -ENOENT if it is on none of this lru's.
 
  # Safety
 
@@ -970,7 +1024,8 @@ int stillpoint_lru_del(struct stillpoint_lru *lru, struct stillpoint_entry *entr
 size_t stillpoint_nodes(void);
 
 /*
- How many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 also for what does not exist.
+ How many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 also for
+ what does not exist.
 
  # Safety
 
@@ -988,8 +1043,9 @@ size_t stillpoint_lru_count_one(const struct stillpoint_lru *lru, const struct s
 size_t stillpoint_lru_count(const struct stillpoint_lru *lru);
 
 /*
- Looks at up to `budget` entries of the tenant on the node, oldest first, and does with each what the function says; returns how many it has
- taken off. list_lru_walk_one(). A number of SIZE_MAX is for all nodes, with all tenants: list_lru_walk(). 0 for what does not exist.
+ Looks at up to `budget` entries of the tenant on the node, oldest first, and does with each what
+ the function says; returns how many it has taken off. list_lru_walk_one(). A number of SIZE_MAX
+ is for all nodes, with all tenants: list_lru_walk(). 0 for what does not exist.
 
  # Safety
 
@@ -1003,27 +1059,27 @@ size_t stillpoint_lru_walk(struct stillpoint_lru *lru,
                            void *data);
 
 /*
- Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024; -EINVAL without both functions.
+ Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024; -EINVAL without both
+ functions.
 
  # Safety
 
- The hierarchy is good; the functions may be called with the data, on any thread, until stillpoint_shrinker_free() has returned; the
- handle can be written to `shrinker`.
+ The hierarchy is good; the functions may be called with the data, on any thread, until
+ stillpoint_shrinker_free() has returned; the handle can be written to `shrinker`.
  */
 int stillpoint_shrinker_register(struct stillpoint_hierarchy *hierarchy,
                                  const struct stillpoint_shrinker_ops *ops,
                                  struct stillpoint_shrinker **shrinker);
 
 /*
- Says that all the shrinker can free is on this lru's lists: it is then not even asked where they are empty. -EXDEV if the lru is not for the
- tenants of its hierarchy.
+ Says that all the shrinker can free is on this lru's lists: it is then not even asked where they
+ are empty. -EXDEV if the lru is not for the tenants of its hierarchy.
 
  # Safety
 
  The handles are good.
  */
-int stillpoint_shrinker_covers(struct stillpoint_shrinker *shrinker,
-                               struct stillpoint_lru *lru);
+int stillpoint_shrinker_covers(struct stillpoint_shrinker *shrinker, struct stillpoint_lru *lru);
 
 /*
  Ends a shrinker: waits for calls under way, unless it is called inside one. NULL does nothing.
@@ -1035,22 +1091,25 @@ int stillpoint_shrinker_covers(struct stillpoint_shrinker *shrinker,
 void stillpoint_shrinker_free(struct stillpoint_shrinker *shrinker);
 
 /*
- Starts a thread that waits until the system says that memory is short, and then has the hierarchy's shrinkers free some. Without options,
- what the service manager has said in the environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be
- watched, else what the system says. Watching /dev/null does nothing, and is no error: a service manager that has said
- so is obeyed, and the system not watched in its place.
+ Starts a thread that waits until the system says that memory is short, and then has the
+ hierarchy's shrinkers free some. Without options, what the service manager has said in the
+ environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be watched, else
+ what the system says. Watching /dev/null does nothing, and is no error: a service manager that
+ has said so is obeyed, and the system not watched in its place.
 
  # Safety
 
- The hierarchy is good; the options are NULL or good; the function may be called with the data on another thread until
- stillpoint_pressure_free() has returned; the handle can be written to `pressure`.
+ The hierarchy is good; the options are NULL or good; the function may be called with the data on
+ another thread until stillpoint_pressure_free() has returned; the handle can be written to
+ `pressure`.
  */
 int stillpoint_pressure_watch(struct stillpoint_hierarchy *hierarchy,
                               const struct stillpoint_pressure_options *options,
                               struct stillpoint_pressure **pressure);
 
 /*
- How many passes have been run because memory was said to be short. 0 for NULL. Async-signal-safe.
+ How many passes have been run because memory was said to be short. 0 for NULL.
+ Async-signal-safe.
 
  # Safety
 
@@ -1059,8 +1118,9 @@ int stillpoint_pressure_watch(struct stillpoint_hierarchy *hierarchy,
 uint64_t stillpoint_pressure_events(const struct stillpoint_pressure *pressure);
 
 /*
- How often it was said again less than a tenth of a second after a pass. The next pass was put off until then, and stands for all that had been
- said by then: there are at most ten in a second. 0 for NULL. Async-signal-safe.
+ How often it was said again less than a tenth of a second after a pass. The next pass was put
+ off until then, and stands for all that had been said by then: there are at most ten in a
+ second. 0 for NULL. Async-signal-safe.
 
  # Safety
 
@@ -1078,8 +1138,8 @@ uint64_t stillpoint_pressure_coalesced(const struct stillpoint_pressure *pressur
 uint64_t stillpoint_pressure_objects(const struct stillpoint_pressure *pressure);
 
 /*
- How often a pass has panicked; the watch goes on. Only Rust code that takes part in passes panics, and shrinkers' panics are not counted here. 0
- for NULL. Async-signal-safe.
+ How often a pass has panicked; the watch goes on. Only Rust code that takes part in passes
+ panics, and shrinkers' panics are not counted here. 0 for NULL. Async-signal-safe.
 
  # Safety
 
@@ -1088,8 +1148,8 @@ uint64_t stillpoint_pressure_objects(const struct stillpoint_pressure *pressure)
 uint64_t stillpoint_pressure_panics(const struct stillpoint_pressure *pressure);
 
 /*
- Whether there is a thread that watches, and the file is open: not, if it is /dev/null, or has gone away and not come back yet; nor in the child
- of a fork. Async-signal-safe.
+ Whether there is a thread that watches, and the file is open: not, if it is /dev/null, or has
+ gone away and not come back yet; nor in the child of a fork. Async-signal-safe.
 
  # Safety
 
@@ -1098,7 +1158,8 @@ uint64_t stillpoint_pressure_panics(const struct stillpoint_pressure *pressure);
 bool stillpoint_pressure_is_watching(const struct stillpoint_pressure *pressure);
 
 /*
- Ends a watch: waits for a pass under way, unless it is called after one on that very thread. NULL does nothing.
+ Ends a watch: waits for a pass under way, unless it is called after one on that very thread.
+ NULL does nothing.
 
  # Safety
 
@@ -1112,19 +1173,22 @@ void stillpoint_pressure_free(struct stillpoint_pressure *pressure);
 struct stillpoint_domain *stillpoint_qsbr_global(void);
 
 /*
- Makes the calling thread a reader that is inside a section at all times, but where it says otherwise: urcu_qsbr_register_thread(). It
- is online then. -EEXIST if it is one; -ENOMEM; -ESRCH at the thread's very end.
+ Makes the calling thread a reader that is inside a section at all times, but where it says
+ otherwise: urcu_qsbr_register_thread(). It is online then. -EEXIST if it is one; -ENOMEM; -ESRCH
+ at the thread's very end.
  */
 int stillpoint_qsbr_register(void);
 
 /*
- Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader. Also in the destructors of pthread_key_create().
+ Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader. Also in the
+ destructors of pthread_key_create().
  */
 int stillpoint_qsbr_unregister(void);
 
 /*
- Goes offline, around everything that may block: nothing that was found before may be used after. urcu_qsbr_thread_offline(). Does
- nothing if it is. -EPERM if the thread is no QSBR reader. In the destructors of pthread_key_create() it unregisters the thread.
+ Goes offline, around everything that may block: nothing that was found before may be used after.
+ urcu_qsbr_thread_offline(). Does nothing if it is. -EPERM if the thread is no QSBR reader. In
+ the destructors of pthread_key_create() it unregisters the thread.
  */
 int stillpoint_qsbr_offline(void);
 
@@ -1144,13 +1208,15 @@ bool stillpoint_qsbr_is_online(void);
 void stillpoint_qsbr_quiescent_state_slow(void);
 
 /*
- Waits for a grace period of the QSBR readers, the calling one offline meanwhile: urcu_qsbr_synchronize_rcu(). Nothing that was found
- before may be used after. -EDEADLK inside a section that the thread has begun by stillpoint_domain_read_lock() there.
+ Waits for a grace period of the QSBR readers, the calling one offline meanwhile:
+ urcu_qsbr_synchronize_rcu(). Nothing that was found before may be used after. -EDEADLK inside a
+ section that the thread has begun by stillpoint_domain_read_lock() there.
  */
 int stillpoint_qsbr_synchronize(void);
 
 /*
- The slow path of stillpoint_read_lock(); not for programs. `started` is where the caller would load from by itself.
+ The slow path of stillpoint_read_lock(); not for programs. `started` is where the caller would
+ load from by itself.
  */
 void stillpoint_read_lock_slow(int which, const uint64_t *started);
 
@@ -1169,8 +1235,9 @@ int stillpoint_read_unlock_slow(int which);
 void stillpoint_read_unlock_special(const struct stillpoint_record *record);
 
 /*
- Registers the calling thread as a reader of the domain, so that its sections there are async-signal-safe from the first on. A thread
- need not do so: its first section does. 0; -EEXIST if it is registered, which does no harm; -ENOMEM; -ESRCH at the thread's very end.
+ Registers the calling thread as a reader of the domain, so that its sections there are
+ async-signal-safe from the first on. A thread need not do so: its first section does. 0; -EEXIST
+ if it is registered, which does no harm; -ENOMEM; -ESRCH at the thread's very end.
 
  There is nothing to be undone: at its end every thread is forgotten.
 
@@ -1181,16 +1248,16 @@ void stillpoint_read_unlock_special(const struct stillpoint_record *record);
 int stillpoint_domain_register_thread(struct stillpoint_domain *domain);
 
 /*
- Registers the calling thread as a reader of the domain, if it is not, and fills in what stillpoint_domain_reader_lock() reads it with. That is
- good in this thread alone, until it ends (but for its destructors) or the domain is destroyed; several are as good as one. -EINVAL for
+ Registers the calling thread as a reader of the domain, if it is not, and fills in what
+ stillpoint_domain_reader_lock() reads it with. That is good in this thread alone, until it ends
+ (but for its destructors) or the domain is destroyed; several are as good as one. -EINVAL for
  null; -ENOMEM; -ESRCH at the thread's very end.
 
  # Safety
 
  The domain is NULL or alive; the reader is NULL or can be written to.
  */
-int stillpoint_domain_reader_init(struct stillpoint_domain *domain,
-                                  struct stillpoint_domain_reader *reader);
+int stillpoint_domain_reader_init(struct stillpoint_domain *domain, struct stillpoint_domain_reader *reader);
 
 /*
  The slow path of stillpoint_domain_reader_unlock(); not for programs.
@@ -1220,7 +1287,8 @@ void stillpoint_domain_reader_lock_slow(const struct stillpoint_domain_reader *r
 bool stillpoint_domain_is_registered(struct stillpoint_domain *domain);
 
 /*
- Begins a section of the domain, or a level of it: srcu_read_lock(). As stillpoint_read_lock(), by a call.
+ Begins a section of the domain, or a level of it: srcu_read_lock(). As stillpoint_read_lock(),
+ by a call.
 
  # Safety
 
@@ -1247,8 +1315,9 @@ int stillpoint_domain_read_unlock(struct stillpoint_domain *domain);
 bool stillpoint_domain_read_lock_held(struct stillpoint_domain *domain);
 
 /*
- Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on whatever thread: a request, a task. For
- readers that sleep; usually in the trace domain. Some 10 nanoseconds. NULL if there is no memory.
+ Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on
+ whatever thread: a request, a task. For readers that sleep; usually in the trace domain. Some 10
+ nanoseconds. NULL if there is no memory.
 
  A wait for it by its own holder cannot be refused: it never ends, and is reported as a stall.
 
@@ -1268,7 +1337,8 @@ struct stillpoint_guard *stillpoint_domain_guard(struct stillpoint_domain *domai
 int stillpoint_guard_name(struct stillpoint_guard *guard, const char *name);
 
 /*
- Ends the section of a guard. NULL does nothing. -EPERM if it is seen to have been ended: but it may by then be another's.
+ Ends the section of a guard. NULL does nothing. -EPERM if it is seen to have been ended: but it
+ may by then be another's.
 
  # Safety
 
@@ -1286,7 +1356,8 @@ int stillpoint_guard_end(struct stillpoint_guard *guard);
 int stillpoint_hierarchy_new(struct stillpoint_hierarchy **hierarchy);
 
 /*
- Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does nothing.
+ Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does
+ nothing.
 
  # Safety
 
@@ -1295,17 +1366,16 @@ int stillpoint_hierarchy_new(struct stillpoint_hierarchy **hierarchy);
 void stillpoint_hierarchy_free(struct stillpoint_hierarchy *hierarchy);
 
 /*
- Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX stands for a quarter less than now. Where nothing is
- charged it is about 71 % of what each shrinker of the usual cost (`seeks` 2) has, whatever the target. `relieved` may be NULL. Does not wait for
- grace periods.
+ Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX
+ stands for a quarter less than now. Where nothing is charged it is about 71 % of what each
+ shrinker of the usual cost (`seeks` 2) has, whatever the target. `relieved` may be NULL. Does
+ not wait for grace periods.
 
  # Safety
 
  The handle is good; `relieved` is NULL or can be written to.
  */
-int stillpoint_hierarchy_relieve(struct stillpoint_hierarchy *hierarchy,
-                                 uint64_t target,
-                                 struct stillpoint_relieved *relieved);
+int stillpoint_hierarchy_relieve(struct stillpoint_hierarchy *hierarchy, uint64_t target, struct stillpoint_relieved *relieved);
 
 /*
  A handle of the hierarchy's root.
@@ -1317,7 +1387,8 @@ int stillpoint_hierarchy_relieve(struct stillpoint_hierarchy *hierarchy,
 int stillpoint_hierarchy_root(struct stillpoint_hierarchy *hierarchy, struct stillpoint_tenant **tenant);
 
 /*
- A new tenant below another one, without limits of its own. -ENOENT if that has been deleted, -ENOMEM.
+ A new tenant below another one, without limits of its own. -ENOENT if that has been deleted,
+ -ENOMEM.
 
  # Safety
 
@@ -1326,8 +1397,9 @@ int stillpoint_hierarchy_root(struct stillpoint_hierarchy *hierarchy, struct sti
 int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint_tenant **tenant);
 
 /*
- Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too. Handles stay good, and have to be let go.
- -EBUSY if it has children, -EINVAL for a root. -ENOMEM; inside a section of the global domain, or a callback, whenever malloc() has none.
+ Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too.
+ Handles stay good, and have to be let go. -EBUSY if it has children, -EINVAL for a root.
+ -ENOMEM; inside a section of the global domain, or a callback, whenever malloc() has none.
 
  # Safety
 
@@ -1345,7 +1417,8 @@ int stillpoint_tenant_delete(struct stillpoint_tenant *tenant);
 void stillpoint_tenant_free(struct stillpoint_tenant *tenant);
 
 /*
- Sets a limit, one of `enum stillpoint_limit`, in bytes. A max that is lower than the usage reclaims at once. -EINVAL for another number.
+ Sets a limit, one of `enum stillpoint_limit`, in bytes. A max that is lower than the usage
+ reclaims at once. -EINVAL for another number.
 
  # Safety
 
@@ -1363,15 +1436,16 @@ int stillpoint_tenant_set_limit(struct stillpoint_tenant *tenant, int limit, uin
 uint64_t stillpoint_tenant_usage(const struct stillpoint_tenant *tenant);
 
 /*
- Tries to reclaim so many bytes from the tenant and all below it, whatever it uses: memory.reclaim. Returns how many bytes its usage has fallen
- by; what is freed after a grace period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and inside a shrinker.
+ Tries to reclaim so many bytes from the tenant and all below it, whatever it uses:
+ memory.reclaim. Returns how many bytes its usage has fallen by; what is freed after a grace
+ period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and inside a
+ shrinker.
 
  # Safety
 
  The handle is good or NULL.
  */
-uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant,
-                                   uint64_t bytes);
+uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant, uint64_t bytes);
 
 /*
  Writes the statistics, as stillpoint_domain_statistics() does.
@@ -1383,35 +1457,39 @@ uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant,
 int stillpoint_tenant_get_statistics(const struct stillpoint_tenant *tenant, struct stillpoint_tenant_statistics *statistics, size_t size);
 
 /*
- Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in the object that they are for. It may be
- copied as long as one copy is used. Past a max it reclaims, and waits a tenth of a second at most.
+ Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in
+ the object that they are for. It may be copied as long as one copy is used. Past a max it
+ reclaims, and waits a tenth of a second at most.
 
- -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback, where nothing can be reclaimed; -EAGAIN inside a
- shrinker; -E2BIG. The charge is then one of no bytes.
+ -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback,
+ where nothing can be reclaimed; -EAGAIN inside a shrinker; -E2BIG. The charge is then one of no
+ bytes.
 
  # Safety
 
  The handle is good; `charge` can be written to, and what is there is lost.
  */
-int stillpoint_tenant_charge(struct stillpoint_tenant *tenant,
-                             size_t bytes,
-                             struct stillpoint_charge *charge);
+int stillpoint_tenant_charge(struct stillpoint_tenant *tenant, size_t bytes, struct stillpoint_charge *charge);
 
 /*
- Changes how many bytes are charged. Errors as for stillpoint_tenant_charge(), with the charge as it was; -EINVAL for one of no bytes.
+ Changes how many bytes are charged. Errors as for stillpoint_tenant_charge(), with the charge as
+ it was; -EINVAL for one of no bytes.
 
  # Safety
 
- The charge was made by stillpoint_tenant_charge() and not given back, or is STILLPOINT_CHARGE_INIT.
+ The charge was made by stillpoint_tenant_charge() and not given back, or is
+ STILLPOINT_CHARGE_INIT.
  */
 int stillpoint_charge_resize(struct stillpoint_charge *charge, size_t bytes);
 
 /*
- Gives the bytes back; the charge is then STILLPOINT_CHARGE_INIT, of which, as of NULL, nothing is given back. Some ten nanoseconds.
+ Gives the bytes back; the charge is then STILLPOINT_CHARGE_INIT, of which, as of NULL, nothing
+ is given back. Some ten nanoseconds.
 
  # Safety
 
- The charge was made by stillpoint_tenant_charge(), or is STILLPOINT_CHARGE_INIT; no other copy of it is used.
+ The charge was made by stillpoint_tenant_charge(), or is STILLPOINT_CHARGE_INIT; no other copy
+ of it is used.
  */
 void stillpoint_uncharge(struct stillpoint_charge *charge);
 

@@ -1,4 +1,5 @@
-//! The figures of a run, for scripts ([`Report`], as JSON) and for people ([`table`], [`plot`]): the same figures.
+//! The figures of a run, for scripts ([`Report`], as JSON) and for people ([`table`], [`plot`]):
+//! the same figures.
 
 use std::fs::File;
 use std::io::Write;
@@ -43,7 +44,8 @@ pub struct Row {
     pub case: Case,
     /// The medians; what the subject cannot have is absent.
     pub metrics: Metrics,
-    /// The curve of the round whose first figure is the median one, where the experiment has curves.
+    /// The curve of the round whose first figure is the median one, where the experiment has
+    /// curves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub curve: Option<Curve>,
 }
@@ -51,7 +53,11 @@ pub struct Row {
 impl Row {
     /// A row without a curve.
     pub fn new(case: Case, metrics: Metrics) -> Self {
-        Self { case, metrics, curve: None }
+        Self {
+            case,
+            metrics,
+            curve: None,
+        }
     }
 }
 
@@ -64,7 +70,8 @@ impl Report {
     }
 }
 
-/// Creates a file that the end of a run will fill: a path that cannot be written must be known before the run, not after it.
+/// Creates a file that the end of a run will fill: a path that cannot be written must be known
+/// before the run, not after it.
 pub fn create(path: &Path) -> Result<File> {
     File::create(path).with_context(|| format!("cannot create {}", path.display()))
 }

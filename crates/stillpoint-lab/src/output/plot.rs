@@ -23,7 +23,8 @@ const SIZE: (u32, u32) = (1100, 560);
 /// Width of the column of names at the right.
 const LEGEND: u32 = 250;
 
-/// The lowest value drawn, in MiB: the axis is logarithmic, and less than this is a page here and there.
+/// The lowest value drawn, in MiB: the axis is logarithmic, and less than this is a page here and
+/// there.
 const FLOOR: f64 = 0.1;
 
 /// Colours that also colour-blind people tell apart (Okabe and Ito), one for each subject.
@@ -40,7 +41,8 @@ const COLOURS: [RGBColor; 7] = [
 /// Dash and gap, in pixels, of a subject's second and third variant; its first has a full line.
 const DASHES: [(i32, i32); 2] = [(8, 4), (2, 4)];
 
-/// Draws the lines over common axes. Memory runs on a logarithmic axis, since the subjects differ by orders of magnitude.
+/// Draws the lines over common axes. Memory runs on a logarithmic axis, since the subjects differ
+/// by orders of magnitude.
 pub fn memory_over_time(mut file: File, title: &str, lines: &[Line]) -> Result<()> {
     let mut svg = String::new();
     draw(&mut svg, title, lines).map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
@@ -73,12 +75,17 @@ fn draw(svg: &mut String, title: &str, lines: &[Line]) -> Result<(), Box<dyn std
         .draw()?;
 
     for ((row, line), stroke) in (0..).zip(lines).zip(strokes(lines)) {
-        let points = line.points.iter().map(|&(seconds, mib)| (seconds, mib.max(FLOOR)));
+        let points = line
+            .points
+            .iter()
+            .map(|&(seconds, mib)| (seconds, mib.max(FLOOR)));
         chart.draw_series([stroke.along(points.collect())])?;
 
         let y = 60 + 26 * row;
         right.draw(&stroke.along(vec![(0, y), (40, y)]))?;
-        let name = ("sans-serif", 15).into_text_style(&right).pos(Pos::new(HPos::Left, VPos::Center));
+        let name = ("sans-serif", 15)
+            .into_text_style(&right)
+            .pos(Pos::new(HPos::Left, VPos::Center));
         right.draw(&Text::new(line.case.to_string(), (50, y), name))?;
     }
     root.present()?;
@@ -93,7 +100,10 @@ struct Stroke {
 
 impl Stroke {
     /// The element that follows the points.
-    fn along<'a, C: Clone + 'static>(&self, points: Vec<C>) -> DynElement<'static, SVGBackend<'a>, C> {
+    fn along<'a, C: Clone + 'static>(
+        &self,
+        points: Vec<C>,
+    ) -> DynElement<'static, SVGBackend<'a>, C> {
         let style = self.colour.stroke_width(2);
         match self.dash {
             None => PathElement::new(points, style).into_dyn(),
@@ -106,14 +116,25 @@ impl Stroke {
 fn strokes(lines: &[Line]) -> Vec<Stroke> {
     let mut subjects: Vec<(&str, usize)> = Vec::new();
     let mut stroke = |subject| {
-        let index = subjects.iter().position(|&(known, _)| known == subject).unwrap_or_else(|| {
-            subjects.push((subject, 0));
-            subjects.len() - 1
-        });
+        let index = subjects
+            .iter()
+            .position(|&(known, _)| known == subject)
+            .unwrap_or_else(|| {
+                subjects.push((subject, 0));
+                subjects.len() - 1
+            });
         let variants = &mut subjects[index].1;
         *variants += 1;
-        let dash = variants.checked_sub(2).map(|dashed| DASHES[dashed % DASHES.len()]);
-        Stroke { colour: COLOURS[index % COLOURS.len()], dash }
+        let dash = variants
+            .checked_sub(2)
+            .map(|dashed| DASHES[dashed % DASHES.len()]);
+        Stroke {
+            colour: COLOURS[index % COLOURS.len()],
+            dash,
+        }
     };
-    lines.iter().map(|line| stroke(line.case.subject.as_str())).collect()
+    lines
+        .iter()
+        .map(|line| stroke(line.case.subject.as_str()))
+        .collect()
 }

@@ -1,5 +1,7 @@
-//! arc-swap: a reader that sleeps holds a reference count (`load_full`), as the documentation advises for values that are kept across
-//! an `.await`; short looks take a guard (`load`). Its writers wait for no reader and defer nothing: they settle the readers' debts, and the last count frees.
+//! arc-swap: a reader that sleeps holds a reference count (`load_full`), as the documentation
+//! advises for values that are kept across an `.await`; short looks take a guard (`load`). Its
+//! writers wait for no reader and defer nothing: they settle the readers' debts, and the last count
+//! frees.
 
 use std::hint::black_box;
 use std::sync::LazyLock;
@@ -32,7 +34,8 @@ impl Cell for ArcSwap {
 }
 
 /// What all threads look at in `scale read`.
-static CELL: LazyLock<::arc_swap::ArcSwap<u64>> = LazyLock::new(|| ::arc_swap::ArcSwap::from_pointee(1));
+static CELL: LazyLock<::arc_swap::ArcSwap<u64>> =
+    LazyLock::new(|| ::arc_swap::ArcSwap::from_pointee(1));
 
 /// A thread that takes guards.
 pub struct ArcSwapLoad(&'static ::arc_swap::ArcSwap<u64>);

@@ -1,5 +1,5 @@
-//! crossbeam-epoch: epoch-based reclamation with the crate's default collector; a pinned guard is the read section, and a
-//! thread pins to defer as well. It cannot wait until nothing is deferred.
+//! crossbeam-epoch: epoch-based reclamation with the crate's default collector; a pinned guard is
+//! the read section, and a thread pins to defer as well. It cannot wait until nothing is deferred.
 
 use std::hint::black_box;
 
@@ -36,7 +36,8 @@ impl Reclaimer for CrossbeamEpoch {
         let object = Object::<N>::allocate();
         let guard = pin();
         let object = Owned::<Object<N>>::from(object).into_shared(&guard);
-        // SAFETY: the object was never published, so no thread can reach it; it is retired once, here.
+        // SAFETY: the object was never published, so no thread can reach it; it is retired once,
+        // here.
         unsafe { guard.defer_destroy(object) };
     }
 }

@@ -1,5 +1,5 @@
-//! haphazard: hazard pointers in the crate's global domain. A read section is one protected pointer, so that a reader holds up
-//! one object and no others.
+//! haphazard: hazard pointers in the crate's global domain. A read section is one protected
+//! pointer, so that a reader holds up one object and no others.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicPtr;
@@ -45,8 +45,8 @@ impl Reclaimer for Haphazard {
 
     fn allocate_and_retire<const N: usize>(&mut self) {
         let object = Object::<N>::allocate();
-        // SAFETY: the object was never published, so no hazard pointer guards it; it is retired once, and the global domain
-        // lives as long as the process.
+        // SAFETY: the object was never published, so no hazard pointer guards it; it is retired
+        // once, and the global domain lives as long as the process.
         unsafe { Domain::global().retire_ptr::<_, Box<Object<N>>>(Box::into_raw(object)) };
     }
 }

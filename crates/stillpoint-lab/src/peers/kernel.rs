@@ -1,5 +1,6 @@
-//! The kernel's own RCU: `membarrier(MEMBARRIER_CMD_GLOBAL)` is its `synchronize_rcu()`, as far as user space can reach it. Its
-//! readers are in the kernel, so a thread's sections are plain code here.
+//! The kernel's own RCU: `membarrier(MEMBARRIER_CMD_GLOBAL)` is its `synchronize_rcu()`, as far as
+//! user space can reach it. Its readers are in the kernel, so a thread's sections are plain code
+//! here.
 
 use rustix::io;
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -14,7 +15,8 @@ pub fn register(to: &mut impl Registry) {
 /// The subject's name.
 pub const NAME: &str = "kernel";
 
-/// Waits for one grace period, which kernels without the call, with a filter against it, or with tickless CPUs refuse.
+/// Waits for one grace period, which kernels without the call, with a filter against it, or with
+/// tickless CPUs refuse.
 pub fn try_out() -> io::Result<()> {
     membarrier(MembarrierCommand::Global)
 }

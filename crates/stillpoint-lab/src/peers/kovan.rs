@@ -1,16 +1,19 @@
-//! kovan: batches that are freed when the last thread whose slot they were put into has left. A node begins with the crate's own words,
-//! 40 bytes, so that the object comes behind them, on top of its own size. There is no call that waits for readers, and none that frees what
-//! other threads hold (`flush` is for the calling thread's).
+//! kovan: batches that are freed when the last thread whose slot they were put into has left. A
+//! node begins with the crate's own words, 40 bytes, so that the object comes behind them, on top
+//! of its own size. There is no call that waits for readers, and none that frees what other threads
+//! hold (`flush` is for the calling thread's).
 //!
-//! A guard alone protects nothing that is read: `Atomic::load` under it does, which compares the epoch with the one that the thread's slot
-//! announces. So a read section, and the pair of `scale read`, has one such load, of a pointer that is never retired.
+//! A guard alone protects nothing that is read: `Atomic::load` under it does, which compares the
+//! epoch with the one that the thread's slot announces. So a read section, and the pair of `scale
+//! read`, has one such load, of a pointer that is never retired.
 //!
-//! The crate's feature `recycle` is off: it puts a cache in the allocator's place, and here one allocator serves all. `+cmpxchg16b`, which
-//! the crate's documentation is built with, is not set, as it is not in most programs: whether the processor has 128-bit
-//! exchanges is then found at run time.
+//! The crate's feature `recycle` is off: it puts a cache in the allocator's place, and here one
+//! allocator serves all. `+cmpxchg16b`, which the crate's documentation is built with, is not set,
+//! as it is not in most programs: whether the processor has 128-bit exchanges is then found at run
+//! time.
 //!
-//! Part of the program only with the feature `kovan`: the crate needs Rust 1.90, this workspace 1.88. Newer releases of it than 0.2.0
-//! ask for 1.99.
+//! Part of the program only with the feature `kovan`: the crate needs Rust 1.90, this workspace
+//! 1.88. Newer releases of it than 0.2.0 ask for 1.99.
 
 use std::hint::black_box;
 use std::sync::LazyLock;
@@ -59,9 +62,13 @@ impl Reader for Kovan {
 
 impl Reclaimer for Kovan {
     fn allocate_and_retire<const N: usize>(&mut self) {
-        let node = kovan::alloc_node(Node { retired: RetiredNode::new(), object: Object::<N>::new() });
-        // SAFETY: the node is fresh from `alloc_node`, begins with its `RetiredNode` (repr(C)), was never published, so that no thread
-        // can reach it, and is retired once; any thread may drop an `Object`.
+        let node = kovan::alloc_node(Node {
+            retired: RetiredNode::new(),
+            object: Object::<N>::new(),
+        });
+        // SAFETY: the node is fresh from `alloc_node`, begins with its `RetiredNode` (repr(C)), was
+        // never published, so that no thread can reach it, and is retired once; any thread may drop
+        // an `Object`.
         unsafe { kovan::retire_node(node) };
     }
 }

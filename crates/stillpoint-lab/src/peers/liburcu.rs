@@ -1,6 +1,7 @@
 //! What liburcu's flavours share: the head that `call_rcu` takes, and a Rust closure behind one.
 
-/// liburcu's `struct rcu_head`: a link and a function, which `call_rcu` writes at the object's start.
+/// liburcu's `struct rcu_head`: a link and a function, which `call_rcu` writes at the object's
+/// start.
 #[repr(C)]
 pub struct RcuHead {
     words: [usize; 2],
@@ -15,9 +16,13 @@ struct Deferred<F> {
     callback: F,
 }
 
-/// Boxes `callback` behind a head; `run` called with that head invokes and frees it. To be handed to `call_rcu` at once.
+/// Boxes `callback` behind a head; `run` called with that head invokes and frees it. To be handed
+/// to `call_rcu` at once.
 pub fn boxed<F: FnOnce() + Send + 'static>(callback: F) -> (*mut RcuHead, Run) {
-    let deferred = Box::new(Deferred { head: RcuHead { words: [0; 2] }, callback });
+    let deferred = Box::new(Deferred {
+        head: RcuHead { words: [0; 2] },
+        callback,
+    });
     (Box::into_raw(deferred).cast(), run::<F>)
 }
 

@@ -1,5 +1,5 @@
-//! liburcu's default flavour, driven by c/urcu_memb.c: threads registered, read side inlined in C, deferred frees by
-//! `call_rcu` with its one worker or with a worker for every CPU.
+//! liburcu's default flavour, driven by c/urcu_memb.c: threads registered, read side inlined in C,
+//! deferred frees by `call_rcu` with its one worker or with a worker for every CPU.
 
 use std::ffi::c_int;
 #[cfg(have_liburcu_poll)]
@@ -12,7 +12,9 @@ use super::liburcu::{self, RcuHead, Run};
 
 #[cfg(have_liburcu_poll)]
 use crate::subject::Polled;
-use crate::subject::{Callbacks, Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry, Updater};
+use crate::subject::{
+    Callbacks, Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry, Updater,
+};
 
 const PEER: Peer = Peer::new("liburcu-memb");
 
@@ -20,7 +22,10 @@ const PEER: Peer = Peer::new("liburcu-memb");
 pub fn register(to: &mut impl Registry) {
     to.reads::<LiburcuMemb>(PEER);
     to.reclaims::<LiburcuMemb>(PEER.variant("one-worker"));
-    to.reclaims::<LiburcuMemb>(PEER.variant("per-cpu-workers").prepared_by(start_worker_per_cpu));
+    to.reclaims::<LiburcuMemb>(
+        PEER.variant("per-cpu-workers")
+            .prepared_by(start_worker_per_cpu),
+    );
     to.waits::<LiburcuMemb>(PEER);
     to.calls::<LiburcuMemb>(PEER);
     #[cfg(have_liburcu_poll)]
@@ -45,7 +50,10 @@ unsafe extern "C" {
 
 /// Gives the process a `call_rcu` worker for every CPU.
 pub fn start_worker_per_cpu() -> Result<()> {
-    ensure!(lab_memb_start_worker_per_cpu() == 0, "liburcu could not start a worker for every CPU");
+    ensure!(
+        lab_memb_start_worker_per_cpu() == 0,
+        "liburcu could not start a worker for every CPU"
+    );
     Ok(())
 }
 
@@ -62,7 +70,8 @@ impl Participant for LiburcuMemb {
 
 impl Drop for LiburcuMemb {
     fn drop(&mut self) {
-        // SAFETY: `join` registered this thread, and no read section is open: each ends within the call that began it.
+        // SAFETY: `join` registered this thread, and no read section is open: each ends within the
+        // call that began it.
         unsafe { lab_memb_unregister() };
     }
 }
@@ -79,7 +88,8 @@ impl Reader for LiburcuMemb {
 
 impl Updater for LiburcuMemb {
     fn synchronize(&mut self) {
-        // SAFETY: no read section is open: each ends within the call that began it, and this is none.
+        // SAFETY: no read section is open: each ends within the call that began it, and this is
+        // none.
         unsafe { lab_memb_synchronize() };
     }
 }
@@ -87,8 +97,8 @@ impl Updater for LiburcuMemb {
 impl Callbacks for LiburcuMemb {
     fn call(&mut self, callback: impl FnOnce() + Send + 'static) {
         let (head, run) = liburcu::boxed(callback);
-        // SAFETY: the thread is registered while `self` lives. The head is ours alone; from here on it belongs to liburcu, which
-        // hands it to `run` once.
+        // SAFETY: the thread is registered while `self` lives. The head is ours alone; from here on
+        // it belongs to liburcu, which hands it to `run` once.
         unsafe { lab_memb_call_rcu(head, run) };
     }
 
@@ -118,8 +128,9 @@ impl Reclaimer for LiburcuMemb {
         const { assert!(size_of::<Object<N>>() >= size_of::<RcuHead>()) };
         const { assert!(align_of::<Object<N>>() >= align_of::<RcuHead>()) };
         let head = Box::into_raw(Object::<N>::allocate()).cast::<RcuHead>();
-        // SAFETY: the thread is registered while `self` lives. The object is ours alone and has room for the head; from here
-        // on it belongs to liburcu, which hands it to `reclaim::<N>` once.
+        // SAFETY: the thread is registered while `self` lives. The object is ours alone and has
+        // room for the head; from here on it belongs to liburcu, which hands it to `reclaim::<N>`
+        // once.
         unsafe { lab_memb_call_rcu(head, reclaim::<N>) };
     }
 }

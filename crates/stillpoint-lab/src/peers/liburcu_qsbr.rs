@@ -1,5 +1,5 @@
-//! liburcu's quiescent-state flavour, driven by c/urcu_qsbr.c: threads registered, a quiescent state after every section, offline
-//! around what blocks.
+//! liburcu's quiescent-state flavour, driven by c/urcu_qsbr.c: threads registered, a quiescent
+//! state after every section, offline around what blocks.
 
 #[cfg(have_liburcu_poll)]
 use std::ffi::{c_int, c_ulong};
@@ -51,7 +51,8 @@ impl Participant for LiburcuQsbr {
 
 impl Drop for LiburcuQsbr {
     fn drop(&mut self) {
-        // SAFETY: `join` registered this thread, and no read section is open: each ends within the call that began it.
+        // SAFETY: `join` registered this thread, and no read section is open: each ends within the
+        // call that began it.
         unsafe { lab_qsbr_unregister() };
     }
 }
@@ -72,7 +73,8 @@ impl Reader for LiburcuQsbr {
     }
 
     fn offline<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        // SAFETY: the thread is registered and online while `self` lives, and no section is open: `read` does not call this.
+        // SAFETY: the thread is registered and online while `self` lives, and no section is open:
+        // `read` does not call this.
         unsafe { lab_qsbr_offline() };
         let result = work();
         // SAFETY: taken offline above.
@@ -91,8 +93,8 @@ impl Updater for LiburcuQsbr {
 impl Callbacks for LiburcuQsbr {
     fn call(&mut self, callback: impl FnOnce() + Send + 'static) {
         let (head, run) = liburcu::boxed(callback);
-        // SAFETY: the thread is registered and online while `self` lives. The head is ours alone; from here on it belongs to
-        // liburcu, which hands it to `run` once.
+        // SAFETY: the thread is registered and online while `self` lives. The head is ours alone;
+        // from here on it belongs to liburcu, which hands it to `run` once.
         unsafe { lab_qsbr_call_rcu(head, run) };
     }
 
@@ -106,7 +108,8 @@ impl Polled for LiburcuQsbr {
     type Cookie = c_ulong;
 
     fn start_poll(&mut self) -> c_ulong {
-        // SAFETY: the thread is registered and online while `self` lives: starting queues a callback.
+        // SAFETY: the thread is registered and online while `self` lives: starting queues a
+        // callback.
         unsafe { lab_qsbr_start_poll() }
     }
 

@@ -1,5 +1,5 @@
-//! The peers, a file each: what a peer does in every experiment that it takes part in, at its best documented use. A new one is a file here, its
-//! `mod`, and a line in [`register`].
+//! The peers, a file each: what a peer does in every experiment that it takes part in, at its best
+//! documented use. A new one is a file here, its `mod`, and a line in [`register`].
 
 use crate::choice::Choice;
 use crate::subject::{Ability, Cell, Peer, ReadSide, Reclaimer, Registry, Updater, Value};
@@ -30,7 +30,10 @@ pub fn register(to: &mut impl Registry) {
         liburcu_qsbr::register(to);
     }
     if !cfg!(have_liburcu) {
-        to.absent("liburcu-memb", &[Ability::Reads, Ability::Reclaims, Ability::Waits]);
+        to.absent(
+            "liburcu-memb",
+            &[Ability::Reads, Ability::Reclaims, Ability::Waits],
+        );
         to.absent("liburcu-qsbr", &[Ability::Reads, Ability::Waits]);
     }
     crossbeam_epoch::register(to);
@@ -51,7 +54,10 @@ pub fn register(to: &mut impl Registry) {
 
 /// The names of the peers that have `ability`, whether or not they are part of this build.
 fn names(ability: Ability) -> Vec<&'static str> {
-    let mut names = Names { ability, found: Vec::new() };
+    let mut names = Names {
+        ability,
+        found: Vec::new(),
+    };
     register(&mut names);
     names.found
 }
@@ -107,12 +113,14 @@ impl Registry for Names {
     }
 
     fn absent(&mut self, name: &'static str, abilities: &[Ability]) {
-        abilities.iter().for_each(|&ability| self.note(ability, name));
+        abilities
+            .iter()
+            .for_each(|&ability| self.note(ability, name));
     }
 }
 
-/// Those of the chosen peers that this build has and this machine allows. Says on standard error which others there are, and how
-/// to get them.
+/// Those of the chosen peers that this build has and this machine allows. Says on standard error
+/// which others there are, and how to get them.
 pub fn available(chosen: &Choice) -> Choice {
     let mut present = chosen.clone();
     if !cfg!(have_liburcu) {
@@ -130,13 +138,21 @@ pub fn available(chosen: &Choice) -> Choice {
         && let Err(error) = kernel::try_out()
     {
         present.retain(|&peer| peer != kernel::NAME);
-        eprintln!("stillpoint: {} left out: it refuses membarrier(MEMBARRIER_CMD_GLOBAL): {error}", kernel::NAME);
+        eprintln!(
+            "stillpoint: {} left out: it refuses membarrier(MEMBARRIER_CMD_GLOBAL): {error}",
+            kernel::NAME
+        );
     }
     present
 }
 
 fn report_missing_liburcu(chosen: &Choice) {
-    let missing: Vec<_> = chosen.names().iter().copied().filter(|peer| peer.starts_with("liburcu-")).collect();
+    let missing: Vec<_> = chosen
+        .names()
+        .iter()
+        .copied()
+        .filter(|peer| peer.starts_with("liburcu-"))
+        .collect();
     if !missing.is_empty() {
         eprintln!(
             "stillpoint: {} left out: liburcu was not found when this program was built. Install liburcu-dev and pkg-config \

@@ -1,10 +1,12 @@
-//! ps-reclaim: one domain for the process, a registration for each thread (`Handle`). Retiring boxes the closure and takes the domain's
-//! lock. Nothing is freed unless somebody drives the domain: here, as in the crate's own benchmark, those who retire do, by passes
-//! that free a bounded number. A pass while readers are in the way looks at all that waits, so it comes after every 64th object.
-//! (A guard around a retirement is for what has just been unlinked, and these objects were never published. With one, a thread
-//! that is preempted in it holds up everybody's passes, and each object takes ten times as long and more.)
-//! Who waits for readers retires a mark and drives the domain until the mark has been reached. A thread without a registration of
-//! its own, past the 255th, would hold up the whole domain while it reads.
+//! ps-reclaim: one domain for the process, a registration for each thread (`Handle`). Retiring
+//! boxes the closure and takes the domain's lock. Nothing is freed unless somebody drives the
+//! domain: here, as in the crate's own benchmark, those who retire do, by passes that free a
+//! bounded number. A pass while readers are in the way looks at all that waits, so it comes after
+//! every 64th object. (A guard around a retirement is for what has just been unlinked, and these
+//! objects were never published. With one, a thread that is preempted in it holds up everybody's
+//! passes, and each object takes ten times as long and more.) Who waits for readers retires a mark
+//! and drives the domain until the mark has been reached. A thread without a registration of its
+//! own, past the 255th, would hold up the whole domain while it reads.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +14,9 @@ use std::sync::{Arc, LazyLock};
 
 use ps_reclaim::{Domain, Handle};
 
-use crate::subject::{Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry, Updater, poll_until};
+use crate::subject::{
+    Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry, Updater, poll_until,
+};
 
 const PEER: Peer = Peer::new("ps-reclaim");
 
@@ -41,7 +45,11 @@ pub struct PsReclaim {
 
 impl Participant for PsReclaim {
     fn register_thread() -> Self {
-        Self { domain: &DOMAIN, handle: Handle::new(), retired: 0 }
+        Self {
+            domain: &DOMAIN,
+            handle: Handle::new(),
+            retired: 0,
+        }
     }
 }
 
@@ -85,7 +93,8 @@ impl Updater for PsReclaim {
     fn synchronize(&mut self) {
         let over = Arc::new(AtomicBool::new(false));
         let mark = Arc::clone(&over);
-        self.domain.retire(move || mark.store(true, Ordering::Release));
+        self.domain
+            .retire(move || mark.store(true, Ordering::Release));
         poll_until(|| {
             self.domain.advance();
             over.load(Ordering::Acquire)

@@ -1,15 +1,19 @@
-//! sdd: epoch-based reclamation with a collector a thread. An object is made as an `Owned`, which keeps the collector's two words
-//! behind it: 16 bytes that come on top of its own; dropped, it is retired into its thread's bag. Guards alone move the epoch on and free:
-//! every 128th that ends in a thread with garbage tries to advance, and the first in a new epoch frees what is old enough. So a thread
-//! retires inside a guard, as one does that has just unlinked an object (a drop without any guard would never be freed while the
-//! thread lives), and there is no call that waits until nothing is left. Whoever wants to wait for readers compares epochs, as the documentation of
+//! sdd: epoch-based reclamation with a collector a thread. An object is made as an `Owned`, which
+//! keeps the collector's two words behind it: 16 bytes that come on top of its own; dropped, it is
+//! retired into its thread's bag. Guards alone move the epoch on and free: every 128th that ends in
+//! a thread with garbage tries to advance, and the first in a new epoch frees what is old enough.
+//! So a thread retires inside a guard, as one does that has just unlinked an object (a drop without
+//! any guard would never be freed while the thread lives), and there is no call that waits until
+//! nothing is left. Whoever wants to wait for readers compares epochs, as the documentation of
 //! `Guard::epoch` does, and asks its guards to advance them (`accelerate`).
 
 use std::hint::black_box;
 
 use sdd::{Epoch, Guard, Owned};
 
-use crate::subject::{Object, Participant, Peer, Polled, ReadSide, Reader, Reclaimer, Registry, Updater, poll_until};
+use crate::subject::{
+    Object, Participant, Peer, Polled, ReadSide, Reader, Reclaimer, Registry, Updater, poll_until,
+};
 
 const PEER: Peer = Peer::new("sdd");
 
@@ -63,7 +67,8 @@ impl Updater for Sdd {
 }
 
 impl Polled for Sdd {
-    /// Epochs come round again after 64. Who looks as seldom as that may wait longer, and never too short.
+    /// Epochs come round again after 64. Who looks as seldom as that may wait longer, and never too
+    /// short.
     type Cookie = Epoch;
 
     fn start_poll(&mut self) -> Epoch {

@@ -1,6 +1,7 @@
-//! seize: Hyaline-1 with one collector for the process. A batch of retired objects costs a heavy barrier, so that the batch
-//! size, which its documentation offers as the knob between cost and latency, is measured at the default and raised.
-//! Its only way to free all that waits, `reclaim_all`, asks that no thread uses the collector: it cannot wait for readers.
+//! seize: Hyaline-1 with one collector for the process. A batch of retired objects costs a heavy
+//! barrier, so that the batch size, which its documentation offers as the knob between cost and
+//! latency, is measured at the default and raised. Its only way to free all that waits,
+//! `reclaim_all`, asks that no thread uses the collector: it cannot wait for readers.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -47,7 +48,8 @@ impl Reader for Seize {
 impl Reclaimer for Seize {
     fn allocate_and_retire<const N: usize>(&mut self) {
         let object = Object::<N>::allocate();
-        // SAFETY: the object was never published, so no thread can reach it; it came from a Box, as `boxed` expects.
+        // SAFETY: the object was never published, so no thread can reach it; it came from a Box, as
+        // `boxed` expects.
         unsafe { self.0.retire(Box::into_raw(object), reclaim::boxed) };
     }
 }

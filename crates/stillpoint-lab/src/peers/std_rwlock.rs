@@ -1,4 +1,5 @@
-//! The standard library's `RwLock`, taken for reading: what a program without deferred reclamation would use.
+//! The standard library's `RwLock`, taken for reading: what a program without deferred reclamation
+//! would use.
 
 use std::hint::black_box;
 use std::sync::RwLock;

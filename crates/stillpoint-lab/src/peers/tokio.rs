@@ -1,4 +1,5 @@
-//! tokio's `RwLock`, whose read guard a task may hold across an `.await`: what an async program without deferred reclamation would use.
+//! tokio's `RwLock`, whose read guard a task may hold across an `.await`: what an async program
+//! without deferred reclamation would use.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Runs the parts, one after the other, each as a child of this program, and gathers what they found.
+//! Runs the parts, one after the other, each as a child of this program, and gathers what they
+//! found.
 
 use std::fs;
 use std::io::{self, Read};
@@ -22,14 +23,20 @@ use crate::run::child::describe;
 const TICK: Duration = Duration::from_millis(250);
 
 /// Runs the tasks and adds what each found; `after_each` keeps it.
-pub fn run(stored: &mut Stored, tasks: &[Task], mut after_each: impl FnMut(&Stored) -> Result<()>) -> Result<()> {
+pub fn run(
+    stored: &mut Stored,
+    tasks: &[Task],
+    mut after_each: impl FnMut(&Stored) -> Result<()>,
+) -> Result<()> {
     let folder = tempfile::tempdir().context("cannot make a folder for the parts' figures")?;
     let progress = Progress::new(tasks);
     for (index, task) in tasks.iter().enumerate() {
         let json = folder.path().join(format!("{}.json", task.name));
         let (part, figures) = run_one(task, &json, || progress.show(tasks, index))?;
         if let Some(failure) = &part.failure {
-            progress.bar.suspend(|| eprintln!("stillpoint: failed: {}: {failure}", part.command));
+            progress
+                .bar
+                .suspend(|| eprintln!("stillpoint: failed: {}: {failure}", part.command));
         }
         stored.add(part, figures);
         after_each(stored)?;
@@ -65,14 +72,21 @@ fn supervise(arguments: &[String], json: &Path, tick: impl Fn()) -> Result<Ended
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(program);
     command.args(arguments).arg("--json").arg(json);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let parent = getpid();
     // SAFETY: between fork and exec it makes two system calls, and allocates and locks nothing.
     unsafe {
         command.pre_exec(move || {
             // What is under way must not outlive the report; its own children have the same order.
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+            if getppid() == Some(parent) {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
         });
     }
     let mut child = command.spawn().context("cannot start a child process")?;
@@ -93,25 +107,44 @@ fn supervise(arguments: &[String], json: &Path, tick: impl Fn()) -> Result<Ended
             Err(RecvTimeoutError::Disconnected) => break String::new(),
         }
     };
-    Ok(Ended { status: child.wait()?, said })
+    Ok(Ended {
+        status: child.wait()?,
+        said,
+    })
 }
 
 /// Whether the task did what it was to do, and its figures.
-fn judge(task: &Task, status: ExitStatus, said: &str, json: &Path) -> (Option<String>, Option<Figures>) {
+fn judge(
+    task: &Task,
+    status: ExitStatus,
+    said: &str,
+    json: &Path,
+) -> (Option<String>, Option<Figures>) {
     let text = fs::read_to_string(json).unwrap_or_default();
     let figures: Option<Figures> = serde_json::from_str(&text).ok();
-    let as_expected = figures.as_ref().and_then(|figures| figures.params.get("as_expected")).and_then(Value::as_bool);
+    let as_expected = figures
+        .as_ref()
+        .and_then(|figures| figures.params.get("as_expected"))
+        .and_then(Value::as_bool);
     let failure = match (task.is_broken, status.code()) {
         // Only some machines can show it: said in its notes.
         (true, Some(2)) => None,
         (true, Some(1)) if as_expected == Some(true) => None,
         (true, Some(0)) => Some("it was not found out".to_owned()),
-        (true, Some(1)) if as_expected == Some(false) => Some("it failed, but not by what was left out".to_owned()),
+        (true, Some(1)) if as_expected == Some(false) => {
+            Some("it failed, but not by what was left out".to_owned())
+        }
         (false, Some(0)) if figures.is_some() => None,
         (_, Some(0)) => Some("it wrote no figures".to_owned()),
-        _ => {
-            Some(format!("{}{}", describe(status), if said.is_empty() { String::new() } else { format!("; it wrote:\n{said}") }))
-        }
+        _ => Some(format!(
+            "{}{}",
+            describe(status),
+            if said.is_empty() {
+                String::new()
+            } else {
+                format!("; it wrote:\n{said}")
+            }
+        )),
     };
     (failure, figures)
 }
@@ -134,19 +167,38 @@ impl Progress {
             .expect("the template is a constant and well formed");
         let now = Instant::now();
         let bar = ProgressBar::new((all_s * 1e3) as u64).with_style(style);
-        Self { bar, begun: now, done_s: 0.0.into(), part_begun: now.into(), all_s }
+        Self {
+            bar,
+            begun: now,
+            done_s: 0.0.into(),
+            part_begun: now.into(),
+            all_s,
+        }
     }
 
     /// Shows where the task of this number is, by how long it has been running.
     fn show(&self, tasks: &[Task], index: usize) {
         let task = &tasks[index];
-        let within = self.part_begun.get().elapsed().as_secs_f64().min(task.expected_s);
+        let within = self
+            .part_begun
+            .get()
+            .elapsed()
+            .as_secs_f64()
+            .min(task.expected_s);
         let at = self.done_s.get() + within;
         // Machines differ: what has been done says how long this one takes for the rest.
-        let pace = if self.done_s.get() > 0.1 * self.all_s { self.begun.elapsed().as_secs_f64() / at } else { 1.0 };
+        let pace = if self.done_s.get() > 0.1 * self.all_s {
+            self.begun.elapsed().as_secs_f64() / at
+        } else {
+            1.0
+        };
         let left = Duration::from_secs(((self.all_s - at) * pace).ceil() as u64);
         self.bar.set_position((at * 1e3) as u64);
-        self.bar.set_message(format!("about {} left: {}", humantime::format_duration(left), task.arguments[..2].join(" ")));
+        self.bar.set_message(format!(
+            "about {} left: {}",
+            humantime::format_duration(left),
+            task.arguments[..2].join(" ")
+        ));
     }
 
     fn end(&self, task: &Task) {

@@ -44,14 +44,21 @@ pub struct Host {
 impl Host {
     /// This machine, now.
     pub fn here() -> Self {
-        let Machine { cpus, kernel, membarrier } = Machine::here();
+        let Machine {
+            cpus,
+            kernel,
+            membarrier,
+        } = Machine::here();
         let processor = CpuInfo::current().ok();
         let flags = processor.as_ref().and_then(|cpu| cpu.flags(0));
         Self {
             cpus,
             kernel,
             membarrier,
-            cpu_model: processor.as_ref().and_then(|cpu| cpu.model_name(0)).map(ToOwned::to_owned),
+            cpu_model: processor
+                .as_ref()
+                .and_then(|cpu| cpu.model_name(0))
+                .map(ToOwned::to_owned),
             is_virtual: flags.map(|flags| flags.contains(&"hypervisor")),
             memory_mib: Meminfo::current().ok().map(|memory| memory.mem_total >> 20),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -68,7 +75,14 @@ impl Host {
 
     /// The version of the package that a subject is.
     pub fn version_of(&self, subject: &str) -> Option<&str> {
-        let package = if subject.starts_with("liburcu") { "liburcu" } else { subject };
-        self.packages.iter().find(|(name, _)| name == package).map(|(_, version)| version.as_str())
+        let package = if subject.starts_with("liburcu") {
+            "liburcu"
+        } else {
+            subject
+        };
+        self.packages
+            .iter()
+            .find(|(name, _)| name == package)
+            .map(|(_, version)| version.as_str())
     }
 }

@@ -82,7 +82,10 @@ fn parse(values: &'static PossibleValues) -> impl Fn(&str) -> Result<Choice, Str
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|seconds: &f64| (0.1..=1e6).contains(seconds));
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds: &f64| (0.1..=1e6).contains(seconds));
     seconds.ok_or_else(|| "say seconds, 0.1 to 1000000".to_owned())
 }
 
@@ -97,7 +100,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     refuse_twice(&[&options.output, &json, &options.picture, &options.from])?;
     let reserve = |path: &Option<PathBuf>| path.as_deref().map(Reserved::new).transpose();
-    let (page, mut json, picture) = (reserve(&options.output)?, reserve(&json)?, reserve(&options.picture)?);
+    let (page, mut json, picture) = (
+        reserve(&options.output)?,
+        reserve(&json)?,
+        reserve(&options.picture)?,
+    );
 
     let stored = match stored {
         Some(stored) => stored,
@@ -112,14 +119,33 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         eprintln!("stillpoint: wrote {}", picture.name());
     }
     let failed = stored.failures().count() > 0;
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
-/// Runs the parts. The JSON file has those that are done at any time, so that a report which is broken off is not lost.
+/// Runs the parts. The JSON file has those that are done at any time, so that a report which is
+/// broken off is not lost.
 fn measure(options: &Options, json: &mut Option<Reserved>) -> Result<Stored> {
-    let Options { quick, rounds, torture_s, seed, .. } = *options;
-    let extent = Extent { quick, rounds, torture_s, seed };
-    let chosen = PARTS.names().into_iter().filter(|name| options.parts.includes(name));
+    let Options {
+        quick,
+        rounds,
+        torture_s,
+        seed,
+        ..
+    } = *options;
+    let extent = Extent {
+        quick,
+        rounds,
+        torture_s,
+        seed,
+    };
+    let chosen = PARTS
+        .names()
+        .into_iter()
+        .filter(|name| options.parts.includes(name));
     let tasks: Vec<Task> = chosen.flat_map(|part| parts::tasks(part, extent)).collect();
     let mut stored = Stored {
         experiment: stored::NAME.to_owned(),
@@ -128,18 +154,27 @@ fn measure(options: &Options, json: &mut Option<Reserved>) -> Result<Stored> {
         parts: Vec::new(),
         rows: Vec::new(),
     };
-    collect::run(&mut stored, &tasks, |stored| json.as_mut().map_or(Ok(()), |file| file.fill(&stored.to_json()?)))?;
+    collect::run(&mut stored, &tasks, |stored| {
+        json.as_mut()
+            .map_or(Ok(()), |file| file.fill(&stored.to_json()?))
+    })?;
     Ok(stored)
 }
 
 /// Two outputs, or an input and an output, in one file would lose one of them.
 fn refuse_twice(paths: &[&Option<PathBuf>]) -> Result<()> {
     let paths: Vec<&Path> = paths.iter().filter_map(|path| path.as_deref()).collect();
-    let twice = paths.iter().enumerate().find(|(index, path)| paths[..*index].contains(path));
+    let twice = paths
+        .iter()
+        .enumerate()
+        .find(|(index, path)| paths[..*index].contains(path));
     match twice {
         None => Ok(()),
         Some((_, path)) => {
-            let message = format!("{} would be two of the report's files; name different ones\n", path.display());
+            let message = format!(
+                "{} would be two of the report's files; name different ones\n",
+                path.display()
+            );
             Err(clap::Error::raw(ErrorKind::ArgumentConflict, message).into())
         }
     }
@@ -153,9 +188,16 @@ struct Reserved {
 
 impl Reserved {
     fn new(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { path: path.to_owned(), file })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+        })
     }
 
     /// Puts this text in the place of all that is in the file.

@@ -1,4 +1,5 @@
-//! The parts of a report: each is a command of this program, which the report starts and whose JSON it reads.
+//! The parts of a report: each is a command of this program, which the report starts and whose JSON
+//! it reads.
 
 use crate::choice::PossibleValues;
 use crate::torture;
@@ -50,8 +51,14 @@ pub struct Extent {
 }
 
 /// A scale experiment: seconds that a round takes, and the rounds of a quick report.
-const SCALE: [(&str, f64, u32); 6] =
-    [("kfree", 6.0, 3), ("read", 6.0, 3), ("sync", 13.0, 3), ("trace", 12.0, 2), ("lru", 11.0, 2), ("vmap", 11.0, 2)];
+const SCALE: [(&str, f64, u32); 6] = [
+    ("kfree", 6.0, 3),
+    ("read", 6.0, 3),
+    ("sync", 13.0, 3),
+    ("trace", 12.0, 2),
+    ("lru", 11.0, 2),
+    ("vmap", 11.0, 2),
+];
 
 /// The rounds of an experiment that nobody has told how many.
 const USUAL_ROUNDS: u32 = 3;
@@ -60,8 +67,16 @@ const USUAL_ROUNDS: u32 = 3;
 pub fn tasks(part: &str, extent: Extent) -> Vec<Task> {
     let seed = format!("--seed {}", extent.seed);
     if let Some(&(name, round_s, quick_rounds)) = SCALE.iter().find(|(name, ..)| *name == part) {
-        let rounds = extent.rounds.unwrap_or(if extent.quick { quick_rounds } else { USUAL_ROUNDS });
-        return vec![task(name, &format!("scale {name} --rounds {rounds} {seed}"), round_s * f64::from(rounds))];
+        let rounds = extent.rounds.unwrap_or(if extent.quick {
+            quick_rounds
+        } else {
+            USUAL_ROUNDS
+        });
+        return vec![task(
+            name,
+            &format!("scale {name} --rounds {rounds} {seed}"),
+            round_s * f64::from(rounds),
+        )];
     }
     if let Some(simulation) = part.strip_prefix("sim-") {
         return vec![task(part, &format!("sim {simulation} {seed}"), 0.2)];
@@ -75,14 +90,28 @@ pub fn tasks(part: &str, extent: Extent) -> Vec<Task> {
                 if name == "busted-wake" { 2.5 } else { 0.1 },
             )
         };
-        return torture::flavours().filter(|flavour| flavour.is_broken()).map(|broken| flavour(broken.name)).collect();
+        return torture::flavours()
+            .filter(|flavour| flavour.is_broken())
+            .map(|broken| flavour(broken.name))
+            .collect();
     }
-    let seconds = extent.torture_s.unwrap_or(if extent.quick { 18.0 } else { 60.0 });
-    vec![task(part, &format!("torture all --duration {seconds} {seed}"), seconds + 0.5)]
+    let seconds = extent
+        .torture_s
+        .unwrap_or(if extent.quick { 18.0 } else { 60.0 });
+    vec![task(
+        part,
+        &format!("torture all --duration {seconds} {seed}"),
+        seconds + 0.5,
+    )]
 }
 
 fn task(name: &str, command: &str, expected_s: f64) -> Task {
-    Task { name: name.to_owned(), arguments: command.split(' ').map(ToOwned::to_owned).collect(), expected_s, is_broken: false }
+    Task {
+        name: name.to_owned(),
+        arguments: command.split(' ').map(ToOwned::to_owned).collect(),
+        expected_s,
+        is_broken: false,
+    }
 }
 
 impl Task {
@@ -97,8 +126,17 @@ mod tests {
     use super::*;
 
     fn all(quick: bool) -> Vec<Task> {
-        let extent = Extent { quick, rounds: None, torture_s: None, seed: 7 };
-        PARTS.names().iter().flat_map(|part| tasks(part, extent)).collect()
+        let extent = Extent {
+            quick,
+            rounds: None,
+            torture_s: None,
+            seed: 7,
+        };
+        PARTS
+            .names()
+            .iter()
+            .flat_map(|part| tasks(part, extent))
+            .collect()
     }
 
     #[test]
@@ -110,9 +148,17 @@ mod tests {
 
     #[test]
     fn every_broken_flavour_is_a_part() {
-        let broken = torture::flavours().filter(|flavour| flavour.is_broken()).count();
+        let broken = torture::flavours()
+            .filter(|flavour| flavour.is_broken())
+            .count();
         assert!(broken > 0);
-        assert_eq!(all(true).iter().filter(|task| task.is_broken).count(), broken);
-        assert!(all(true).iter().all(|task| task.arguments.ends_with(&["--seed".to_owned(), "7".to_owned()])));
+        assert_eq!(
+            all(true).iter().filter(|task| task.is_broken).count(),
+            broken
+        );
+        assert!(all(true).iter().all(|task| {
+            task.arguments
+                .ends_with(&["--seed".to_owned(), "7".to_owned()])
+        }));
     }
 }

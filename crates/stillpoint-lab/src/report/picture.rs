@@ -1,4 +1,5 @@
-//! One picture of the most important figures, for another document: SVG in a fixed size, in the colours of the reader's scheme.
+//! One picture of the most important figures, for another document: SVG in a fixed size, in the
+//! colours of the reader's scheme.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -73,11 +74,24 @@ rect{fill:#8d97a1}.accent rect{fill:#0b7a75}.limit rect{fill:#c3c9cf}
 
 /// The picture.
 pub fn draw(stored: &Stored) -> String {
-    let groups: Vec<(&Group, Vec<Bar>)> =
-        GROUPS.iter().map(|group| (group, bars(stored, group))).filter(|(_, bars)| !bars.is_empty()).collect();
+    let groups: Vec<(&Group, Vec<Bar>)> = GROUPS
+        .iter()
+        .map(|group| (group, bars(stored, group)))
+        .filter(|(_, bars)| !bars.is_empty())
+        .collect();
     let lines: Vec<&[_]> = groups.chunks(2).collect();
-    let heights: Vec<u32> =
-        lines.iter().map(|line| HEAD + ROW * line.iter().map(|(_, bars)| bars.len() as u32).max().unwrap_or(0) + 18).collect();
+    let heights: Vec<u32> = lines
+        .iter()
+        .map(|line| {
+            HEAD + ROW
+                * line
+                    .iter()
+                    .map(|(_, bars)| bars.len() as u32)
+                    .max()
+                    .unwrap_or(0)
+                + 18
+        })
+        .collect();
     let height = heights.iter().sum::<u32>() + 26;
     let host = &stored.machine;
     let place = format!(
@@ -87,7 +101,10 @@ pub fn draw(stored: &Stored) -> String {
     let said: Vec<String> = groups
         .iter()
         .map(|(group, bars)| {
-            let bars: Vec<String> = bars.iter().map(|bar| format!("{} {}", bar.name, group.unit.show(bar.value))).collect();
+            let bars: Vec<String> = bars
+                .iter()
+                .map(|bar| format!("{} {}", bar.name, group.unit.show(bar.value)))
+                .collect();
             format!("{}: {}", group.title, bars.join(", "))
         })
         .collect();
@@ -109,28 +126,57 @@ pub fn draw(stored: &Stored) -> String {
 
 /// Ours, each peer at its best, and the limit.
 fn bars(stored: &Stored, group: &Group) -> Vec<Bar> {
-    let Group { part, scenario, best_by, metric, .. } = *group;
-    let Some(ours) = stored.figure(part, scenario, "stillpoint", group.ours, metric) else { return Vec::new() };
+    let Group {
+        part,
+        scenario,
+        best_by,
+        metric,
+        ..
+    } = *group;
+    let Some(ours) = stored.figure(part, scenario, "stillpoint", group.ours, metric) else {
+        return Vec::new();
+    };
     let mut peers: Vec<&str> = Vec::new();
-    // The kernel's own grace periods take thousands of times as long, and are nobody's choice in a program.
-    for row in stored.scene(part, scenario).filter(|row| !row.is_ours() && !["limit", "kernel"].contains(&row.subject.as_str())) {
+    // The kernel's own grace periods take thousands of times as long, and are nobody's choice in a
+    // program.
+    for row in stored
+        .scene(part, scenario)
+        .filter(|row| !row.is_ours() && !["limit", "kernel"].contains(&row.subject.as_str()))
+    {
         if !peers.contains(&row.subject.as_str()) {
             peers.push(&row.subject);
         }
     }
     let best = |subject: &str, tone| {
         let value = best_of(stored, part, scenario, subject, best_by)?.figure(metric)?;
-        Some(Bar { name: subject.to_owned(), tone, value })
+        Some(Bar {
+            name: subject.to_owned(),
+            tone,
+            value,
+        })
     };
-    let mut bars: Vec<_> = peers.iter().filter_map(|peer| best(peer, Tone::Peer)).collect();
+    let mut bars: Vec<_> = peers
+        .iter()
+        .filter_map(|peer| best(peer, Tone::Peer))
+        .collect();
     bars.sort_by(|a, b| a.value.total_cmp(&b.value));
-    bars.insert(0, Bar { name: "Stillpoint".to_owned(), tone: Tone::Accent, value: ours });
+    bars.insert(
+        0,
+        Bar {
+            name: "Stillpoint".to_owned(),
+            tone: Tone::Accent,
+            value: ours,
+        },
+    );
     bars.extend(best("limit", Tone::Limit));
     bars
 }
 
 fn panel(group: &Group, bars: &[Bar], x: u32, y: u32) -> Markup {
-    let greatest = bars.iter().map(|bar| bar.value).fold(f64::MIN_POSITIVE, f64::max);
+    let greatest = bars
+        .iter()
+        .map(|bar| bar.value)
+        .fold(f64::MIN_POSITIVE, f64::max);
     let length = |value: f64| (value.max(0.0) / greatest * f64::from(TRACK) * 10.0).round() / 10.0;
     html! {
         g transform={ "translate(" (x) " " (y) ")" } {

@@ -1,4 +1,5 @@
-//! What a report is drawn from, as its JSON file holds it: the parts that were run, and the rows of all of them.
+//! What a report is drawn from, as its JSON file holds it: the parts that were run, and the rows of
+//! all of them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -84,7 +85,11 @@ pub struct Row {
 impl Row {
     /// The subject, and its variant where that is not its only one.
     pub fn name(&self) -> String {
-        if self.variant == "default" { self.subject.clone() } else { format!("{} {}", self.subject, self.variant) }
+        if self.variant == "default" {
+            self.subject.clone()
+        } else {
+            format!("{} {}", self.subject, self.variant)
+        }
     }
 
     /// Whether it is one of Stillpoint's.
@@ -113,13 +118,15 @@ impl Stored {
         let name = path.display();
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
         let wanted = "give --from the JSON file that `stillpoint report` has written";
-        let value: Value = serde_json::from_str(&text).with_context(|| format!("{name} is no JSON file; {wanted}"))?;
+        let value: Value = serde_json::from_str(&text)
+            .with_context(|| format!("{name} is no JSON file; {wanted}"))?;
         match value.get("experiment").and_then(Value::as_str) {
             Some(NAME) => {}
             Some(other) => bail!("{name} has the figures of `{other}` alone; {wanted}"),
             None => bail!("{name} has no figures of this program; {wanted}"),
         }
-        serde_json::from_value(value).with_context(|| format!("{name} is no whole report; {wanted}"))
+        serde_json::from_value(value)
+            .with_context(|| format!("{name} is no whole report; {wanted}"))
     }
 
     /// The file's text.
@@ -138,16 +145,31 @@ impl Stored {
     }
 
     /// The rows of one of a part's scenarios.
-    pub fn scene<'s>(&'s self, part: &'s str, scenario: Option<&'s str>) -> impl Iterator<Item = &'s Row> {
-        self.rows_of(part).filter(move |row| row.scenario.as_deref() == scenario)
+    pub fn scene<'s>(
+        &'s self,
+        part: &'s str,
+        scenario: Option<&'s str>,
+    ) -> impl Iterator<Item = &'s Row> {
+        self.rows_of(part)
+            .filter(move |row| row.scenario.as_deref() == scenario)
     }
 
     /// One figure.
-    pub fn figure(&self, part: &str, scenario: Option<&str>, subject: &str, variant: &str, metric: &str) -> Option<f64> {
+    pub fn figure(
+        &self,
+        part: &str,
+        scenario: Option<&str>,
+        subject: &str,
+        variant: &str,
+        metric: &str,
+    ) -> Option<f64> {
         self.rows
             .iter()
             .find(|row| {
-                row.part == part && row.scenario.as_deref() == scenario && row.subject == subject && row.variant == variant
+                row.part == part
+                    && row.scenario.as_deref() == scenario
+                    && row.subject == subject
+                    && row.variant == variant
             })?
             .figure(metric)
     }
@@ -161,7 +183,10 @@ impl Stored {
     pub fn add(&mut self, mut part: Part, figures: Option<Figures>) {
         if let Some(figures) = figures {
             part.params = figures.params;
-            self.rows.extend(figures.rows.into_iter().map(|row| Row { part: part.name.clone(), ..row }));
+            self.rows.extend(figures.rows.into_iter().map(|row| Row {
+                part: part.name.clone(),
+                ..row
+            }));
         } else {
             part.params = Value::Object(Map::new());
         }

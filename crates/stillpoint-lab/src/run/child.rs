@@ -1,8 +1,8 @@
-//! One measurement in one fresh process: what a run left behind in the allocator, the caches and the counters of one subject
-//! cannot reach the next.
+//! One measurement in one fresh process: what a run left behind in the allocator, the caches and
+//! the counters of one subject cannot reach the next.
 //!
-//! The program starts itself with the hidden subcommand `measure` and a [`Request`] in JSON; the child prints a [`Sample`] in
-//! JSON on its standard output and nothing else.
+//! The program starts itself with the hidden subcommand `measure` and a [`Request`] in JSON; the
+//! child prints a [`Sample`] in JSON on its standard output and nothing else.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -32,8 +32,8 @@ pub struct Request {
 
 /// The child's whole life: measures what `request` asks for, and prints the sample.
 pub fn answer(request: &str, measure: impl FnOnce(&Request) -> Result<Sample>) -> Result<ExitCode> {
-    // A child must not outlive its parent. Where memory runs out, the kernel should end the child, which is reported, and
-    // nothing else; a system that forbids saying so loses only that.
+    // A child must not outlive its parent. Where memory runs out, the kernel should end the child,
+    // which is reported, and nothing else; a system that forbids saying so loses only that.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
 
@@ -43,8 +43,8 @@ pub fn answer(request: &str, measure: impl FnOnce(&Request) -> Result<Sample>) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts a child for `request` and returns its sample, or why there is none: it crashed, or was killed after `timeout`. What it
-/// wrote on its standard error is part of the reason.
+/// Starts a child for `request` and returns its sample, or why there is none: it crashed, or was
+/// killed after `timeout`. What it wrote on its standard error is part of the reason.
 pub fn measure(request: &Request, timeout: Duration) -> Result<Sample> {
     let program = env::current_exe().context("cannot find this program's own file")?;
     let mut child = Command::new(program)
@@ -61,13 +61,18 @@ pub fn measure(request: &Request, timeout: Duration) -> Result<Sample> {
     // Standard output ends when the child does, so one wait serves both.
     let Ok(output) = output.recv_timeout(timeout) else {
         end(&mut child)?;
-        bail!("killed after {} s (--timeout-s){}", timeout.as_secs(), told(&errors));
+        bail!(
+            "killed after {} s (--timeout-s){}",
+            timeout.as_secs(),
+            told(&errors)
+        );
     };
     let status = child.wait()?;
     if !status.success() {
         bail!("{}{}", describe(status), told(&errors));
     }
-    serde_json::from_str(&output).map_err(|error| anyhow!("no sample in its output ({error}){}", told(&errors)))
+    serde_json::from_str(&output)
+        .map_err(|error| anyhow!("no sample in its output ({error}){}", told(&errors)))
 }
 
 /// Reads a pipe to its end on a thread of its own, so that a full pipe never blocks the child.

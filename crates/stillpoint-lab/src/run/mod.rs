@@ -1,5 +1,6 @@
-//! Runs an experiment's cases: each (case, round) in a fresh process, the cases of a round in an order shuffled by the seed, so
-//! that no case always runs first, or always after the same other one.
+//! Runs an experiment's cases: each (case, round) in a fresh process, the cases of a round in an
+//! order shuffled by the seed, so that no case always runs first, or always after the same other
+//! one.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ pub use sample::{Curve, Metrics, Sample, median_by, medians};
 /// The options that every experiment takes.
 #[derive(Args)]
 pub struct Common {
-    /// Rounds; every subject is measured once in each, in a process of its own, and medians are reported
+    /// Rounds; every subject is measured once in each, in a process of its own, and medians are
+    /// reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
 
@@ -77,19 +79,33 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, round {}: {:#}", self.case, self.round + 1, self.error)
+        write!(
+            f,
+            "{}, round {}: {:#}",
+            self.case,
+            self.round + 1,
+            self.error
+        )
     }
 }
 
-/// Measures every case in every round by `measure`; a failed round is told, and costs no other its sample. A progress bar is
-/// shown on a terminal only.
+/// Measures every case in every round by `measure`; a failed round is told, and costs no other its
+/// sample. A progress bar is shown on a terminal only.
 pub fn rounds(
-    cases: Vec<Case>, common: &Common, measure: impl Fn(&Case, Duration) -> Result<Sample>,
+    cases: Vec<Case>,
+    common: &Common,
+    measure: impl Fn(&Case, Duration) -> Result<Sample>,
 ) -> (Vec<Measured>, Vec<Failure>) {
     let timeout = Duration::from_secs(common.timeout_s);
     let mut random = fastrand::Rng::with_seed(common.seed);
     let mut order: Vec<usize> = (0..cases.len()).collect();
-    let mut measured: Vec<Measured> = cases.into_iter().map(|case| Measured { case, samples: Vec::new() }).collect();
+    let mut measured: Vec<Measured> = cases
+        .into_iter()
+        .map(|case| Measured {
+            case,
+            samples: Vec::new(),
+        })
+        .collect();
     let mut failures = Vec::new();
 
     let progress = progress_bar(u64::from(common.rounds) * order.len() as u64);
@@ -100,7 +116,11 @@ pub fn rounds(
             progress.set_message(format!("round {}: {case}", round + 1));
             match measure(case, timeout) {
                 Ok(sample) => samples.push(sample),
-                Err(error) => failures.push(Failure { case: case.clone(), round, error }),
+                Err(error) => failures.push(Failure {
+                    case: case.clone(),
+                    round,
+                    error,
+                }),
             }
             progress.inc(1);
         }
@@ -111,7 +131,7 @@ pub fn rounds(
 
 /// A bar on standard error, which indicatif hides where that is no terminal.
 pub fn progress_bar(length: u64) -> ProgressBar {
-    let style =
-        ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}").expect("the template is a constant and well formed");
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}")
+        .expect("the template is a constant and well formed");
     ProgressBar::new(length).with_style(style)
 }

@@ -46,20 +46,30 @@ pub fn medians(samples: &[Sample]) -> Metrics {
     for (name, &value) in samples.iter().flat_map(|sample| &sample.metrics) {
         values.entry(name).or_default().push(value);
     }
-    values.into_iter().map(|(name, values)| (name.to_owned(), median(values))).collect()
+    values
+        .into_iter()
+        .map(|(name, values)| (name.to_owned(), median(values)))
+        .collect()
 }
 
 /// The middle value; of an even number of values the mean of the middle two.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        f64::midpoint(values[middle - 1], values[middle])
+    }
 }
 
-/// The sample whose figure `name` is the median one (of an even number of samples the lower of the middle two).
+/// The sample whose figure `name` is the median one (of an even number of samples the lower of the
+/// middle two).
 pub fn median_by<'a>(samples: &'a [Sample], name: &str) -> Option<&'a Sample> {
-    let mut sorted: Vec<(f64, &Sample)> =
-        samples.iter().filter_map(|sample| Some((*sample.metrics.get(name)?, sample))).collect();
+    let mut sorted: Vec<(f64, &Sample)> = samples
+        .iter()
+        .filter_map(|sample| Some((*sample.metrics.get(name)?, sample)))
+        .collect();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
     let middle = sorted.len().checked_sub(1)? / 2;
     Some(sorted[middle].1)
@@ -70,8 +80,14 @@ mod tests {
     use super::*;
 
     fn sample(figures: &[(&str, f64)]) -> Sample {
-        let metrics = figures.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-        Sample { metrics, curve: Curve::new() }
+        let metrics = figures
+            .iter()
+            .map(|&(name, value)| (name.to_owned(), value))
+            .collect();
+        Sample {
+            metrics,
+            curve: Curve::new(),
+        }
     }
 
     #[test]
@@ -90,7 +106,12 @@ mod tests {
     #[test]
     fn the_median_sample_is_one_of_the_samples() {
         let samples = [1.0, 4.0, 2.0, 3.0].map(|value| sample(&[("peak_mib", value)]));
-        assert_eq!(median_by(&samples, "peak_mib").expect("all have it").metrics["peak_mib"], 2.0);
+        assert_eq!(
+            median_by(&samples, "peak_mib")
+                .expect("all have it")
+                .metrics["peak_mib"],
+            2.0
+        );
         assert!(median_by(&samples, "drain_ms").is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! What the experiments have in common: the command line, who takes part, and the way from there to a table and a JSON file.
+//! What the experiments have in common: the command line, who takes part, and the way from there to
+//! a table and a JSON file.
 
 use std::fs::File;
 use std::process::ExitCode;
@@ -34,7 +35,8 @@ pub trait Work: Args + Serialize + DeserializeOwned + 'static {
     /// The figures, the one that the experiment is about first.
     const METRICS: &'static [Metric];
 
-    /// Stillpoint's variants, the peers that this build has, and the limit, in the table's order; but for the scenarios.
+    /// Stillpoint's variants, the peers that this build has, and the limit, in the table's order;
+    /// but for the scenarios.
     fn benchmarks() -> Vec<Benchmark<Self>>;
 
     /// Says on standard error what cannot take part here, and refuses work that cannot be done.
@@ -55,7 +57,10 @@ pub struct Selection<W> {
 
 impl<W: Work> Args for Selection<W> {
     fn augment_args(command: Command) -> Command {
-        let options = W::SCENARIOS.into_iter().chain([W::VARIANTS, W::PEERS]).map(PossibleValues::arg);
+        let options = W::SCENARIOS
+            .into_iter()
+            .chain([W::VARIANTS, W::PEERS])
+            .map(PossibleValues::arg);
         Common::augment_args(W::augment_args(command).args(options))
     }
 
@@ -66,7 +71,12 @@ impl<W: Work> Args for Selection<W> {
 
 impl<W: Work> FromArgMatches for Selection<W> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let picked = |option: &str| matches.get_one::<Choice>(option).cloned().expect("every option has a default");
+        let picked = |option: &str| {
+            matches
+                .get_one::<Choice>(option)
+                .cloned()
+                .expect("every option has a default")
+        };
         Ok(Self {
             work: W::from_arg_matches(matches)?,
             chosen: Chosen {
@@ -98,7 +108,11 @@ pub struct Chosen {
 
 impl Chosen {
     /// The chosen ones of `benchmarks`; of the peers, those `available`.
-    fn among<'c, W>(&self, benchmarks: &'c [Benchmark<W>], available: &Choice) -> impl Iterator<Item = &'c Benchmark<W>> {
+    fn among<'c, W>(
+        &self,
+        benchmarks: &'c [Benchmark<W>],
+        available: &Choice,
+    ) -> impl Iterator<Item = &'c Benchmark<W>> {
         let takes_part = |benchmark: &Benchmark<W>| match benchmark.subject.name {
             "stillpoint" => self.variants.includes(benchmark.subject.variant),
             "limit" => true,
@@ -108,7 +122,9 @@ impl Chosen {
             (Some(scenarios), Some(scenario)) => scenarios.includes(scenario),
             _ => true,
         };
-        benchmarks.iter().filter(move |benchmark| takes_part(benchmark) && takes_place(benchmark))
+        benchmarks
+            .iter()
+            .filter(move |benchmark| takes_part(benchmark) && takes_place(benchmark))
     }
 }
 
@@ -135,17 +151,27 @@ impl<W> Benchmark<W> {
 
     /// Any subject.
     pub fn new(subject: Peer, measure: impl Fn(&W) -> Result<Sample> + 'static) -> Self {
-        Self { subject, scenario: None, measure: Box::new(measure) }
+        Self {
+            subject,
+            scenario: None,
+            measure: Box::new(measure),
+        }
     }
 
     /// The same in one of several scenarios.
     pub fn in_scenario(self, scenario: &'static str) -> Self {
-        Self { scenario: Some(scenario), ..self }
+        Self {
+            scenario: Some(scenario),
+            ..self
+        }
     }
 
     /// The same with something to do first, in the process that measures.
     pub fn prepared_by(self, prepare: fn() -> Result<()>) -> Self {
-        Self { subject: self.subject.prepared_by(prepare), ..self }
+        Self {
+            subject: self.subject.prepared_by(prepare),
+            ..self
+        }
     }
 
     fn case(&self) -> Case {
@@ -162,7 +188,11 @@ fn benchmarks<W: Work>() -> Vec<Benchmark<W>> {
     let mut benchmarks = W::benchmarks();
     if let Some(scenarios) = W::SCENARIOS {
         let scenarios = scenarios.names();
-        benchmarks.sort_by_key(|benchmark| scenarios.iter().position(|&name| benchmark.scenario == Some(name)));
+        benchmarks.sort_by_key(|benchmark| {
+            scenarios
+                .iter()
+                .position(|&name| benchmark.scenario == Some(name))
+        });
     }
     benchmarks
 }
@@ -170,9 +200,16 @@ fn benchmarks<W: Work>() -> Vec<Benchmark<W>> {
 /// A line for each case of the experiment that this build has, in the table's order.
 pub fn list<W: Work>() -> String {
     let line = |benchmark: Benchmark<W>| {
-        let Benchmark { subject, scenario, .. } = benchmark;
+        let Benchmark {
+            subject, scenario, ..
+        } = benchmark;
         let scenario = scenario.map_or(String::new(), |scenario| format!(" {scenario}"));
-        format!("{} {} {}{scenario}\n", W::NAME, subject.name, subject.variant)
+        format!(
+            "{} {} {}{scenario}\n",
+            W::NAME,
+            subject.name,
+            subject.variant
+        )
     };
     benchmarks::<W>().into_iter().map(line).collect()
 }
@@ -204,22 +241,40 @@ pub fn measure<W: Work>(request: &Request) -> Result<Sample> {
 pub fn run<W: Work>(selection: &Selection<W>) -> Result<ExitCode> {
     selection.work.check()?;
     let found = compare(selection)?;
-    println!("{}; medians of {} rounds\n", found.report.machine, selection.common.rounds);
+    println!(
+        "{}; medians of {} rounds\n",
+        found.report.machine, selection.common.rounds
+    );
     found.conclude()
 }
 
-/// In the parent: measures the chosen cases of Stillpoint and the peers, and the limit, round by round.
+/// In the parent: measures the chosen cases of Stillpoint and the peers, and the limit, round by
+/// round.
 pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
-    let Selection { work, chosen, common } = selection;
+    let Selection {
+        work,
+        chosen,
+        common,
+    } = selection;
     let json = common.json.as_deref().map(output::create).transpose()?;
     let available = peers::available(&chosen.peers);
 
     let benchmarks = benchmarks::<W>();
-    let cases: Vec<Case> = chosen.among(&benchmarks, &available).map(Benchmark::case).collect();
+    let cases: Vec<Case> = chosen
+        .among(&benchmarks, &available)
+        .map(Benchmark::case)
+        .collect();
     let params = serde_json::to_value(work)?;
     let measure = |case: &Case, timeout: Duration| {
         let experiment = W::NAME.to_owned();
-        child::measure(&Request { experiment, case: case.clone(), params: params.clone() }, timeout)
+        child::measure(
+            &Request {
+                experiment,
+                case: case.clone(),
+                params: params.clone(),
+            },
+            timeout,
+        )
     };
     let (measured, failures) = run::rounds(cases, common, measure);
 
@@ -234,9 +289,24 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
                 .filter(|curve| !curve.is_empty()),
         })
         .collect();
-    let asked = Params { work, rounds: common.rounds, seed: common.seed, chosen };
-    let report = Report { experiment: W::NAME, params: serde_json::to_value(asked)?, machine: Machine::here(), rows };
-    Ok(Comparison { report, metrics: W::METRICS, failures, json })
+    let asked = Params {
+        work,
+        rounds: common.rounds,
+        seed: common.seed,
+        chosen,
+    };
+    let report = Report {
+        experiment: W::NAME,
+        params: serde_json::to_value(asked)?,
+        machine: Machine::here(),
+        rows,
+    };
+    Ok(Comparison {
+        report,
+        metrics: W::METRICS,
+        failures,
+        json,
+    })
 }
 
 /// What a run found.
@@ -249,16 +319,23 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Prints the table and writes the JSON file, tells the failures, and turns them into the exit code.
+    /// Prints the table and writes the JSON file, tells the failures, and turns them into the exit
+    /// code.
     pub fn conclude(self) -> Result<ExitCode> {
         println!("{}", table::render(&self.report.rows, self.metrics));
         if let Some(file) = self.json {
-            self.report.write_json(file).context("cannot write the JSON file")?;
+            self.report
+                .write_json(file)
+                .context("cannot write the JSON file")?;
         }
         for failure in &self.failures {
             eprintln!("stillpoint: failed: {failure}");
         }
-        Ok(if self.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if self.failures.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
     }
 }
 
@@ -268,22 +345,44 @@ pub mod tests {
 
     use super::*;
 
-    /// What can be asked for is what there is, and no two benchmarks are the same case. A peer may be missing from this build.
+    /// What can be asked for is what there is, and no two benchmarks are the same case. A peer may
+    /// be missing from this build.
     pub fn assert_possible_values<W: Work>() {
         let benchmarks = benchmarks::<W>();
-        let cases: BTreeSet<_> = benchmarks.iter().map(|benchmark| benchmark.case().to_string()).collect();
+        let cases: BTreeSet<_> = benchmarks
+            .iter()
+            .map(|benchmark| benchmark.case().to_string())
+            .collect();
         assert_eq!(cases.len(), benchmarks.len());
 
         let set = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
         let ours = |benchmark: &&Benchmark<W>| benchmark.subject.name == "stillpoint";
-        let ours: BTreeSet<_> = benchmarks.iter().filter(ours).map(|benchmark| benchmark.subject.variant).collect();
+        let ours: BTreeSet<_> = benchmarks
+            .iter()
+            .filter(ours)
+            .map(|benchmark| benchmark.subject.variant)
+            .collect();
         assert_eq!(ours, set(&W::VARIANTS.names()));
 
-        let subjects: BTreeSet<_> = benchmarks.iter().map(|benchmark| benchmark.subject.name).collect();
-        let others: BTreeSet<_> = subjects.difference(&BTreeSet::from(["stillpoint", "limit"])).copied().collect();
+        let subjects: BTreeSet<_> = benchmarks
+            .iter()
+            .map(|benchmark| benchmark.subject.name)
+            .collect();
+        let others: BTreeSet<_> = subjects
+            .difference(&BTreeSet::from(["stillpoint", "limit"]))
+            .copied()
+            .collect();
         assert!(others.is_subset(&set(&W::PEERS.names())), "{others:?}");
 
-        let found: BTreeSet<_> = benchmarks.iter().filter_map(|benchmark| benchmark.scenario).collect();
-        assert_eq!(found, W::SCENARIOS.map(|values| set(&values.names())).unwrap_or_default());
+        let found: BTreeSet<_> = benchmarks
+            .iter()
+            .filter_map(|benchmark| benchmark.scenario)
+            .collect();
+        assert_eq!(
+            found,
+            W::SCENARIOS
+                .map(|values| set(&values.names()))
+                .unwrap_or_default()
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The experiments of `stillpoint scale`. A new one is a folder here with its own [`Work`], which says who takes part and what is reported, and
-//! a line in [`Experiment`], [`run`], [`list`] and [`measure`].
+//! The experiments of `stillpoint scale`. A new one is a folder here with its own [`Work`], which
+//! says who takes part and what is reported, and a line in [`Experiment`], [`run`], [`list`] and
+//! [`measure`].
 
 use std::process::{self, ExitCode};
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -23,8 +24,8 @@ mod vmap;
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Options {
-    /// Print a line for each case that this build can measure and end, for scripts: the experiment, the subject, its variant, and the scenario where
-    /// there is more than one
+    /// Print a line for each case that this build can measure and end, for scripts: the experiment,
+    /// the subject, its variant, and the scenario where there is more than one
     #[arg(long)]
     list: bool,
 
@@ -37,13 +38,15 @@ pub struct Options {
 enum Experiment {
     /// Free objects after a grace period, many threads at once: time, and memory that waits
     Kfree(kfree::Options),
-    /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what goes into locks
+    /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what
+    /// goes into locks
     Lru(Selection<lru::Work>),
     /// Enter and leave an empty read section: the cost of the pair
     Read(Selection<read::Work>),
     /// Wait for a grace period, beside readers that sleep or work: how long, and at what cost
     Sync(Selection<sync::Work>),
-    /// Read in sections that sleep or await: what a grace period takes among them, and what they cost
+    /// Read in sections that sleep or await: what a grace period takes among them, and what they
+    /// cost
     Trace(Selection<trace::Work>),
     /// Find, check and copy in an address space of many areas; allocate and free them
     Vmap(Selection<vmap::Work>),
@@ -91,10 +94,13 @@ pub fn measure(request: &Request) -> Result<Sample> {
     }
 }
 
-/// Starts a thread of a measurement. If the system has none to give, the process ends and says so: the others may be waiting for
-/// this one, and a measurement with fewer threads than asked for is none.
+/// Starts a thread of a measurement. If the system has none to give, the process ends and says so:
+/// the others may be waiting for this one, and a measurement with fewer threads than asked for is
+/// none.
 fn spawn<'scope, T: Send + 'scope>(
-    thread: thread::Builder, scope: &'scope Scope<'scope, '_>, work: impl FnOnce() -> T + Send + 'scope,
+    thread: thread::Builder,
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
 ) -> ScopedJoinHandle<'scope, T> {
     thread.spawn_scoped(scope, work).unwrap_or_else(|error| {
         eprintln!("stillpoint: cannot start a thread ({error}); lower --threads or --readers");

@@ -1,8 +1,10 @@
-//! `stillpoint sim bridge`: a program sets up and tears down a network bridge, which waits for readers four times each time, on 64 CPUs
-//! at 250 Hz that offload their callbacks. (The seed states neither; both follow from its figures.)
+//! `stillpoint sim bridge`: a program sets up and tears down a network bridge, which waits for
+//! readers four times each time, on 64 CPUs at 250 Hz that offload their callbacks. (The seed
+//! states neither; both follow from its figures.)
 //!
-//! A grace period takes 8 ms with one scan, 16 with two. An offloaded callback waits for 2 to 4 of them ([`kernel_sim`]), a direct
-//! wait for 1 to 2. So each maximum is so many grace periods, which the run prints for the longest wait.
+//! A grace period takes 8 ms with one scan, 16 with two. An offloaded callback waits for 2 to 4 of
+//! them ([`kernel_sim`]), a direct wait for 1 to 2. So each maximum is so many grace periods, which
+//! the run prints for the longest wait.
 
 use std::process::ExitCode;
 
@@ -20,8 +22,14 @@ use crate::choice::{Choice, PossibleValues};
 
 /// The variants.
 pub const VARIANTS: &[Variant] = &[
-    Variant { name: "default", apply: |_, _| {} },
-    Variant { name: "fix", apply: |constants, _| constants.early_qs = true },
+    Variant {
+        name: "default",
+        apply: |_, _| {},
+    },
+    Variant {
+        name: "fix",
+        apply: |constants, _| constants.early_qs = true,
+    },
     Variant {
         name: "fix+wake",
         apply: |constants, _| {
@@ -29,7 +37,10 @@ pub const VARIANTS: &[Variant] = &[
             constants.rcu_normal_wake_from_gp = true;
         },
     },
-    Variant { name: "wake", apply: |constants, _| constants.rcu_normal_wake_from_gp = true },
+    Variant {
+        name: "wake",
+        apply: |constants, _| constants.rcu_normal_wake_from_gp = true,
+    },
 ];
 
 const MENU: PossibleValues = PossibleValues::of_simulated(&["default", "fix", "fix+wake", "wake"]);
@@ -78,7 +89,10 @@ pub fn base(size: Size) -> Constants {
 
 /// Runs it.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let size = Size { cpus: options.cpus, hz: options.hz };
+    let size = Size {
+        cpus: options.cpus,
+        hz: options.hz,
+    };
     let experiment = Experiment {
         name: "bridge",
         size,
@@ -88,11 +102,22 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         params: serde_json::to_value(options)?,
         seed: seed::bridge,
     };
-    let mut outcome = experiment.run(&options.common, |setup| bridges(setup, options.iterations))?;
+    let mut outcome =
+        experiment.run(&options.common, |setup| bridges(setup, options.iterations))?;
     outcome.summarise_runs(seed::summary);
-    for row in outcome.report.rows.iter().filter(|row| row.row.case.subject == OURS) {
+    for row in outcome
+        .report
+        .rows
+        .iter()
+        .filter(|row| row.row.case.subject == OURS)
+    {
         let shares: Vec<String> = row.longest_ms.iter().map(|ms| format!("{ms:.1}")).collect();
-        println!("{}: the longest wait saw {} grace periods: {} ms", row.row.case.variant, shares.len(), shares.join(" + "));
+        println!(
+            "{}: the longest wait saw {} grace periods: {} ms",
+            row.row.case.variant,
+            shares.len(),
+            shares.join(" + ")
+        );
     }
     println!();
     outcome.conclude("p50_ms")
@@ -105,7 +130,12 @@ const PAIRS: usize = 2;
 pub fn bridges(setup: Setup, iterations: usize) -> Measured {
     let mut workload = Stream::new(setup.seed, "workload");
     let mut kernel = Kernel::boot(setup);
-    let Constants { bridge_think_us, bridge_work_us, bridge_callbacks, .. } = *kernel.constants();
+    let Constants {
+        bridge_think_us,
+        bridge_work_us,
+        bridge_callbacks,
+        ..
+    } = *kernel.constants();
     let home = kernel.any_cpu();
     let caller = kernel.add_caller(home);
     kernel.next_caller();
@@ -127,10 +157,16 @@ pub fn bridges(setup: Setup, iterations: usize) -> Measured {
                 let began = kernel.now();
                 kernel.synchronize_rcu(caller);
                 kernel.next_caller();
-                waits.push(Wait { began, ended: kernel.now() });
+                waits.push(Wait {
+                    began,
+                    ended: kernel.now(),
+                });
             }
         }
     }
     let real = Some(kernel.now() - began);
-    Measured { real, ..Measured::gather(waits, kernel) }
+    Measured {
+        real,
+        ..Measured::gather(waits, kernel)
+    }
 }

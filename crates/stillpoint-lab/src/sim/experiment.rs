@@ -37,7 +37,11 @@ pub struct Experiment {
 
 /// The variants that were asked for.
 pub fn chosen(variants: &[Variant], choice: &Choice) -> Vec<Variant> {
-    variants.iter().copied().filter(|variant| choice.includes(variant.name)).collect()
+    variants
+        .iter()
+        .copied()
+        .filter(|variant| choice.includes(variant.name))
+        .collect()
 }
 
 /// What came of it.
@@ -52,9 +56,19 @@ pub struct Outcome {
 impl Experiment {
     /// Simulates every variant. The runs of one together give its figures.
     pub fn run(self, common: &Common, simulate: impl Fn(Setup) -> Measured) -> Result<Outcome> {
-        let Self { name, size, base, variants, runs, mut params, seed } = self;
-        let constants =
-            variants.iter().map(|variant| common.constants(base.clone(), variant, size)).collect::<Result<Vec<_>>>()?;
+        let Self {
+            name,
+            size,
+            base,
+            variants,
+            runs,
+            mut params,
+            seed,
+        } = self;
+        let constants = variants
+            .iter()
+            .map(|variant| common.constants(base.clone(), variant, size))
+            .collect::<Result<Vec<_>>>()?;
         let mut files = common.create_files()?;
         let progress = run::progress_bar((variants.len() * runs) as u64);
 
@@ -65,7 +79,10 @@ impl Experiment {
             let mut each = Vec::new();
             for index in 0..runs {
                 let measured = simulate(common.setup(size, constants, index as u64));
-                files.write_trace(&format!("{name} {} run {}", variant.name, index + 1), &measured.log)?;
+                files.write_trace(
+                    &format!("{name} {} run {}", variant.name, index + 1),
+                    &measured.log,
+                )?;
                 each.push(measured.metrics());
                 all.append(measured);
                 progress.inc(1);
@@ -75,30 +92,54 @@ impl Experiment {
             if runs > 1 {
                 row.runs = each;
             }
-            lines.push(Line { name: variant.name, sorted_ms: all.sorted_ms() });
+            lines.push(Line {
+                name: variant.name,
+                sorted_ms: all.sorted_ms(),
+            });
             rows.push(row);
         }
         progress.finish_and_clear();
 
         for variant in &variants {
             if let Some((metrics, runs)) = seed(variant.name) {
-                rows.push(SimRow { runs, ..SimRow::new(SEED, variant.name, None, metrics) });
+                rows.push(SimRow {
+                    runs,
+                    ..SimRow::new(SEED, variant.name, None, metrics)
+                });
             }
         }
         if let Some(params) = params.as_object_mut() {
-            let in_force =
-                variants.iter().zip(&constants).map(|(variant, constants)| (variant.name.to_owned(), constants.by_name().into()));
+            let in_force = variants
+                .iter()
+                .zip(&constants)
+                .map(|(variant, constants)| (variant.name.to_owned(), constants.by_name().into()));
             params.insert("constants".to_owned(), Value::Object(in_force.collect()));
         }
         let title = format!("{name}: {} CPUs, {} Hz", size.cpus, size.hz);
-        Ok(Outcome { report: SimReport { experiment: name, params, machine: Machine::here(), rows }, files, lines, title })
+        Ok(Outcome {
+            report: SimReport {
+                experiment: name,
+                params,
+                machine: Machine::here(),
+                rows,
+            },
+            files,
+            lines,
+            title,
+        })
     }
 }
 
 impl Outcome {
-    /// Replaces the figures of each variant by what `summary` makes of those of its runs, where it has them.
+    /// Replaces the figures of each variant by what `summary` makes of those of its runs, where it
+    /// has them.
     pub fn summarise_runs(&mut self, summary: fn(&[Metrics]) -> Metrics) {
-        for row in self.report.rows.iter_mut().filter(|row| row.row.case.subject == OURS && !row.runs.is_empty()) {
+        for row in self
+            .report
+            .rows
+            .iter_mut()
+            .filter(|row| row.row.case.subject == OURS && !row.runs.is_empty())
+        {
             row.row.metrics = summary(&row.runs);
         }
     }
@@ -106,7 +147,12 @@ impl Outcome {
     /// Prints the table, and fills the files.
     pub fn conclude(self, headline: &str) -> Result<ExitCode> {
         println!("{}", self.report.table(headline));
-        let Self { report, mut files, lines, title } = self;
+        let Self {
+            report,
+            mut files,
+            lines,
+            title,
+        } = self;
         if let Some(file) = files.plot.take() {
             plot::distributions(file, &title, &lines)?;
         }

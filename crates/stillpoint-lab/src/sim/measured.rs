@@ -40,11 +40,24 @@ pub struct Measured {
 impl Measured {
     /// What there is once the workload has ended.
     pub fn gather(waits: Vec<Wait>, mut kernel: Kernel) -> Self {
-        let (began, ended) = (waits.iter().map(|wait| wait.began).min(), waits.iter().map(|wait| wait.ended).max());
+        let (began, ended) = (
+            waits.iter().map(|wait| wait.began).min(),
+            waits.iter().map(|wait| wait.ended).max(),
+        );
         let span = ended.zip(began).map_or(0, |(ended, began)| ended - began);
         let grace_periods = kernel.grace_periods().to_vec();
-        let longest_ms = waits.iter().max_by_key(|wait| wait.ended - wait.began).map(|wait| shares(wait, &grace_periods));
-        Self { waits, grace_periods, span, real: None, longest_ms: longest_ms.unwrap_or_default(), log: kernel.take_log() }
+        let longest_ms = waits
+            .iter()
+            .max_by_key(|wait| wait.ended - wait.began)
+            .map(|wait| shares(wait, &grace_periods));
+        Self {
+            waits,
+            grace_periods,
+            span,
+            real: None,
+            longest_ms: longest_ms.unwrap_or_default(),
+            log: kernel.take_log(),
+        }
     }
 
     /// Puts another run behind this one.
@@ -69,7 +82,10 @@ impl Measured {
         ]);
         let scans: u32 = self.grace_periods.iter().map(|gp| gp.scans).sum();
         if !self.grace_periods.is_empty() {
-            metrics.insert("fqs_per_gp".to_owned(), f64::from(scans) / self.grace_periods.len() as f64);
+            metrics.insert(
+                "fqs_per_gp".to_owned(),
+                f64::from(scans) / self.grace_periods.len() as f64,
+            );
         }
         if let Some(real) = self.real {
             metrics.insert("real_s".to_owned(), real as f64 / 1e9);
@@ -85,10 +101,20 @@ impl Measured {
     }
 }
 
-/// How much of each grace period lies in `wait`, in milliseconds. What began on the caller's way out is no part of it.
+/// How much of each grace period lies in `wait`, in milliseconds. What began on the caller's way
+/// out is no part of it.
 fn shares(wait: &Wait, grace_periods: &[GracePeriod]) -> Vec<f64> {
-    let share = |gp: &GracePeriod| wait.ended.min(gp.ended).saturating_sub(wait.began.max(gp.began)) as f64 / 1e6;
-    grace_periods.iter().map(share).filter(|&ms| ms > 0.1).collect()
+    let share = |gp: &GracePeriod| {
+        wait.ended
+            .min(gp.ended)
+            .saturating_sub(wait.began.max(gp.began)) as f64
+            / 1e6
+    };
+    grace_periods
+        .iter()
+        .map(share)
+        .filter(|&ms| ms > 0.1)
+        .collect()
 }
 
 /// Callers that call `synchronize_rcu` again and again.
@@ -118,7 +144,10 @@ impl Loop {
         while waits.len() < self.callers * self.calls {
             let caller = kernel.next_caller();
             if let Some(began) = waiting[caller].take() {
-                waits.push(Wait { began, ended: kernel.now() });
+                waits.push(Wait {
+                    began,
+                    ended: kernel.now(),
+                });
                 left[caller] -= 1;
                 let pause = workload.uniform_us(2e3 * self.pause_ms) * hz / 1_000_000_000;
                 if left[caller] == 0 {

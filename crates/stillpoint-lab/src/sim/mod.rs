@@ -1,16 +1,21 @@
-//! `stillpoint sim`: the kernel's grace periods in virtual time. The patches that Stillpoint follows were measured on machines with 32 and
-//! 64 CPUs, ticks and jiffies; here their tables come out of the mechanism, and one can ask what the kernel could still gain.
+//! `stillpoint sim`: the kernel's grace periods in virtual time. The patches that Stillpoint
+//! follows were measured on machines with 32 and 64 CPUs, ticks and jiffies; here their tables come
+//! out of the mechanism, and one can ask what the kernel could still gain.
 //!
-//! The crate [`kernel_sim`] is the machine, with every number that it depends on. Here [`sync`], [`bridge`] and [`trace`] are the patches'
-//! experiments, [`sweep`] and [`improve`] go beyond them; [`seed`] has the authors' figures; [`experiment`], [`measured`], [`report`] and
+//! The crate [`kernel_sim`] is the machine, with every number that it depends on. Here [`sync`],
+//! [`bridge`] and [`trace`] are the patches' experiments, [`sweep`] and [`improve`] go beyond them;
+//! [`seed`] has the authors' figures; [`experiment`], [`measured`], [`report`] and
 //! [`plot`] turn runs into tables, JSON and pictures; [`options`] is the command line that all have.
 //!
-//! **What is prediction and what is not.** The kernel's constants are the kernel's, and the latencies' multiples of ticks follow from them
-//! alone: 10 and 6 ms, 980 to 18 ms, grace periods of 8 and 16 ms and waits of so many of them. The calibration
-//! ([`constants::CALIBRATION`]) was chosen to fit: for `sync` how often the background asks for a grace period and the thread moves, which
-//! makes the outliers and the fast runs; for `bridge` how often the idle governor keeps a tick, which makes the mix of grace periods of
-//! 8 and 16 ms, and what the program does between its waits. That the seed's bridge ran at 250 Hz with offloaded callbacks is inferred
-//! from its figures. Four medians and four totals agree with one governor's probability, but that one was fitted to them.
+//! **What is prediction and what is not.** The kernel's constants are the kernel's, and the
+//! latencies' multiples of ticks follow from them alone: 10 and 6 ms, 980 to 18 ms, grace periods
+//! of 8 and 16 ms and waits of so many of them. The calibration ([`constants::CALIBRATION`]) was
+//! chosen to fit: for `sync` how often the background asks for a grace period and the thread moves,
+//! which makes the outliers and the fast runs; for `bridge` how often the idle governor keeps a
+//! tick, which makes the mix of grace periods of 8 and 16 ms, and what the program does between its
+//! waits. That the seed's bridge ran at 250 Hz with offloaded callbacks is inferred from its
+//! figures. Four medians and four totals agree with one governor's probability, but that one was
+//! fitted to them.
 //!
 //! **What the model leaves out** ([`LEFT_OUT`]) is part of every experiment's long help.
 
@@ -37,10 +42,12 @@ mod trace;
 /// The simulations.
 #[derive(Subcommand)]
 pub enum Sim {
-    /// synchronize_rcu on an idle machine of 32 CPUs, with and without the report of the grace-period thread's own CPU
+    /// synchronize_rcu on an idle machine of 32 CPUs, with and without the report of the
+    /// grace-period thread's own CPU
     #[command(after_long_help = help(&sync::base(Size { cpus: 32, hz: 1000 })))]
     Sync(sync::Options),
-    /// A network bridge set up and torn down on 64 CPUs that offload their callbacks, with and without direct wake-ups
+    /// A network bridge set up and torn down on 64 CPUs that offload their callbacks, with and
+    /// without direct wake-ups
     #[command(after_long_help = help(&bridge::base(Size { cpus: 64, hz: 250 })))]
     Bridge(bridge::Options),
     /// RCU Tasks Trace on a laptop, patch by patch

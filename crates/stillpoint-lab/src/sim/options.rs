@@ -60,7 +60,9 @@ pub struct Files {
 impl Files {
     /// Writes down the events of one simulated run.
     pub fn write_trace(&mut self, title: &str, log: &str) -> Result<()> {
-        let Some(file) = &mut self.trace else { return Ok(()) };
+        let Some(file) = &mut self.trace else {
+            return Ok(());
+        };
         write!(file, "# {title}\n{log}").context("cannot write the trace")
     }
 }
@@ -69,10 +71,15 @@ impl Common {
     /// Creates the files that were asked for.
     pub fn create_files(&self) -> Result<Files> {
         let create = |path: &Option<PathBuf>| path.as_deref().map(output::create).transpose();
-        Ok(Files { json: create(&self.json)?, plot: create(&self.plot)?, trace: create(&self.trace)? })
+        Ok(Files {
+            json: create(&self.json)?,
+            plot: create(&self.plot)?,
+            trace: create(&self.trace)?,
+        })
     }
 
-    /// A variant's constants: `base`, with the variant's patches, and then what the command line sets.
+    /// A variant's constants: `base`, with the variant's patches, and then what the command line
+    /// sets.
     pub fn constants(&self, base: Constants, variant: &Variant, size: Size) -> Result<Constants> {
         let mut constants = base;
         (variant.apply)(&mut constants, size);
@@ -81,8 +88,16 @@ impl Common {
 
     /// The machine of a variant's `run`th run. Its chance does not depend on the variant.
     pub fn setup(&self, size: Size, constants: &Constants, run: u64) -> Setup {
-        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(run);
-        Setup { size, constants: constants.clone(), seed, log: self.trace.is_some() }
+        let seed = self
+            .seed
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .wrapping_add(run);
+        Setup {
+            size,
+            constants: constants.clone(),
+            seed,
+            log: self.trace.is_some(),
+        }
     }
 }
 
@@ -102,7 +117,10 @@ pub fn parse_count(text: &str) -> Result<usize, String> {
 }
 
 fn in_range(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("say a whole number in {least}..={most}"))
 }
 

@@ -1,4 +1,5 @@
-//! The figures of a simulation beside the seed's: one table for people, one JSON for scripts, the same figures.
+//! The figures of a simulation beside the seed's: one table for people, one JSON for scripts, the
+//! same figures.
 
 use std::process::ExitCode;
 
@@ -12,7 +13,8 @@ use crate::machine::Machine;
 use crate::output::{Metric, Row};
 use crate::run::{Case, Metrics};
 
-/// The subject of simulated figures, by the lab's contract. They are the kernel's, as the model has it; `kernel` is the real one.
+/// The subject of simulated figures, by the lab's contract. They are the kernel's, as the model has
+/// it; `kernel` is the real one.
 pub const OURS: &str = "stillpoint";
 
 /// The subject of measured ones: what the patch's author saw.
@@ -20,14 +22,38 @@ pub const SEED: &str = "seed";
 
 /// A figure's columns, in this order.
 pub const METRICS: &[Metric] = &[
-    Metric { name: "mean_ms", decimals: 3 },
-    Metric { name: "p50_ms", decimals: 3 },
-    Metric { name: "min_ms", decimals: 3 },
-    Metric { name: "max_ms", decimals: 3 },
-    Metric { name: "real_s", decimals: 3 },
-    Metric { name: "fqs_per_gp", decimals: 2 },
-    Metric { name: "gps_per_s", decimals: 1 },
-    Metric { name: "looks_per_s", decimals: 0 },
+    Metric {
+        name: "mean_ms",
+        decimals: 3,
+    },
+    Metric {
+        name: "p50_ms",
+        decimals: 3,
+    },
+    Metric {
+        name: "min_ms",
+        decimals: 3,
+    },
+    Metric {
+        name: "max_ms",
+        decimals: 3,
+    },
+    Metric {
+        name: "real_s",
+        decimals: 3,
+    },
+    Metric {
+        name: "fqs_per_gp",
+        decimals: 2,
+    },
+    Metric {
+        name: "gps_per_s",
+        decimals: 1,
+    },
+    Metric {
+        name: "looks_per_s",
+        decimals: 0,
+    },
 ];
 
 /// A row, and what it is made of.
@@ -47,8 +73,16 @@ pub struct SimRow {
 impl SimRow {
     /// A row of nothing but figures.
     pub fn new(subject: &str, variant: &str, scenario: Option<String>, metrics: Metrics) -> Self {
-        let case = Case { subject: subject.to_owned(), variant: variant.to_owned(), scenario };
-        Self { row: Row::new(case, metrics), runs: Vec::new(), longest_ms: Vec::new() }
+        let case = Case {
+            subject: subject.to_owned(),
+            variant: variant.to_owned(),
+            scenario,
+        };
+        Self {
+            row: Row::new(case, metrics),
+            runs: Vec::new(),
+            longest_ms: Vec::new(),
+        }
     }
 
     fn is(&self, subject: &str, like: &Self) -> bool {
@@ -82,12 +116,18 @@ impl SimReport {
     /// Our rows, the seed's figures beside those that it has, and for `headline` the ratio.
     pub fn table(&self, headline: &str) -> String {
         let has = |subject: &str, name: &str| {
-            self.rows.iter().any(|row| row.row.case.subject == subject && row.row.metrics.contains_key(name))
+            self.rows
+                .iter()
+                .any(|row| row.row.case.subject == subject && row.row.metrics.contains_key(name))
         };
         let scenarios = self.rows.iter().any(|row| row.row.case.scenario.is_some());
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN);
-        let mut header: Vec<&str> = scenarios.then_some("scenario").into_iter().chain(["variant"]).collect();
+        let mut header: Vec<&str> = scenarios
+            .then_some("scenario")
+            .into_iter()
+            .chain(["variant"])
+            .collect();
         for metric in METRICS.iter().filter(|metric| has(OURS, metric.name)) {
             header.push(metric.name);
             if has(SEED, metric.name) {
@@ -107,10 +147,15 @@ impl SimReport {
                 let figure = ours.row.metrics.get(metric.name).copied();
                 cells.push(number(figure, metric.decimals));
                 if has(SEED, metric.name) {
-                    let theirs = seed.and_then(|seed| seed.row.metrics.get(metric.name)).copied();
+                    let theirs = seed
+                        .and_then(|seed| seed.row.metrics.get(metric.name))
+                        .copied();
                     cells.push(number(theirs, metric.decimals));
                     if metric.name == headline {
-                        cells.push(number(figure.zip(theirs).map(|(ours, theirs)| ours / theirs), 3));
+                        cells.push(number(
+                            figure.zip(theirs).map(|(ours, theirs)| ours / theirs),
+                            3,
+                        ));
                     }
                 }
             }
@@ -123,12 +168,17 @@ impl SimReport {
     pub fn table_of_runs(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN);
-        table.set_header(["variant", "run", "mean_ms", SEED, "min_ms", SEED, "max_ms", SEED]);
+        table.set_header([
+            "variant", "run", "mean_ms", SEED, "min_ms", SEED, "max_ms", SEED,
+        ]);
         for ours in self.rows.iter().filter(|row| row.row.case.subject == OURS) {
             let seed = self.rows.iter().find(|row| row.is(SEED, ours));
             for (index, run) in ours.runs.iter().enumerate() {
                 let theirs = seed.and_then(|seed| seed.runs.get(index));
-                let mut cells = vec![Cell::new(&ours.row.case.variant), number(Some((index + 1) as f64), 0)];
+                let mut cells = vec![
+                    Cell::new(&ours.row.case.variant),
+                    number(Some((index + 1) as f64), 0),
+                ];
                 for name in ["mean_ms", "min_ms", "max_ms"] {
                     cells.push(number(run.get(name).copied(), 3));
                     cells.push(number(theirs.and_then(|run| run.get(name)).copied(), 3));

@@ -2,7 +2,8 @@
 
 use crate::run::{self, Metrics, Sample};
 
-/// `synchronize_rcu` on 32 CPUs, ten runs of 100 calls: mean, least and greatest of each, in milliseconds.
+/// `synchronize_rcu` on 32 CPUs, ten runs of 100 calls: mean, least and greatest of each, in
+/// milliseconds.
 pub const SYNC: [(&str, [[f64; 3]; 10]); 2] = [
     (
         "baseline",
@@ -36,7 +37,8 @@ pub const SYNC: [(&str, [[f64; 3]; 10]); 2] = [
     ),
 ];
 
-/// A bridge set up and torn down 100 times on 64 CPUs: seconds in all; median, least and greatest wait in milliseconds.
+/// A bridge set up and torn down 100 times on 64 CPUs: seconds in all; median, least and greatest
+/// wait in milliseconds.
 pub const BRIDGE: [(&str, [f64; 4]); 4] = [
     ("default", [24.221, 37.2495, 7.881, 63.651]),
     ("fix", [20.754, 31.5405, 7.918, 55.639]),
@@ -44,28 +46,48 @@ pub const BRIDGE: [(&str, [f64; 4]); 4] = [
     ("wake", [18.947, 22.480, 7.857, 32.040]),
 ];
 
-/// The mean of RCU Tasks Trace's grace periods, in milliseconds, after each patch on top of those before it.
-pub const TRACE: [(&str, f64); 4] = [("baseline", 980.0), ("polling", 620.0), ("ipis", 120.0), ("gp_sleep", 18.0)];
+/// The mean of RCU Tasks Trace's grace periods, in milliseconds, after each patch on top of those
+/// before it.
+pub const TRACE: [(&str, f64); 4] = [
+    ("baseline", 980.0),
+    ("polling", 620.0),
+    ("ipis", 120.0),
+    ("gp_sleep", 18.0),
+];
 
 /// Figures by name.
 pub fn metrics<const N: usize>(figures: [(&str, f64); N]) -> Metrics {
-    figures.map(|(name, figure)| (name.to_owned(), figure)).into()
+    figures
+        .map(|(name, figure)| (name.to_owned(), figure))
+        .into()
 }
 
-/// The runs of the first table, and what they come to: the median of the means, the least and the greatest of all.
+/// The runs of the first table, and what they come to: the median of the means, the least and the
+/// greatest of all.
 pub fn sync(variant: &str) -> Option<(Metrics, Vec<Metrics>)> {
     let (_, runs) = SYNC.iter().find(|(name, _)| *name == variant)?;
-    let runs: Vec<Metrics> =
-        runs.iter().map(|&[mean, min, max]| metrics([("mean_ms", mean), ("min_ms", min), ("max_ms", max)])).collect();
+    let runs: Vec<Metrics> = runs
+        .iter()
+        .map(|&[mean, min, max]| metrics([("mean_ms", mean), ("min_ms", min), ("max_ms", max)]))
+        .collect();
     Some((summary(&runs), runs))
 }
 
 /// What runs come to: the medians of the means, the least and the greatest of all.
 pub fn summary(runs: &[Metrics]) -> Metrics {
-    let samples: Vec<Sample> = runs.iter().map(|run| Sample { metrics: run.clone(), ..Sample::default() }).collect();
+    let samples: Vec<Sample> = runs
+        .iter()
+        .map(|run| Sample {
+            metrics: run.clone(),
+            ..Sample::default()
+        })
+        .collect();
     let mut summary = run::medians(&samples);
     let all = |name: &'static str| runs.iter().filter_map(move |run| run.get(name).copied());
-    summary.insert("min_ms".to_owned(), all("min_ms").fold(f64::INFINITY, f64::min));
+    summary.insert(
+        "min_ms".to_owned(),
+        all("min_ms").fold(f64::INFINITY, f64::min),
+    );
     summary.insert("max_ms".to_owned(), all("max_ms").fold(0.0, f64::max));
     summary
 }
@@ -73,7 +95,15 @@ pub fn summary(runs: &[Metrics]) -> Metrics {
 /// The second table's column.
 pub fn bridge(variant: &str) -> Option<(Metrics, Vec<Metrics>)> {
     let (_, [real, p50, min, max]) = *BRIDGE.iter().find(|(name, _)| *name == variant)?;
-    Some((metrics([("real_s", real), ("p50_ms", p50), ("min_ms", min), ("max_ms", max)]), Vec::new()))
+    Some((
+        metrics([
+            ("real_s", real),
+            ("p50_ms", p50),
+            ("min_ms", min),
+            ("max_ms", max),
+        ]),
+        Vec::new(),
+    ))
 }
 
 /// A mean of the third series.

@@ -1,4 +1,5 @@
-//! `stillpoint sim sweep`: the mean of `synchronize_rcu` over the jiffies before a scan, the ticks a second and the number of CPUs.
+//! `stillpoint sim sweep`: the mean of `synchronize_rcu` over the jiffies before a scan, the ticks
+//! a second and the number of CPUs.
 
 use std::process::ExitCode;
 
@@ -22,7 +23,14 @@ const HZ: [u64; 5] = [100, 250, 300, 500, 1000];
 const CPUS: [usize; 6] = [2, 16, 64, 256, 1024, 4096];
 
 /// Jiffies before the first scan and the next ones; `None` is what the kernel would take.
-const FQS: [Option<(u64, u64)>; 6] = [None, Some((1, 1)), Some((1, 3)), Some((3, 1)), Some((3, 3)), Some((6, 6))];
+const FQS: [Option<(u64, u64)>; 6] = [
+    None,
+    Some((1, 1)),
+    Some((1, 3)),
+    Some((3, 1)),
+    Some((3, 3)),
+    Some((6, 6)),
+];
 
 /// The command line.
 #[derive(Args, Serialize)]
@@ -49,9 +57,14 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     constants(&sync::VARIANTS[0], Size { cpus: 2, hz: 1000 }, None)?;
     let mut files = common.create_files()?;
 
-    let work = Loop { callers: 1, calls: options.calls, pause_ms: 0.0 };
+    let work = Loop {
+        callers: 1,
+        calls: options.calls,
+        pause_ms: 0.0,
+    };
     let (mut rows, mut panels) = (Vec::new(), Vec::new());
-    let progress = run::progress_bar((sync::VARIANTS.len() * HZ.len() * FQS.len() * CPUS.len()) as u64);
+    let progress =
+        run::progress_bar((sync::VARIANTS.len() * HZ.len() * FQS.len() * CPUS.len()) as u64);
     for variant in sync::VARIANTS {
         for hz in HZ {
             let mut cells = Vec::new();
@@ -61,7 +74,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                     let size = Size { cpus, hz };
                     let scenario = format!("hz-{hz} fqs-{} cpus-{cpus}", name(fqs));
                     let measured = work.run(common.setup(size, &constants(variant, size, fqs)?, 0));
-                    files.write_trace(&format!("sweep {} {scenario}", variant.name), &measured.log)?;
+                    files.write_trace(
+                        &format!("sweep {} {scenario}", variant.name),
+                        &measured.log,
+                    )?;
                     let metrics = measured.metrics();
                     row.push(metrics["mean_ms"]);
                     rows.push(SimRow::new(OURS, variant.name, Some(scenario), metrics));
@@ -69,23 +85,45 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                 }
                 cells.push(row);
             }
-            panels.push(Panel { title: format!("{}, {hz} Hz", variant.name), cells });
+            panels.push(Panel {
+                title: format!("{}, {hz} Hz", variant.name),
+                cells,
+            });
         }
     }
     progress.finish_and_clear();
 
     for panel in &panels {
-        println!("{}, mean_ms (first/next jiffies down, CPUs across)\n{}\n", panel.title, table(panel));
+        println!(
+            "{}, mean_ms (first/next jiffies down, CPUs across)\n{}\n",
+            panel.title,
+            table(panel)
+        );
     }
     if let Some(file) = files.plot.take() {
-        plot::heat_map(file, HZ.len(), &panels, &FQS.map(name), &CPUS.map(|cpus| cpus.to_string()))?;
+        plot::heat_map(
+            file,
+            HZ.len(),
+            &panels,
+            &FQS.map(name),
+            &CPUS.map(|cpus| cpus.to_string()),
+        )?;
     }
     let params = serde_json::to_value(options)?;
-    SimReport { experiment: "sweep", params, machine: Machine::here(), rows }.conclude(files)
+    SimReport {
+        experiment: "sweep",
+        params,
+        machine: Machine::here(),
+        rows,
+    }
+    .conclude(files)
 }
 
 fn name(fqs: Option<(u64, u64)>) -> String {
-    fqs.map_or_else(|| "default".to_owned(), |(first, next)| format!("{first}/{next}"))
+    fqs.map_or_else(
+        || "default".to_owned(),
+        |(first, next)| format!("{first}/{next}"),
+    )
 }
 
 fn table(panel: &Panel) -> String {

@@ -1,8 +1,10 @@
-//! `stillpoint sim sync`: one caller calls `synchronize_rcu` again and again on a machine that is otherwise idle.
+//! `stillpoint sim sync`: one caller calls `synchronize_rcu` again and again on a machine that is
+//! otherwise idle.
 //!
-//! Where 10 ms come from, at 1,000 Hz: the callback is noticed at the next tick (1); a timer of 3 jiffies fires at the fourth tick (4), the
-//! scan finds every CPU idle but the thread's own, which runs it; another such wait (4); the callback is invoked at the next tick (1). With
-//! the thread's own report, the second wait goes.
+//! Where 10 ms come from, at 1,000 Hz: the callback is noticed at the next tick (1); a timer of 3
+//! jiffies fires at the fourth tick (4), the scan finds every CPU idle but the thread's own, which
+//! runs it; another such wait (4); the callback is invoked at the next tick (1). With the thread's
+//! own report, the second wait goes.
 
 use std::process::ExitCode;
 
@@ -18,8 +20,16 @@ use super::seed;
 use crate::choice::{Choice, PossibleValues};
 
 /// The variants.
-pub const VARIANTS: &[Variant] =
-    &[Variant { name: "baseline", apply: |_, _| {} }, Variant { name: "fix", apply: |constants, _| constants.early_qs = true }];
+pub const VARIANTS: &[Variant] = &[
+    Variant {
+        name: "baseline",
+        apply: |_, _| {},
+    },
+    Variant {
+        name: "fix",
+        apply: |constants, _| constants.early_qs = true,
+    },
+];
 
 const MENU: PossibleValues = PossibleValues::of_simulated(&["baseline", "fix"]);
 
@@ -55,17 +65,29 @@ pub struct Options {
     common: Common,
 }
 
-/// The constants that the variants begin with. Calibrated: how often something else asks for a grace period (it makes the longest waits),
-/// and how often the scheduler takes the grace-period thread to the caller's CPU (there it finds its own CPU ticking, and so quiescent
-/// at the first scan: the fast runs among the seed's).
+/// The constants that the variants begin with. Calibrated: how often something else asks for a
+/// grace period (it makes the longest waits), and how often the scheduler takes the grace-period
+/// thread to the caller's CPU (there it finds its own CPU ticking, and so quiescent at the first
+/// scan: the fast runs among the seed's).
 pub fn base(size: Size) -> Constants {
-    Constants { background_tasks_per_s: 2.0, gp_thread_pulled: 0.0002, ..Constants::of_kernel(size.cpus, size.hz) }
+    Constants {
+        background_tasks_per_s: 2.0,
+        gp_thread_pulled: 0.0002,
+        ..Constants::of_kernel(size.cpus, size.hz)
+    }
 }
 
 /// Runs it.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let size = Size { cpus: options.cpus, hz: options.hz };
-    let work = Loop { callers: options.callers, calls: options.calls, pause_ms: 0.0 };
+    let size = Size {
+        cpus: options.cpus,
+        hz: options.hz,
+    };
+    let work = Loop {
+        callers: options.callers,
+        calls: options.calls,
+        pause_ms: 0.0,
+    };
     let experiment = Experiment {
         name: "sync",
         size,

@@ -7,10 +7,19 @@ use super::measured::{Loop, Measured};
 use super::{bridge, improve, sync, trace};
 
 fn setup(size: Size, constants: Constants, seed: u64) -> Setup {
-    Setup { size, constants, seed, log: false }
+    Setup {
+        size,
+        constants,
+        seed,
+        log: false,
+    }
 }
 
-const ONE: Loop = Loop { callers: 1, calls: 12, pause_ms: 0.0 };
+const ONE: Loop = Loop {
+    callers: 1,
+    calls: 12,
+    pause_ms: 0.0,
+};
 
 /// The mean of calls that follow each other, in ticks.
 fn ticks(size: Size, constants: &Constants, seed: u64) -> f64 {
@@ -18,23 +27,33 @@ fn ticks(size: Size, constants: &Constants, seed: u64) -> f64 {
 }
 
 fn mean_ms(size: Size, constants: &Constants, seed: u64) -> f64 {
-    ONE.run(setup(size, constants.clone().undisturbed(), seed)).metrics()["mean_ms"]
+    ONE.run(setup(size, constants.clone().undisturbed(), seed))
+        .metrics()["mean_ms"]
 }
 
 /// A machine on which the caller has a CPU of its own.
 fn apart(cpus: usize, seed: u64) -> bool {
-    let mut kernel = kernel_sim::Kernel::boot(setup(Size { cpus, hz: 1000 }, Constants::of_kernel(cpus, 1000), seed));
+    let mut kernel = kernel_sim::Kernel::boot(setup(
+        Size { cpus, hz: 1000 },
+        Constants::of_kernel(cpus, 1000),
+        seed,
+    ));
     kernel.gp_thread_cpu() != kernel.any_cpu()
 }
 
 fn variant(constants: &Constants, early_qs: bool, wake: bool) -> Constants {
-    Constants { early_qs, rcu_normal_wake_from_gp: wake, ..constants.clone() }
+    Constants {
+        early_qs,
+        rcu_normal_wake_from_gp: wake,
+        ..constants.clone()
+    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A third CPU, which only a scan can find idle, keeps the first wait whole. The second, which the early report removes, is `jiffies_till_next_fqs` and the wheel's one more.
+    /// A third CPU, which only a scan can find idle, keeps the first wait whole. The second, which
+    /// the early report removes, is `jiffies_till_next_fqs` and the wheel's one more.
     #[test]
     fn a_removed_wait_removes_exactly_its_ticks(
         cpus in 3_usize..200, hz in 50_u64..2000, first in 1_u64..40, next in 1_u64..40, seed in any::<u64>(),
@@ -109,34 +128,58 @@ fn the_tables_come_out_whatever_the_seed() {
             let mut constants = sync::base(size);
             (sync::VARIANTS[variant].apply)(&mut constants, size);
             let mut means: Vec<f64> = (0..10)
-                .map(|run| Loop { calls: 100, ..ONE }.run(setup(size, constants.clone(), seed * 100 + run)).metrics()["mean_ms"])
+                .map(|run| {
+                    Loop { calls: 100, ..ONE }
+                        .run(setup(size, constants.clone(), seed * 100 + run))
+                        .metrics()["mean_ms"]
+                })
                 .collect();
             means.sort_by(f64::total_cmp);
             assert_near(means[5], mean, 0.02);
         }
-        for (variant, median) in bridge::VARIANTS.iter().zip([37.2495, 31.5405, 15.765, 22.480]) {
+        for (variant, median) in bridge::VARIANTS
+            .iter()
+            .zip([37.2495, 31.5405, 15.765, 22.480])
+        {
             let size = Size { cpus: 64, hz: 250 };
             let mut constants = bridge::base(size);
             (variant.apply)(&mut constants, size);
-            assert_near(bridge::bridges(setup(size, constants, seed), 300).metrics()["p50_ms"], median, 0.15);
+            assert_near(
+                bridge::bridges(setup(size, constants, seed), 300).metrics()["p50_ms"],
+                median,
+                0.15,
+            );
         }
         for (variant, mean) in trace::VARIANTS.iter().zip([980.0, 620.0, 120.0, 18.0]) {
             let size = Size { cpus: 8, hz: 1000 };
             let mut constants = trace::base(size);
             (variant.apply)(&mut constants, size);
-            assert_near(trace::calls(setup(size, constants, seed), 50).metrics()["mean_ms"], mean, 0.06);
+            assert_near(
+                trace::calls(setup(size, constants, seed), 50).metrics()["mean_ms"],
+                mean,
+                0.06,
+            );
         }
     }
 }
 
 fn assert_near(figure: f64, expected: f64, tolerance: f64) {
-    assert!((figure / expected - 1.0).abs() <= tolerance, "{figure} is not within {tolerance} of {expected}");
+    assert!(
+        (figure / expected - 1.0).abs() <= tolerance,
+        "{figure} is not within {tolerance} of {expected}"
+    );
 }
 
 #[test]
 fn the_largest_machine_waits_for_its_own_jiffies() {
-    let size = Size { cpus: 4096, hz: 1000 };
-    let constants = Constants { early_qs: true, ..Constants::of_kernel(4096, 1000) };
+    let size = Size {
+        cpus: 4096,
+        hz: 1000,
+    };
+    let constants = Constants {
+        early_qs: true,
+        ..Constants::of_kernel(4096, 1000)
+    };
     assert_eq!(constants.jiffies_till_first_fqs, 3 + 16);
     let seed = (0..).find(|&seed| apart(4096, seed)).expect("most are");
     assert_near(ticks(size, &constants, seed), 22.0, 0.01);
@@ -148,18 +191,34 @@ fn a_scan_at_the_beginning_is_never_longer_and_no_more_frequent() {
     let run = |index: usize, pause_ms: f64| -> Measured {
         let mut constants = sync::base(size);
         (improve::VARIANTS[index].apply)(&mut constants, size);
-        Loop { callers: 8, calls: 100, pause_ms }.run(setup(size, constants, 3))
+        Loop {
+            callers: 8,
+            calls: 100,
+            pause_ms,
+        }
+        .run(setup(size, constants, 3))
     };
     let mean = |measured: &Measured| measured.metrics()["mean_ms"];
     let per_s = |measured: &Measured| measured.grace_periods.len() as f64 / measured.span as f64;
     for (today, proposed) in [(0, 1), (2, 3)] {
-        // Callers without a pause keep today's thread as busy as it can be; the proposal's thread may do no more.
+        // Callers without a pause keep today's thread as busy as it can be; the proposal's thread
+        // may do no more.
         let (saturated, ours) = (run(today, 0.0), run(proposed, 0.0));
-        assert!(mean(&ours) <= 1.01 * mean(&saturated), "{} {}", mean(&ours), mean(&saturated));
+        assert!(
+            mean(&ours) <= 1.01 * mean(&saturated),
+            "{} {}",
+            mean(&ours),
+            mean(&saturated)
+        );
         let most = 1000.0 / (size_constants(size).jiffies_till_first_fqs + 1) as f64;
         assert!(1e9 * per_s(&ours) <= 1.01 * most, "{}", 1e9 * per_s(&ours));
         let (apart, ours) = (run(today, 200.0), run(proposed, 200.0));
-        assert!(mean(&ours) < 0.6 * mean(&apart), "{} {}", mean(&ours), mean(&apart));
+        assert!(
+            mean(&ours) < 0.6 * mean(&apart),
+            "{} {}",
+            mean(&ours),
+            mean(&apart)
+        );
     }
 }
 
@@ -170,7 +229,16 @@ fn size_constants(size: Size) -> Constants {
 #[test]
 fn the_same_seed_gives_the_same_events() {
     let size = Size { cpus: 64, hz: 250 };
-    let log = |seed| bridge::bridges(Setup { log: true, ..setup(size, bridge::base(size), seed) }, 10).log;
+    let log = |seed| {
+        bridge::bridges(
+            Setup {
+                log: true,
+                ..setup(size, bridge::base(size), seed)
+            },
+            10,
+        )
+        .log
+    };
     assert!(!log(1).is_empty());
     assert_eq!(log(1), log(1));
     assert_ne!(log(1), log(2));

@@ -1,8 +1,11 @@
-//! `stillpoint sim trace`: one caller calls `synchronize_rcu_tasks_trace` again and again on a laptop of 2020 that is otherwise idle.
+//! `stillpoint sim trace`: one caller calls `synchronize_rcu_tasks_trace` again and again on a
+//! laptop of 2020 that is otherwise idle.
 //!
-//! Where 980 ms come from, at 1,000 Hz: five waits for holdouts, of 100, 111, 125, 143 and 166 jiffies, as the wheel rounds them; only
-//! after the last is the grace period half a second old, and interrupts are sent to the CPUs' running tasks; one more wait, of 200, to see
-//! that they have arrived; 6 for a grace period of normal RCU between the tasks' inspection and the first wait; and the thread's sleep of 100.
+//! Where 980 ms come from, at 1,000 Hz: five waits for holdouts, of 100, 111, 125, 143 and 166
+//! jiffies, as the wheel rounds them; only after the last is the grace period half a second old,
+//! and interrupts are sent to the CPUs' running tasks; one more wait, of 200, to see that they have
+//! arrived; 6 for a grace period of normal RCU between the tasks' inspection and the first wait;
+//! and the thread's sleep of 100.
 
 use std::process::ExitCode;
 
@@ -19,10 +22,22 @@ use crate::choice::{Choice, PossibleValues};
 
 /// The variants, each with the patches of those before it.
 pub const VARIANTS: &[Variant] = &[
-    Variant { name: "baseline", apply: |_, _| {} },
-    Variant { name: "polling", apply: polling },
-    Variant { name: "ipis", apply: ipis },
-    Variant { name: "gp_sleep", apply: gp_sleep },
+    Variant {
+        name: "baseline",
+        apply: |_, _| {},
+    },
+    Variant {
+        name: "polling",
+        apply: polling,
+    },
+    Variant {
+        name: "ipis",
+        apply: ipis,
+    },
+    Variant {
+        name: "gp_sleep",
+        apply: gp_sleep,
+    },
 ];
 
 fn polling(constants: &mut Constants, size: Size) {
@@ -40,7 +55,8 @@ fn gp_sleep(constants: &mut Constants, size: Size) {
     constants.tasks_trace_gp_sleep = (size.hz / 200).max(1);
 }
 
-const MENU: PossibleValues = PossibleValues::of_simulated(&["baseline", "polling", "ipis", "gp_sleep"]);
+const MENU: PossibleValues =
+    PossibleValues::of_simulated(&["baseline", "polling", "ipis", "gp_sleep"]);
 
 /// The command line.
 #[derive(Args, Serialize)]
@@ -72,12 +88,18 @@ pub struct Options {
 
 /// The constants that the variants begin with: a kernel whose timers fire where they were armed.
 pub fn base(size: Size) -> Constants {
-    Constants { timer_pull: false, ..Constants::of_kernel(size.cpus, size.hz) }
+    Constants {
+        timer_pull: false,
+        ..Constants::of_kernel(size.cpus, size.hz)
+    }
 }
 
 /// Runs it.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let size = Size { cpus: options.cpus, hz: options.hz };
+    let size = Size {
+        cpus: options.cpus,
+        hz: options.hz,
+    };
     let experiment = Experiment {
         name: "trace",
         size,
@@ -104,6 +126,10 @@ pub fn calls(setup: Setup, calls: usize) -> Measured {
         waits.push(Wait { began, ended });
         thread.rest(&mut kernel);
     }
-    // The grace periods that are counted are those of normal RCU, of which each wait holds one: they do not explain its length.
-    Measured { longest_ms: Vec::new(), ..Measured::gather(waits, kernel) }
+    // The grace periods that are counted are those of normal RCU, of which each wait holds one:
+    // they do not explain its length.
+    Measured {
+        longest_ms: Vec::new(),
+        ..Measured::gather(waits, kernel)
+    }
 }

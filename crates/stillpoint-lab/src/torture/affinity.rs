@@ -7,7 +7,8 @@ pub fn pin(tid: libc::pid_t, cpu: usize) {
     }
 }
 
-/// The processors that the calling thread may use, as a set and as a list. `None` if the system does not say.
+/// The processors that the calling thread may use, as a set and as a list. `None` if the system
+/// does not say.
 pub fn allowed() -> Option<(libc::cpu_set_t, Vec<usize>)> {
     // SAFETY: zeroes are an empty set.
     let mut all: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -16,7 +17,9 @@ pub fn allowed() -> Option<(libc::cpu_set_t, Vec<usize>)> {
         return None;
     }
     // SAFETY: numbers below the set's size.
-    let list: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &all) }).collect();
+    let list: Vec<usize> = (0..libc::CPU_SETSIZE as usize)
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &all) })
+        .collect();
     (!list.is_empty()).then_some((all, list))
 }
 
@@ -30,7 +33,8 @@ pub fn only(cpu: usize) -> libc::cpu_set_t {
     }
 }
 
-/// Moves a thread to a set of processors. One that has just ended, or that the system does not let us move, stays where it is.
+/// Moves a thread to a set of processors. One that has just ended, or that the system does not let
+/// us move, stays where it is.
 pub fn move_to(tid: libc::pid_t, cpus: &libc::cpu_set_t) {
     // SAFETY: a valid set of its size.
     unsafe { libc::sched_setaffinity(tid, size_of::<libc::cpu_set_t>(), cpus) };

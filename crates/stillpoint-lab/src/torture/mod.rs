@@ -1,5 +1,6 @@
-//! `stillpoint torture`: the library against readers and writers that try to break it, and against itself with parts left out on purpose, which
-//! must be found out. After the kernel's rcutorture: its way of finding grace periods that are too short, its lines, its verdict.
+//! `stillpoint torture`: the library against readers and writers that try to break it, and against
+//! itself with parts left out on purpose, which must be found out. After the kernel's rcutorture:
+//! its way of finding grace periods that are too short, its lines, its verdict.
 //!
 //! | file | subject |
 //! |---|---|
@@ -16,8 +17,8 @@
 //! | `store_buffer` | stores that are slow to become visible |
 //! | `report` | lines and JSON |
 //!
-//! A run ends with the first fault. All its choices depend on the seed; the schedule is the system's, so a seed brings the
-//! same program back, and not always the same fault.
+//! A run ends with the first fault. All its choices depend on the seed; the schedule is the
+//! system's, so a seed brings the same program back, and not always the same fault.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -68,10 +69,23 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let seed = options.seed.unwrap_or_else(of_the_clock);
     let duration = options.duration / flavours.len() as f64;
 
-    let plans: Vec<_> = flavours.iter().map(|flavour| options::plan(options, flavour, duration, seed)).collect();
-    let params =
-        [("flavour", json!(name)), ("duration_s", json!(options.duration)), ("seed", json!(seed)), ("plans", json!(plans))];
-    let mut results = Results::new(params.map(|(name, value)| (name.to_owned(), value)).into_iter().collect(), json);
+    let plans: Vec<_> = flavours
+        .iter()
+        .map(|flavour| options::plan(options, flavour, duration, seed))
+        .collect();
+    let params = [
+        ("flavour", json!(name)),
+        ("duration_s", json!(options.duration)),
+        ("seed", json!(seed)),
+        ("plans", json!(plans)),
+    ];
+    let mut results = Results::new(
+        params
+            .map(|(name, value)| (name.to_owned(), value))
+            .into_iter()
+            .collect(),
+        json,
+    );
     for (flavour, plan) in flavours.iter().zip(&plans) {
         report::announce(plan);
         let session = Arc::new(Session::new(plan.clone()));
@@ -81,9 +95,16 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     let clean = results.write()?;
     if flavours.len() > 1 {
-        println!("all-torture:--- End of test: {}: seed={seed}", if clean { "SUCCESS" } else { "FAILURE" });
+        println!(
+            "all-torture:--- End of test: {}: seed={seed}",
+            if clean { "SUCCESS" } else { "FAILURE" }
+        );
     }
-    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if clean {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// All flavours, the sound ones first.
@@ -91,9 +112,12 @@ pub fn flavours() -> impl Iterator<Item = &'static Entry> {
     flavours::FLAVOURS.iter()
 }
 
-/// Ends the program, whose run cannot be ended: with the verdict, and with the figures of all that has been run.
+/// Ends the program, whose run cannot be ended: with the verdict, and with the figures of all that
+/// has been run.
 fn give_up(session: &Session, flavour: &Entry, results: &mut Results) {
-    session.tally.fault(Fault::NoEnd, || "the run was over, and its end has not come".to_owned());
+    session.tally.fault(Fault::NoEnd, || {
+        "the run was over, and its end has not come".to_owned()
+    });
     results.add(report::conclude(session, flavour.expected_faults));
     if let Err(error) = results.write() {
         eprintln!("stillpoint: {error:#}");
@@ -103,28 +127,41 @@ fn give_up(session: &Session, flavour: &Entry, results: &mut Results) {
     unsafe { libc::_exit(1) };
 }
 
-/// Refuses broken flavours that this machine cannot show: they end with another exit status than that of a torture that has found something.
+/// Refuses broken flavours that this machine cannot show: they end with another exit status than
+/// that of a torture that has found something.
 fn refuse_undetectable(flavours: &[&Entry]) -> Result<()> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     if stillpoint::membarrier_active() && processors > 1 {
         return Ok(());
     }
-    let Some(flavour) = flavours.iter().find(|flavour| flavour.in_the_hardware) else { return Ok(()) };
+    let Some(flavour) = flavours.iter().find(|flavour| flavour.in_the_hardware) else {
+        return Ok(());
+    };
     let what = "cannot be found out here: it needs membarrier(2), without which readers fence by themselves, and two processors";
-    Err(clap::Error::raw(ErrorKind::InvalidValue, format!("{} {what}\n", flavour.name)).into())
+    Err(clap::Error::raw(
+        ErrorKind::InvalidValue,
+        format!("{} {what}\n", flavour.name),
+    )
+    .into())
 }
 
 /// Refuses options that the one flavour would ignore. Of `all`, others do not.
 fn refuse_unsupported(options: &Options, flavours: &[&Entry]) -> Result<()> {
     let [flavour] = flavours else { return Ok(()) };
-    let Some(option) = options::unsupported(options, flavour) else { return Ok(()) };
+    let Some(option) = options::unsupported(options, flavour) else {
+        return Ok(());
+    };
     let (name, unsupported) = (flavour.name, flavour.unsupported_options.join(", "));
-    let what = format!("{option} is not supported by flavour {name}: leave it out (unsupported: {unsupported})\n");
+    let what = format!(
+        "{option} is not supported by flavour {name}: leave it out (unsupported: {unsupported})\n"
+    );
     Err(clap::Error::raw(ErrorKind::ArgumentConflict, what).into())
 }
 
 fn of_the_clock() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos());
     // Short enough to be typed.
     (since as u64 / 1000).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
 }

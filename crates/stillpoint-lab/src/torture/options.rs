@@ -7,16 +7,18 @@ use clap::Args;
 use super::flavours::{self, Entry};
 use super::plan::{DISTURBANCES, Disturbance, Plan, Turns};
 
-/// The options. Without any of the disturbances (from `--stall-reader` to `--fork`) all of them take short turns, but for broken flavours and for
-/// wake, which have none; with some, those are in force from the beginning to the end, and no others.
+/// The options. Without any of the disturbances (from `--stall-reader` to `--fork`) all of them
+/// take short turns, but for broken flavours and for wake, which have none; with some, those are in
+/// force from the beginning to the end, and no others.
 #[derive(Args)]
 pub struct Options {
     /// What to torture; `all` for all sound flavours, which share the time. See the table below
     #[arg(value_parser = flavours::parse, required_unless_present = "list")]
     pub flavour: Option<String>,
 
-    /// Print a line for each flavour and end, for scripts: its name; `sound`, `broken`, or `broken-in-the-hardware` if only optimised code with
-    /// membarrier on two processors shows it; and the faults of which a broken one must show one
+    /// Print a line for each flavour and end, for scripts: its name; `sound`, `broken`, or
+    /// `broken-in-the-hardware` if only optimised code with membarrier on two processors shows it;
+    /// and the faults of which a broken one must show one
     #[arg(long, exclusive = true)]
     pub list: bool,
 
@@ -93,7 +95,8 @@ pub struct Options {
     #[arg(long, value_name = "S", default_value_t = 15.0, value_parser = parse_seconds)]
     pub stat_interval: f64,
 
-    /// Seed of every choice that the torture makes; printed at the start. The schedule is the system's [default: of the clock]
+    /// Seed of every choice that the torture makes; printed at the start. The schedule is the
+    /// system's [default: of the clock]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
@@ -116,16 +119,23 @@ pub fn plan(options: &Options, flavour: &Entry, duration_s: f64, seed: u64) -> P
     let supports = |option: &str| !flavour.unsupported_options.contains(&option);
     disturbances.retain(|&one| one != Disturbance::Signals || supports("--signals"));
     let or = |count: Option<u32>, usual: u32| count.unwrap_or(usual) as usize;
-    let threads = |option: &str, count: Option<u32>, usual: u32| or(count.filter(|_| supports(option)), usual);
+    let threads = |option: &str, count: Option<u32>, usual: u32| {
+        or(count.filter(|_| supports(option)), usual)
+    };
     Plan {
         flavour: flavour.name.to_owned(),
         duration_s,
         readers: threads("--readers", options.readers, flavour.threads.readers),
         writers: threads("--writers", options.writers, flavour.threads.writers),
-        fakewriters: threads("--fakewriters", options.fakewriters, flavour.threads.fakewriters),
+        fakewriters: threads(
+            "--fakewriters",
+            options.fakewriters,
+            flavour.threads.fakewriters,
+        ),
         disturbances,
         turns,
-        gpwrap: supports("--gpwrap") && (options.gpwrap || (none && !options.calm && !flavour.is_broken())),
+        gpwrap: supports("--gpwrap")
+            && (options.gpwrap || (none && !options.calm && !flavour.is_broken())),
         stall_reader_s: options.stall_reader.unwrap_or(0.05),
         stall_service_s: options.stall_service.unwrap_or(0.02),
         barrier_callbacks: or(options.barrier_callbacks, 4),
@@ -135,17 +145,24 @@ pub fn plan(options: &Options, flavour: &Entry, duration_s: f64, seed: u64) -> P
     }
 }
 
-/// The first option given that the flavour does not support, if there is one. An option that asks for the default is accepted.
+/// The first option given that the flavour does not support, if there is one. An option that asks
+/// for the default is accepted.
 pub fn unsupported(options: &Options, flavour: &Entry) -> Option<&'static str> {
     let other = |count: Option<u32>, usual: u32| count.is_some_and(|count| count != usual);
     let asked = [
         ("--readers", other(options.readers, flavour.threads.readers)),
         ("--writers", other(options.writers, flavour.threads.writers)),
-        ("--fakewriters", other(options.fakewriters, flavour.threads.fakewriters)),
+        (
+            "--fakewriters",
+            other(options.fakewriters, flavour.threads.fakewriters),
+        ),
         ("--signals", options.signals),
         ("--gpwrap", options.gpwrap),
     ];
-    asked.into_iter().find(|(option, asked)| *asked && flavour.unsupported_options.contains(option)).map(|(option, _)| option)
+    asked
+        .into_iter()
+        .find(|(option, asked)| *asked && flavour.unsupported_options.contains(option))
+        .map(|(option, _)| option)
 }
 
 fn asked(options: &Options) -> Vec<Disturbance> {
@@ -153,7 +170,10 @@ fn asked(options: &Options) -> Vec<Disturbance> {
         (Disturbance::StallReader, options.stall_reader.is_some()),
         (Disturbance::StallService, options.stall_service.is_some()),
         (Disturbance::FwdProgress, options.fwd_progress),
-        (Disturbance::BarrierCallbacks, options.barrier_callbacks.is_some()),
+        (
+            Disturbance::BarrierCallbacks,
+            options.barrier_callbacks.is_some(),
+        ),
         (Disturbance::ReadExit, options.read_exit),
         (Disturbance::RegistrationChurn, options.registration_churn),
         (Disturbance::Signals, options.signals),
@@ -162,11 +182,17 @@ fn asked(options: &Options) -> Vec<Disturbance> {
         (Disturbance::Stutter, options.stutter),
         (Disturbance::Fork, options.fork),
     ];
-    asked.into_iter().filter_map(|(disturbance, asked)| asked.then_some(disturbance)).collect()
+    asked
+        .into_iter()
+        .filter_map(|(disturbance, asked)| asked.then_some(disturbance))
+        .collect()
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|seconds: &f64| (0.001..=1e6).contains(seconds));
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds: &f64| (0.001..=1e6).contains(seconds));
     seconds.ok_or_else(|| "say seconds, 0.001 to 1000000".to_owned())
 }
 
@@ -184,9 +210,15 @@ pub mod tests {
 
     /// The plan that a command line comes to, after `stillpoint torture`.
     pub fn plan_for(arguments: &str) -> Plan {
-        let options = Program::parse_from(["torture"].into_iter().chain(arguments.split(' '))).options;
+        let options =
+            Program::parse_from(["torture"].into_iter().chain(arguments.split(' '))).options;
         let flavour = flavours::named(options.flavour.as_deref().expect("given"))[0];
-        plan(&options, flavour, options.duration, options.seed.unwrap_or(1))
+        plan(
+            &options,
+            flavour,
+            options.duration,
+            options.seed.unwrap_or(1),
+        )
     }
 
     #[test]
@@ -201,14 +233,19 @@ pub mod tests {
     #[test]
     fn unsupported_options_are_left_out_of_the_plan() {
         for flavour in flavours::named(flavours::ALL) {
-            let options = "torture all --readers 5 --writers 6 --fakewriters 7 --signals --shuffle --gpwrap";
+            let options =
+                "torture all --readers 5 --writers 6 --fakewriters 7 --signals --shuffle --gpwrap";
             let options = Program::parse_from(options.split(' ')).options;
             let plan = plan(&options, flavour, 1.0, 1);
             let supports = |option: &str| !flavour.unsupported_options.contains(&option);
             assert_eq!(plan.readers == 5, supports("--readers"), "{plan:?}");
             assert_eq!(plan.writers == 6, supports("--writers"), "{plan:?}");
             assert_eq!(plan.fakewriters == 7, supports("--fakewriters"), "{plan:?}");
-            assert_eq!(plan.has(Disturbance::Signals), supports("--signals"), "{plan:?}");
+            assert_eq!(
+                plan.has(Disturbance::Signals),
+                supports("--signals"),
+                "{plan:?}"
+            );
             assert_eq!(plan.gpwrap, supports("--gpwrap"), "{plan:?}");
             assert!(plan.has(Disturbance::Shuffle));
         }

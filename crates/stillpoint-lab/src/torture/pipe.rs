@@ -1,18 +1,21 @@
 //! Elements that are recycled, and the checks that a section makes on them.
 //!
-//! The elements are type-stable: atomics in an array that stays, so that to find a dead one is a finding and never undefined behaviour. A
-//! **lane** has one current element, which its one writer replaces. An element that has been replaced goes down the **pipe**: its count is
-//! raised when it is replaced, and again after each grace period that it is made to wait for; then it is dead, and may become
-//! current again. A section that holds one sees 0, or 1 if it was replaced meanwhile; more than that is the end of a grace period that did not
-//! wait for the section.
+//! The elements are type-stable: atomics in an array that stays, so that to find a dead one is a
+//! finding and never undefined behaviour. A **lane** has one current element, which its one writer
+//! replaces. An element that has been replaced goes down the **pipe**: its count is raised when it
+//! is replaced, and again after each grace period that it is made to wait for; then it is dead, and
+//! may become current again. A section that holds one sees 0, or 1 if it was replaced meanwhile;
+//! more than that is the end of a grace period that did not wait for the section.
 //!
 //! Beside the pipe, what a section checks:
 //!
-//! * **Order.** A writer that waits stores its grace period's number in `began` before, and in `ended` after it. A section that reads `began`
-//!   first and `ended` last may not find the second to be the greater: that grace period began and ended inside it.
-//!   (The shape is the kernel's RCU+sync+read, and the difference of two looks at `ended` is rcutorture's "batch".)
-//! * **Life.** The element is marked as alive before it is published and as dead at the end of the pipe; a section that finds a dead one has
-//!   missed the store of its publisher, or the wait of its remover.
+//! * **Order.** A writer that waits stores its grace period's number in `began` before, and in
+//!   `ended` after it. A section that reads `began` first and `ended` last may not find the second
+//!   to be the greater: that grace period began and ended inside it. (The shape is the kernel's
+//!   RCU+sync+read, and the difference of two looks at `ended` is rcutorture's "batch".)
+//! * **Life.** The element is marked as alive before it is published and as dead at the end of the
+//!   pipe; a section that finds a dead one has missed the store of its publisher, or the wait of
+//!   its remover.
 //! * **Versions** of a lane only grow, in the eyes of each reader.
 //! * **Cookies** that were taken inside the section do not come true before its end.
 
@@ -72,7 +75,10 @@ impl Lane {
         };
         let element = &self.elements[new];
         element.pipe.store(0, Ordering::Relaxed);
-        element.version.store(self.versions.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        element.version.store(
+            self.versions.fetch_add(1, Ordering::Relaxed) + 1,
+            Ordering::Relaxed,
+        );
         element.alive.store(true, Ordering::Relaxed);
         let old = self.current.swap(new, Ordering::AcqRel);
         let element = &self.elements[old];
@@ -82,7 +88,8 @@ impl Lane {
         Some(old)
     }
 
-    /// A grace period has ended since the element was replaced, or last aged. Whether it is dead and free now.
+    /// A grace period has ended since the element was replaced, or last aged. Whether it is dead
+    /// and free now.
     pub fn age(&self, element: usize, session: &Session) -> bool {
         let dead = self.elements[element].pipe.fetch_add(1, Ordering::Relaxed) + 1 >= LENGTH;
         if dead {
@@ -93,7 +100,9 @@ impl Lane {
 
     /// The element's end: a deferred free has come, after one grace period.
     pub fn free_now(&self, element: usize, session: &Session) {
-        self.elements[element].pipe.fetch_add(LENGTH, Ordering::Relaxed);
+        self.elements[element]
+            .pipe
+            .fetch_add(LENGTH, Ordering::Relaxed);
         self.kill(element, session);
     }
 
@@ -101,7 +110,9 @@ impl Lane {
         let at = &self.elements[element];
         at.alive.store(false, Ordering::Relaxed);
         if !at.removed.swap(false, Ordering::Relaxed) {
-            return session.tally.fault(Fault::Twice, || format!("element {element} was freed twice"));
+            return session.tally.fault(Fault::Twice, || {
+                format!("element {element} was freed twice")
+            });
         }
         add(&session.tally.recycled, 1);
         self.free.lock().push(element);
@@ -109,12 +120,14 @@ impl Lane {
 
     /// Marks the beginning of the writer's next grace period.
     pub fn begin_grace_period(&self) {
-        self.began.store(self.began.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.began
+            .store(self.began.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     /// Marks its end.
     pub fn end_grace_period(&self) {
-        self.ended.store(self.began.load(Ordering::Relaxed), Ordering::Release);
+        self.ended
+            .store(self.began.load(Ordering::Relaxed), Ordering::Release);
     }
 }
 
@@ -139,13 +152,19 @@ pub struct Visit {
 impl Pipe {
     /// So many lanes of so many elements.
     pub fn new(lanes: usize, elements: usize) -> Self {
-        Self { lanes: (0..lanes).map(|_| Lane::new(elements)).collect() }
+        Self {
+            lanes: (0..lanes).map(|_| Lane::new(elements)).collect(),
+        }
     }
 
     /// Finds an element. Inside a section.
     #[inline]
     pub fn begin<P: Policy>(&self, domain: &Domain<P>, ctx: &mut ThreadCtx) -> Visit {
-        let lane = if self.lanes.len() == 1 { 0 } else { ctx.random.usize(0..self.lanes.len()) };
+        let lane = if self.lanes.len() == 1 {
+            0
+        } else {
+            ctx.random.usize(0..self.lanes.len())
+        };
         let visit = self.find(lane);
         let cookie = match ctx.random.u32(0..64) {
             0 => Some(domain.get_state()),
@@ -155,7 +174,9 @@ impl Pipe {
         ctx.seen.resize(self.lanes.len(), 0);
         if visit.version < ctx.seen[lane] {
             let (version, seen) = (visit.version, ctx.seen[lane]);
-            ctx.session.tally.fault(Fault::Version, || format!("version {version} was found after version {seen}"));
+            ctx.session.tally.fault(Fault::Version, || {
+                format!("version {version} was found after version {seen}")
+            });
         }
         ctx.seen[lane] = visit.version;
         Visit { cookie, ..visit }
@@ -167,8 +188,18 @@ impl Pipe {
         let at = &self.lanes[lane];
         let element = at.current.load(Ordering::Acquire);
         let version = at.elements[element].version.load(Ordering::Relaxed);
-        let (began, ended) = (at.began.load(Ordering::Acquire), at.ended.load(Ordering::Acquire));
-        Visit { lane, element, version, began, ended, cookie: None }
+        let (began, ended) = (
+            at.began.load(Ordering::Acquire),
+            at.ended.load(Ordering::Acquire),
+        );
+        Visit {
+            lane,
+            element,
+            version,
+            began,
+            ended,
+            cookie: None,
+        }
     }
 
     /// Looks again. Inside the same section, at its end.
@@ -184,7 +215,9 @@ impl Pipe {
         if let Some(cookie) = visit.cookie
             && domain.poll(cookie)
         {
-            ctx.session.tally.fault(Fault::Cookie, || format!("{cookie:?} came true inside the section that it was taken in"));
+            ctx.session.tally.fault(Fault::Cookie, || {
+                format!("{cookie:?} came true inside the section that it was taken in")
+            });
         }
         ctx.count(look.pipe, look.batch);
     }
@@ -192,7 +225,10 @@ impl Pipe {
     /// The bare look. Async-signal-safe.
     #[inline]
     pub fn look(&self, visit: &Visit) -> Look {
-        let (lane, element) = (&self.lanes[visit.lane], &self.lanes[visit.lane].elements[visit.element]);
+        let (lane, element) = (
+            &self.lanes[visit.lane],
+            &self.lanes[visit.lane].elements[visit.element],
+        );
         let pipe = element.pipe.load(Ordering::Acquire);
         let alive = element.alive.load(Ordering::Relaxed);
         let version = element.version.load(Ordering::Relaxed);
@@ -204,7 +240,11 @@ impl Pipe {
         } else {
             None
         };
-        Look { pipe: pipe as usize, batch: (ended - visit.ended) as usize, fault }
+        Look {
+            pipe: pipe as usize,
+            batch: (ended - visit.ended) as usize,
+            fault,
+        }
     }
 }
 

@@ -28,7 +28,10 @@ pub struct Outcome {
 /// The line at the start: all that it takes to do the same again.
 pub fn announce(plan: &Plan) {
     let params = serde_json::to_string(plan).expect("a plan has names and numbers");
-    println!("{}-torture:--- Start of test: seed={} {params}", plan.flavour, plan.seed);
+    println!(
+        "{}-torture:--- Start of test: seed={} {params}",
+        plan.flavour, plan.seed
+    );
 }
 
 /// The lines of counts.
@@ -36,7 +39,10 @@ pub fn lines(session: &Session) {
     let (tally, name) = (&session.tally, &session.plan.flavour);
     let mark = if tally.is_faulty() { "!!! " } else { "" };
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let faults: String = FAULTS.iter().map(|&(fault, short, _)| format!(" {short}: {}", tally.count_of(fault))).collect();
+    let faults: String = FAULTS
+        .iter()
+        .map(|&(fault, short, _)| format!(" {short}: {}", tally.count_of(fault)))
+        .collect();
     println!(
         "{name}-torture: {mark}t: {:.1} rtc: {} ver: {} tfle: {} rta: {} rtf: {}{faults} nt: {} barrier: {}/{}:{} exits: {} forks: {} stalls: {}",
         session.start.elapsed().as_secs_f64(),
@@ -54,7 +60,10 @@ pub fn lines(session: &Session) {
         count(&tally.stalls),
     );
     println!("{name}-torture: {mark}Reader Pipe: {}", render(&tally.pipe));
-    println!("{name}-torture: {mark}Reader Batch: {}", render(&tally.batch));
+    println!(
+        "{name}-torture: {mark}Reader Batch: {}",
+        render(&tally.batch)
+    );
     println!(
         "{name}-torture: {mark}callbacks: {}/{} objects: {}/{}",
         count(&tally.invoked),
@@ -64,7 +73,8 @@ pub fn lines(session: &Session) {
     );
 }
 
-/// The last lines of a flavour's run, which had to show one of the `expected` faults: none, if it is sound.
+/// The last lines of a flavour's run, which had to show one of the `expected` faults: none, if it
+/// is sound.
 pub fn conclude(session: &Session, expected: &[Fault]) -> Outcome {
     lines(session);
     let (tally, plan) = (&session.tally, &session.plan);
@@ -76,12 +86,18 @@ pub fn conclude(session: &Session, expected: &[Fault]) -> Outcome {
         println!("{name}-torture: !!! after {survived:.3} s: {}", first.what);
     }
     if tally.count_of(Fault::NoEnd) > 0 {
-        println!("{name}-torture: !!! the end has not come; threads that have not ended: {}", session.live());
+        println!(
+            "{name}-torture: !!! the end has not come; threads that have not ended: {}",
+            session.live()
+        );
     }
     if !clean {
         println!("{name}-torture: to do the same again: {}", replay(plan));
     }
-    println!("{name}-torture:--- End of test: {verdict}: seed={} after {survived:.3} s", plan.seed);
+    println!(
+        "{name}-torture:--- End of test: {verdict}: seed={} after {survived:.3} s",
+        plan.seed
+    );
     let found = |fault: Fault| tally.count_of(fault) > 0;
     let as_expected = match expected {
         [] => clean,
@@ -90,8 +106,16 @@ pub fn conclude(session: &Session, expected: &[Fault]) -> Outcome {
     if !expected.is_empty() && !clean && !as_expected {
         println!("{name}-torture: !!! that is none of the faults expected of this flavour");
     }
-    let case = Case { subject: "stillpoint".to_owned(), variant: name.clone(), scenario: None };
-    Outcome { row: Row::new(case, metrics(session, survived)), clean, as_expected }
+    let case = Case {
+        subject: "stillpoint".to_owned(),
+        variant: name.clone(),
+        scenario: None,
+    };
+    Outcome {
+        row: Row::new(case, metrics(session, survived)),
+        clean,
+        as_expected,
+    }
 }
 
 fn metrics(session: &Session, survived: f64) -> Metrics {
@@ -109,9 +133,16 @@ fn metrics(session: &Session, survived: f64) -> Metrics {
         ("forks", &tally.forks),
         ("stalls", &tally.stalls),
     ];
-    let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), count.load(Ordering::Relaxed) as f64));
-    let faults = FAULTS.iter().map(|&(fault, _, name)| (format!("errors_{name}"), tally.count_of(fault) as f64));
-    let summary = [("errors".to_owned(), tally.faults() as f64), ("survived_s".to_owned(), survived)];
+    let counts = counts
+        .into_iter()
+        .map(|(name, count)| (name.to_owned(), count.load(Ordering::Relaxed) as f64));
+    let faults = FAULTS
+        .iter()
+        .map(|&(fault, _, name)| (format!("errors_{name}"), tally.count_of(fault) as f64));
+    let summary = [
+        ("errors".to_owned(), tally.faults() as f64),
+        ("survived_s".to_owned(), survived),
+    ];
     counts.chain(faults).chain(summary).collect()
 }
 
@@ -126,7 +157,9 @@ fn replay(plan: &Plan) -> String {
             command += &match disturbance {
                 Disturbance::StallReader => format!(" --stall-reader {}", plan.stall_reader_s),
                 Disturbance::StallService => format!(" --stall-service {}", plan.stall_service_s),
-                Disturbance::BarrierCallbacks => format!(" --barrier-callbacks {}", plan.barrier_callbacks),
+                Disturbance::BarrierCallbacks => {
+                    format!(" --barrier-callbacks {}", plan.barrier_callbacks)
+                }
                 Disturbance::FwdProgress => " --fwd-progress".to_owned(),
                 Disturbance::ReadExit => " --read-exit".to_owned(),
                 Disturbance::RegistrationChurn => " --registration-churn".to_owned(),
@@ -157,7 +190,11 @@ pub struct Results {
 impl Results {
     /// With nothing in it.
     pub fn new(params: Map<String, Value>, json: Option<File>) -> Self {
-        Self { params, json, outcomes: Vec::new() }
+        Self {
+            params,
+            json,
+            outcomes: Vec::new(),
+        }
     }
 
     /// Adds a flavour's outcome.
@@ -171,11 +208,19 @@ impl Results {
         let clean = outcomes.iter().all(|outcome| outcome.clean);
         let as_expected = outcomes.iter().all(|outcome| outcome.as_expected);
         if let Some(file) = self.json.take() {
-            self.params.insert("as_expected".to_owned(), as_expected.into());
+            self.params
+                .insert("as_expected".to_owned(), as_expected.into());
             let params = Value::Object(mem::take(&mut self.params));
             let rows = outcomes.into_iter().map(|outcome| outcome.row).collect();
-            let report = Report { experiment: "torture", params, machine: Machine::here(), rows };
-            report.write_json(file).context("cannot write the JSON file")?;
+            let report = Report {
+                experiment: "torture",
+                params,
+                machine: Machine::here(),
+                rows,
+            };
+            report
+                .write_json(file)
+                .context("cannot write the JSON file")?;
         }
         Ok(clean)
     }
@@ -188,7 +233,9 @@ mod tests {
 
     fn as_expected(flavour: &str, faults: &[Fault]) -> bool {
         let session = Session::new(plan_for(flavour));
-        faults.iter().for_each(|&fault| session.tally.fault(fault, String::new));
+        faults
+            .iter()
+            .for_each(|&fault| session.tally.fault(fault, String::new));
         conclude(&session, flavours::named(flavour)[0].expected_faults).as_expected
     }
 

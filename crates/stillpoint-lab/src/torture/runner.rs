@@ -1,4 +1,5 @@
-//! One run from its beginning to its end: starts the threads, gives the disturbances their turns, watches the writers, prints lines.
+//! One run from its beginning to its end: starts the threads, gives the disturbances their turns,
+//! watches the writers, prints lines.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,19 +20,24 @@ const TICK: Duration = Duration::from_millis(20);
 /// So long a turn of the disturbances lasts at most.
 const TURN: Duration = Duration::from_millis(300);
 
-/// So many looks in a row find a writer where it was, and it counts as stalled. Looks and not seconds, because a machine that does not run the
-/// runner does not run the writer either.
+/// So many looks in a row find a writer where it was, and it counts as stalled. Looks and not
+/// seconds, because a machine that does not run the runner does not run the writer either.
 const STALLED: u32 = 500;
 
-/// The same for isolated flavours, whose one reader never holds anything up for longer than microseconds.
+/// The same for isolated flavours, whose one reader never holds anything up for longer than
+/// microseconds.
 const STALLED_SOON: u32 = 100;
 
 /// Runs the threads until the time is over or a fault is found, and returns when all have ended.
 pub fn run<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, threads: Vec<ThreadSpec>) {
     let stalls = Arc::clone(session);
-    harness.domain.on_stall(move |_| add(&stalls.tally.stalls, 1));
+    harness
+        .domain
+        .on_stall(move |_| add(&stalls.tally.stalls, 1));
     if session.plan.has(Disturbance::StallReader) {
-        harness.domain.set_stall_timeout(Duration::from_secs_f64(session.plan.stall_reader_s / 2.0));
+        harness
+            .domain
+            .set_stall_timeout(Duration::from_secs_f64(session.plan.stall_reader_s / 2.0));
     }
     let before = harness.domain.statistics();
     let handler = harness.visit_in_handler.map(signals::Handler::new);
@@ -44,23 +50,30 @@ pub fn run<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, threads: Vec
         session.end();
         wait_for_threads(session);
         while session.live() > 0 {
-            // A thread that has missed its wake-up is woken by the end of a grace period. How long this may take is the watchdog's business.
+            // A thread that has missed its wake-up is woken by the end of a grace period. How long
+            // this may take is the watchdog's business.
             let _ = harness.domain.poll(harness.domain.get_state());
             thread::sleep(Duration::from_millis(2));
         }
     });
     drop(handler);
     let statistics = harness.domain.statistics();
-    add(&session.tally.grace_periods, statistics.grace_periods - before.grace_periods);
+    add(
+        &session.tally.grace_periods,
+        statistics.grace_periods - before.grace_periods,
+    );
     let panics = statistics.panics - before.panics;
     if panics > 0 {
-        session.tally.fault(Fault::Panic, || format!("{panics} callbacks, destructors or stall handlers panicked"));
+        session.tally.fault(Fault::Panic, || {
+            format!("{panics} callbacks, destructors or stall handlers panicked")
+        });
     }
     harness.domain.set_stall_timeout(Duration::from_secs(10));
 }
 
-/// Waits for the threads of a run that is over, and ends no grace period meanwhile: a thread that comes back only when another one ends a grace
-/// period has missed its wake-up. A run that has found a fault has seen enough, and does not wait.
+/// Waits for the threads of a run that is over, and ends no grace period meanwhile: a thread that
+/// comes back only when another one ends a grace period has missed its wake-up. A run that has
+/// found a fault has seen enough, and does not wait.
 fn wait_for_threads(session: &Session) {
     let limit = stall_limit(&session.plan);
     for _ in 0..limit {
@@ -72,15 +85,23 @@ fn wait_for_threads(session: &Session) {
     let live = session.live();
     if live > 0 {
         session.tally.fault(Fault::WriterStall, || {
-            format!("{live} threads have not come back by themselves for {limit} looks after the end")
+            format!(
+                "{live} threads have not come back by themselves for {limit} looks after the end"
+            )
         });
     }
 }
 
 /// Looks after which a thread that has not come back counts as stalled.
 fn stall_limit(plan: &Plan) -> u32 {
-    let held_up = [Disturbance::StallReader, Disturbance::StallService].iter().any(|&one| plan.has(one));
-    let extra = if held_up { (plan.stall_reader_s + plan.stall_service_s) / TICK.as_secs_f64() } else { 0.0 };
+    let held_up = [Disturbance::StallReader, Disturbance::StallService]
+        .iter()
+        .any(|&one| plan.has(one));
+    let extra = if held_up {
+        (plan.stall_reader_s + plan.stall_service_s) / TICK.as_secs_f64()
+    } else {
+        0.0
+    };
     (extra as u32).saturating_add(if plan.isolated { STALLED_SOON } else { STALLED })
 }
 
@@ -89,7 +110,11 @@ fn supervise(session: &Session) {
     let mut random = session.thread_ctx("runner", 0);
     let bar = progress_bar(plan);
     let beats = session.beats();
-    let mut watch = Watch { limit: stall_limit(plan), since: vec![0; beats.len()], beats };
+    let mut watch = Watch {
+        limit: stall_limit(plan),
+        since: vec![0; beats.len()],
+        beats,
+    };
     let mut next_turn = Duration::ZERO;
     let mut next_line = Duration::from_secs_f64(plan.stat_interval_s);
     let (mut schedule, mut stutter) = (Schedule::default(), false);
@@ -117,7 +142,8 @@ fn supervise(session: &Session) {
     bar.finish_and_clear();
 }
 
-/// Hands the disturbances out, some at a time, all of them before any comes again: also a short run has each.
+/// Hands the disturbances out, some at a time, all of them before any comes again: also a short run
+/// has each.
 #[derive(Default)]
 struct Schedule(Vec<Disturbance>);
 
@@ -145,9 +171,12 @@ fn turn_of(plan: &Plan) -> Duration {
 
 /// A bar on standard error, hidden where that is no terminal.
 fn progress_bar(plan: &Plan) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {elapsed} of {msg}").expect("the template is a constant and well formed");
+    let style = ProgressStyle::with_template("{bar:30} {elapsed} of {msg}")
+        .expect("the template is a constant and well formed");
     let length = plan.duration().as_millis() as u64;
-    ProgressBar::new(length).with_style(style).with_message(format!("{} s: {}", plan.duration_s, plan.flavour))
+    ProgressBar::new(length)
+        .with_style(style)
+        .with_message(format!("{} s: {}", plan.duration_s, plan.flavour))
 }
 
 /// Where the writers were at the last looks.
@@ -167,7 +196,8 @@ impl Watch {
             self.since[number] = if well { 0 } else { self.since[number] + 1 };
             if self.since[number] > limit {
                 self.since[number] = 0;
-                let what = || format!("writer {number} has not come back from its wait for {limit} looks");
+                let what =
+                    || format!("writer {number} has not come back from its wait for {limit} looks");
                 session.tally.fault(Fault::WriterStall, what);
             }
         }

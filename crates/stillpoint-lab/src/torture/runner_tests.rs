@@ -10,8 +10,17 @@ fn run(arguments: &str, work: impl FnOnce(&Session, &Domain<Sound>) + Send) -> A
     let session = Arc::new(Session::new(plan_for(arguments)));
     let domain = Domain::<Sound>::starting_at(session.first_cookie());
     let visit = |_: &mut ThreadCtx| ();
-    let harness = Harness { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
-    super::run(&session, &harness, vec![ThreadSpec::new("thread", || work(&session, &domain))]);
+    let harness = Harness {
+        domain: &domain,
+        visit: &visit,
+        visit_in_handler: None,
+        in_child: &|| (),
+    };
+    super::run(
+        &session,
+        &harness,
+        vec![ThreadSpec::new("thread", || work(&session, &domain))],
+    );
     session
 }
 
@@ -39,20 +48,42 @@ fn thread_that_returns_by_itself_is_not() {
 #[test]
 fn only_started_writers_are_watched() {
     let session = Session::new(plan_for("rcu --writers 2 --fakewriters 0"));
-    let mut watch = Watch { limit: 3, since: vec![0; 2], beats: session.beats() };
+    let mut watch = Watch {
+        limit: 3,
+        since: vec![0; 2],
+        beats: session.beats(),
+    };
     session.beat(1);
     (0..4).for_each(|_| watch.look(&session));
-    assert_eq!(session.tally.faults(), 0, "the first look has seen the beat");
+    assert_eq!(
+        session.tally.faults(),
+        0,
+        "the first look has seen the beat"
+    );
     (0..4).for_each(|_| watch.look(&session));
     assert_eq!(session.tally.count_of(Fault::WriterStall), 1);
-    assert!(session.tally.first().is_some_and(|first| first.what.starts_with("writer 1 ")));
+    assert!(
+        session
+            .tally
+            .first()
+            .is_some_and(|first| first.what.starts_with("writer 1 "))
+    );
 }
 
 #[test]
 fn only_isolated_flavours_have_the_short_limit() {
     for flavour in crate::torture::flavours::FLAVOURS {
         let soon = stall_limit(&plan_for(flavour.name)) < STALLED;
-        assert_eq!(soon, ["wake", "busted-wake", "busted-poll"].contains(&flavour.name), "{}", flavour.name);
-        assert!(soon || !flavour.expected_faults.contains(&Fault::WriterStall), "{}", flavour.name);
+        assert_eq!(
+            soon,
+            ["wake", "busted-wake", "busted-poll"].contains(&flavour.name),
+            "{}",
+            flavour.name
+        );
+        assert!(
+            soon || !flavour.expected_faults.contains(&Fault::WriterStall),
+            "{}",
+            flavour.name
+        );
     }
 }

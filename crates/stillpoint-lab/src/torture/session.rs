@@ -46,7 +46,9 @@ pub struct Registered {
 impl Session {
     /// A run that begins now.
     pub fn new(plan: Plan) -> Self {
-        let beats = (0..plan.writers + plan.fakewriters).map(|_| CachePadded::default()).collect();
+        let beats = (0..plan.writers + plan.fakewriters)
+            .map(|_| CachePadded::default())
+            .collect();
         Self {
             plan,
             tally: Tally::default(),
@@ -78,7 +80,10 @@ impl Session {
 
     /// Puts these disturbances in force, and no others.
     pub fn set_active(&self, disturbances: &[Disturbance]) {
-        self.in_force.store(disturbances.iter().fold(0, |set, &one| set | bit(one)), Ordering::Relaxed);
+        self.in_force.store(
+            disturbances.iter().fold(0, |set, &one| set | bit(one)),
+            Ordering::Relaxed,
+        );
         if !disturbances.contains(&Disturbance::Stutter) {
             self.pause(false);
         }
@@ -86,17 +91,22 @@ impl Session {
 
     /// Has readers and writers pause, or go on.
     pub fn pause(&self, paused: bool) {
-        self.paused.store(paused && !self.is_over(), Ordering::Relaxed);
+        self.paused
+            .store(paused && !self.is_over(), Ordering::Relaxed);
     }
 
-    /// A writer's or fake writer's sign of life. From the first one on it is watched: a flavour need not start all that the plan has room for.
+    /// A writer's or fake writer's sign of life. From the first one on it is watched: a flavour
+    /// need not start all that the plan has room for.
     pub fn beat(&self, who: usize) {
         self.beats[who].fetch_add(1, Ordering::Relaxed);
     }
 
     /// All signs of life.
     pub fn beats(&self) -> Vec<u64> {
-        self.beats.iter().map(|beat| beat.load(Ordering::Relaxed)).collect()
+        self.beats
+            .iter()
+            .map(|beat| beat.load(Ordering::Relaxed))
+            .collect()
     }
 
     /// Waits while the run is paused. Outside of sections. `beat` is called meanwhile.
@@ -109,9 +119,14 @@ impl Session {
 
     /// Where the sequences of the run's domains start.
     pub fn first_cookie(&self) -> Cookie {
-        // So many grace periods before the wrap; the low 16 bits of a raw cookie are no part of its number.
+        // So many grace periods before the wrap; the low 16 bits of a raw cookie are no part of its
+        // number.
         let before = 200 + self.plan.seed % 1800;
-        if self.plan.gpwrap { Cookie::from_raw((before << 16).wrapping_neg()) } else { Cookie::from_raw(0) }
+        if self.plan.gpwrap {
+            Cookie::from_raw((before << 16).wrapping_neg())
+        } else {
+            Cookie::from_raw(0)
+        }
     }
 
     /// Threads of the flavour that have not ended.
@@ -135,8 +150,15 @@ impl Session {
         let mixed = role
             .bytes()
             .chain(number.to_le_bytes())
-            .fold(self.plan.seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-        ThreadCtx { session: self, random: fastrand::Rng::with_seed(mixed), seen: Vec::new(), local: Local::default() }
+            .fold(self.plan.seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+            });
+        ThreadCtx {
+            session: self,
+            random: fastrand::Rng::with_seed(mixed),
+            seen: Vec::new(),
+            local: Local::default(),
+        }
     }
 }
 
@@ -178,7 +200,8 @@ pub struct ThreadCtx<'s> {
 const FLUSH: u64 = 256;
 
 impl ThreadCtx<'_> {
-    /// Counts a section, whose element had come so far down the pipe, and in which so many grace periods of one writer ended.
+    /// Counts a section, whose element had come so far down the pipe, and in which so many grace
+    /// periods of one writer ended.
     pub fn count(&mut self, pipe: usize, batch: usize) {
         self.local.sections += 1;
         self.local.pipe[pipe.min(PIPE - 1)] += 1;
@@ -189,11 +212,20 @@ impl ThreadCtx<'_> {
     }
 
     fn flush(&mut self) {
-        let Local { sections, pipe, batch } = std::mem::take(&mut self.local);
+        let Local {
+            sections,
+            pipe,
+            batch,
+        } = std::mem::take(&mut self.local);
         let tally = &self.session.tally;
         add(&tally.sections, sections);
-        let columns = pipe.iter().zip(&tally.pipe).chain(batch.iter().zip(&tally.batch));
-        columns.filter(|(more, _)| **more > 0).for_each(|(more, all)| add(all, *more));
+        let columns = pipe
+            .iter()
+            .zip(&tally.pipe)
+            .chain(batch.iter().zip(&tally.batch));
+        columns
+            .filter(|(more, _)| **more > 0)
+            .for_each(|(more, all)| add(all, *more));
     }
 
     /// Whether something that should happen once in `n` times happens now.
@@ -201,7 +233,8 @@ impl ThreadCtx<'_> {
         self.random.u32(0..n) == 0
     }
 
-    /// Stays where it is for a moment: mostly some nanoseconds, now and then microseconds, rarely until it has lost its processor.
+    /// Stays where it is for a moment: mostly some nanoseconds, now and then microseconds, rarely
+    /// until it has lost its processor.
     pub fn delay(&mut self) {
         match self.random.u32(0..4096) {
             0 => thread::sleep(Duration::from_micros(self.random.u64(1..1000))),

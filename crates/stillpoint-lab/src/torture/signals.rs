@@ -1,4 +1,5 @@
-//! Signal handlers that read in the middle of readers and writers, and the threads that they may run in.
+//! Signal handlers that read in the middle of readers and writers, and the threads that they may
+//! run in.
 
 use std::marker::PhantomData;
 use std::mem;
@@ -14,11 +15,13 @@ static VISIT: AtomicPtr<&'static (dyn Fn() + Sync)> = AtomicPtr::new(ptr::null_m
 pub struct Handler<'v>(PhantomData<&'v ()>);
 
 impl<'v> Handler<'v> {
-    /// Has handlers call `visit`. One at a time; it is dropped when all threads that registered have deregistered.
+    /// Has handlers call `visit`. One at a time; it is dropped when all threads that registered
+    /// have deregistered.
     pub fn new(visit: &'v (dyn Fn() + Sync)) -> Self {
-        // SAFETY: the reference is used by handlers alone, and those run in threads between `register` and `deregister`, all of them over when
-        // this is dropped.
-        let visit: &'static (dyn Fn() + Sync) = unsafe { mem::transmute::<&(dyn Fn() + Sync), _>(visit) };
+        // SAFETY: the reference is used by handlers alone, and those run in threads between
+        // `register` and `deregister`, all of them over when this is dropped.
+        let visit: &'static (dyn Fn() + Sync) =
+            unsafe { mem::transmute::<&(dyn Fn() + Sync), _>(visit) };
         let before = VISIT.swap(Box::into_raw(Box::new(visit)), Ordering::AcqRel);
         assert!(before.is_null(), "one run at a time");
         // SAFETY: the handler touches atomics and calls what may be called in one.
@@ -41,17 +44,22 @@ impl Drop for Handler<'_> {
 }
 
 extern "C" fn handle(_signal: libc::c_int) {
-    // SAFETY: null, or what a `Handler` has put there, which waits for the end of all threads that handlers run in.
+    // SAFETY: null, or what a `Handler` has put there, which waits for the end of all threads that
+    // handlers run in.
     if let Some(visit) = unsafe { VISIT.load(Ordering::Acquire).as_ref() } {
         visit();
     }
 }
 
-/// Adds the calling thread to those that are moved, and, if `handlers`, to those that are signalled.
+/// Adds the calling thread to those that are moved, and, if `handlers`, to those that are
+/// signalled.
 pub fn register(session: &Session, handlers: bool) -> Registered {
     // SAFETY: both have no preconditions.
     let (tid, handle) = unsafe { (libc::gettid(), libc::pthread_self()) };
-    let registered = Registered { tid, handle: handlers.then_some(handle) };
+    let registered = Registered {
+        tid,
+        handle: handlers.then_some(handle),
+    };
     session.threads().push(registered);
     registered
 }

@@ -11,11 +11,14 @@ use crossbeam_utils::CachePadded;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Fault {
-    /// A section saw the end of a grace period that should have waited for it: an element was dead, or another's, before the section's end.
+    /// A section saw the end of a grace period that should have waited for it: an element was dead,
+    /// or another's, before the section's end.
     TooShort,
-    /// A section saw what was written before a grace period missing, and what was written after it there.
+    /// A section saw what was written before a grace period missing, and what was written after it
+    /// there.
     Ordering,
-    /// A cookie came true inside the section that it was taken in, or was not true after a wait that covers it.
+    /// A cookie came true inside the section that it was taken in, or was not true after a wait
+    /// that covers it.
     Cookie,
     /// A reader saw a version older than one that it had seen before.
     Version,
@@ -31,15 +34,18 @@ pub enum Fault {
     Fork,
     /// An LRU list's count was wrong.
     Count,
-    /// Memory of an area that a section holds had another's bytes in it, or was found where it must not be.
+    /// Memory of an area that a section holds had another's bytes in it, or was found where it must
+    /// not be.
     Content,
     /// A thread panicked, or could not be started.
     Panic,
-    /// The run was over, and its end did not come: a thread, a barrier or a domain's last callback never returned.
+    /// The run was over, and its end did not come: a thread, a barrier or a domain's last callback
+    /// never returned.
     NoEnd,
 }
 
-/// Every fault, and its name in reports: as the rcutorture of the kernel abbreviates where it has it, and in full.
+/// Every fault, and its name in reports: as the rcutorture of the kernel abbreviates where it has
+/// it, and in full.
 pub const FAULTS: [(Fault, &str, &str); 13] = [
     (Fault::TooShort, "rtgpe", "grace_period_too_short"),
     (Fault::Ordering, "rtmbe", "memory_ordering"),
@@ -67,7 +73,8 @@ pub type Histogram = [AtomicU64; PIPE];
 pub struct Tally {
     /// Sections that were checked from their beginning to their end.
     pub sections: CachePadded<AtomicU64>,
-    /// Grace periods that writers and fake writers have waited for, callbacks included: rcutorture's "version".
+    /// Grace periods that writers and fake writers have waited for, callbacks included:
+    /// rcutorture's "version".
     pub waits: CachePadded<AtomicU64>,
     /// Grace periods that the domain has ended; known when the run is over.
     pub grace_periods: AtomicU64,
@@ -89,7 +96,8 @@ pub struct Tally {
     pub barriers: AtomicU64,
     /// The same.
     pub barriers_done: AtomicU64,
-    /// Forks whose child did well; handlers that read (signals that come too fast are one); threads that came, read and went; stalls that were reported.
+    /// Forks whose child did well; handlers that read (signals that come too fast are one); threads
+    /// that came, read and went; stalls that were reported.
     pub forks: AtomicU64,
     /// The same.
     pub signals: AtomicU64,
@@ -97,7 +105,8 @@ pub struct Tally {
     pub exits: AtomicU64,
     /// The same.
     pub stalls: AtomicU64,
-    /// Grace periods that the element which a section held had outlived at its end, plus one for its removal.
+    /// Grace periods that the element which a section held had outlived at its end, plus one for
+    /// its removal.
     pub pipe: Histogram,
     /// Grace periods of one writer that ended inside a section.
     pub batch: Histogram,
@@ -121,12 +130,16 @@ pub fn add(count: &AtomicU64, more: u64) {
 }
 
 impl Tally {
-    /// Notes a fault. Async-signal-safe as long as it is not the first; for handlers there is [`Tally::fault_in_handler`].
+    /// Notes a fault. Async-signal-safe as long as it is not the first; for handlers there is
+    /// [`Tally::fault_in_handler`].
     #[cold]
     pub fn fault(&self, fault: Fault, what: impl FnOnce() -> String) {
         self.fault_in_handler(fault);
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert_with(|| First { what: what(), at: Instant::now() });
+        first.get_or_insert_with(|| First {
+            what: what(),
+            at: Instant::now(),
+        });
     }
 
     /// Counts a fault. Async-signal-safe.
@@ -156,17 +169,26 @@ impl Tally {
 
     /// How many there are.
     pub fn faults(&self) -> usize {
-        self.faults.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+        self.faults
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// The first one; a handler's may have no description.
     pub fn first(&self) -> Option<First> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.first
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// How long the run went without a fault.
     pub fn survived(&self, start: Instant) -> Duration {
-        self.first().map_or_else(|| start.elapsed(), |first| first.at.saturating_duration_since(start))
+        self.first().map_or_else(
+            || start.elapsed(),
+            |first| first.at.saturating_duration_since(start),
+        )
     }
 }
 

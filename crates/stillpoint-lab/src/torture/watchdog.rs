@@ -1,4 +1,5 @@
-//! The end of a run that does not come by itself: a thread that never returns, a barrier, a domain that waits for its last callback.
+//! The end of a run that does not come by itself: a thread that never returns, a barrier, a domain
+//! that waits for its last callback.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -9,11 +10,12 @@ use super::session::Session;
 /// How often the watchdog looks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Looks that the end of a run may take, a minute and a half: longer than the child of a fork is given. Looks and not seconds, as for stalled writers.
+/// Looks that the end of a run may take, a minute and a half: longer than the child of a fork is
+/// given. Looks and not seconds, as for stalled writers.
 pub const LONGEST_END: u32 = 900;
 
-/// Does `work`, a run of the session, and `give_up` in another thread if the run has been over for `longest` looks, or should have been, and
-/// `work` has not come back.
+/// Does `work`, a run of the session, and `give_up` in another thread if the run has been over for
+/// `longest` looks, or should have been, and `work` has not come back.
 pub fn guard(session: &Session, longest: u32, give_up: impl FnOnce() + Send, work: impl FnOnce()) {
     let (at_work, back) = mpsc::channel::<()>();
     thread::scope(move |scope| {
@@ -22,7 +24,9 @@ pub fn guard(session: &Session, longest: u32, give_up: impl FnOnce() + Send, wor
                 give_up();
             }
         };
-        let watchdog = thread::Builder::new().name("watchdog".to_owned()).spawn_scoped(scope, watch);
+        let watchdog = thread::Builder::new()
+            .name("watchdog".to_owned())
+            .spawn_scoped(scope, watch);
         watchdog.expect("a thread can be started");
         // Dropped when the work has come back, or has panicked.
         let _at_work = at_work;
@@ -69,12 +73,22 @@ mod tests {
     fn a_run_that_never_ends_by_itself_is_noticed_after_its_time() {
         let session = Session::new(plan_for("rcu --duration 0.001"));
         let (given_up, noticed) = mpsc::channel();
-        guard(&session, 1, move || given_up.send(()).expect("somebody waits"), || noticed.recv().expect("it is noticed"));
+        guard(
+            &session,
+            1,
+            move || given_up.send(()).expect("somebody waits"),
+            || noticed.recv().expect("it is noticed"),
+        );
     }
 
     #[test]
     fn an_end_that_comes_is_not() {
         let session = Session::new(plan_for("rcu"));
-        guard(&session, LONGEST_END, || panic!("it came"), || session.end());
+        guard(
+            &session,
+            LONGEST_END,
+            || panic!("it came"),
+            || session.end(),
+        );
     }
 }

@@ -63,7 +63,10 @@ pub struct Shared {
 
 impl Clone for Shared {
     fn clone(&self) -> Self {
-        Self { session: Arc::clone(&self.session), pipe: Arc::clone(&self.pipe) }
+        Self {
+            session: Arc::clone(&self.session),
+            pipe: Arc::clone(&self.pipe),
+        }
     }
 }
 
@@ -77,7 +80,11 @@ pub fn write<P: Policy>(shared: &Shared, domain: &Domain<P>, number: usize, meth
         session.beat(number);
         session.wait_while_paused(|| session.beat(number));
         let method = methods[ctx.random.usize(0..methods.len())];
-        ctx.spin(if method == Method::PollAtOnce { 300 } else { 2000 });
+        ctx.spin(if method == Method::PollAtOnce {
+            300
+        } else {
+            2000
+        });
         let Some(old) = lane.replace(session) else {
             // All are on their way down the pipe, in callbacks.
             thread::sleep(Duration::from_micros(200));
@@ -98,7 +105,12 @@ pub fn write<P: Policy>(shared: &Shared, domain: &Domain<P>, number: usize, meth
 }
 
 /// The life of one who only waits.
-pub fn fake_write<P: Policy>(session: &Session, domain: &Domain<P>, number: usize, methods: &[Method]) {
+pub fn fake_write<P: Policy>(
+    session: &Session,
+    domain: &Domain<P>,
+    number: usize,
+    methods: &[Method],
+) {
     let mut ctx = session.thread_ctx("fakewriter", number);
     let who = session.plan.writers + number;
     while !session.is_over() {
@@ -113,8 +125,9 @@ pub fn fake_write<P: Policy>(session: &Session, domain: &Domain<P>, number: usiz
 
 /// Waits for a grace period; by `synchronize` where the method is one that does not wait.
 ///
-/// No sign of life is given meanwhile: a cookie that never comes true is a stall like any other. A promise that is not kept can yet come true
-/// here, because others end grace periods as well: until the run is over, or if the flavour is isolated.
+/// No sign of life is given meanwhile: a cookie that never comes true is a stall like any other. A
+/// promise that is not kept can yet come true here, because others end grace periods as well: until
+/// the run is over, or if the flavour is isolated.
 fn wait<P: Policy>(method: Method, domain: &Domain<P>, ctx: &mut ThreadCtx) {
     let session = ctx.session;
     // What was taken before the wait has to be true after it.
@@ -146,7 +159,9 @@ fn wait<P: Policy>(method: Method, domain: &Domain<P>, ctx: &mut ThreadCtx) {
     if let Some(before) = before
         && !domain.poll(before)
     {
-        session.tally.fault(Fault::Cookie, || format!("{before:?} was not true after {method:?}, which began later"));
+        session.tally.fault(Fault::Cookie, || {
+            format!("{before:?} was not true after {method:?}, which began later")
+        });
     }
 }
 
@@ -175,7 +190,9 @@ impl Once {
         add(&session.tally.invoked, 1);
         add(&session.tally.waits, 1);
         if self.0.swap(true, Ordering::Relaxed) {
-            session.tally.fault(Fault::Twice, || "a callback was invoked twice".to_owned());
+            session
+                .tally
+                .fault(Fault::Twice, || "a callback was invoked twice".to_owned());
         }
     }
 }
@@ -209,7 +226,14 @@ fn call_head<P: Policy>(shared: &Shared, domain: &Domain<P>, lane: usize, elemen
         unsafe { domain.call_head(head, run::<P>) };
     }
     let came = Once::new(&shared.session);
-    queue(Box::new(Job { head: CallbackHead::new(), shared: shared.clone(), domain: domain.clone(), lane, element, came }));
+    queue(Box::new(Job {
+        head: CallbackHead::new(),
+        shared: shared.clone(),
+        domain: domain.clone(),
+        lane,
+        element,
+        came,
+    }));
 }
 
 /// Waits for a future on the calling thread.

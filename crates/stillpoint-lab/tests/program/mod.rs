@@ -14,8 +14,14 @@ pub struct Run {
 
 /// Runs `stillpoint` with these arguments, separated by spaces.
 pub fn stillpoint(arguments: &str) -> Run {
-    let Output { status, stdout, stderr } =
-        Command::new(env!("CARGO_BIN_EXE_stillpoint")).args(arguments.split(' ')).output().expect("the program starts");
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new(env!("CARGO_BIN_EXE_stillpoint"))
+        .args(arguments.split(' '))
+        .output()
+        .expect("the program starts");
     Run {
         code: status.code().expect("the program was not killed"),
         out: String::from_utf8(stdout).expect("the output is text"),

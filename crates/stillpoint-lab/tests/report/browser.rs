@@ -25,12 +25,18 @@ pub struct Seen {
 
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// The browser's name, if one is installed. Where none is, the test is left out with a message; in CI it fails: a check that cannot run checks nothing.
+/// The browser's name, if one is installed. Where none is, the test is left out with a message; in
+/// CI it fails: a check that cannot run checks nothing.
 pub fn find() -> Option<&'static str> {
     let paths = env::var_os("PATH").unwrap_or_default();
-    let found = NAMES.into_iter().find(|name| env::split_paths(&paths).any(|path| path.join(name).is_file()));
+    let found = NAMES
+        .into_iter()
+        .find(|name| env::split_paths(&paths).any(|path| path.join(name).is_file()));
     if found.is_none() {
-        assert!(env::var_os("CI").is_none(), "no Chromium here: install the package chromium");
+        assert!(
+            env::var_os("CI").is_none(),
+            "no Chromium here: install the package chromium"
+        );
         eprintln!("left out: no Chromium here (install the package chromium to run this test)");
     }
     found
@@ -41,10 +47,13 @@ pub fn open(browser: &str, dark: bool, pages: &[(u32, &str)]) -> Vec<Seen> {
     let folder = tempfile::tempdir().expect("a folder for the browser");
     let frame = |&(width, page): &(u32, &str)| {
         let page = page.replace('&', "&amp;").replace('"', "&quot;");
-        format!("<iframe width={width} height=900 style='border:0;display:block' srcdoc=\"{page}\"></iframe>")
+        format!(
+            "<iframe width={width} height=900 style='border:0;display:block' srcdoc=\"{page}\"></iframe>"
+        )
     };
     let script = include_str!("measure.js");
-    let start = format!("<!DOCTYPE html><meta charset=utf-8><pre id=found></pre><script>{script}</script>");
+    let start =
+        format!("<!DOCTYPE html><meta charset=utf-8><pre id=found></pre><script>{script}</script>");
     let harness: String = iter::once(start).chain(pages.iter().map(frame)).collect();
     let file = folder.path().join("harness.html");
     fs::write(&file, harness).expect("the folder can be written");
@@ -61,9 +70,18 @@ pub fn open(browser: &str, dark: bool, pages: &[(u32, &str)]) -> Vec<Seen> {
         .output()
         .expect("the browser starts");
     let text = String::from_utf8_lossy(&output.stdout);
-    let found = text.split_once("<pre id=\"found\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-    let found = found.map(|(found, _)| found).filter(|found| !found.is_empty());
+    let found = text
+        .split_once("<pre id=\"found\">")
+        .and_then(|(_, rest)| rest.split_once("</pre>"));
     let found = found
-        .unwrap_or_else(|| panic!("the browser has measured nothing ({}): {}", output.status, text.get(..600).unwrap_or(&text)));
+        .map(|(found, _)| found)
+        .filter(|found| !found.is_empty());
+    let found = found.unwrap_or_else(|| {
+        panic!(
+            "the browser has measured nothing ({}): {}",
+            output.status,
+            text.get(..600).unwrap_or(&text)
+        )
+    });
     serde_json::from_str(found).expect("the script wrote JSON")
 }

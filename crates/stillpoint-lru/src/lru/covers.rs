@@ -4,12 +4,14 @@ use super::ListLru;
 use crate::{memcg::Registration, probe::Probe};
 
 impl Registration {
-    /// Says that all the shrinker can free is on `lru`'s lists (and those of other such calls): it is then not even asked where they
-    /// are empty. The kernel's `list_lru_init_memcg()`. As there, a lru tells one shrinker at a time.
+    /// Says that all the shrinker can free is on `lru`'s lists (and those of other such calls): it
+    /// is then not even asked where they are empty. The kernel's `list_lru_init_memcg()`. As there,
+    /// a lru tells one shrinker at a time.
     ///
     /// # Panics
     ///
-    /// If `lru` is not one for the tenants of this hierarchy, or is covered by another registration that has not ended.
+    /// If `lru` is not one for the tenants of this hierarchy, or is covered by another registration
+    /// that has not ended.
     pub fn covers<T: Send + Sync + 'static, P: Probe>(&self, lru: &ListLru<T, P>) {
         let lists = lru.lists();
         assert!(

@@ -5,8 +5,9 @@ use std::{fmt, ops::Deref, sync::Arc};
 
 /// A value that can be on an LRU list: put it into an [`Arc`] and [add](crate::ListLru::add) that.
 ///
-/// The link (three words) lies beside the value, so that a list needs no memory of its own for it. On one list at a time; a value that is to
-/// be on two has two layers, each in an [`Arc`] of its own: `Entry<Arc<Entry<T>>>`.
+/// The link (three words) lies beside the value, so that a list needs no memory of its own for it.
+/// On one list at a time; a value that is to be on two has two layers, each in an [`Arc`] of its
+/// own: `Entry<Arc<Entry<T>>>`.
 ///
 /// ```
 /// use stillpoint_lru::{Entry, ListLru};
@@ -28,7 +29,10 @@ pub struct Entry<T> {
 impl<T> Entry<T> {
     /// An entry that is on no list.
     pub fn new(value: T) -> Self {
-        Self { link: Link::new(), value }
+        Self {
+            link: Link::new(),
+            value,
+        }
     }
 
     /// The value. Nobody else can have the entry, so it is on no list.
@@ -47,11 +51,13 @@ impl<T> Entry<T> {
         &self.link
     }
 
-    /// The entry that a link on one of `ListLru<T>`'s lists is part of, with the reference that the list has to it.
+    /// The entry that a link on one of `ListLru<T>`'s lists is part of, with the reference that the
+    /// list has to it.
     ///
     /// # Safety
     ///
-    /// `link` was stored by [`ListLru::add`](crate::ListLru::add) of an entry of this type, and the list's reference is the caller's now.
+    /// `link` was stored by [`ListLru::add`](crate::ListLru::add) of an entry of this type, and the
+    /// list's reference is the caller's now.
     pub(crate) unsafe fn from_link(link: *const Link) -> Arc<Self> {
         // SAFETY: the pointer is that of the whole, as `add` got it from `Arc::into_raw`.
         unsafe { Arc::from_raw(link.cast::<Self>()) }
@@ -80,6 +86,9 @@ impl<T: Default> Default for Entry<T> {
 
 impl<T: fmt::Debug> fmt::Debug for Entry<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry").field("value", &self.value).field("linked", &self.is_linked()).finish()
+        f.debug_struct("Entry")
+            .field("value", &self.value)
+            .field("linked", &self.is_linked())
+            .finish()
     }
 }

@@ -1,4 +1,5 @@
-//! An array of counts that grows as those of LRU lists do (`slots.rs`): for tortures, which look into it while it grows.
+//! An array of counts that grows as those of LRU lists do (`slots.rs`): for tortures, which look
+//! into it while it grows.
 
 use crate::slots::{Slots, sections::Replaced};
 use std::{
@@ -13,8 +14,9 @@ use stillpoint_platform::sync::{Mutex, lock};
 
 /// The array. No part of the stable interface.
 ///
-/// `FREES`: whether what has been replaced is freed, as it is for lists. Off, it is emptied after the grace period and left where it
-/// is, so that who still looks at it finds that out and does no harm.
+/// `FREES`: whether what has been replaced is freed, as it is for lists. Off, it is emptied after
+/// the grace period and left where it is, so that who still looks at it finds that out and does no
+/// harm.
 #[doc(hidden)]
 pub struct GrowingArray<const FREES: bool> {
     slots: Slots<AtomicUsize>,
@@ -24,7 +26,10 @@ pub struct GrowingArray<const FREES: bool> {
 impl<const FREES: bool> GrowingArray<FREES> {
     /// An array of `len` counts, each its own index.
     pub fn new(len: usize) -> Self {
-        let array = Self { slots: Slots::new(), change: Mutex::new(()) };
+        let array = Self {
+            slots: Slots::new(),
+            change: Mutex::new(()),
+        };
         array.grow(len);
         array
     }
@@ -40,24 +45,34 @@ impl<const FREES: bool> GrowingArray<FREES> {
         let _change = lock(&self.change);
         // SAFETY: the lock is held.
         let old = unsafe { self.slots.peek_len() };
-        let grown = if FREES { self.slots.reserve(len).map(Some) } else { self.slots.reserve_and_empty(len).map(|()| None) };
+        let grown = if FREES {
+            self.slots.reserve(len).map(Some)
+        } else {
+            self.slots.reserve_and_empty(len).map(|()| None)
+        };
         _replaced = grown.expect("there is memory for a few pages");
         (old..len).for_each(|index| self.slots.put(index, Arc::new(AtomicUsize::new(index))));
     }
 
-    /// The count at `index`, as who counts an LRU list finds it, with `meanwhile` after the array has been found. `None` in a slot that is
-    /// empty or not there.
+    /// The count at `index`, as who counts an LRU list finds it, with `meanwhile` after the array
+    /// has been found. `None` in a slot that is empty or not there.
     ///
     /// # Panics
     ///
     /// If the section is not one of the global domain.
-    pub fn count(&self, index: usize, section: &Guard<'_>, meanwhile: impl FnOnce()) -> Option<usize> {
+    pub fn count(
+        &self,
+        index: usize,
+        section: &Guard<'_>,
+        meanwhile: impl FnOnce(),
+    ) -> Option<usize> {
         assert!(
             is_global(section),
             "stillpoint: the array belongs to the global domain; begin the section with stillpoint::read_lock()"
         );
         // SAFETY: `section` is one of the domain that arrays are retired in.
-        unsafe { self.slots.find_after(index, meanwhile) }.map(|count| count.load(Ordering::Relaxed))
+        unsafe { self.slots.find_after(index, meanwhile) }
+            .map(|count| count.load(Ordering::Relaxed))
     }
 
     /// The same outside of any section, which a torture must catch.
@@ -66,8 +81,10 @@ impl<const FREES: bool> GrowingArray<FREES> {
     ///
     /// `FREES` is off.
     pub unsafe fn count_outside(&self, index: usize, meanwhile: impl FnOnce()) -> Option<usize> {
-        // SAFETY: arrays are never freed, by the caller's promise, and nobody takes anything out of one.
-        unsafe { self.slots.find_after(index, meanwhile) }.map(|count| count.load(Ordering::Relaxed))
+        // SAFETY: arrays are never freed, by the caller's promise, and nobody takes anything out of
+        // one.
+        unsafe { self.slots.find_after(index, meanwhile) }
+            .map(|count| count.load(Ordering::Relaxed))
     }
 }
 

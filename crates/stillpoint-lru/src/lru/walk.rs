@@ -1,7 +1,8 @@
 //! Walking a list while others change it, and while the one who walks does.
 //!
-//! A walker takes references to a few items under the list's lock, leaves a bookmark behind the last of them, and lets the lock go; then it
-//! asks about each and does what it is told. So the lock is held for some tens of items at a time and never while user code runs.
+//! A walker takes references to a few items under the list's lock, leaves a bookmark behind the
+//! last of them, and lets the lock go; then it asks about each and does what it is told. So the
+//! lock is held for some tens of items at a time and never while user code runs.
 
 use super::entry::Entry;
 use crate::{link::Bookmark, memcg::lists::One, probe::Probe};
@@ -13,15 +14,18 @@ const AT_A_TIME: usize = 32;
 /// What a walk does with an item. The kernel's `enum lru_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolate {
-    /// Takes it off, wherever it is by now. If the callback has done that already, that counts too. The kernel's `LRU_REMOVED`.
+    /// Takes it off, wherever it is by now. If the callback has done that already, that counts too.
+    /// The kernel's `LRU_REMOVED`.
     Removed,
-    /// The same, and begins again with the oldest item, because the callback has changed the list. The kernel's `LRU_REMOVED_RETRY`.
+    /// The same, and begins again with the oldest item, because the callback has changed the list.
+    /// The kernel's `LRU_REMOVED_RETRY`.
     RemovedRetry,
     /// Makes it the newest one: it has been used. The kernel's `LRU_ROTATE`.
     Rotate,
     /// Leaves it where it is. The kernel's `LRU_SKIP`.
     Skip,
-    /// Leaves it where it is and begins again with the oldest item: its lock could not be had, say. The kernel's `LRU_RETRY`.
+    /// Leaves it where it is and begins again with the oldest item: its lock could not be had, say.
+    /// The kernel's `LRU_RETRY`.
     Retry,
     /// Leaves it where it is and ends the walk. The kernel's `LRU_STOP`.
     Stop,
@@ -44,7 +48,10 @@ impl<P: Probe> Drop for Cursor<'_, P> {
 
 /// The walk over one list. `remove` takes an item off the list that it is on by then.
 pub(crate) fn walk_list<T: Send + Sync + 'static, P: Probe>(
-    one: Arc<One>, budget: &mut usize, isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate, remove: impl Fn(&Entry<T>),
+    one: Arc<One>,
+    budget: &mut usize,
+    isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate,
+    remove: impl Fn(&Entry<T>),
 ) -> usize {
     // Each item once: what is rotated comes again at the end, and a callback may add for ever.
     let mut left = one.list.count().min(*budget);
@@ -52,8 +59,15 @@ pub(crate) fn walk_list<T: Send + Sync + 'static, P: Probe>(
         return 0;
     }
     let bookmark = Some(Bookmark::at_start(&one.list.lock::<P>()));
-    let cursor = Cursor::<P> { one: &one, bookmark, probe: std::marker::PhantomData };
-    let bookmark = cursor.bookmark.as_ref().expect("taken when the cursor is dropped");
+    let cursor = Cursor::<P> {
+        one: &one,
+        bookmark,
+        probe: std::marker::PhantomData,
+    };
+    let bookmark = cursor
+        .bookmark
+        .as_ref()
+        .expect("taken when the cursor is dropped");
     let (mut removed, mut batch) = (0, Vec::with_capacity(AT_A_TIME.min(left)));
     'walk: while left > 0 {
         gather::<T, P>(&one, bookmark, &mut batch, AT_A_TIME.min(left));
@@ -89,14 +103,24 @@ pub(crate) fn walk_list<T: Send + Sync + 'static, P: Probe>(
 }
 
 /// References to the next items, and the bookmark behind them.
-fn gather<T: Send + Sync + 'static, P: Probe>(one: &One, bookmark: &Bookmark, batch: &mut Vec<Arc<Entry<T>>>, limit: usize) {
+fn gather<T: Send + Sync + 'static, P: Probe>(
+    one: &One,
+    bookmark: &Bookmark,
+    batch: &mut Vec<Arc<Entry<T>>>,
+    limit: usize,
+) {
     let locked = one.list.lock::<P>();
     let mut at = bookmark.next(&locked);
     while let Some(link) = at {
-        // SAFETY: on this list, which has a reference to it that stays while the lock is held. It is borrowed, not taken.
+        // SAFETY: on this list, which has a reference to it that stays while the lock is held. It
+        // is borrowed, not taken.
         let item = mem::ManuallyDrop::new(unsafe { Entry::<T>::from_link(link) });
         batch.push(Arc::clone(&item));
-        at = if batch.len() < limit { locked.after(item.link()) } else { None };
+        at = if batch.len() < limit {
+            locked.after(item.link())
+        } else {
+            None
+        };
     }
     if let Some(last) = batch.last() {
         bookmark.move_behind(&locked, last.link());

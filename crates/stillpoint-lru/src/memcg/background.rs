@@ -1,9 +1,11 @@
-//! The background reclaimer of a hierarchy: a thread that brings tenants back below their high limit.
+//! The background reclaimer of a hierarchy: a thread that brings tenants back below their high
+//! limit.
 //!
-//! It starts when the first tenant passes its limit, and ends with the hierarchy. A tenant waits in its queue at most once; who puts it there
-//! does so after the usage has passed the limit, and the thread takes the mark off before it looks at the usage. So no tenant stays
-//! above its limit unseen. If the system has no thread to give, the one that charges does the work. What shrinkers do is contained where
-//! they are called, and each pass here once more: no panic ends the thread.
+//! It starts when the first tenant passes its limit, and ends with the hierarchy. A tenant waits in
+//! its queue at most once; who puts it there does so after the usage has passed the limit, and the
+//! thread takes the mark off before it looks at the usage. So no tenant stays above its limit
+//! unseen. If the system has no thread to give, the one that charges does the work. What shrinkers
+//! do is contained where they are called, and each pass here once more: no panic ends the thread.
 
 use super::{
     Memcg, reclaim,
@@ -32,7 +34,9 @@ pub(crate) struct Background {
 
 impl fmt::Debug for Background {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Background").field("state", &*lock(&self.state)).finish_non_exhaustive()
+        f.debug_struct("Background")
+            .field("state", &*lock(&self.state))
+            .finish_non_exhaustive()
     }
 }
 
@@ -57,12 +61,15 @@ impl Background {
     #[cold]
     fn tell(self: &Arc<Self>, tenant: &Memcg) {
         tenant.events.high.fetch_add(1, Ordering::Relaxed);
-        // It must not reclaim for itself, and its own work brings the usage down.
-        // Release, pairs with `run`: the usage that we have seen is seen by the reclaim that takes the tenant off the queue.
+        // It must not reclaim for itself, and its own work brings the usage down. Release, pairs
+        // with `run`: the usage that we have seen is seen by the reclaim that takes the tenant off
+        // the queue.
         if is_reclaiming() || tenant.queued.swap(true, Ordering::AcqRel) {
             return;
         }
-        let Some(handle) = tenant.tree.handle_of(tenant) else { return };
+        let Some(handle) = tenant.tree.handle_of(tenant) else {
+            return;
+        };
         let kept = Arc::clone(handle.memcg());
         if self.ensure_started() {
             lock(&self.queue).push(kept);
@@ -88,7 +95,8 @@ impl Background {
         *state == State::Running
     }
 
-    /// Has the thread end by itself. Nobody waits for it: it is idle, or the hierarchy would still be in use.
+    /// Has the thread end by itself. Nobody waits for it: it is idle, or the hierarchy would still
+    /// be in use.
     pub(crate) fn stop(&self) {
         *lock(&self.state) = State::Stopped;
         // Release, pairs with `run`: all that was queued is seen by the thread's last look.
@@ -102,9 +110,11 @@ impl Background {
             let next = lock(&self.queue).pop();
             if let Some(tenant) = next {
                 waiter.leave();
-                // The shrinkers' panics are contained one by one; whatever else fails must not end the thread.
+                // The shrinkers' panics are contained one by one; whatever else fails must not end
+                // the thread.
                 let _ = user_code::contained(move || {
-                    // Acquire, pairs with `tell`: it reads the teller's `true`, and so sees the usage that the teller has seen.
+                    // Acquire, pairs with `tell`: it reads the teller's `true`, and so sees the
+                    // usage that the teller has seen.
                     tenant.queued.swap(false, Ordering::AcqRel);
                     tenant.tree.stocks().drain(None);
                     reclaim::reclaim(&tenant, tenant.high(), &mut Resched::background());

@@ -32,8 +32,9 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Bytes that are charged to a tenant until this is dropped.
 ///
-/// Keep it in the object that the bytes are for: then they are given back when the object is really freed, be that after a grace
-/// period. Made by [`Tenant::charge`](super::Tenant::charge). Dropping it costs some ten nanoseconds. It may outlive every handle of its tenant.
+/// Keep it in the object that the bytes are for: then they are given back when the object is really
+/// freed, be that after a grace period. Made by [`Tenant::charge`](super::Tenant::charge). Dropping
+/// it costs some ten nanoseconds. It may outlive every handle of its tenant.
 #[must_use = "the bytes are given back as soon as the charge is dropped"]
 pub struct Charge {
     /// Alive while `bytes` is not 0: see `counter.rs`.
@@ -67,11 +68,13 @@ impl Charge {
         self.bytes as usize
     }
 
-    /// Charges more, or gives some back, so that it is `bytes` afterwards. As [`Tenant::charge`](super::Tenant::charge).
+    /// Charges more, or gives some back, so that it is `bytes` afterwards. As
+    /// [`Tenant::charge`](super::Tenant::charge).
     ///
     /// # Errors
     ///
-    /// If more cannot be charged; the charge is then as before. Also if it is of 0 bytes, which are nobody's.
+    /// If more cannot be charged; the charge is then as before. Also if it is of 0 bytes, which are
+    /// nobody's.
     pub fn resize(&mut self, bytes: usize) -> Result<(), ChargeError> {
         let bytes = bytes as u64;
         if self.bytes == 0 && bytes > 0 {
@@ -86,7 +89,10 @@ impl Charge {
             let less = self.bytes - bytes;
             // Before the rest is given back: it may be the tenant's end.
             self.bytes = bytes;
-            drop(Self { tenant: self.tenant, bytes: less });
+            drop(Self {
+                tenant: self.tenant,
+                bytes: less,
+            });
         }
         Ok(())
     }
@@ -106,7 +112,9 @@ impl Drop for Charge {
 
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge").field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("Charge")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -117,17 +125,23 @@ fn charge(tenant: &Memcg, bytes: u64) -> Result<(), ChargeError> {
     if bytes > MAX_CHARGE {
         return Err(ChargeError::TooLarge);
     }
-    let is_high = tenant.tree.stocks().charge(tenant, bytes).or_else(|refused| {
-        let level = refused.at;
-        level.events.max.fetch_add(1, Ordering::Relaxed);
-        make_room(tenant, bytes, &refused).inspect_err(|error| {
-            if let ChargeError::OverLimit { .. } = error {
-                level.events.failed.fetch_add(1, Ordering::Relaxed);
-            }
-        })
-    })?;
+    let is_high = tenant
+        .tree
+        .stocks()
+        .charge(tenant, bytes)
+        .or_else(|refused| {
+            let level = refused.at;
+            level.events.max.fetch_add(1, Ordering::Relaxed);
+            make_room(tenant, bytes, &refused).inspect_err(|error| {
+                if let ChargeError::OverLimit { .. } = error {
+                    level.events.failed.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })?;
     if is_high {
-        tenant.and_ancestors().for_each(|level| level.tree.background().wake_if_high(level));
+        tenant
+            .and_ancestors()
+            .for_each(|level| level.tree.background().wake_if_high(level));
     }
     Ok(())
 }
@@ -148,7 +162,9 @@ fn make_room(tenant: &Memcg, bytes: u64, first: &Refused<'_, Memcg>) -> Result<b
             Err(refused) => refused,
         };
         let level = refused.at;
-        let Some(goal) = refused.max.checked_sub(bytes) else { return Err(over(&refused, bytes)) };
+        let Some(goal) = refused.max.checked_sub(bytes) else {
+            return Err(over(&refused, bytes));
+        };
         if is_reclaiming() {
             return Err(ChargeError::InShrinker);
         }
@@ -165,7 +181,9 @@ fn make_room(tenant: &Memcg, bytes: u64, first: &Refused<'_, Memcg>) -> Result<b
             break;
         }
     }
-    stocks.charge_exact(tenant, bytes).map_err(|refused| over(&refused, bytes))
+    stocks
+        .charge_exact(tenant, bytes)
+        .map_err(|refused| over(&refused, bytes))
 }
 
 /// Waits for what has been retired to be freed, until there is `enough`, nothing left, or no time.
@@ -177,8 +195,8 @@ fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
     if !waits() {
         return;
     }
-    // The usual hold-up; what is freed after it by another thread takes some milliseconds more. Whether it has ended or not, the usage
-    // is read again.
+    // The usual hold-up; what is freed after it by another thread takes some milliseconds more.
+    // Whether it has ended or not, the usage is read again.
     let _ = wait_until(global(), global().start_poll(), deadline);
     while !enough() && waits() && clock::now() < deadline {
         thread::sleep(LOOK);
@@ -186,5 +204,9 @@ fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
 }
 
 fn over(refused: &Refused<'_, Memcg>, bytes: u64) -> ChargeError {
-    ChargeError::OverLimit { requested: bytes, usage: refused.usage, max: refused.max }
+    ChargeError::OverLimit {
+        requested: bytes,
+        usage: refused.usage,
+        max: refused.max,
+    }
 }

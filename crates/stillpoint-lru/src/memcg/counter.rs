@@ -1,9 +1,10 @@
 //! What a tenant's subtree uses, and what holds the tenant in memory while it does.
 //!
-//! Two counts a tenant. The usage is hierarchical: a charge is added to every ancestor's (`levels.rs`). `own` says what keeps the tenant itself: the
-//! bytes charged to it directly, those in stock included, and its handles, which count as one. When it gets to 0 nothing refers to
-//! the tenant by a charge any more, and the reference that stands for all of them is given back. So a charge is a plain
-//! pointer and a length, and costs no reference count of its own.
+//! Two counts a tenant. The usage is hierarchical: a charge is added to every ancestor's
+//! (`levels.rs`). `own` says what keeps the tenant itself: the bytes charged to it directly, those
+//! in stock included, and its handles, which count as one. When it gets to 0 nothing refers to the
+//! tenant by a charge any more, and the reference that stands for all of them is given back. So a
+//! charge is a plain pointer and a length, and costs no reference count of its own.
 
 use super::Memcg;
 use crate::levels::{self, HasLevel, Level, Refused};
@@ -23,7 +24,8 @@ pub(crate) const MAX_CHARGE: u64 = 1 << 48;
 /// In `own`: the handles. Bytes are counted twice over.
 const HANDLES: u64 = 1;
 
-/// See the head of this file. Written at every charge that the stock cannot meet, so in a cache line of its own.
+/// See the head of this file. Written at every charge that the stock cannot meet, so in a cache
+/// line of its own.
 #[derive(Debug)]
 pub(crate) struct Counter(CachePadded<Counts>);
 
@@ -47,7 +49,9 @@ impl Counter {
 
     /// Leaves `tenant`, whose counter this is and which nobody else has yet, to what `own` counts.
     pub(crate) fn keep(&self, tenant: Arc<Memcg>) {
-        self.0.whole.store(Arc::into_raw(tenant).cast_mut(), Ordering::Relaxed);
+        self.0
+            .whole
+            .store(Arc::into_raw(tenant).cast_mut(), Ordering::Relaxed);
     }
 
     /// What the subtree uses, what is in stock for it included.
@@ -72,15 +76,25 @@ impl HasLevel for Memcg {
     }
 }
 
-/// Charges `tenant` and its ancestors, all or none: [`levels::charge`]. Whether one of them is past its high limit now.
+/// Charges `tenant` and its ancestors, all or none: [`levels::charge`]. Whether one of them is past
+/// its high limit now.
 ///
 /// # Errors
 ///
 /// The tenant whose limit is in the way.
 #[inline]
-pub(crate) fn charge<'a>(tenant: &'a Memcg, bytes: u64, at_stock: bool, exact: &Mutex<()>) -> Result<bool, Refused<'a, Memcg>> {
+pub(crate) fn charge<'a>(
+    tenant: &'a Memcg,
+    bytes: u64,
+    at_stock: bool,
+    exact: &Mutex<()>,
+) -> Result<bool, Refused<'a, Memcg>> {
     let is_high = levels::charge(tenant.and_ancestors(), bytes, at_stock, exact)?;
-    tenant.counter().0.own.fetch_add(2 * bytes, Ordering::Relaxed);
+    tenant
+        .counter()
+        .0
+        .own
+        .fetch_add(2 * bytes, Ordering::Relaxed);
     Ok(is_high)
 }
 
@@ -88,7 +102,8 @@ pub(crate) fn charge<'a>(tenant: &'a Memcg, bytes: u64, at_stock: bool, exact: &
 ///
 /// # Safety
 ///
-/// `tenant` is alive, and so many bytes have been [charged](charge) to it that nobody else gives back. It may be gone afterwards.
+/// `tenant` is alive, and so many bytes have been [charged](charge) to it that nobody else gives
+/// back. It may be gone afterwards.
 pub(crate) unsafe fn uncharge(tenant: *const Memcg, bytes: u64) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -105,7 +120,9 @@ pub(crate) unsafe fn uncharge(tenant: *const Memcg, bytes: u64) {
 pub(crate) unsafe fn subtract(tenant: *const Memcg, bytes: u64) {
     // SAFETY: the caller's promise.
     let tenant = unsafe { &*tenant };
-    tenant.and_ancestors().for_each(|level| level.level().subtract(bytes));
+    tenant
+        .and_ancestors()
+        .for_each(|level| level.level().subtract(bytes));
 }
 
 /// The second half of [`uncharge`]: it holds the tenant no longer.
@@ -135,7 +152,8 @@ unsafe fn put(tenant: *const Memcg, amount: u64) {
     // SAFETY: `own` is not 0, so the reference below is still held.
     let counts = &unsafe { &*tenant }.counter().0;
     let whole = counts.whole.load(Ordering::Relaxed);
-    // Release and acquire, pairs with `put` of other threads: whatever was done for other charges and handles is done before the end.
+    // Release and acquire, pairs with `put` of other threads: whatever was done for other charges
+    // and handles is done before the end.
     if counts.own.fetch_sub(amount, Ordering::AcqRel) == amount {
         // SAFETY: left to what `own` counts, by `keep`, and that was the last of it.
         drop(unsafe { Arc::from_raw(whole) });

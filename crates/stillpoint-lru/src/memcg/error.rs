@@ -38,8 +38,12 @@ pub enum DeleteError {
 impl fmt::Display for DeleteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Root => "the root cannot be deleted; it goes with the last handle of its hierarchy",
-            Self::HasChildren => "the tenant has children that have not been deleted; delete them first",
+            Self::Root => {
+                "the root cannot be deleted; it goes with the last handle of its hierarchy"
+            }
+            Self::HasChildren => {
+                "the tenant has children that have not been deleted; delete them first"
+            }
         })
     }
 }
@@ -54,15 +58,18 @@ pub enum ChargeError {
     OverLimit {
         /// The bytes that were asked for.
         requested: u64,
-        /// What the tenant whose limit it is used when the charge was refused, all below it included: with the bytes it is more than `max`.
+        /// What the tenant whose limit it is used when the charge was refused, all below it
+        /// included: with the bytes it is more than `max`.
         usage: u64,
         /// That limit.
         max: u64,
     },
-    /// It would pass a max, and the calling thread is inside a read-side critical section of the global domain, or a callback: there
-    /// nothing can be reclaimed. Charge before the section begins.
+    /// It would pass a max, and the calling thread is inside a read-side critical section of the
+    /// global domain, or a callback: there nothing can be reclaimed. Charge before the section
+    /// begins.
     InSection,
-    /// It would pass a max, and the calling thread is inside a shrinker, which must not make it worse.
+    /// It would pass a max, and the calling thread is inside a shrinker, which must not make it
+    /// worse.
     InShrinker,
     /// More bytes than any memory has.
     TooLarge,
@@ -96,7 +103,11 @@ pub struct TooManyShrinkers;
 
 impl fmt::Display for TooManyShrinkers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a hierarchy has at most {} shrinkers; let one serve several caches", MAX_SHRINKERS)
+        write!(
+            f,
+            "a hierarchy has at most {} shrinkers; let one serve several caches",
+            MAX_SHRINKERS
+        )
     }
 }
 

@@ -1,8 +1,9 @@
 //! What a child of a fork resets: all of the crate that is not reset by being read.
 //!
-//! Two things are reset by the handler of [`stillpoint_platform::fork`], each with what belongs to it: the lists of an lru, and what the
-//! tenants of a hierarchy share. Fields that are visible for this file alone say so. How a list is left by a thread that has vanished
-//! is told in the head of `link.rs`.
+//! Two things are reset by the handler of [`stillpoint_platform::fork`], each with what belongs to
+//! it: the lists of an lru, and what the tenants of a hierarchy share. Fields that are visible for
+//! this file alone say so. How a list is left by a thread that has vanished is told in the head of
+//! `link.rs`.
 
 use super::{
     background::{Background, State},
@@ -29,12 +30,16 @@ impl ForkReset for Tree {
             self.stocks.reset_in_child();
             self.background.reset_in_child();
         }
-        // SAFETY: no user code runs under this lock. If a vanished thread held it, numbers that were free may be lost, and nothing else:
-        // `room` is above all that are taken.
+        // SAFETY: no user code runs under this lock. If a vanished thread held it, numbers that
+        // were free may be lost, and nothing else: `room` is above all that are taken.
         unsafe {
             if self.numbers.try_lock().is_err() {
                 let next = self.room.load(Ordering::Relaxed) as u32;
-                self.numbers.reinit(Numbers { free: Vec::new(), next, shrinkers: [0; MAX_SHRINKERS / 64] });
+                self.numbers.reinit(Numbers {
+                    free: Vec::new(),
+                    next,
+                    shrinkers: [0; MAX_SHRINKERS / 64],
+                });
                 let numbers = &mut *lock(&self.numbers);
                 self.each_shrinker(|shrinker| set(&mut numbers.shrinkers, shrinker.number));
             }
@@ -84,11 +89,13 @@ impl ForkReset for Lists {
 }
 
 impl Stocks {
-    /// Empties per-CPU stocks that a vanished thread was at. Its bytes stay charged, or hold their tenant.
+    /// Empties per-CPU stocks that a vanished thread was at. Its bytes stay charged, or hold their
+    /// tenant.
     ///
     /// # Safety
     ///
-    /// The calling thread is the only one, and not in here: no user code runs at a per-CPU stock or under these locks.
+    /// The calling thread is the only one, and not in here: no user code runs at a per-CPU stock or
+    /// under these locks.
     unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -113,8 +120,13 @@ impl Background {
     ///
     /// As for [`ForkReset::reset_in_child`].
     unsafe fn reset_in_child(&self) {
-        let state = if self.stop.load(Ordering::Relaxed) { State::Stopped } else { State::NotStarted };
-        // SAFETY: the caller's promise; no user code runs under these locks. What was queued is leaked.
+        let state = if self.stop.load(Ordering::Relaxed) {
+            State::Stopped
+        } else {
+            State::NotStarted
+        };
+        // SAFETY: the caller's promise; no user code runs under these locks. What was queued is
+        // leaked.
         unsafe {
             self.state.reinit(state);
             self.queue.reinit(Vec::new());
@@ -133,7 +145,10 @@ impl Registered {
 impl Calls {
     /// Calls of vanished threads are over.
     fn reset_in_child(&self, inside: bool) {
-        self.state.store(self.state.load(Ordering::Relaxed) & GONE | Self::own(inside), Ordering::Relaxed);
+        self.state.store(
+            self.state.load(Ordering::Relaxed) & GONE | Self::own(inside),
+            Ordering::Relaxed,
+        );
         self.left.reset_in_child();
     }
 }
@@ -143,8 +158,9 @@ impl List {
     ///
     /// # Safety
     ///
-    /// The calling thread is the only one of the process, and does not hold the lock. If a vanished thread did, an orphaned link may name this list
-    /// for ever, which must then never be freed: so the result.
+    /// The calling thread is the only one of the process, and does not hold the lock. If a vanished
+    /// thread did, an orphaned link may name this list for ever, which must then never be freed: so
+    /// the result.
     #[must_use = "a list whose lock was held is not freed"]
     unsafe fn reset_in_child(&self) -> bool {
         if self.changing.lock.try_lock().is_ok() {
@@ -159,12 +175,16 @@ impl List {
             let link = unsafe { &*at };
             link.prev.store(before.cast_mut(), Ordering::Relaxed);
             if link.owner.load(Ordering::Relaxed) != marker() {
-                link.owner.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+                link.owner
+                    .store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
                 count += 1;
             }
             (before, at) = (at, link.next());
         }
-        self.changing.head.prev.store(before.cast_mut(), Ordering::Relaxed);
+        self.changing
+            .head
+            .prev
+            .store(before.cast_mut(), Ordering::Relaxed);
         if self.changing.len.load(Ordering::Relaxed) != DEAD {
             self.changing.len.store(count, Ordering::Relaxed);
             self.count.store(count, Ordering::Relaxed);
@@ -182,7 +202,11 @@ mod tests {
     fn child_of_fork_has_free_stocks() {
         let hierarchy = Hierarchy::new();
         let stocks = hierarchy.root().memcg().tree.stocks();
-        mem::forget(stocks.per_cpu[0].try_take().expect("no other thread has it"));
+        mem::forget(
+            stocks.per_cpu[0]
+                .try_take()
+                .expect("no other thread has it"),
+        );
         stocks.per_cpu[0].waiting.fetch_add(1, Ordering::Relaxed);
         // SAFETY: no other thread has the hierarchy, and this one is not in there.
         unsafe { stocks.reset_in_child() };

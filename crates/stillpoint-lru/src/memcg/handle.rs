@@ -3,11 +3,13 @@
 use super::{Memcg, error::CreateError, tree::Tree};
 use std::{fmt, sync::Arc, sync::atomic::Ordering};
 
-/// Somebody whose memory is accounted for, and may be limited: a node of a tree. The kernel's memory control group.
+/// Somebody whose memory is accounted for, and may be limited: a node of a tree. The kernel's
+/// memory control group.
 ///
-/// A handle: cloning it names the same tenant. The tenant is deleted by [`Tenant::delete`] or with its last handle; a child keeps its
-/// parent. What a deleted tenant had on LRU lists goes to its nearest ancestor; what is still charged to it stays charged, to it and so to
-/// its ancestors, until it is given back.
+/// A handle: cloning it names the same tenant. The tenant is deleted by [`Tenant::delete`] or with
+/// its last handle; a child keeps its parent. What a deleted tenant had on LRU lists goes to its
+/// nearest ancestor; what is still charged to it stays charged, to it and so to its ancestors,
+/// until it is given back.
 ///
 /// | limit | what it does |
 /// |---|---|
@@ -16,9 +18,10 @@ use std::{fmt, sync::Arc, sync::atomic::Ordering};
 /// | [high](Tenant::set_high) | past it, a background thread reclaims from the tenant |
 /// | [max](Tenant::set_max) | a charge that would pass it reclaims first, and fails if that does not help |
 ///
-/// Limits are bytes, may be changed at any time, and count for a tenant together with all that are below it. A child's protection (min,
-/// low) is worth what its parent's is: where children claim more together than the parent has, they get shares of it. One that is
-/// directly below the tenant that is reclaimed from has its own in full.
+/// Limits are bytes, may be changed at any time, and count for a tenant together with all that are
+/// below it. A child's protection (min, low) is worth what its parent's is: where children claim
+/// more together than the parent has, they get shares of it. One that is directly below the tenant
+/// that is reclaimed from has its own in full.
 ///
 /// ```
 /// use stillpoint_lru::Hierarchy;
@@ -35,7 +38,8 @@ use std::{fmt, sync::Arc, sync::atomic::Ordering};
 /// ```
 pub struct Tenant {
     pub(super) memcg: Arc<Memcg>,
-    /// What it takes to count, so that counters need not touch what is charged all the time: the tenant's number, and its hierarchy's.
+    /// What it takes to count, so that counters need not touch what is charged all the time: the
+    /// tenant's number, and its hierarchy's.
     number: u32,
     hierarchy: u64,
 }
@@ -44,7 +48,9 @@ impl Memcg {
     /// A handle, unless the last one has been dropped.
     pub(crate) fn handle(self: &Arc<Self>) -> Option<Tenant> {
         let up = |handles: usize| (handles > 0).then_some(handles + 1);
-        let taken = self.handles.fetch_update(Ordering::Relaxed, Ordering::Relaxed, up);
+        let taken = self
+            .handles
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, up);
         taken.ok().map(|_| Tenant::new(Arc::clone(self)))
     }
 }
@@ -59,7 +65,11 @@ impl Tenant {
 
     /// For a handle that has been counted.
     pub(super) fn new(memcg: Arc<Memcg>) -> Self {
-        Self { number: memcg.number, hierarchy: memcg.tree.id(), memcg }
+        Self {
+            number: memcg.number,
+            hierarchy: memcg.tree.id(),
+            memcg,
+        }
     }
 
     #[inline(always)]

@@ -4,13 +4,17 @@ use super::{Tenant, lists::Lists, reclaim, resched::Resched, tree::Tree};
 use crate::{slots::OutOfMemory, statistics::Reclaimed};
 use std::{fmt, sync::Arc};
 
-/// How hard [`Hierarchy::reclaim`] tries at last where nothing is charged, so that there is no telling when it is enough. At the usual cost that
-/// round frees half of what the gentler ones have left: a quarter, an eighth and so on were theirs. Together they free 1 - 1/2 * 3/4 * 7/8 * ... = 71 %.
+/// How hard [`Hierarchy::reclaim`] tries at last where nothing is charged, so that there is no
+/// telling when it is enough. At the usual cost that round frees half of what the gentler ones have
+/// left: a quarter, an eighth and so on were theirs. Together they free 1 - 1/2 * 3/4 * 7/8 * ... =
+/// 71 %.
 const LAST_SWEEP_PRIORITY: u32 = 2;
 
-/// A tree of [`Tenant`]s, and the shrinkers and LRU lists that serve them: most programs have one. The kernel's control-group hierarchy.
+/// A tree of [`Tenant`]s, and the shrinkers and LRU lists that serve them: most programs have one.
+/// The kernel's control-group hierarchy.
 ///
-/// A handle: cloning it names the same tree, which lives for as long as any handle of it or of one of its tenants does.
+/// A handle: cloning it names the same tree, which lives for as long as any handle of it or of one
+/// of its tenants does.
 ///
 /// ```
 /// use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node};
@@ -42,7 +46,9 @@ impl Hierarchy {
     /// The same; `None` if there is no memory for the arrays in it.
     #[must_use]
     pub fn try_new() -> Option<Self> {
-        Some(Self { root: Tenant::root(Tree::new()?).ok()? })
+        Some(Self {
+            root: Tenant::root(Tree::new()?).ok()?,
+        })
     }
 
     /// The tenant that all others are below.
@@ -55,11 +61,13 @@ impl Hierarchy {
         &self.root.memcg().tree
     }
 
-    /// Frees memory: a quarter of what is charged, or, if nothing is, about 71 % of what each shrinker of the usual cost has (42 % at twice that
-    /// cost, nearly all at none: [`Shrink::seeks`](super::Shrink::seeks)). What a [pressure watch](crate::PressureWatch) does when it is told. The
-    /// kernel's `drop_caches`, in part.
+    /// Frees memory: a quarter of what is charged, or, if nothing is, about 71 % of what each
+    /// shrinker of the usual cost has (42 % at twice that cost, nearly all at none:
+    /// [`Shrink::seeks`](super::Shrink::seeks)). What a [pressure watch](crate::PressureWatch) does
+    /// when it is told. The kernel's `drop_caches`, in part.
     ///
-    /// Runs on the calling thread, with a break after every 500 us; does not wait for grace periods. Inside a shrinker it does nothing.
+    /// Runs on the calling thread, with a break after every 500 us; does not wait for grace
+    /// periods. Inside a shrinker it does nothing.
     pub fn reclaim(&self) -> Reclaimed {
         let usage = self.root.memcg().counter().usage();
         self.reclaim_to(usage - usage / 4)
@@ -79,7 +87,10 @@ impl Hierarchy {
             self.tree().stocks().drain(None);
             objects
         };
-        Reclaimed { objects, bytes: before.saturating_sub(usage()) }
+        Reclaimed {
+            objects,
+            bytes: before.saturating_sub(usage()),
+        }
     }
 
     /// How many tenants there are that somebody has a handle of, the root included.
@@ -107,6 +118,9 @@ impl Default for Hierarchy {
 
 impl fmt::Debug for Hierarchy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hierarchy").field("tenants", &self.tenants()).field("root", &self.root.statistics()).finish()
+        f.debug_struct("Hierarchy")
+            .field("tenants", &self.tenants())
+            .field("root", &self.root.statistics())
+            .finish()
     }
 }

@@ -1,15 +1,18 @@
-//! The lists of one [`ListLru`](crate::ListLru): one for each (tenant, node) that has ever had an item there.
+//! The lists of one [`ListLru`](crate::ListLru): one for each (tenant, node) that has ever had an
+//! item there.
 //!
-//! They are found through an array of slots (`slots.rs`), `nodes` of them for each tenant's number; an empty slot is all that a list
-//! takes which is not there. The array grows when a tenant gets a number that it has no room for (`hierarchy.rs`), before anybody has
-//! that tenant.
+//! They are found through an array of slots (`slots.rs`), `nodes` of them for each tenant's number;
+//! an empty slot is all that a list takes which is not there. The array grows when a tenant gets a
+//! number that it has no room for (`hierarchy.rs`), before anybody has that tenant.
 //!
 //! # A tenant that goes
 //!
-//! It is marked as deleted first, so that an addition from now on turns to its parent; [`Lists::reparent`] then moves its items
-//! over, some at a time, each under the locks of both lists (the child's first), and marks the list dead under its lock: a thread that had found it
-//! and waited for the lock looks again. A list is only made under `change`, where the mark is looked at; `reparent` takes `change` after
-//! the mark was set. So no list comes after the last look.
+//! It is marked as deleted first, so that an addition from now on turns to its parent;
+//! [`Lists::reparent`] then moves its items over, some at a time, each under the locks of both
+//! lists (the child's first), and marks the list dead under its lock: a thread that had found it
+//! and waited for the lock looks again. A list is only made under `change`, where the mark is
+//! looked at; `reparent` takes `change` after the mark was set. So no list comes after the last
+//! look.
 
 use super::Memcg;
 use crate::{
@@ -49,7 +52,11 @@ pub(crate) struct One {
 
 impl One {
     fn new(lru_id: u64, tenant: Option<Arc<Memcg>>, node: usize) -> Arc<Self> {
-        let one = Arc::new(Self { list: List::new(lru_id), tenant, node });
+        let one = Arc::new(Self {
+            list: List::new(lru_id),
+            tenant,
+            node,
+        });
         one.list.init();
         one
     }
@@ -73,7 +80,8 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// Lists for the tenants of hierarchy number `hierarchy` (0: for none), with room for `tenants`.
+    /// Lists for the tenants of hierarchy number `hierarchy` (0: for none), with room for
+    /// `tenants`.
     pub(crate) fn new(hierarchy: u64, tenants: usize) -> Result<Arc<Self>, OutOfMemory> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let nodes = numa::count();
@@ -89,7 +97,8 @@ impl Lists {
             shrinker: AtomicUsize::new(0),
             change: Mutex::new(()),
         });
-        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
+        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its
+        // fields to be dropped.
         unsafe { lists.place.occupy(&*lists) };
         Ok(lists)
     }
@@ -110,7 +119,8 @@ impl Lists {
     /// Makes room for so many tenants. What is returned is dropped with no lock held.
     pub(crate) fn reserve(&self, tenants: usize) -> Result<Replaced, OutOfMemory> {
         let _change = lock(&self.change);
-        self.slots.reserve(tenants.checked_mul(self.nodes).ok_or(OutOfMemory)?)
+        self.slots
+            .reserve(tenants.checked_mul(self.nodes).ok_or(OutOfMemory)?)
     }
 
     /// Where tenant number `tenant`'s list of `node` is.
@@ -141,17 +151,24 @@ impl Lists {
         self.slots.get(index, section)
     }
 
-    /// Puts a link on the list of `node` of `tenant`, whose number is `number`, or, if the tenant has been deleted, on that of its nearest
-    /// ancestor that has not. `false` if it is on a list already.
+    /// Puts a link on the list of `node` of `tenant`, whose number is `number`, or, if the tenant
+    /// has been deleted, on that of its nearest ancestor that has not. `false` if it is on a list
+    /// already.
     ///
-    /// As long as the tenant has a list that is alive the tenant itself is not looked at: what comes before the last look moves with the
-    /// rest.
+    /// As long as the tenant has a list that is alive the tenant itself is not looked at: what
+    /// comes before the last look moves with the rest.
     ///
     /// # Safety
     ///
     /// As for [`Locked::append`](crate::link::Locked::append).
     #[inline]
-    pub(crate) unsafe fn add<P: Probe>(&self, tenant: Option<&Arc<Memcg>>, number: u32, node: usize, link: *const Link) -> bool {
+    pub(crate) unsafe fn add<P: Probe>(
+        &self,
+        tenant: Option<&Arc<Memcg>>,
+        number: u32,
+        node: usize,
+        link: *const Link,
+    ) -> bool {
         let mut number = number;
         loop {
             let guard = global().read_lock();
@@ -160,7 +177,8 @@ impl Lists {
                     let locked = one.list.lock::<P>();
                     // SAFETY: the caller's promise.
                     let appended = unsafe { locked.append(link) };
-                    // Under the lock: `tell_shrinker` sets it and then looks at each list under its lock.
+                    // Under the lock: `tell_shrinker` sets it and then looks at each list under its
+                    // lock.
                     let shrinker = self.shrinker.load(Ordering::Relaxed);
                     drop(locked);
                     match appended {
@@ -188,7 +206,8 @@ impl Lists {
         }
     }
 
-    /// Makes the list, unless there is one by now or the tenant has been deleted: the caller looks again.
+    /// Makes the list, unless there is one by now or the tenant has been deleted: the caller looks
+    /// again.
     #[cold]
     fn install(&self, tenant: Option<&Arc<Memcg>>, node: usize) {
         let _change = lock(&self.change);
@@ -203,21 +222,24 @@ impl Lists {
         // SAFETY: the lock is held.
         let found = |lists: &Self| unsafe { lists.slots.peek(index).map(std::ptr::from_ref) };
         let one = found(self).unwrap_or_else(|| {
-            self.slots.put(index, One::new(self.lru_id, tenant.cloned(), node));
+            self.slots
+                .put(index, One::new(self.lru_id, tenant.cloned(), node));
             found(self).expect("put there just now")
         });
         // SAFETY: as long as the lock is held it is not taken out.
         unsafe { &*one }
     }
 
-    /// Moves the items of a tenant that has been marked as deleted to its nearest ancestor that has not. Adds the lists to `dead`: they
-    /// must be kept until a grace period has ended.
+    /// Moves the items of a tenant that has been marked as deleted to its nearest ancestor that has
+    /// not. Adds the lists to `dead`: they must be kept until a grace period has ended.
     pub(crate) fn reparent(&self, tenant: &Arc<Memcg>, dead: &mut Vec<Arc<One>>) {
         let _change = lock(&self.change);
         for node in 0..self.nodes {
             let index = self.index(tenant.number(), node);
             // SAFETY: the lock is held.
-            let Some(one) = (unsafe { self.slots.peek(index) }) else { continue };
+            let Some(one) = (unsafe { self.slots.peek(index) }) else {
+                continue;
+            };
             let heir = self.one(Some(tenant.live()), node);
             loop {
                 let child = one.list.lock::<Unwatched>();
@@ -237,10 +259,13 @@ impl Lists {
     /// Whether `shrinker` is told of these lists, and the tenant has something on the node's.
     pub(crate) fn has_for(&self, shrinker: usize, tenant: u32, node: usize) -> bool {
         self.shrinker.load(Ordering::Relaxed) == shrinker + 1
-            && self.find(self.index(tenant, node), &read_lock()).is_some_and(|one| one.list.count() > 0)
+            && self
+                .find(self.index(tenant, node), &read_lock())
+                .is_some_and(|one| one.list.count() > 0)
     }
 
-    /// Has the tenants' shrinker maps say from now on where shrinker number `shrinker` may find something. `false` if they do so for another.
+    /// Has the tenants' shrinker maps say from now on where shrinker number `shrinker` may find
+    /// something. `false` if they do so for another.
     pub(crate) fn tell_shrinker(&self, shrinker: usize) -> bool {
         let _change = lock(&self.change);
         let told = self.shrinker.load(Ordering::Relaxed);
@@ -252,7 +277,8 @@ impl Lists {
         for index in 0..unsafe { self.slots.peek_len() } {
             // SAFETY: the lock is held.
             if let Some(one) = unsafe { self.slots.peek(index) } {
-                // What was added under the list's lock before this is counted; what is added later finds the shrinker.
+                // What was added under the list's lock before this is counted; what is added later
+                // finds the shrinker.
                 drop(one.list.lock::<Unwatched>());
                 if one.list.count() > 0 {
                     one.tell(shrinker + 1);
@@ -270,9 +296,15 @@ impl Lists {
         }
     }
 
-    /// In the child of a fork: the lists are covered by no shrinker that `is_registered` does not know.
+    /// In the child of a fork: the lists are covered by no shrinker that `is_registered` does not
+    /// know.
     pub(crate) fn keep_shrinker_if(&self, is_registered: impl FnOnce(usize) -> bool) {
-        if self.shrinker.load(Ordering::Relaxed).checked_sub(1).is_some_and(|number| !is_registered(number)) {
+        if self
+            .shrinker
+            .load(Ordering::Relaxed)
+            .checked_sub(1)
+            .is_some_and(|number| !is_registered(number))
+        {
             self.shrinker.store(0, Ordering::Relaxed);
         }
     }
@@ -313,7 +345,11 @@ impl Lists {
         }
         keep_for_readers(dead);
         if let Some(payload) = panicked {
-            if thread::panicking() { mem::forget(payload) } else { panic::resume_unwind(payload) }
+            if thread::panicking() {
+                mem::forget(payload)
+            } else {
+                panic::resume_unwind(payload)
+            }
         }
     }
 }
@@ -322,21 +358,28 @@ impl One {
     /// Has the shrinker (its number plus 1; 0 for none) know that there may be something here.
     fn tell(&self, shrinker: usize) {
         if let (Some(shrinker), Some(tenant)) = (shrinker.checked_sub(1), &self.tenant) {
-            tenant.shrinker_map().set_bit(Index::of(self.node, shrinker));
+            tenant
+                .shrinker_map()
+                .set_bit(Index::of(self.node, shrinker));
         }
     }
 
     /// The same without allocating: where nothing has ever been told, nothing is.
     pub(super) fn tell_if_present(&self, shrinker: usize) {
         if let (Some(shrinker), Some(tenant)) = (shrinker.checked_sub(1), &self.tenant) {
-            tenant.shrinker_map().set_bit_if_present(Index::of(self.node, shrinker));
+            tenant
+                .shrinker_map()
+                .set_bit_if_present(Index::of(self.node, shrinker));
         }
     }
 }
 
-/// Drops lists after a grace period: a section may have found one in a slot, or in a link that was on it.
+/// Drops lists after a grace period: a section may have found one in a slot, or in a link that was
+/// on it.
 ///
-/// As deferred frees, which count against the domain's budget: a thread that makes and deletes tenants faster than they are freed waits.
+/// As deferred frees, which count against the domain's budget: a thread that makes and deletes
+/// tenants faster than they are freed waits.
 pub(crate) fn keep_for_readers(dead: Vec<Arc<One>>) {
-    dead.into_iter().for_each(|one| retire_shared(global(), one));
+    dead.into_iter()
+        .for_each(|one| retire_shared(global(), one));
 }

@@ -1,4 +1,5 @@
-//! The end of a tenant: what it has goes to its nearest ancestor that has not been deleted. The kernel's `mem_cgroup_css_offline()`.
+//! The end of a tenant: what it has goes to its nearest ancestor that has not been deleted. The
+//! kernel's `mem_cgroup_css_offline()`.
 
 use super::{CHILD, DELETED, Memcg, REPARENTED, counter, lists::keep_for_readers};
 use std::sync::{Arc, atomic::Ordering};
@@ -13,17 +14,21 @@ impl Memcg {
         keep_for_readers(dead);
         self.tree.stocks().drain(Some(self));
         let parent = self.parent.as_ref().expect("the root is not deleted");
-        self.shrinker_map.reparent_deferred(&parent.live().shrinker_map);
-        // Release, pairs with `release`: what it had is the parent's for a thread that sees the mark.
+        self.shrinker_map
+            .reparent_deferred(&parent.live().shrinker_map);
+        // Release, pairs with `release`: what it had is the parent's for a thread that sees the
+        // mark.
         self.state.fetch_or(REPARENTED, Ordering::AcqRel);
-        // Release, pairs with `delete`: the parent has what we leave before it can be deleted itself.
+        // Release, pairs with `delete`: the parent has what we leave before it can be deleted
+        // itself.
         parent.state.fetch_sub(CHILD, Ordering::AcqRel);
     }
 
     /// The last handle is gone.
     fn release(self: &Arc<Self>) {
-        // In the child of a fork it may have been deleted by a thread that vanished before it was given to the parent.
-        // Acquire, pairs with `offline`: what it had is its parent's. Release, with `is_deleted`.
+        // In the child of a fork it may have been deleted by a thread that vanished before it was
+        // given to the parent. Acquire, pairs with `offline`: what it had is its parent's. Release,
+        // with `is_deleted`.
         let state = self.state.fetch_or(DELETED, Ordering::AcqRel);
         if self.parent.is_none() {
             // Nothing goes into stock any more.
@@ -36,12 +41,15 @@ impl Memcg {
         unsafe { counter::put_handles(Arc::as_ptr(self)) };
     }
 
-    /// A tenant that ends gives back its parent's handle, and so on: one after the other, as a tree may be deeper than any stack. `self`
-    /// keeps them all.
+    /// A tenant that ends gives back its parent's handle, and so on: one after the other, as a tree
+    /// may be deeper than any stack. `self` keeps them all.
     pub(super) fn put(self: &Arc<Self>) {
         let mut at = Some(self);
-        // Release and acquire, pairs with `put` of other threads: what was done through other handles is done before the end.
-        while let Some(tenant) = at.filter(|tenant| tenant.handles.fetch_sub(1, Ordering::AcqRel) == 1) {
+        // Release and acquire, pairs with `put` of other threads: what was done through other
+        // handles is done before the end.
+        while let Some(tenant) =
+            at.filter(|tenant| tenant.handles.fetch_sub(1, Ordering::AcqRel) == 1)
+        {
             tenant.release();
             at = tenant.parent.as_ref();
         }
@@ -63,7 +71,9 @@ mod tests {
         tenant.memcg.state.fetch_or(DELETED, Ordering::AcqRel);
         assert!(lru.add(&tenant, Arc::new(Entry::new(2))));
         drop(tenant);
-        let items: usize = Node::all().map(|node| lru.count_one(hierarchy.root(), node)).sum();
+        let items: usize = Node::all()
+            .map(|node| lru.count_one(hierarchy.root(), node))
+            .sum();
         assert_eq!((items, lru.count()), (2, 2));
         assert!(!hierarchy.root().memcg.has_children());
     }

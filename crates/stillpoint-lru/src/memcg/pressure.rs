@@ -1,7 +1,8 @@
-//! Memory pressure: being told that memory is short, as systemd's protocol has it, and a pass each time.
+//! Memory pressure: being told that memory is short, as systemd's protocol has it, and a pass each
+//! time.
 //!
-//! The protocol: `$MEMORY_PRESSURE_WATCH` is a path to a file, and `$MEMORY_PRESSURE_WRITE`, if set, what to write to it first, in
-//! base64. What kind of file it is says how to wait:
+//! The protocol: `$MEMORY_PRESSURE_WATCH` is a path to a file, and `$MEMORY_PRESSURE_WRITE`, if
+//! set, what to write to it first, in base64. What kind of file it is says how to wait:
 //!
 //! | | what is waited for | then |
 //! |---|---|---|
@@ -10,8 +11,9 @@
 //! | a socket (`AF_UNIX`, stream; connected to) | `POLLIN` | the same |
 //! | `/dev/null` | nothing: the program is told not to watch | |
 //!
-//! A file that goes away, or a peer that closes or takes no connection, is looked for again: at once, after a tenth of a second, and then
-//! more and more rarely, once a second at last. The thread blocks in `poll` alone, which the end of the watch wakes, and in user code.
+//! A file that goes away, or a peer that closes or takes no connection, is looked for again: at
+//! once, after a tenth of a second, and then more and more rarely, once a second at last. The
+//! thread blocks in `poll` alone, which the end of the watch wakes, and in user code.
 
 mod error;
 mod source;
@@ -46,19 +48,20 @@ use stillpoint_platform::{
     thread, user_code,
 };
 
-/// Tasks have lost 200 ms out of 2 s, which is also the shortest window that the kernel allows everybody. The kernel takes the last byte for
-/// the end.
+/// Tasks have lost 200 ms out of 2 s, which is also the shortest window that the kernel allows
+/// everybody. The kernel takes the last byte for the end.
 const DEFAULT: &[u8] = b"some 200000 2000000\0";
 
 /// The system's own file.
 const SYSTEM: &str = "/proc/pressure/memory";
 
-/// How long until a file that has gone is looked for again: at first, doubled each time, and at most. One that has stayed for [`LAST_RETRY`]
-/// is looked for at once.
+/// How long until a file that has gone is looked for again: at first, doubled each time, and at
+/// most. One that has stayed for [`LAST_RETRY`] is looked for at once.
 const FIRST_RETRY: Nanos = 100_000_000;
 const LAST_RETRY: Nanos = 1_000_000_000;
 
-/// From the end of a pass to the next one: a peer that writes without end must not keep a processor busy. The kernel tells twice a second at most.
+/// From the end of a pass to the next one: a peer that writes without end must not keep a processor
+/// busy. The kernel tells twice a second at most.
 const GAP: Nanos = 100_000_000;
 
 type After = Box<dyn FnMut(&Reclaimed) + Send>;
@@ -83,20 +86,30 @@ pub struct PressureWatch {
 }
 
 impl PressureWatch {
-    /// Watches `path`, one of those in [the protocol](https://systemd.io/MEMORY_PRESSURE), and writes nothing to it.
+    /// Watches `path`, one of those in [the protocol](https://systemd.io/MEMORY_PRESSURE), and
+    /// writes nothing to it.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), payload: None, target: None, after: None }
+        Self {
+            path: path.into(),
+            payload: None,
+            target: None,
+            after: None,
+        }
     }
 
-    /// What the service manager has said in the environment; `None` if it has said nothing, or, by `/dev/null` in
-    /// `$MEMORY_PRESSURE_WATCH`, not to watch: then [`PressureWatch::system`] is not wanted, either.
+    /// What the service manager has said in the environment; `None` if it has said nothing, or, by
+    /// `/dev/null` in `$MEMORY_PRESSURE_WATCH`, not to watch: then [`PressureWatch::system`] is not
+    /// wanted, either.
     ///
     /// # Errors
     ///
     /// If `$MEMORY_PRESSURE_WRITE` is no base64.
     pub fn from_env() -> Result<Option<Self>, PressureError> {
         let watch = env::var_os("MEMORY_PRESSURE_WATCH");
-        Self::from_variables(watch.as_deref(), env::var_os("MEMORY_PRESSURE_WRITE").as_deref())
+        Self::from_variables(
+            watch.as_deref(),
+            env::var_os("MEMORY_PRESSURE_WRITE").as_deref(),
+        )
     }
 
     /// As [`PressureWatch::from_env`], with the variables' values handed in.
@@ -104,8 +117,13 @@ impl PressureWatch {
     /// # Errors
     ///
     /// If `write` is no base64.
-    pub fn from_variables(watch: Option<&OsStr>, write: Option<&OsStr>) -> Result<Option<Self>, PressureError> {
-        let Some(path) = watch.filter(|path| !path.is_empty()).map(PathBuf::from) else { return Ok(None) };
+    pub fn from_variables(
+        watch: Option<&OsStr>,
+        write: Option<&OsStr>,
+    ) -> Result<Option<Self>, PressureError> {
+        let Some(path) = watch.filter(|path| !path.is_empty()).map(PathBuf::from) else {
+            return Ok(None);
+        };
         if is_null(&path) {
             return Ok(None);
         }
@@ -114,61 +132,103 @@ impl PressureWatch {
             let text: String = text.split_ascii_whitespace().collect();
             Base64::decode_vec(&text).map_err(|_| PressureError::Payload)
         });
-        Ok(Some(Self { payload: payload.transpose()?, ..Self::new(path) }))
+        Ok(Some(Self {
+            payload: payload.transpose()?,
+            ..Self::new(path)
+        }))
     }
 
-    /// Watches this process's control group, or, where that cannot be, the whole system: 200 ms lost in 2 s.
+    /// Watches this process's control group, or, where that cannot be, the whole system: 200 ms
+    /// lost in 2 s.
     ///
     /// Whether it can be is found out by [`PressureWatch::start`].
     pub fn system() -> Self {
-        let own = fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
-            let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-            let path = Path::new("/sys/fs/cgroup").join(group).join("memory.pressure");
-            OpenOptions::new().write(true).open(&path).is_ok().then_some(path)
-        });
+        let own = fs::read_to_string("/proc/self/cgroup")
+            .ok()
+            .and_then(|groups| {
+                let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+                let path = Path::new("/sys/fs/cgroup")
+                    .join(group)
+                    .join("memory.pressure");
+                OpenOptions::new()
+                    .write(true)
+                    .open(&path)
+                    .is_ok()
+                    .then_some(path)
+            });
         Self::new(own.unwrap_or_else(|| SYSTEM.into())).payload(DEFAULT)
     }
 
     /// What is written to the file once it is open, as it is.
     pub fn payload(self, bytes: impl Into<Vec<u8>>) -> Self {
-        Self { payload: Some(bytes.into()), ..self }
+        Self {
+            payload: Some(bytes.into()),
+            ..self
+        }
     }
 
-    /// Each pass goes on until the hierarchy uses no more than `bytes`; a quarter less than at its beginning, if this is not said.
+    /// Each pass goes on until the hierarchy uses no more than `bytes`; a quarter less than at its
+    /// beginning, if this is not said.
     pub fn target(self, bytes: u64) -> Self {
-        Self { target: Some(bytes), ..self }
+        Self {
+            target: Some(bytes),
+            ..self
+        }
     }
 
-    /// Has `after` called on the watching thread after each pass: to give what was freed back to the system (`malloc_trim`), say. If
-    /// it panics that is contained, and counted by [`Pressure::panics`]; so is a panic of its destructor, which runs there as well.
+    /// Has `after` called on the watching thread after each pass: to give what was freed back to
+    /// the system (`malloc_trim`), say. If it panics that is contained, and counted by
+    /// [`Pressure::panics`]; so is a panic of its destructor, which runs there as well.
     pub fn after_pass(self, after: impl FnMut(&Reclaimed) + Send + 'static) -> Self {
-        Self { after: Some(Box::new(after)), ..self }
+        Self {
+            after: Some(Box::new(after)),
+            ..self
+        }
     }
 
-    /// Opens the file and starts a thread that waits. It watches until what is returned is dropped. Does not block.
+    /// Opens the file and starts a thread that waits. It watches until what is returned is dropped.
+    /// Does not block.
     ///
-    /// A payload for a FIFO that no process has open for reading is not written, as the program would but read it itself.
+    /// A payload for a FIFO that no process has open for reading is not written, as the program
+    /// would but read it itself.
     ///
     /// # Errors
     ///
-    /// If the file is not there, refuses to be opened or written to, or is none of those in the protocol; if there is no thread. If it is
-    /// a socket whose listener has as many connections waiting as it takes ([`PressureError::Refused`] with
+    /// If the file is not there, refuses to be opened or written to, or is none of those in the
+    /// protocol; if there is no thread. If it is a socket whose listener has as many connections
+    /// waiting as it takes ([`PressureError::Refused`] with
     /// [`ErrorKind::WouldBlock`](std::io::ErrorKind::WouldBlock)): try again later. If it is `/dev/null` the program has been told not to watch: nothing is started, and all is
     /// well.
     pub fn start(self, hierarchy: &Hierarchy) -> Result<Pressure, PressureError> {
         let state = Arc::new(State::default());
         if is_null(&self.path) {
-            return Ok(Pressure { state, thread: None });
+            return Ok(Pressure {
+                state,
+                thread: None,
+            });
         }
         let source = self.open()?;
         // Release, pairs with `is_watching`: the file is open for a thread that sees it.
         state.watching.store(true, Ordering::Release);
         let (stop, stopped) = UnixStream::pair().map_err(PressureError::Thread)?;
         let process = fork::process();
-        let watcher = Watcher { watch: self, hierarchy: hierarchy.clone(), state: Arc::clone(&state), stopped, process };
+        let watcher = Watcher {
+            watch: self,
+            hierarchy: hierarchy.clone(),
+            state: Arc::clone(&state),
+            stopped,
+            process,
+        };
         let start = || thread::spawn("stillpoint/psi".to_owned(), move || watcher.run(source));
         let handle = thread::without_signals(start).map_err(PressureError::Thread)?;
-        Ok(Pressure { state, thread: Some(Running { handle, stop, process }) })
+        Ok(Pressure {
+            state,
+            thread: Some(Running {
+                handle,
+                stop,
+                process,
+            }),
+        })
     }
 
     fn open(&self) -> Result<Source, PressureError> {
@@ -179,17 +239,23 @@ impl PressureWatch {
 impl fmt::Debug for PressureWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut watch = f.debug_struct("PressureWatch");
-        watch.field("path", &self.path).field("payload", &self.payload).field("target", &self.target).finish_non_exhaustive()
+        watch
+            .field("path", &self.path)
+            .field("payload", &self.payload)
+            .field("target", &self.target)
+            .finish_non_exhaustive()
     }
 }
 
 /// Whether a path names the device that is never ready.
 fn is_null(path: &Path) -> bool {
     const NULL: u64 = 1 << 8 | 3;
-    path == Path::new("/dev/null") || fs::metadata(path).is_ok_and(|it| it.file_type().is_char_device() && it.rdev() == NULL)
+    path == Path::new("/dev/null")
+        || fs::metadata(path).is_ok_and(|it| it.file_type().is_char_device() && it.rdev() == NULL)
 }
 
-/// A watch under way. Dropping it ends it: waits for a pass under way, unless it is dropped after one on that very thread.
+/// A watch under way. Dropping it ends it: waits for a pass under way, unless it is dropped after
+/// one on that very thread.
 ///
 /// In the child of a fork no thread watches; start another one there.
 #[derive(Debug)]
@@ -228,8 +294,9 @@ impl Pressure {
         self.state.events.load(Ordering::Acquire)
     }
 
-    /// How often it was said again less than a tenth of a second after a pass. The next pass was put off until then, and stands for all that had
-    /// been said by then: so there are at most ten in a second, however much a peer writes.
+    /// How often it was said again less than a tenth of a second after a pass. The next pass was
+    /// put off until then, and stands for all that had been said by then: so there are at most ten
+    /// in a second, however much a peer writes.
     #[must_use]
     pub fn coalesced(&self) -> u64 {
         self.state.coalesced.load(Ordering::Relaxed)
@@ -241,33 +308,47 @@ impl Pressure {
         self.state.objects.load(Ordering::Relaxed)
     }
 
-    /// How often a pass, or what is called [after](PressureWatch::after_pass) it, has panicked; the watch goes on. Shrinkers' panics are
-    /// [counted](super::Registration::panics) where they are registered.
+    /// How often a pass, or what is called [after](PressureWatch::after_pass) it, has panicked; the
+    /// watch goes on. Shrinkers' panics are [counted](super::Registration::panics) where they are
+    /// registered.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.state.panics.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a thread that watches, and the file is open: not, if it is `/dev/null`, or has gone away and not come back yet; nor in
-    /// the child of a fork.
+    /// Whether there is a thread that watches, and the file is open: not, if it is `/dev/null`, or
+    /// has gone away and not come back yet; nor in the child of a fork.
     #[must_use]
     pub fn is_watching(&self) -> bool {
-        let here = self.thread.as_ref().is_some_and(|thread| thread.process == fork::process());
-        // Acquire, pairs with `start`, `run` and `watch`: the file is open, or closed, as they found it.
+        let here = self
+            .thread
+            .as_ref()
+            .is_some_and(|thread| thread.process == fork::process());
+        // Acquire, pairs with `start`, `run` and `watch`: the file is open, or closed, as they
+        // found it.
         here && self.state.watching.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Pressure {
     fn drop(&mut self) {
-        let Some(Running { handle, stop, process }) = self.thread.take() else { return };
+        let Some(Running {
+            handle,
+            stop,
+            process,
+        }) = self.thread.take()
+        else {
+            return;
+        };
         if process != fork::process() {
-            // Of the parent, whose watch goes on: there is nothing to wait for, and nothing to detach.
+            // Of the parent, whose watch goes on: there is nothing to wait for, and nothing to
+            // detach.
             std::mem::forget(handle);
             return;
         }
         self.state.stop.store(true, Ordering::Relaxed);
-        // Not by closing: a child of a fork may have a copy. It has been heard even if this says that nobody is there any more.
+        // Not by closing: a child of a fork may have a copy. It has been heard even if this says
+        // that nobody is there any more.
         let _ = stop.shutdown(Shutdown::Both);
         let own = self.state.token.load(Ordering::Relaxed) == thread::token().get();
         if !own {
@@ -293,7 +374,9 @@ enum Heard {
 
 impl Watcher {
     fn run(mut self, source: Source) {
-        self.state.token.store(thread::token().get(), Ordering::Relaxed);
+        self.state
+            .token
+            .store(thread::token().get(), Ordering::Relaxed);
         let state = Arc::clone(&self.state);
         let _ = user_code::contained(|| self.watch(source));
         // In whatever way it has ended.
@@ -315,7 +398,8 @@ impl Watcher {
                 }
                 Heard::Nothing => {}
                 Heard::Gone => {
-                    // Release, pairs with `is_watching`: a thread that sees it gone sees the passes before.
+                    // Release, pairs with `is_watching`: a thread that sees it gone sees the passes
+                    // before.
                     self.state.watching.store(false, Ordering::Release);
                     if clock::now() > opened + LAST_RETRY {
                         retry = 0;
@@ -331,7 +415,8 @@ impl Watcher {
                         }
                     };
                     opened = clock::now();
-                    // Release, pairs with `is_watching`: the file is open again for a thread that sees it.
+                    // Release, pairs with `is_watching`: the file is open again for a thread that
+                    // sees it.
                     self.state.watching.store(true, Ordering::Release);
                 }
             }
@@ -341,10 +426,12 @@ impl Watcher {
     /// Waits, for so long at most. Whether the watch ends.
     fn pauses(&self, nanos: Nanos) -> bool {
         let mut fds = [PollFd::new(&self.stopped, PollFlags::IN)];
-        self.polls(&mut fds, Some(nanos)) && !fds[0].revents().is_empty() || self.state.stop.load(Ordering::Relaxed)
+        self.polls(&mut fds, Some(nanos)) && !fds[0].revents().is_empty()
+            || self.state.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether the system can poll: else it has been waited for a moment, so that trying again keeps no processor busy.
+    /// Whether the system can poll: else it has been waited for a moment, so that trying again
+    /// keeps no processor busy.
     fn polls(&self, fds: &mut [PollFd<'_>], nanos: Option<Nanos>) -> bool {
         let timeout = nanos.map(|nanos| Timespec {
             tv_sec: (nanos / 1_000_000_000).cast_signed(),
@@ -360,14 +447,29 @@ impl Watcher {
 
     fn listen(&self, source: &mut Source) -> Heard {
         if source.is_others() {
-            return if self.pauses(LOOK) { Heard::Stop } else { Heard::Nothing };
+            return if self.pauses(LOOK) {
+                Heard::Stop
+            } else {
+                Heard::Nothing
+            };
         }
         let (stop, heard) = {
             let fd = source.fd();
-            let mut fds = [PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(&fd, source.interest())];
+            let mut fds = [
+                PollFd::new(&self.stopped, PollFlags::IN),
+                PollFd::new(&fd, source.interest()),
+            ];
             let polled = self.polls(&mut fds, None);
-            let stop = polled && !fds[0].revents().is_empty() || self.state.stop.load(Ordering::Relaxed);
-            (stop, if polled { fds[1].revents() } else { PollFlags::empty() })
+            let stop =
+                polled && !fds[0].revents().is_empty() || self.state.stop.load(Ordering::Relaxed);
+            (
+                stop,
+                if polled {
+                    fds[1].revents()
+                } else {
+                    PollFlags::empty()
+                },
+            )
         };
         if stop {
             return Heard::Stop;
@@ -387,7 +489,8 @@ impl Watcher {
             if self.pauses(wait) {
                 return false;
             }
-            // What has come meanwhile is answered as well. If the other end has gone, that is found at the next look.
+            // What has come meanwhile is answered as well. If the other end has gone, that is found
+            // at the next look.
             source.drop_input();
         }
         let mut reclaimed = Reclaimed::default();
@@ -397,11 +500,16 @@ impl Watcher {
         };
         let mut panics = u64::from(user_code::contained(|| reclaimed = pass()).is_none());
         if let Some(after) = &mut self.watch.after {
-            panics += u64::from(user_code::panics(user_code::NO_DOMAIN, || after(&reclaimed)));
+            panics += u64::from(user_code::panics(user_code::NO_DOMAIN, || {
+                after(&reclaimed)
+            }));
         }
         self.state.panics.fetch_add(panics, Ordering::Relaxed);
-        self.state.objects.fetch_add(reclaimed.objects, Ordering::Relaxed);
-        // Release, pairs with `events`: the pass, its counts included, is over for a thread that sees it counted.
+        self.state
+            .objects
+            .fetch_add(reclaimed.objects, Ordering::Relaxed);
+        // Release, pairs with `events`: the pass, its counts included, is over for a thread that
+        // sees it counted.
         self.state.events.fetch_add(1, Ordering::Release);
         // User code may have forked, and the child must not read what the parent is told.
         self.process == fork::process()

@@ -1,13 +1,17 @@
 //! Reclaim passes: which tenants are asked, in which order, how hard, and when it is enough.
 //!
-//! A pass goes over a subtree again and again, at first asking each shrinker for a 4,096th of what it has (priority 12), then for twice as
-//! much each time, until the target uses no more than the goal. So all give in proportion to what they have. Tenants that use no more than
-//! their min are left alone; those under their low are, unless all others have been asked for everything. Those above are asked for the part
-//! of their objects that their overage is of their usage, as by the kernel's `get_scan_count()`: so what is taken is in proportion to the
-//! overages, and protection does not begin all at once. At priority 0 they are asked for everything that they have: if the goal can be
-//! reached at all without passing a protection, it is, also where many objects are found in use and few of those looked at are freed.
+//! A pass goes over a subtree again and again, at first asking each shrinker for a 4,096th of what
+//! it has (priority 12), then for twice as much each time, until the target uses no more than the
+//! goal. So all give in proportion to what they have. Tenants that use no more than their min are
+//! left alone; those under their low are, unless all others have been asked for everything. Those
+//! above are asked for the part of their objects that their overage is of their usage, as by the
+//! kernel's `get_scan_count()`: so what is taken is in proportion to the overages, and protection
+//! does not begin all at once. At priority 0 they are asked for everything that they have: if the
+//! goal can be reached at all without passing a protection, it is, also where many objects are
+//! found in use and few of those looked at are freed.
 //!
-//! It holds nothing while shrinkers run, and takes a break after each [`SLICE`](super::resched::SLICE).
+//! It holds nothing while shrinkers run, and takes a break after each
+//! [`SLICE`](super::resched::SLICE).
 
 use super::{
     Memcg, Tenant,
@@ -28,23 +32,38 @@ const MEMBER_BYTES: usize = 256;
 /// So many tenants at a time where there is no memory for that.
 const CHUNK: usize = 64;
 
-/// Reclaims from `target` and all below it until its usage is at most `goal`, or nothing more can be had. How many objects were freed.
+/// Reclaims from `target` and all below it until its usage is at most `goal`, or nothing more can
+/// be had. How many objects were freed.
 pub(crate) fn reclaim(target: &Memcg, goal: u64, resched: &mut Resched) -> u64 {
     pass(target, 0, resched, &|| target.counter().usage() <= goal)
 }
 
-/// Asks all below `target` for some `1 / 2^last_priority` part of what they have, half of it at priority 2, whatever the usage.
+/// Asks all below `target` for some `1 / 2^last_priority` part of what they have, half of it at
+/// priority 2, whatever the usage.
 pub(crate) fn sweep(target: &Memcg, last_priority: u32, resched: &mut Resched) -> u64 {
     pass(target, last_priority, resched, &|| false)
 }
 
-fn pass(target: &Memcg, last_priority: u32, resched: &mut Resched, enough: &dyn Fn() -> bool) -> u64 {
-    let Some(_reclaiming) = Reclaiming::begin() else { return 0 };
+fn pass(
+    target: &Memcg,
+    last_priority: u32,
+    resched: &mut Resched,
+    enough: &dyn Fn() -> bool,
+) -> u64 {
+    let Some(_reclaiming) = Reclaiming::begin() else {
+        return 0;
+    };
     if enough() {
         return 0;
     }
     let freed = match subtree(target) {
-        Some(members) => Pass { target, members: &members, last_priority, enough }.run(resched),
+        Some(members) => Pass {
+            target,
+            members: &members,
+            last_priority,
+            enough,
+        }
+        .run(resched),
         None => reclaim_in_chunks(target, last_priority, resched, enough),
     };
     for level in target.and_ancestors() {
@@ -53,23 +72,37 @@ fn pass(target: &Memcg, last_priority: u32, resched: &mut Resched, enough: &dyn 
     freed
 }
 
-/// A pass where there is no memory for the list of all members: over some of them after the others. Each has all the protection that was
-/// asked for it, as what is due to it of its parent's takes the others to know.
-fn reclaim_in_chunks(target: &Memcg, last_priority: u32, resched: &mut Resched, enough: &dyn Fn() -> bool) -> u64 {
+/// A pass where there is no memory for the list of all members: over some of them after the others.
+/// Each has all the protection that was asked for it, as what is due to it of its parent's takes
+/// the others to know.
+fn reclaim_in_chunks(
+    target: &Memcg,
+    last_priority: u32,
+    resched: &mut Resched,
+    enough: &dyn Fn() -> bool,
+) -> u64 {
     let mut freed = 0;
     for first in (0..target.tree.tenant_numbers()).step_by(CHUNK) {
         if enough() {
             break;
         }
         let mut members = Vec::new();
-        target.tree.for_tenant_handles(first..first + CHUNK, |tenant| {
-            if !tenant.is_deleted() && tenant.memcg().is_within(target) {
-                let (min, low) = (tenant.memcg().min(), tenant.memcg().low());
-                members.push(Member { tenant, min, low });
-            }
-        });
+        target
+            .tree
+            .for_tenant_handles(first..first + CHUNK, |tenant| {
+                if !tenant.is_deleted() && tenant.memcg().is_within(target) {
+                    let (min, low) = (tenant.memcg().min(), tenant.memcg().low());
+                    members.push(Member { tenant, min, low });
+                }
+            });
         if !members.is_empty() {
-            freed += Pass { target, members: &members, last_priority, enough }.run(resched);
+            freed += Pass {
+                target,
+                members: &members,
+                last_priority,
+                enough,
+            }
+            .run(resched);
         }
     }
     freed
@@ -91,16 +124,29 @@ impl Pass<'_> {
             for priority in (self.last_priority..=DEF_PRIORITY).rev() {
                 for member in self.round_robin() {
                     let memcg = member.tenant.memcg();
-                    if !protect_low && priority == DEF_PRIORITY && matches!(member.protection(), Protection::Low) {
+                    if !protect_low
+                        && priority == DEF_PRIORITY
+                        && matches!(member.protection(), Protection::Low)
+                    {
                         memcg.events.low.fetch_add(1, Ordering::Relaxed);
                     }
                     let enough = || (self.enough)() || member.is_protected(protect_low);
                     let is_root = memcg.parent().is_none();
                     for node in Node::all() {
-                        let scope = Scope { tenant: &member.tenant, node };
-                        for shrinker in shrinkers.iter().filter(|shrinker| shrinker.per_tenant || is_root && whole) {
+                        let scope = Scope {
+                            tenant: &member.tenant,
+                            node,
+                        };
+                        for shrinker in shrinkers
+                            .iter()
+                            .filter(|shrinker| shrinker.per_tenant || is_root && whole)
+                        {
                             if !enough() {
-                                let part = if priority == 0 { Unprotected::WHOLE } else { member.overage(protect_low) };
+                                let part = if priority == 0 {
+                                    Unprotected::WHOLE
+                                } else {
+                                    member.overage(protect_low)
+                                };
                                 freed += shrinker.shrink(&scope, priority, part, resched, &enough);
                             }
                         }
@@ -112,7 +158,11 @@ impl Pass<'_> {
                 }
             }
             // Looked at now, because many get down to it in the last round alone.
-            if !self.members.iter().any(|member| matches!(member.protection(), Protection::Low)) {
+            if !self
+                .members
+                .iter()
+                .any(|member| matches!(member.protection(), Protection::Low))
+            {
                 break;
             }
         }
@@ -150,17 +200,25 @@ impl Member {
 
     /// What part of its usage is not protected.
     fn overage(&self, protect_low: bool) -> Unprotected {
-        let protected = if protect_low { self.min.max(self.low) } else { self.min };
+        let protected = if protect_low {
+            self.min.max(self.low)
+        } else {
+            self.min
+        };
         match self.tenant.memcg().counter().usage() {
             0 => Unprotected::WHOLE,
-            usage => Unprotected { protected, usage: usage.max(protected) },
+            usage => Unprotected {
+                protected,
+                usage: usage.max(protected),
+            },
         }
     }
 
     fn protection(&self) -> Protection {
         let usage = self.tenant.memcg().counter().usage();
         match usage {
-            // Nothing is charged: then nothing is protected either, as a limit of 0 protects nothing.
+            // Nothing is charged: then nothing is protected either, as a limit of 0 protects
+            // nothing.
             0 => Protection::None,
             _ if usage <= self.min => Protection::Min,
             _ if usage <= self.low => Protection::Low,
@@ -169,9 +227,11 @@ impl Member {
     }
 }
 
-/// The tenants from `target` downwards that have not been deleted, parents first, with the protection that they have in a pass over it.
+/// The tenants from `target` downwards that have not been deleted, parents first, with the
+/// protection that they have in a pass over it.
 ///
-/// `None` if there is no memory for the lists that this takes: a pass is made when memory is short, and must not wait for any.
+/// `None` if there is no memory for the lists that this takes: a pass is made when memory is short,
+/// and must not wait for any.
 fn subtree(target: &Memcg) -> Option<Vec<Member>> {
     if target.has_children() && !memory::is_there_for(target.tree.tenant_numbers() * MEMBER_BYTES) {
         return None;
@@ -190,7 +250,11 @@ fn subtree(target: &Memcg) -> Option<Vec<Member>> {
     let min = effective_protection(&tenants, target, Memcg::min);
     let low = effective_protection(&tenants, target, Memcg::low);
     let members = tenants.into_iter().zip(min.into_iter().zip(low));
-    Some(members.map(|(tenant, (min, low))| Member { tenant, min, low }).collect())
+    Some(
+        members
+            .map(|(tenant, (min, low))| Member { tenant, min, low })
+            .collect(),
+    )
 }
 
 /// What each of `tenants` (parents first) has of one kind of protection in a pass over `target`.

@@ -12,7 +12,8 @@ use crate::shrinker_map::Index;
 use std::sync::{Arc, atomic::Ordering};
 
 impl Hierarchy {
-    /// Registers a shrinker: from now on it is asked when memory is short. The kernel's `shrinker_register()`.
+    /// Registers a shrinker: from now on it is asked when memory is short. The kernel's
+    /// `shrinker_register()`.
     ///
     /// Does not wait for passes under way, which may not ask it yet.
     ///
@@ -25,15 +26,20 @@ impl Hierarchy {
     /// If [`Shrink::per_tenant`] does.
     pub fn register(&self, shrinker: Arc<impl Shrink>) -> Result<Registration, TooManyShrinkers> {
         let registered = self.tree().add_shrinker(shrinker)?;
-        Ok(Registration { tree: Arc::clone(self.tree()), registered })
+        Ok(Registration {
+            tree: Arc::clone(self.tree()),
+            registered,
+        })
     }
 }
 
-/// A registered shrinker. Dropping it ends that: no call begins afterwards, and it waits for those under way but, inside one, the calling
-/// thread's own, which is asked for nothing more. The kernel's `shrinker_free()`.
+/// A registered shrinker. Dropping it ends that: no call begins afterwards, and it waits for those
+/// under way but, inside one, the calling thread's own, which is asked for nothing more. The
+/// kernel's `shrinker_free()`.
 ///
-/// The wait ends with the calls: drop it where nothing is held that they need. So not in a read-side critical section if they wait for a grace
-/// period, and not on a thread that a call joins; and two shrinkers that end each other's registrations at a time wait for each other.
+/// The wait ends with the calls: drop it where nothing is held that they need. So not in a
+/// read-side critical section if they wait for a grace period, and not on a thread that a call
+/// joins; and two shrinkers that end each other's registrations at a time wait for each other.
 ///
 /// Made by [`Hierarchy::register`](super::Hierarchy::register).
 #[derive(Debug)]
@@ -53,7 +59,8 @@ impl Registration {
         self.registered.number
     }
 
-    /// From now on the shrinker is asked only where the tenants' shrinker maps say that there may be something.
+    /// From now on the shrinker is asked only where the tenants' shrinker maps say that there may
+    /// be something.
     pub(crate) fn use_map(&self) {
         // Release, pairs with `shrink`: the lists set bits before clear ones count.
         self.registered.uses_map.store(true, Ordering::Release);
@@ -70,10 +77,17 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.tree.remove_shrinker(&self.registered);
         self.registered.calls.end(self.registered.is_calling());
-        self.tree.all_lists().iter().for_each(|lists| lists.forget_shrinker(self.registered.number));
+        self.tree
+            .all_lists()
+            .iter()
+            .for_each(|lists| lists.forget_shrinker(self.registered.number));
         // It is asked no more; its number may be used again once nothing is remembered under it.
         self.tree.for_each_tenant(|tenant: &Memcg| {
-            Node::all().for_each(|node| tenant.shrinker_map().forget(Index::of(node.0, self.registered.number)));
+            Node::all().for_each(|node| {
+                tenant
+                    .shrinker_map()
+                    .forget(Index::of(node.0, self.registered.number))
+            });
         });
         self.tree.release_shrinker(self.registered.number);
     }

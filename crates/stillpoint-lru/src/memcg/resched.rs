@@ -44,11 +44,17 @@ pub(crate) struct Resched {
 
 impl Resched {
     pub(crate) fn direct() -> Self {
-        Self { began: clock::now(), rest: Duration::ZERO }
+        Self {
+            began: clock::now(),
+            rest: Duration::ZERO,
+        }
     }
 
     pub(crate) fn background() -> Self {
-        Self { began: clock::now(), rest: BREAK }
+        Self {
+            began: clock::now(),
+            rest: BREAK,
+        }
     }
 
     /// Takes a break if it is time.

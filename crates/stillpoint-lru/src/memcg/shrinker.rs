@@ -31,43 +31,52 @@ pub struct Scope<'a> {
 
 /// Something that can free memory when it is asked to. The kernel's `struct shrinker`.
 ///
-/// Called by any thread that reclaims, several at once, with nothing of this library held. It may add to lists and take from them,
-/// and drop charges, register shrinkers and end registrations, its own too; charges that would have to reclaim fail, and to reclaim does
-/// nothing. If it panics that ends the call, and is counted. What it says is not trusted: see [`Shrink::count`] and [`Shrink::scan`].
+/// Called by any thread that reclaims, several at once, with nothing of this library held. It may
+/// add to lists and take from them, and drop charges, register shrinkers and end registrations, its
+/// own too; charges that would have to reclaim fail, and to reclaim does nothing. If it panics that
+/// ends the call, and is counted. What it says is not trusted: see [`Shrink::count`] and
+/// [`Shrink::scan`].
 ///
-/// It is dropped once its registration has ended and no pass knows it any more, which may be on a thread that reclaims: a panic of its
-/// destructor is contained.
+/// It is dropped once its registration has ended and no pass knows it any more, which may be on a
+/// thread that reclaims: a panic of its destructor is contained.
 pub trait Shrink: Send + Sync + 'static {
-    /// About how many objects could be freed; 0 if there is nothing to do. The kernel's `count_objects`.
+    /// About how many objects could be freed; 0 if there is nothing to do. The kernel's
+    /// `count_objects`.
     ///
-    /// Called far more often than `scan`, so it should be cheap: [`ListLru::count_one`](crate::ListLru::count_one). A pass scans at most twice as many, and at most
-    /// about a million, whatever this says.
+    /// Called far more often than `scan`, so it should be cheap:
+    /// [`ListLru::count_one`](crate::ListLru::count_one). A pass scans at most twice as many, and
+    /// at most about a million, whatever this says.
     fn count(&self, scope: &Scope<'_>) -> usize;
 
-    /// Looks at up to `objects` objects and frees what can be freed; how many it freed, or `None` if it cannot work now (the kernel's
-    /// `SHRINK_STOP`). The kernel's `scan_objects`. See [`ListLru::walk_one`](crate::ListLru::walk_one).
+    /// Looks at up to `objects` objects and frees what can be freed; how many it freed, or `None`
+    /// if it cannot work now (the kernel's `SHRINK_STOP`). The kernel's `scan_objects`. See
+    /// [`ListLru::walk_one`](crate::ListLru::walk_one).
     fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize>;
 
-    /// What it costs to make an object again: 2 is usual, more spares this shrinker, 0 means nothing at all. The kernel's `seeks`.
+    /// What it costs to make an object again: 2 is usual, more spares this shrinker, 0 means
+    /// nothing at all. The kernel's `seeks`.
     fn seeks(&self) -> u32 {
         2
     }
 
-    /// How many objects a `scan` should look at; less than that is put off until it has come together. At least 1. The kernel's
-    /// `SHRINK_BATCH`.
+    /// How many objects a `scan` should look at; less than that is put off until it has come
+    /// together. At least 1. The kernel's `SHRINK_BATCH`.
     fn batch(&self) -> usize {
         128
     }
 
-    /// Whether the memory belongs to tenants. If not, it is asked in passes over the whole hierarchy alone, with the root as tenant.
+    /// Whether the memory belongs to tenants. If not, it is asked in passes over the whole
+    /// hierarchy alone, with the root as tenant.
     ///
-    /// Called once, by [`Hierarchy::register`](super::Hierarchy::register), out of which it may panic.
+    /// Called once, by [`Hierarchy::register`](super::Hierarchy::register), out of which it may
+    /// panic.
     fn per_tenant(&self) -> bool {
         true
     }
 }
 
-/// Objects that a shrinker is asked about in one go, at most: so that one which lies about its count does not hold up a pass.
+/// Objects that a shrinker is asked about in one go, at most: so that one which lies about its
+/// count does not hold up a pass.
 const MAX_SCANNED: u64 = 1 << 20;
 
 pub(crate) struct Registered {
@@ -83,7 +92,9 @@ pub(crate) struct Registered {
 
 impl fmt::Debug for Registered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registered").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("Registered")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
     }
 }
 
@@ -115,7 +126,14 @@ impl Registered {
     /// For a shrinker that has been asked whether its memory is `per_tenant`.
     pub(crate) fn new(shrinker: Arc<dyn Shrink>, per_tenant: bool, number: usize) -> Self {
         let (uses_map, panics) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { shrinker: ManuallyDrop::new(shrinker), per_tenant, number, calls: Calls::new(), uses_map, panics }
+        Self {
+            shrinker: ManuallyDrop::new(shrinker),
+            per_tenant,
+            number,
+            calls: Calls::new(),
+            uses_map,
+            panics,
+        }
     }
 
     /// Begins a call, unless the registration has ended.
@@ -140,8 +158,9 @@ impl Registered {
         result
     }
 
-    /// As [`Registered::catch_panic`]; `None` as well if the registration has ended meanwhile, by `work` itself, say: nothing more is asked then,
-    /// nor remembered under a number that may be another's.
+    /// As [`Registered::catch_panic`]; `None` as well if the registration has ended meanwhile, by
+    /// `work` itself, say: nothing more is asked then, nor remembered under a number that may be
+    /// another's.
     fn call<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         self.catch_panic(work).filter(|_| !self.calls.is_ending())
     }
@@ -160,7 +179,11 @@ impl Registered {
             }
             // It may have said 0, or panicked, for another reason than that there is nothing.
             let lists = scope.tenant.memcg().tree.lists();
-            let has_some = || lists.iter().any(|lists| lists.has_for(self.number, scope.tenant.number(), scope.node.0));
+            let has_some = || {
+                lists
+                    .iter()
+                    .any(|lists| lists.has_for(self.number, scope.tenant.number(), scope.node.0))
+            };
             if again != Some(0) || has_some() {
                 shrinker_map.set_bit(index);
             }
@@ -169,28 +192,51 @@ impl Registered {
         Some(freeable.min(MAX_OBJECTS))
     }
 
-    /// Asks for a share of `part` of what can be freed: the smaller `priority`, the larger. Stops early once there is `enough`. How many objects
-    /// were freed. The kernel's `do_shrink_slab()`.
+    /// Asks for a share of `part` of what can be freed: the smaller `priority`, the larger. Stops
+    /// early once there is `enough`. How many objects were freed. The kernel's `do_shrink_slab()`.
     pub(crate) fn shrink(
-        &self, scope: &Scope<'_>, priority: u32, part: Unprotected, resched: &mut Resched, enough: &dyn Fn() -> bool,
+        &self,
+        scope: &Scope<'_>,
+        priority: u32,
+        part: Unprotected,
+        resched: &mut Resched,
+        enough: &dyn Fn() -> bool,
     ) -> u64 {
         let shrinker_map = scope.tenant.memcg().shrinker_map();
         let index = Index::of(scope.node.0, self.number);
-        // Acquire, pairs with `covers`: where a clear bit counts, the lists have been told to set it.
+        // Acquire, pairs with `covers`: where a clear bit counts, the lists have been told to set
+        // it.
         let uses_map = self.uses_map.load(Ordering::Acquire);
         if uses_map && !shrinker_map.is_set(index) {
             return 0;
         }
         let Some(_call) = self.enter() else { return 0 };
-        let Some(freeable @ 1..) = self.freeable(scope, index, uses_map) else { return 0 };
-        let Some((batch, seeks)) = self.call(|| (self.shrinker.batch().max(1) as u64, self.shrinker.seeks())) else { return 0 };
-        let plan = ScanPlan::new(freeable, part.of(freeable), shrinker_map.take_deferred(index), priority, seeks);
+        let Some(freeable @ 1..) = self.freeable(scope, index, uses_map) else {
+            return 0;
+        };
+        let Some((batch, seeks)) =
+            self.call(|| (self.shrinker.batch().max(1) as u64, self.shrinker.seeks()))
+        else {
+            return 0;
+        };
+        let plan = ScanPlan::new(
+            freeable,
+            part.of(freeable),
+            shrinker_map.take_deferred(index),
+            priority,
+            seeks,
+        );
 
         let (mut left, mut scanned, mut freed) = (plan.total, 0, 0);
         while left > 0 && (left >= batch || left >= freeable) && scanned < MAX_SCANNED {
             let objects = left.min(batch);
             // `None` for a panic, too.
-            let Some(some) = self.catch_panic(|| self.shrinker.scan(scope, objects as usize)).flatten() else { break };
+            let Some(some) = self
+                .catch_panic(|| self.shrinker.scan(scope, objects as usize))
+                .flatten()
+            else {
+                break;
+            };
             freed += (some as u64).min(objects);
             scanned += objects;
             left -= objects;

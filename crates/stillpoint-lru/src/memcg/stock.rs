@@ -1,20 +1,26 @@
-//! Charges in stock: bytes that have been charged to a tenant already, kept on each processor for its next charges.
+//! Charges in stock: bytes that have been charged to a tenant already, kept on each processor for
+//! its next charges.
 //!
-//! Without it every charge would write a counter of every ancestor, which all processors share. A processor's stock has room for a few
-//! tenants, behind a flag: a thread may be moved to another processor at any instruction, so the per-CPU stock is merely likely to be its
-//! own. A charge that fits never waits for the flag: where it is taken, or waited for, the charge does without the stock.
+//! Without it every charge would write a counter of every ancestor, which all processors share. A
+//! processor's stock has room for a few tenants, behind a flag: a thread may be moved to another
+//! processor at any instruction, so the per-CPU stock is merely likely to be its own. A charge that
+//! fits never waits for the flag: where it is taken, or waited for, the charge does without the
+//! stock.
 //!
-//! Bytes in stock count as charged to their tenant (`counter.rs`), so they hold it in memory; a tenant that has none there is not
-//! looked at, only compared with.
+//! Bytes in stock count as charged to their tenant (`counter.rs`), so they hold it in memory; a
+//! tenant that has none there is not looked at, only compared with.
 //!
-//! A tenant that goes is marked as deleted first, and then its bytes are taken off all per-CPU stocks. A charge that puts bytes in a per-CPU stock looks at the
-//! mark under the flag: either it comes before the per-CPU stock is cleared, or it sees the mark.
+//! A tenant that goes is marked as deleted first, and then its bytes are taken off all per-CPU
+//! stocks. A charge that puts bytes in a per-CPU stock looks at the mark under the flag: either it
+//! comes before the per-CPU stock is cleared, or it sees the mark.
 //!
 //! # Refusals and limits
 //!
-//! What is in stock is charged and not in use: no charge is refused for it. One that would be refused takes all per-CPU stocks first and gives
-//! back what is there, and is refused only if the bytes do not fit then. Bytes are on their way between counters and a per-CPU stock only
-//! under its flag, so there are none then. A limit is changed in the same way, because charges are made at a per-CPU stock, too.
+//! What is in stock is charged and not in use: no charge is refused for it. One that would be
+//! refused takes all per-CPU stocks first and gives back what is there, and is refused only if the
+//! bytes do not fit then. Bytes are on their way between counters and a per-CPU stock only under
+//! its flag, so there are none then. A limit is changed in the same way, because charges are made
+//! at a per-CPU stock, too.
 
 pub(super) mod per_cpu;
 
@@ -60,7 +66,11 @@ impl Stocks {
             })
         };
         let per_cpu = memory::try_several(cpu::count(), stock)?;
-        Some(Self { per_cpu, all: Mutex::new(()), exact: Mutex::new(()) })
+        Some(Self {
+            per_cpu,
+            all: Mutex::new(()),
+            exact: Mutex::new(()),
+        })
     }
 
     #[inline]
@@ -74,7 +84,9 @@ impl Stocks {
         if bytes > MAX {
             return false;
         }
-        let Some(mut stock) = self.this_cpu() else { return false };
+        let Some(mut stock) = self.this_cpu() else {
+            return false;
+        };
         match stock.of(tenant) {
             Some(entry) if entry.bytes >= bytes => {
                 entry.bytes -= bytes;
@@ -84,14 +96,23 @@ impl Stocks {
         }
     }
 
-    /// Charges the counters, with a batch for the stock where limits allow. Whether a tenant is past its high limit now.
+    /// Charges the counters, with a batch for the stock where limits allow. Whether a tenant is
+    /// past its high limit now.
     ///
     /// # Errors
     ///
-    /// The tenant whose limit is in the way. Perhaps because of what is in stock: then [`Stocks::charge_exact`] does it.
-    pub(crate) fn charge<'a>(&self, tenant: &'a Memcg, bytes: u64) -> Result<bool, Refused<'a, Memcg>> {
-        let Some(mut stock) = self.this_cpu() else { return counter::charge(tenant, bytes, false, &self.exact) };
-        // With the stock taken: a thread that has emptied it must not find, in the counters, what is about to be put there.
+    /// The tenant whose limit is in the way. Perhaps because of what is in stock: then
+    /// [`Stocks::charge_exact`] does it.
+    pub(crate) fn charge<'a>(
+        &self,
+        tenant: &'a Memcg,
+        bytes: u64,
+    ) -> Result<bool, Refused<'a, Memcg>> {
+        let Some(mut stock) = self.this_cpu() else {
+            return counter::charge(tenant, bytes, false, &self.exact);
+        };
+        // With the stock taken: a thread that has emptied it must not find, in the counters, what
+        // is about to be put there.
         if bytes < BATCH
             && !tenant.is_deleted()
             && let Ok(is_high) = counter::charge(tenant, BATCH, true, &self.exact)
@@ -109,8 +130,13 @@ impl Stocks {
     ///
     /// # Errors
     ///
-    /// The tenant whose limit is in the way, with what it used, stock not included, at that instant.
-    pub(crate) fn charge_exact<'a>(&self, tenant: &'a Memcg, bytes: u64) -> Result<bool, Refused<'a, Memcg>> {
+    /// The tenant whose limit is in the way, with what it used, stock not included, at that
+    /// instant.
+    pub(crate) fn charge_exact<'a>(
+        &self,
+        tenant: &'a Memcg,
+        bytes: u64,
+    ) -> Result<bool, Refused<'a, Memcg>> {
         self.with_stocks_empty(|| counter::charge(tenant, bytes, true, &self.exact))
     }
 
@@ -122,7 +148,8 @@ impl Stocks {
         });
     }
 
-    /// Gives back what is in stock, and keeps all per-CPU stocks empty and taken while `work` runs: others charge without, under `exact`.
+    /// Gives back what is in stock, and keeps all per-CPU stocks empty and taken while `work` runs:
+    /// others charge without, under `exact`.
     fn with_stocks_empty<R>(&self, work: impl FnOnce() -> R) -> R {
         let _all = lock(&self.all);
         for stock in &self.per_cpu {
@@ -137,7 +164,9 @@ impl Stocks {
             let mut taken = StockGuard(&raw const **stock);
             let drained = mem::replace(taken.entries(), [EMPTY; ENTRIES]);
             drop(taken);
-            drained.into_iter().for_each(|entry| Surplus(entry).release());
+            drained
+                .into_iter()
+                .for_each(|entry| Surplus(entry).release());
         }
         result
     }
@@ -146,8 +175,9 @@ impl Stocks {
     ///
     /// # Safety
     ///
-    /// `this` is the stock of `tenant`'s hierarchy. So many bytes have been charged to `tenant`, and no other call gives them back: they keep it and
-    /// its hierarchy. Both may be gone afterwards, so neither is passed as a reference.
+    /// `this` is the stock of `tenant`'s hierarchy. So many bytes have been charged to `tenant`,
+    /// and no other call gives them back: they keep it and its hierarchy. Both may be gone
+    /// afterwards, so neither is passed as a reference.
     #[inline]
     pub(crate) unsafe fn give(this: *const Self, tenant: *const Memcg, bytes: u64) {
         // A thread that reclaims looks at the usage for what it has reclaimed.
@@ -171,9 +201,14 @@ impl Stocks {
     pub(crate) fn drain(&self, only: Option<&Memcg>) {
         for stock in &self.per_cpu {
             let mut taken = stock.take();
-            let is_due = |entry: &CachedCharge| only.is_none_or(|tenant| ptr::eq(entry.tenant, tenant));
+            let is_due =
+                |entry: &CachedCharge| only.is_none_or(|tenant| ptr::eq(entry.tenant, tenant));
             let drained = taken.entries().each_mut().map(|entry| {
-                let due = if is_due(entry) { mem::replace(entry, EMPTY) } else { EMPTY };
+                let due = if is_due(entry) {
+                    mem::replace(entry, EMPTY)
+                } else {
+                    EMPTY
+                };
                 Surplus::of(due)
             });
             drop(taken);
@@ -187,7 +222,10 @@ impl Stocks {
             let mut taken = stock.take();
             let entries = taken.entries().iter().filter(|entry| entry.bytes > 0);
             // SAFETY: bytes in stock keep their tenant alive, and stay while the flag is ours.
-            entries.filter(|entry| unsafe { &*entry.tenant }.is_within(tenant)).map(|entry| entry.bytes).sum()
+            entries
+                .filter(|entry| unsafe { &*entry.tenant }.is_within(tenant))
+                .map(|entry| entry.bytes)
+                .sum()
         };
         self.per_cpu.iter().map(stock).sum()
     }
@@ -199,14 +237,19 @@ mod tests {
     use crate::Hierarchy;
     use std::{sync::atomic::Ordering, thread};
 
-    /// To be seen by Miri with `-Zmiri-address-reuse-rate=1`: the pointer of an entry of no bytes is one to memory that was freed.
+    /// To be seen by Miri with `-Zmiri-address-reuse-rate=1`: the pointer of an entry of no bytes
+    /// is one to memory that was freed.
     #[test]
     fn empty_stock_entry_has_no_tenant() {
         let hierarchy = Hierarchy::new();
         for _ in 0..8 {
             let tenant = hierarchy.root().create().unwrap();
             let mut charge = tenant.charge(100).unwrap();
-            assert_eq!(tenant.usage(), 100, "it looks at what is in stock, and whose that is");
+            assert_eq!(
+                tenant.usage(),
+                100,
+                "it looks at what is in stock, and whose that is"
+            );
             // What is left of the batch.
             charge.resize(BATCH as usize).unwrap();
             drop(tenant);
@@ -249,7 +292,11 @@ mod tests {
         let (first, second) = (tenant.charge(1_000).unwrap(), tenant.charge(2_000).unwrap());
         assert!(memcg.counter().usage() > 3_000, "there is none in stock");
         let third = stocks.with_stocks_empty(|| {
-            assert_eq!(memcg.counter().usage(), 3_000, "what was in stock is given back");
+            assert_eq!(
+                memcg.counter().usage(),
+                3_000,
+                "what was in stock is given back"
+            );
             assert!(!stocks.take(memcg, 1));
             drop(first);
             assert_eq!(memcg.counter().usage(), 2_000, "it went into stock");
@@ -266,7 +313,10 @@ mod tests {
     fn sibling_stock_refuses_no_charge() {
         let hierarchy = Hierarchy::new();
         hierarchy.root().set_max(BATCH);
-        let (one, other) = (hierarchy.root().create().unwrap(), hierarchy.root().create().unwrap());
+        let (one, other) = (
+            hierarchy.root().create().unwrap(),
+            hierarchy.root().create().unwrap(),
+        );
         let charge = one.charge(1).unwrap();
         assert_eq!(hierarchy.root().memcg().counter().usage(), BATCH);
         let all_the_rest = other.charge(BATCH as usize - 1).unwrap();

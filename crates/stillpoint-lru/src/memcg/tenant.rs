@@ -1,4 +1,5 @@
-//! What a program does with a tenant: create and delete, charge and reclaim, set limits, read statistics. Charging is in `charge.rs`.
+//! What a program does with a tenant: create and delete, charge and reclaim, set limits, read
+//! statistics. Charging is in `charge.rs`.
 
 use super::{
     CHILD, DELETED, Memcg, Tenant,
@@ -16,17 +17,21 @@ use std::sync::{
 impl Tenant {
     /// A new tenant below this one, without limits of its own.
     ///
-    /// Takes locks; may grow the arrays of the hierarchy's lists. The kernel's `mkdir` in the control-group file system.
+    /// Takes locks; may grow the arrays of the hierarchy's lists. The kernel's `mkdir` in the
+    /// control-group file system.
     ///
     /// # Errors
     ///
-    /// If this one has been deleted; if there is no memory for larger arrays, in which case nothing has changed but that some of the arrays
-    /// may have become larger already.
+    /// If this one has been deleted; if there is no memory for larger arrays, in which case nothing
+    /// has changed but that some of the arrays may have become larger already.
     pub fn create(&self) -> Result<Tenant, CreateError> {
         let parent = &self.memcg;
         let count = |state: usize| (state & DELETED == 0).then_some(state + CHILD);
         // Needs no partner: which of this and `delete` comes first, the word alone decides.
-        parent.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).map_err(|_| CreateError::ParentDeleted)?;
+        parent
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, count)
+            .map_err(|_| CreateError::ParentDeleted)?;
         let number = parent.tree.take_number().inspect_err(|_| {
             // Needs no partner: there is no child, and the word alone tells `delete` so.
             parent.state.fetch_sub(CHILD, Ordering::AcqRel);
@@ -38,11 +43,14 @@ impl Tenant {
         Ok(Self::new(memcg))
     }
 
-    /// Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges and additions too. Handles stay valid.
+    /// Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges and
+    /// additions too. Handles stay valid.
     ///
-    /// Takes about ten nanoseconds for each item that moves, and holds no list's lock for more than a microsecond. What the tenant leaves is
-    /// freed after a grace period, and counts against the global domain's budget: who deletes tenants faster than they are freed waits
-    /// outside of sections as in [`Domain::retire`](stillpoint::Domain::retire). The kernel's `rmdir`. To delete it again does nothing.
+    /// Takes about ten nanoseconds for each item that moves, and holds no list's lock for more than
+    /// a microsecond. What the tenant leaves is freed after a grace period, and counts against the
+    /// global domain's budget: who deletes tenants faster than they are freed waits outside of
+    /// sections as in [`Domain::retire`](stillpoint::Domain::retire). The kernel's `rmdir`. To
+    /// delete it again does nothing.
     ///
     /// # Errors
     ///
@@ -51,8 +59,13 @@ impl Tenant {
         if self.memcg.parent.is_none() {
             return Err(DeleteError::Root);
         }
-        // Acquire, pairs with `offline`: what deleted children left has come here. Release, with `is_deleted`.
-        match self.memcg.state.compare_exchange(0, DELETED, Ordering::AcqRel, Ordering::Acquire) {
+        // Acquire, pairs with `offline`: what deleted children left has come here. Release, with
+        // `is_deleted`.
+        match self
+            .memcg
+            .state
+            .compare_exchange(0, DELETED, Ordering::AcqRel, Ordering::Acquire)
+        {
             Ok(_) => self.memcg.offline(),
             Err(state) if state & DELETED != 0 => {}
             Err(_) => return Err(DeleteError::HasChildren),
@@ -72,16 +85,18 @@ impl Tenant {
         self.memcg.parent.as_ref()?.handle()
     }
 
-    /// Charges `bytes` to this tenant and its ancestors, until the charge is dropped: keep it beside the memory that it is for, so that it
-    /// is given back when that is freed.
+    /// Charges `bytes` to this tenant and its ancestors, until the charge is dropped: keep it
+    /// beside the memory that it is for, so that it is given back when that is freed.
     ///
-    /// All tenants have it at once or none has: it is refused only if at one instant of the call what was charged to a tenant and not yet given
-    /// back, its stock aside, left too little; never for what others ask for and do not get.
+    /// All tenants have it at once or none has: it is refused only if at one instant of the call
+    /// what was charged to a tenant and not yet given back, its stock aside, left too little; never
+    /// for what others ask for and do not get.
     ///
-    /// Some ten nanoseconds from the stock that each processor keeps. Where a max is in the way: reclaims from the tenant whose max
-    /// it is, waits for a grace period if that does not help (because what was reclaimed is freed after one), a tenth of a second at most in
-    /// all, and tries again a few times. Inside a section of the global domain, a callback or a shrinker it does neither. The
-    /// kernel's `try_charge()`.
+    /// Some ten nanoseconds from the stock that each processor keeps. Where a max is in the way:
+    /// reclaims from the tenant whose max it is, waits for a grace period if that does not help
+    /// (because what was reclaimed is freed after one), a tenth of a second at most in all, and
+    /// tries again a few times. Inside a section of the global domain, a callback or a shrinker it
+    /// does neither. The kernel's `try_charge()`.
     ///
     /// # Errors
     ///
@@ -91,33 +106,45 @@ impl Tenant {
         Charge::new(&self.memcg, bytes)
     }
 
-    /// Bytes that are charged to this tenant and below it. Looks at every processor's stock; exact at rest.
+    /// Bytes that are charged to this tenant and below it. Looks at every processor's stock; exact
+    /// at rest.
     #[must_use]
     pub fn usage(&self) -> u64 {
-        self.memcg.counter.usage().saturating_sub(self.memcg.tree.stocks().of_subtree(&self.memcg))
+        self.memcg
+            .counter
+            .usage()
+            .saturating_sub(self.memcg.tree.stocks().of_subtree(&self.memcg))
     }
 
-    /// Tries to reclaim `bytes` from this tenant and below it, whatever it uses. Returns how many bytes its usage has fallen by.
+    /// Tries to reclaim `bytes` from this tenant and below it, whatever it uses. Returns how many
+    /// bytes its usage has fallen by.
     ///
-    /// Calls shrinkers on this thread; does not wait. Inside a shrinker it does nothing. The kernel's `memory.reclaim`.
+    /// Calls shrinkers on this thread; does not wait. Inside a shrinker it does nothing. The
+    /// kernel's `memory.reclaim`.
     pub fn reclaim(&self, bytes: u64) -> u64 {
         let before = self.memcg.counter.usage();
-        reclaim::reclaim(&self.memcg, before.saturating_sub(bytes), &mut Resched::direct());
+        reclaim::reclaim(
+            &self.memcg,
+            before.saturating_sub(bytes),
+            &mut Resched::direct(),
+        );
         before.saturating_sub(self.memcg.counter.usage())
     }
 
-    /// While the tenant uses no more than this, nobody reclaims from it. 0 by default. The kernel's `memory.min`.
+    /// While the tenant uses no more than this, nobody reclaims from it. 0 by default. The kernel's
+    /// `memory.min`.
     pub fn set_min(&self, bytes: u64) {
         self.memcg.limits.min.store(bytes, Ordering::Relaxed);
     }
 
-    /// While the tenant uses no more than this, it is reclaimed from only if nothing else can be had. 0 by default. The kernel's
-    /// `memory.low`.
+    /// While the tenant uses no more than this, it is reclaimed from only if nothing else can be
+    /// had. 0 by default. The kernel's `memory.low`.
     pub fn set_low(&self, bytes: u64) {
         self.memcg.limits.low.store(bytes, Ordering::Relaxed);
     }
 
-    /// Past this the background reclaimer sets to work; charges go on. `u64::MAX` (none) by default. The kernel's `memory.high`.
+    /// Past this the background reclaimer sets to work; charges go on. `u64::MAX` (none) by
+    /// default. The kernel's `memory.high`.
     ///
     /// Below the present usage, it does so at once.
     pub fn set_high(&self, bytes: u64) {
@@ -127,10 +154,12 @@ impl Tenant {
 
     /// No charge passes this. `u64::MAX` (none) by default. The kernel's `memory.max`.
     ///
-    /// Waits for charges under way, for some microseconds, and empties the stocks of all processors.
+    /// Waits for charges under way, for some microseconds, and empties the stocks of all
+    /// processors.
     ///
-    /// Below the present usage, charges fail from now on until enough is given back, which this call sees to as far as it can: it
-    /// reclaims, on this thread, and returns the usage that is left above the limit: 0 if all is well.
+    /// Below the present usage, charges fail from now on until enough is given back, which this
+    /// call sees to as far as it can: it reclaims, on this thread, and returns the usage that is
+    /// left above the limit: 0 if all is well.
     pub fn set_max(&self, bytes: u64) -> u64 {
         self.memcg.tree.stocks().set_max(&self.memcg, bytes);
         if self.memcg.counter.usage() > bytes {
@@ -142,7 +171,9 @@ impl Tenant {
     /// What the tenant has, may have, and has met with.
     #[must_use]
     pub fn statistics(&self) -> TenantStatistics {
-        let (events, of) = (&self.memcg.events, |count: &AtomicU64| count.load(Ordering::Relaxed));
+        let (events, of) = (&self.memcg.events, |count: &AtomicU64| {
+            count.load(Ordering::Relaxed)
+        });
         TenantStatistics {
             usage: self.usage(),
             peak: self.memcg.counter.level().peak(),

@@ -1,15 +1,18 @@
-//! What the tenants of one hierarchy share: tenants by number, the lists and the shrinkers, the stock and the background reclaimer.
+//! What the tenants of one hierarchy share: tenants by number, the lists and the shrinkers, the
+//! stock and the background reclaimer.
 //!
-//! Tenants are found by their numbers, through an array that is read in sections (`slots.rs`). Lists and shrinkers are few, and are kept
-//! as whole vectors that are replaced ([`Rcu`]): an iteration keeps what it has found, and delays no change.
-//! All of it is changed under one lock, `numbers`.
+//! Tenants are found by their numbers, through an array that is read in sections (`slots.rs`).
+//! Lists and shrinkers are few, and are kept as whole vectors that are replaced ([`Rcu`]): an
+//! iteration keeps what it has found, and delays no change. All of it is changed under one lock,
+//! `numbers`.
 //!
 //! # A tenant's number
 //!
-//! It is an index into the lists' arrays. All of them have room for it before anybody has the tenant: [`Tree::take_number`] grows
-//! them one after the other and, if there is no memory for one, gives the number back; those that have grown stay as they are.
-//! A number is used again when no handle of its tenant is left, and so nothing is looked up by it; by then the
-//! lists under it are gone.
+//! It is an index into the lists' arrays. All of them have room for it before anybody has the
+//! tenant: [`Tree::take_number`] grows them one after the other and, if there is no memory for one,
+//! gives the number back; those that have grown stay as they are. A number is used again when no
+//! handle of its tenant is left, and so nothing is looked up by it; by then the lists under it are
+//! gone.
 
 use super::{
     Memcg, Tenant,
@@ -80,11 +83,16 @@ impl Tree {
             room: AtomicUsize::new(0),
             lists: Rcu::new(Vec::new()),
             shrinkers: Rcu::new(Vec::new()),
-            numbers: Mutex::new(Numbers { free: Vec::new(), next: 0, shrinkers: [0; MAX_SHRINKERS / 64] }),
+            numbers: Mutex::new(Numbers {
+                free: Vec::new(),
+                next: 0,
+                shrinkers: [0; MAX_SHRINKERS / 64],
+            }),
             stocks: Stocks::new()?,
             background: Background::new(),
         });
-        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
+        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its
+        // fields to be dropped.
         unsafe { tree.place.occupy(&*tree) };
         Some(tree)
     }
@@ -111,30 +119,38 @@ impl Tree {
         self.shrinkers.load_cloned()
     }
 
-    /// All lists but those that are made after this, by one who sees whatever the caller has done before: under the lock under which they
-    /// are published.
+    /// All lists but those that are made after this, by one who sees whatever the caller has done
+    /// before: under the lock under which they are published.
     pub(crate) fn all_lists(&self) -> Vec<Arc<Lists>> {
         self.lists_at_rest(&lock(&self.numbers)).to_vec()
     }
 
-    /// The lists, without a section, whose end may wait and run destructors: nothing of that is for one who has the lock.
+    /// The lists, without a section, whose end may wait and run destructors: nothing of that is for
+    /// one who has the lock.
     fn lists_at_rest<'a>(&'a self, _numbers: &'a MutexGuard<'_, Numbers>) -> &'a [Arc<Lists>] {
         // SAFETY: replaced under the lock.
         unsafe { self.lists.peek() }
     }
 
     /// The same of shrinkers.
-    fn shrinkers_at_rest<'a>(&'a self, _numbers: &'a MutexGuard<'_, Numbers>) -> &'a [Arc<Registered>] {
+    fn shrinkers_at_rest<'a>(
+        &'a self,
+        _numbers: &'a MutexGuard<'_, Numbers>,
+    ) -> &'a [Arc<Registered>] {
         // SAFETY: as above.
         unsafe { self.shrinkers.peek() }
     }
 
     /// # Safety
     ///
-    /// The calling thread is the only one. It need not be able to read: the domain may not have been put in order yet.
+    /// The calling thread is the only one. It need not be able to read: the domain may not have
+    /// been put in order yet.
     pub(super) unsafe fn each_shrinker(&self, each: impl FnMut(&Registered)) {
         // SAFETY: the caller's promise.
-        unsafe { self.shrinkers.peek() }.iter().map(|shrinker| &**shrinker).for_each(each);
+        unsafe { self.shrinkers.peek() }
+            .iter()
+            .map(|shrinker| &**shrinker)
+            .for_each(each);
     }
 
     /// A number for a new tenant, for which all arrays have room.
@@ -146,17 +162,23 @@ impl Tree {
             return Ok(number);
         }
         let number = numbers.next;
-        self.make_room(&numbers, number as usize + 1, &mut replaced).map_err(|OutOfMemory| CreateError::OutOfMemory)?;
+        self.make_room(&numbers, number as usize + 1, &mut replaced)
+            .map_err(|OutOfMemory| CreateError::OutOfMemory)?;
         // Room for it when it comes back, so that giving it back cannot fail.
         let more = (number as usize + 1).saturating_sub(numbers.free.len());
-        memory::refusable(|| numbers.free.try_reserve(more)).map_err(|_| CreateError::OutOfMemory)?;
+        memory::refusable(|| numbers.free.try_reserve(more))
+            .map_err(|_| CreateError::OutOfMemory)?;
         numbers.next = number.checked_add(1).ok_or(CreateError::OutOfMemory)?;
         Ok(number)
     }
 
-    /// The arrays that larger ones replace go into `replaced`, to be dropped with no lock held: readers may need it.
+    /// The arrays that larger ones replace go into `replaced`, to be dropped with no lock held:
+    /// readers may need it.
     fn make_room(
-        &self, numbers: &MutexGuard<'_, Numbers>, tenants: usize, replaced: &mut Vec<Replaced>,
+        &self,
+        numbers: &MutexGuard<'_, Numbers>,
+        tenants: usize,
+        replaced: &mut Vec<Replaced>,
     ) -> Result<(), OutOfMemory> {
         let room = self.room.load(Ordering::Relaxed);
         if tenants <= room {
@@ -176,7 +198,8 @@ impl Tree {
     /// Has a new tenant found by its number.
     pub(crate) fn publish(&self, tenant: &Arc<Memcg>) {
         let _numbers = lock(&self.numbers);
-        self.tenants.put(tenant.number() as usize, Arc::clone(tenant));
+        self.tenants
+            .put(tenant.number() as usize, Arc::clone(tenant));
     }
 
     /// There is no handle of tenant `number` any more, and there are no lists under that number.
@@ -203,7 +226,8 @@ impl Tree {
         }
     }
 
-    /// Calls `each` with a handle of every tenant, outside of sections: to drop one may be its tenant's end.
+    /// Calls `each` with a handle of every tenant, outside of sections: to drop one may be its
+    /// tenant's end.
     pub(crate) fn for_each_tenant_handle(&self, each: impl FnMut(Tenant)) {
         self.for_tenant_handles(0..usize::MAX, each);
     }
@@ -226,7 +250,11 @@ impl Tree {
     /// A handle of `tenant`, unless the last one has been dropped.
     pub(crate) fn handle_of(&self, tenant: &Memcg) -> Option<Tenant> {
         let found = self.tenants.get(tenant.number() as usize, &read_lock())?;
-        if std::ptr::eq(&*found, tenant) { found.handle() } else { None }
+        if std::ptr::eq(&*found, tenant) {
+            found.handle()
+        } else {
+            None
+        }
     }
 
     pub(super) fn add_lists(&self) -> Result<Arc<Lists>, OutOfMemory> {
@@ -250,11 +278,15 @@ impl Tree {
         drop(old);
     }
 
-    pub(super) fn add_shrinker(&self, shrinker: Arc<dyn Shrink>) -> Result<Arc<Registered>, TooManyShrinkers> {
+    pub(super) fn add_shrinker(
+        &self,
+        shrinker: Arc<dyn Shrink>,
+    ) -> Result<Arc<Registered>, TooManyShrinkers> {
         // Once, and before the lock: it is user code.
         let per_tenant = shrinker.per_tenant();
         let mut numbers = lock(&self.numbers);
-        let free = (0..MAX_SHRINKERS).find(|number| numbers.shrinkers[number / 64] & 1 << (number % 64) == 0);
+        let free = (0..MAX_SHRINKERS)
+            .find(|number| numbers.shrinkers[number / 64] & 1 << (number % 64) == 0);
         let number = free.ok_or(TooManyShrinkers)?;
         set(&mut numbers.shrinkers, number);
         let registered = Arc::new(Registered::new(shrinker, per_tenant, number));

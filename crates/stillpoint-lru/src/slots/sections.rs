@@ -1,4 +1,5 @@
-//! Look-ups in sections of the global domain, and arrays that are freed after its grace periods: what the model does not have.
+//! Look-ups in sections of the global domain, and arrays that are freed after its grace periods:
+//! what the model does not have.
 
 use super::{Array, OutOfMemory, Slots};
 use std::{
@@ -9,8 +10,8 @@ use std::{
 use stillpoint::{Guard, global};
 use stillpoint_platform::sync::Ordering;
 
-/// An array that has been replaced. Sections that have begun may use it: it is retired when this is dropped, which may wait for them, so
-/// after the owner's lock.
+/// An array that has been replaced. Sections that have begun may use it: it is retired when this is
+/// dropped, which may wait for them, so after the owner's lock.
 #[derive(Debug)]
 #[must_use = "it is to be dropped after the lock"]
 pub(crate) struct Replaced(Option<(NonNull<u8>, Layout)>);
@@ -18,7 +19,8 @@ pub(crate) struct Replaced(Option<(NonNull<u8>, Layout)>);
 impl Drop for Replaced {
     fn drop(&mut self) {
         if let Some((array, layout)) = self.0 {
-            // SAFETY: from the global allocator, with this layout; unlinked by `reserve`, and ours alone.
+            // SAFETY: from the global allocator, with this layout; unlinked by `reserve`, and ours
+            // alone.
             unsafe { global().retire_sized(array, layout) };
         }
     }
@@ -47,21 +49,25 @@ impl<T: Send + Sync + 'static> Slots<T> {
         self.slots().len()
     }
 
-    /// Grows the array, if need be, to `len` slots. Under the owner's lock, and what is returned is dropped after it.
+    /// Grows the array, if need be, to `len` slots. Under the owner's lock, and what is returned is
+    /// dropped after it.
     pub(crate) fn reserve(&self, len: usize) -> Result<Replaced, OutOfMemory> {
         let mut replaced = Replaced(None);
         self.grow(len, |old, layout| replaced.0 = Some((old, layout)))?;
         Ok(replaced)
     }
 
-    /// As [`Slots::reserve`], but the old array is emptied where it would be freed, and stays: for tortures.
+    /// As [`Slots::reserve`], but the old array is emptied where it would be freed, and stays: for
+    /// tortures.
     pub(crate) fn reserve_and_empty(&self, len: usize) -> Result<(), OutOfMemory> {
         self.grow(len, |old, _layout| {
             let address = old.as_ptr().expose_provenance();
             global().call(move || {
                 // SAFETY: an array of this type that stays for ever.
                 let slots = unsafe { Array::<T>::slots(ptr::with_exposed_provenance(address)) };
-                slots.iter().for_each(|slot| slot.store(ptr::null_mut(), Ordering::Relaxed));
+                slots
+                    .iter()
+                    .for_each(|slot| slot.store(ptr::null_mut(), Ordering::Relaxed));
             });
         })
     }
@@ -81,7 +87,14 @@ mod tests {
         assert_eq!(slots.len(), 2, "it does not shrink");
         drop(slots.reserve(100).unwrap());
         let guard = global().read_lock();
-        assert_eq!((slots.find(1, &guard), slots.find(0, &guard), slots.find(100, &guard)), (Some(&7), None, None));
+        assert_eq!(
+            (
+                slots.find(1, &guard),
+                slots.find(0, &guard),
+                slots.find(100, &guard)
+            ),
+            (Some(&7), None, None)
+        );
         let kept = slots.get(1, &guard).unwrap();
         drop(guard);
         let taken = slots.take(1).unwrap();

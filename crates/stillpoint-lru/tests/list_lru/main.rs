@@ -1,4 +1,5 @@
-//! LRU lists: against an exact model, under threads, and in the hands of callbacks that do what they like.
+//! LRU lists: against an exact model, under threads, and in the hands of callbacks that do what
+//! they like.
 
 #[path = "../../../stillpoint/tests/common/mod.rs"]
 mod common;
@@ -19,8 +20,8 @@ use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Probe, Tenant};
 
 type Item = Arc<Entry<Tracked>>;
 
-/// All items of a tenant, oldest first, whatever the node. (Tests that depend on the order across nodes bind to none: there is one list
-/// for each node, and a test's thread may move.)
+/// All items of a tenant, oldest first, whatever the node. (Tests that depend on the order across
+/// nodes bind to none: there is one list for each node, and a test's thread may move.)
 fn order(lru: &ListLru<Tracked>, tenant: &Tenant) -> Vec<u64> {
     let mut seen = Vec::new();
     for node in Node::all() {
@@ -41,8 +42,12 @@ fn one_node() -> bool {
 }
 
 fn fill(lru: &ListLru<Tracked>, tenant: &Tenant, tally: &Tally, items: u64) -> Vec<Item> {
-    let items: Vec<Item> = (0..items).map(|number| Arc::new(Entry::new(tally.value(number)))).collect();
-    items.iter().for_each(|item| assert!(lru.add(tenant, Arc::clone(item))));
+    let items: Vec<Item> = (0..items)
+        .map(|number| Arc::new(Entry::new(tally.value(number))))
+        .collect();
+    items
+        .iter()
+        .for_each(|item| assert!(lru.add(tenant, Arc::clone(item))));
     items
 }
 
@@ -54,11 +59,20 @@ fn item_is_on_one_list() {
     assert!(one.add(hierarchy.root(), Arc::clone(&item)));
     assert!(!other.add(None, Arc::clone(&item)));
     assert!(other.del(&item).is_none(), "it is not on that lru's list");
-    assert_eq!((one.count(), other.count(), Arc::strong_count(&item)), (1, 0, 2));
+    assert_eq!(
+        (one.count(), other.count(), Arc::strong_count(&item)),
+        (1, 0, 2)
+    );
     drop(one);
     assert_eq!(Arc::strong_count(&item), 1);
-    assert!(other.add(hierarchy.root(), item), "a lru without tenants takes no notice of them");
-    assert_eq!(other.count_one(hierarchy.root(), Node::current()), other.count_one(None, Node::current()));
+    assert!(
+        other.add(hierarchy.root(), item),
+        "a lru without tenants takes no notice of them"
+    );
+    assert_eq!(
+        other.count_one(hierarchy.root(), Node::current()),
+        other.count_one(None, Node::current())
+    );
     drop(other);
     assert!(tally.all_dropped());
 }
@@ -76,8 +90,15 @@ fn walk_node_visits_all_tenants() {
     assert_eq!(on_nodes.iter().sum::<usize>(), 30);
     for (number, (node, items)) in Node::all().zip(on_nodes).enumerate() {
         assert_eq!(node.index(), number);
-        assert_eq!(lru.walk_node(node, items / 2, |_| Isolate::Removed), items / 2, "no more than the budget");
-        assert_eq!(lru.walk_node(node, usize::MAX, |_| Isolate::Removed), items - items / 2);
+        assert_eq!(
+            lru.walk_node(node, items / 2, |_| Isolate::Removed),
+            items / 2,
+            "no more than the budget"
+        );
+        assert_eq!(
+            lru.walk_node(node, usize::MAX, |_| Isolate::Removed),
+            items - items / 2
+        );
         assert_eq!(lru.count_node(node), 0);
     }
     assert_eq!(tally.dropped(), 30);
@@ -85,13 +106,27 @@ fn walk_node_visits_all_tenants() {
 
 #[test]
 fn tenant_of_another_hierarchy_panics() {
-    let (lru, stranger) = (ListLru::<u32>::for_tenants(&Hierarchy::new()), Hierarchy::new());
-    assert!(panic_message(|| lru.count_one(stranger.root(), Node::current())).contains("another hierarchy"));
-    assert!(panic_message(|| lru.add(stranger.root(), Arc::new(Entry::new(1)))).contains("another hierarchy"));
+    let (lru, stranger) = (
+        ListLru::<u32>::for_tenants(&Hierarchy::new()),
+        Hierarchy::new(),
+    );
+    assert!(
+        panic_message(|| lru.count_one(stranger.root(), Node::current()))
+            .contains("another hierarchy")
+    );
+    assert!(
+        panic_message(|| lru.add(stranger.root(), Arc::new(Entry::new(1))))
+            .contains("another hierarchy")
+    );
     let domain = stillpoint::Domain::new();
     let guard = domain.read_lock();
-    assert!(panic_message(|| lru.count_one_in(None, Node::current(), &guard)).contains("global domain"));
-    assert_eq!(lru.count_one_in(None, Node::current(), &stillpoint::read_lock()), 0);
+    assert!(
+        panic_message(|| lru.count_one_in(None, Node::current(), &guard)).contains("global domain")
+    );
+    assert_eq!(
+        lru.count_one_in(None, Node::current(), &stillpoint::read_lock()),
+        0
+    );
 }
 
 #[test]
@@ -100,7 +135,8 @@ fn callback_adds_and_deletes() {
     let lru = ListLru::for_tenants(&hierarchy);
     let tenant = hierarchy.root().create().unwrap();
     let items = fill(&lru, &tenant, &tally, 100);
-    // Each takes itself and its neighbour off, and puts the neighbour back; some count as removed although they are back on.
+    // Each takes itself and its neighbour off, and puts the neighbour back; some count as removed
+    // although they are back on.
     let mut calls = 0;
     let removed = lru.walk(usize::MAX, |item| {
         calls += 1;
@@ -112,7 +148,10 @@ fn callback_adds_and_deletes() {
         Isolate::Removed
     });
     assert!(calls <= 100 && removed == calls);
-    assert_eq!(lru.count(), items.iter().filter(|item| item.is_linked()).count());
+    assert_eq!(
+        lru.count(),
+        items.iter().filter(|item| item.is_linked()).count()
+    );
     // One that adds for ever.
     let before = lru.count();
     let mut calls = 0;
@@ -137,14 +176,22 @@ fn panicking_callback_leaves_the_list_whole() {
             lru.walk(usize::MAX, |_| {
                 assert!(calls < panics_at, "expected");
                 calls += 1;
-                if calls % 2 == 0 { Isolate::Removed } else { Isolate::Rotate }
+                if calls % 2 == 0 {
+                    Isolate::Removed
+                } else {
+                    Isolate::Rotate
+                }
             })
         };
         assert!(panic_message(walk).contains("expected"));
         assert_eq!(lru.count(), before - panics_at / 2);
         assert_eq!(order(&lru, hierarchy.root()).len(), lru.count());
     }
-    assert!(items.iter().all(|item| Arc::strong_count(item) == 1 + usize::from(item.is_linked())));
+    assert!(
+        items
+            .iter()
+            .all(|item| Arc::strong_count(item) == 1 + usize::from(item.is_linked()))
+    );
 }
 
 #[test]
@@ -162,7 +209,10 @@ fn items_whose_drop_panics_or_adds() {
     for _ in 0..3 {
         assert!(lru.add(None, Arc::new(Entry::new(Rude(Arc::clone(&others))))));
     }
-    assert_eq!(panic_message(|| lru.walk(1, |_| Isolate::Removed)), "expected");
+    assert_eq!(
+        panic_message(|| lru.walk(1, |_| Isolate::Removed)),
+        "expected"
+    );
     assert_eq!((lru.count(), others.count()), (2, 1));
     assert!(panic::catch_unwind(AssertUnwindSafe(|| drop(lru))).is_err());
 }
@@ -172,7 +222,10 @@ fn concurrent_add_and_del_of_one_item() {
     let rounds = if cfg!(miri) { 5 } else { 2000 };
     let (tally, hierarchy) = (Tally::new(), Hierarchy::new());
     let (one, other) = (ListLru::for_tenants(&hierarchy), ListLru::new());
-    let tenants = [hierarchy.root().create().unwrap(), hierarchy.root().create().unwrap()];
+    let tenants = [
+        hierarchy.root().create().unwrap(),
+        hierarchy.root().create().unwrap(),
+    ];
     let item = Arc::new(Entry::new(tally.value(1)));
     let (added, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -180,8 +233,14 @@ fn concurrent_add_and_del_of_one_item() {
             let (one, other, item, added, taken) = (&one, &other, &item, &added, &taken);
             scope.spawn(move || {
                 for _ in 0..rounds {
-                    added.fetch_add(usize::from(one.add(tenant, Arc::clone(item))), Ordering::Relaxed);
-                    added.fetch_add(usize::from(other.add(None, Arc::clone(item))), Ordering::Relaxed);
+                    added.fetch_add(
+                        usize::from(one.add(tenant, Arc::clone(item))),
+                        Ordering::Relaxed,
+                    );
+                    added.fetch_add(
+                        usize::from(other.add(None, Arc::clone(item))),
+                        Ordering::Relaxed,
+                    );
                     taken.fetch_add(usize::from(one.del(item).is_some()), Ordering::Relaxed);
                     taken.fetch_add(usize::from(other.del(item).is_some()), Ordering::Relaxed);
                 }
@@ -190,16 +249,21 @@ fn concurrent_add_and_del_of_one_item() {
     });
     let linked = usize::from(item.is_linked());
     assert_eq!(added.into_inner(), taken.into_inner() + linked);
-    assert_eq!((one.count() + other.count(), Arc::strong_count(&item)), (linked, 1 + linked));
+    assert_eq!(
+        (one.count() + other.count(), Arc::strong_count(&item)),
+        (linked, 1 + linked)
+    );
 }
 
-/// Tenants come and go while items are added, taken off and walked: no item is lost, none counted twice, none dropped before its time.
+/// Tenants come and go while items are added, taken off and walked: no item is lost, none counted
+/// twice, none dropped before its time.
 #[test]
 fn tenant_churn_under_load() {
     let tenants = if cfg!(miri) { 20 } else { 4000 };
     let (tally, hierarchy) = (Tally::new(), Hierarchy::new());
     let lru = ListLru::for_tenants(&hierarchy);
-    let current: Mutex<Vec<Tenant>> = Mutex::new((0..8).map(|_| hierarchy.root().create().unwrap()).collect());
+    let current: Mutex<Vec<Tenant>> =
+        Mutex::new((0..8).map(|_| hierarchy.root().create().unwrap()).collect());
     let over = AtomicBool::new(false);
     let removed = AtomicUsize::new(0);
     let pick = |random: usize| current.lock().unwrap()[random % 8].clone();
@@ -209,7 +273,9 @@ fn tenant_churn_under_load() {
             .map(|mutator| {
                 let (lru, tally, pick, over) = (&lru, &tally, &pick, &over);
                 scope.spawn(move || {
-                    let items: Vec<Item> = (0..200).map(|number| Arc::new(Entry::new(tally.value(number)))).collect();
+                    let items: Vec<Item> = (0..200)
+                        .map(|number| Arc::new(Entry::new(tally.value(number))))
+                        .collect();
                     let mut random = mutator;
                     while !over.load(Ordering::Relaxed) {
                         random = random * 5 + 7;
@@ -232,7 +298,12 @@ fn tenant_churn_under_load() {
                     assert!(lru.count_one(&tenant, node) <= 400);
                     let walked = lru.walk_one(&tenant, node, 50, |item| {
                         item.get();
-                        [Isolate::Skip, Isolate::Rotate, Isolate::Removed, Isolate::Retry][(item.get() as usize + turn) % 4]
+                        [
+                            Isolate::Skip,
+                            Isolate::Rotate,
+                            Isolate::Removed,
+                            Isolate::Retry,
+                        ][(item.get() as usize + turn) % 4]
                     });
                     removed.fetch_add(walked, Ordering::Relaxed);
                 }
@@ -240,7 +311,12 @@ fn tenant_churn_under_load() {
         });
         for number in 0..tenants {
             let parent = pick(number + 3);
-            let new = if number % 3 == 0 { parent.create() } else { hierarchy.root().create() }.unwrap();
+            let new = if number % 3 == 0 {
+                parent.create()
+            } else {
+                hierarchy.root().create()
+            }
+            .unwrap();
             let old = std::mem::replace(&mut current.lock().unwrap()[number % 8], new);
             if number % 2 == 0 {
                 // Refused where it has a child; then it goes with its last handle.
@@ -248,9 +324,16 @@ fn tenant_churn_under_load() {
             }
         }
         over.store(true, Ordering::Relaxed);
-        mutators.into_iter().map(|mutator| mutator.join().unwrap()).collect()
+        mutators
+            .into_iter()
+            .map(|mutator| mutator.join().unwrap())
+            .collect()
     });
-    let linked = items.iter().flatten().filter(|item| item.is_linked()).count();
+    let linked = items
+        .iter()
+        .flatten()
+        .filter(|item| item.is_linked())
+        .count();
     assert_eq!(lru.count(), linked);
     let mut met = Vec::new();
     lru.walk(usize::MAX, |item| {
@@ -276,10 +359,17 @@ fn hierarchy_leaks_nothing() {
     let tally = Tally::new();
     let hierarchy = Hierarchy::new();
     let lru = Arc::new(ListLru::for_tenants(&hierarchy));
-    let tenants: Vec<_> = (0..100).map(|_| hierarchy.root().create().unwrap()).collect();
-    tenants.iter().for_each(|tenant| drop(fill(&lru, tenant, &tally, 3)));
+    let tenants: Vec<_> = (0..100)
+        .map(|_| hierarchy.root().create().unwrap())
+        .collect();
+    tenants
+        .iter()
+        .for_each(|tenant| drop(fill(&lru, tenant, &tally, 3)));
     drop(hierarchy);
-    assert_eq!(tenants[0].parent().map(|root| root.delete().is_err()), Some(true));
+    assert_eq!(
+        tenants[0].parent().map(|root| root.delete().is_err()),
+        Some(true)
+    );
     drop(tenants);
     assert_eq!(lru.count(), 300);
     drop(lru);
@@ -326,7 +416,8 @@ impl Probe for Meddle {
     }
 }
 
-/// The tenant goes between an add's look for its list and the list's lock: the item must not stay on a list that nobody looks at.
+/// The tenant goes between an add's look for its list and the list's lock: the item must not stay
+/// on a list that nobody looks at.
 #[test]
 fn add_while_reparenting() {
     let hierarchy = Hierarchy::new();
@@ -339,7 +430,9 @@ fn add_while_reparenting() {
     let item = Arc::new(Entry::new(1));
     assert!(lru.add(&tenant, Arc::clone(&item)));
     assert!(tenant.is_deleted());
-    let in_root: usize = Node::all().map(|node| lru.count_one(hierarchy.root(), node)).sum();
+    let in_root: usize = Node::all()
+        .map(|node| lru.count_one(hierarchy.root(), node))
+        .sum();
     assert_eq!(in_root, 2);
     assert!(lru.del(&item).is_some());
 }
@@ -358,7 +451,8 @@ fn del_while_reparenting() {
     assert_eq!(lru.count(), 0);
 }
 
-/// To whoever takes an item off it is on its list also while somebody else makes it the newest one, or moves it to a tenant's parent's.
+/// To whoever takes an item off it is on its list also while somebody else makes it the newest one,
+/// or moves it to a tenant's parent's.
 #[test]
 fn del_while_rotating() {
     let lru = ListLru::<u64>::new();

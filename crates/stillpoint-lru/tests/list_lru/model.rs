@@ -5,12 +5,27 @@ use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Create { parent: usize },
-    Delete { tenant: usize },
-    Drop { tenant: usize },
-    Add { tenant: usize, item: usize },
-    Del { item: usize },
-    Walk { tenant: usize, budget: usize, verdicts: Vec<Isolate> },
+    Create {
+        parent: usize,
+    },
+    Delete {
+        tenant: usize,
+    },
+    Drop {
+        tenant: usize,
+    },
+    Add {
+        tenant: usize,
+        item: usize,
+    },
+    Del {
+        item: usize,
+    },
+    Walk {
+        tenant: usize,
+        budget: usize,
+        verdicts: Vec<Isolate>,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -43,7 +58,10 @@ struct Model {
 
 impl Model {
     fn list_of(&self, item: usize) -> Option<usize> {
-        self.tenants.iter().find(|(_, (_, list))| list.contains(&item)).map(|(&tenant, _)| tenant)
+        self.tenants
+            .iter()
+            .find(|(_, (_, list))| list.contains(&item))
+            .map(|(&tenant, _)| tenant)
     }
 
     fn list(&mut self, tenant: usize) -> &mut VecDeque<usize> {
@@ -51,7 +69,9 @@ impl Model {
     }
 
     fn has_children(&self, tenant: usize) -> bool {
-        self.tenants.iter().any(|(&name, (parent, _))| name != 0 && *parent == tenant)
+        self.tenants
+            .iter()
+            .any(|(&name, (parent, _))| name != 0 && *parent == tenant)
     }
 
     fn delete(&mut self, tenant: usize) {

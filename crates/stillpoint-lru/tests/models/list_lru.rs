@@ -23,17 +23,27 @@ pub fn run(program: &[u8]) {
     let mut steps = Steps(program);
     let hierarchy = Hierarchy::new();
     let lru = ListLru::for_tenants(&hierarchy);
-    let items: Vec<_> = (0..ITEMS).map(|number| Arc::new(Entry::new(number))).collect();
-    let mut owners = vec![Owner { tenant: hierarchy.root().clone(), list: VecDeque::new() }];
+    let items: Vec<_> = (0..ITEMS)
+        .map(|number| Arc::new(Entry::new(number)))
+        .collect();
+    let mut owners = vec![Owner {
+        tenant: hierarchy.root().clone(),
+        list: VecDeque::new(),
+    }];
 
     while let Some(step) = steps.byte() {
-        let Some(argument) = steps.byte().map(usize::from) else { break };
+        let Some(argument) = steps.byte().map(usize::from) else {
+            break;
+        };
         let at = argument % owners.len();
         let item = usize::from(step / 8) * 2 % ITEMS + argument % 2;
         match step % 8 {
             0 if owners.len() < 200 => {
                 let tenant = hierarchy.root().create().expect("there is memory");
-                owners.push(Owner { tenant, list: VecDeque::new() });
+                owners.push(Owner {
+                    tenant,
+                    list: VecDeque::new(),
+                });
             }
             // Deleted, or its last handle dropped: its items are the root's newest.
             1 if at > 0 => {
@@ -46,7 +56,10 @@ pub fn run(program: &[u8]) {
             }
             2..=4 => {
                 let is_new = !owners.iter().any(|owner| owner.list.contains(&item));
-                assert_eq!(lru.add(&owners[at].tenant, Arc::clone(&items[item])), is_new);
+                assert_eq!(
+                    lru.add(&owners[at].tenant, Arc::clone(&items[item])),
+                    is_new
+                );
                 if is_new {
                     owners[at].list.push_back(item);
                 }
@@ -60,7 +73,9 @@ pub fn run(program: &[u8]) {
             }
             6 => {
                 let (mut looked, budget) = (0, usize::from(step / 8));
-                let verdict = |number: usize| [Isolate::Removed, Isolate::Rotate, Isolate::Skip][(number + argument) % 3];
+                let verdict = |number: usize| {
+                    [Isolate::Removed, Isolate::Rotate, Isolate::Skip][(number + argument) % 3]
+                };
                 let removed = lru.walk_one(&owners[at].tenant, Node::current(), budget, |item| {
                     looked += 1;
                     verdict(***item)
@@ -68,7 +83,11 @@ pub fn run(program: &[u8]) {
                 let list = &mut owners[at].list;
                 let seen: Vec<_> = list.iter().copied().take(budget.min(list.len())).collect();
                 assert_eq!(looked, seen.len());
-                let is = |wanted: Isolate| seen.iter().copied().filter(move |&number| verdict(number) == wanted);
+                let is = |wanted: Isolate| {
+                    seen.iter()
+                        .copied()
+                        .filter(move |&number| verdict(number) == wanted)
+                };
                 list.retain(|number| !seen.contains(number) || verdict(*number) == Isolate::Skip);
                 list.extend(is(Isolate::Rotate));
                 assert_eq!(removed, is(Isolate::Removed).count());
@@ -86,7 +105,14 @@ pub fn run(program: &[u8]) {
             found.push(***item);
             Isolate::Skip
         });
-        assert!(owner.list.iter().eq(&found), "{found:?}, not {:?}", owner.list);
+        assert!(
+            owner.list.iter().eq(&found),
+            "{found:?}, not {:?}",
+            owner.list
+        );
     }
-    assert_eq!(lru.count(), owners.iter().map(|owner| owner.list.len()).sum());
+    assert_eq!(
+        lru.count(),
+        owners.iter().map(|owner| owner.list.len()).sum()
+    );
 }

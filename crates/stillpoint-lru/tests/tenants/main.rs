@@ -15,7 +15,8 @@ use std::{
     thread,
 };
 use stillpoint_lru::{
-    Charge, ChargeError, CreateError, DeleteError, Entry, Hierarchy, Isolate, ListLru, Node, Registration, Scope, Shrink, Tenant,
+    Charge, ChargeError, CreateError, DeleteError, Entry, Hierarchy, Isolate, ListLru, Node,
+    Registration, Scope, Shrink, Tenant,
 };
 
 /// A cache of charged objects: what is on its lists, and nothing else.
@@ -30,7 +31,10 @@ impl Shrink for Cache {
     }
 
     fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-        Some(self.lru.walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed))
+        Some(
+            self.lru
+                .walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed),
+        )
     }
 
     fn batch(&self) -> usize {
@@ -40,7 +44,10 @@ impl Shrink for Cache {
 
 impl Cache {
     fn new(hierarchy: &Hierarchy, batch: usize) -> (Arc<Self>, Registration) {
-        let cache = Arc::new(Self { lru: ListLru::for_tenants(hierarchy), batch });
+        let cache = Arc::new(Self {
+            lru: ListLru::for_tenants(hierarchy),
+            batch,
+        });
         let registration = hierarchy.register(Arc::clone(&cache)).unwrap();
         registration.covers(&cache.lru);
         (cache, registration)
@@ -53,7 +60,9 @@ impl Cache {
     }
 
     fn objects(&self, tenant: &Tenant) -> usize {
-        Node::all().map(|node| self.lru.count_one(tenant, node)).sum()
+        Node::all()
+            .map(|node| self.lru.count_one(tenant, node))
+            .sum()
     }
 }
 
@@ -68,12 +77,23 @@ fn charge_and_uncharge() {
         charges.push(right.charge(2 * size).unwrap());
     }
     let all = 1 + 100 + 5_000 + (16 << 10) + 100_000;
-    assert_eq!((left.usage(), right.usage(), parent.usage(), hierarchy.root().usage()), (all, 2 * all, 3 * all, 3 * all));
+    assert_eq!(
+        (
+            left.usage(),
+            right.usage(),
+            parent.usage(),
+            hierarchy.root().usage()
+        ),
+        (all, 2 * all, 3 * all, 3 * all)
+    );
     let mut first = charges.swap_remove(0);
     first.resize(1_000).unwrap();
     assert_eq!((first.bytes(), left.usage()), (1_000, all + 999));
     first.resize(0).unwrap();
-    assert_eq!((first.resize(1), left.usage()), (Err(ChargeError::NoTenant), all - 1));
+    assert_eq!(
+        (first.resize(1), left.usage()),
+        (Err(ChargeError::NoTenant), all - 1)
+    );
     drop(charges);
     assert_eq!((parent.usage(), hierarchy.root().usage()), (0, 0));
     assert!(hierarchy.root().statistics().peak >= 3 * all);
@@ -92,7 +112,11 @@ fn concurrent_charges() {
             scope.spawn(move || {
                 let mut held = VecDeque::new();
                 for round in 0..rounds {
-                    held.push_back(tenants[(first + round) % tenants.len()].charge(1 + round % 9_000).unwrap());
+                    held.push_back(
+                        tenants[(first + round) % tenants.len()]
+                            .charge(1 + round % 9_000)
+                            .unwrap(),
+                    );
                     if held.len() > 20 {
                         held.pop_front();
                     }
@@ -100,7 +124,13 @@ fn concurrent_charges() {
             });
         }
     });
-    assert_eq!((hierarchy.root().usage(), tenants.iter().map(Tenant::usage).sum::<u64>()), (0, 0));
+    assert_eq!(
+        (
+            hierarchy.root().usage(),
+            tenants.iter().map(Tenant::usage).sum::<u64>()
+        ),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -108,12 +138,19 @@ fn charge_outlives_its_tenant() {
     let hierarchy = Hierarchy::new();
     let parent = hierarchy.root().create().unwrap();
     let child = parent.create().unwrap();
-    let (explicit, implicit) = (child.charge(1_000).unwrap(), parent.create().unwrap().charge(2_000).unwrap());
+    let (explicit, implicit) = (
+        child.charge(1_000).unwrap(),
+        parent.create().unwrap().charge(2_000).unwrap(),
+    );
     child.delete().unwrap();
     child.delete().unwrap();
     assert_eq!((child.usage(), parent.usage()), (1_000, 3_000));
     let late = child.charge(500).unwrap();
-    assert_eq!((child.usage(), parent.usage()), (1_000, 3_500), "a deleted tenant's charges are its parent's");
+    assert_eq!(
+        (child.usage(), parent.usage()),
+        (1_000, 3_500),
+        "a deleted tenant's charges are its parent's"
+    );
     assert_eq!(child.create().unwrap_err(), CreateError::ParentDeleted);
     drop(child);
     drop((explicit, implicit));
@@ -150,10 +187,15 @@ fn charge_past_max_reclaims_or_fails() {
     }
     let statistics = tenant.statistics();
     assert!(
-        statistics.objects_reclaimed >= OBJECTS - 100 && statistics.max_events > 0 && statistics.failed_charges == 0,
+        statistics.objects_reclaimed >= OBJECTS - 100
+            && statistics.max_events > 0
+            && statistics.failed_charges == 0,
         "{statistics:?}"
     );
-    assert!(matches!(tenant.charge(100_001), Err(ChargeError::OverLimit { max: 100_000, .. })));
+    assert!(matches!(
+        tenant.charge(100_001),
+        Err(ChargeError::OverLimit { max: 100_000, .. })
+    ));
     // What nobody can reclaim.
     let held = tenant.charge(90_000).unwrap();
     let error = returns({
@@ -180,7 +222,10 @@ fn ancestors_limits_apply() {
     assert!(parent.usage() <= 64_000);
     assert!(parent.statistics().max_events > 0 && other.statistics().max_events == 0);
     assert_eq!(one.usage() + other.usage(), parent.usage());
-    assert_eq!(1_000 * (cache.objects(&one) + cache.objects(&other)) as u64, parent.usage());
+    assert_eq!(
+        1_000 * (cache.objects(&one) + cache.objects(&other)) as u64,
+        parent.usage()
+    );
 }
 
 /// A floods, B lives below its min: B loses nothing, whoever's limit is met.
@@ -188,7 +233,11 @@ fn ancestors_limits_apply() {
 fn min_protects_from_a_flood() {
     let hierarchy = Hierarchy::new();
     let (cache, _registration) = Cache::new(&hierarchy, 32);
-    let (a, b, c) = (hierarchy.root().create().unwrap(), hierarchy.root().create().unwrap(), hierarchy.root().create().unwrap());
+    let (a, b, c) = (
+        hierarchy.root().create().unwrap(),
+        hierarchy.root().create().unwrap(),
+        hierarchy.root().create().unwrap(),
+    );
     hierarchy.root().set_max(400_000);
     a.set_max(200_000);
     b.set_min(100_000);
@@ -198,7 +247,8 @@ fn min_protects_from_a_flood() {
     (0..if cfg!(miri) { 250 } else { 2_000 }).for_each(|_| cache.insert(&a, 1_000).unwrap());
     assert_eq!((cache.objects(&b), cache.objects(&c)), (90, 90));
     assert_eq!((b.usage(), b.statistics().objects_reclaimed), (90_000, 0));
-    // The whole machine is short of memory; and now nothing else can be had, so low gives way, and min does not.
+    // The whole machine is short of memory; and now nothing else can be had, so low gives way, and
+    // min does not.
     a.set_max(0);
     assert_eq!(a.usage(), 0);
     hierarchy.reclaim_to(0);
@@ -256,7 +306,11 @@ fn charging_thread_reclaims_past_high_without_background() {
     assert_eq!(tenant.usage(), 200_000, "there is no limit yet");
     common::without_new_threads(|| {
         tenant.set_high(100_000);
-        assert!(tenant.usage() <= 100_000, "{} when it has come back", tenant.usage());
+        assert!(
+            tenant.usage() <= 100_000,
+            "{} when it has come back",
+            tenant.usage()
+        );
     });
     assert!(tenant.statistics().high_events > 0);
 }
@@ -265,16 +319,29 @@ fn charging_thread_reclaims_past_high_without_background() {
 fn reclaim_by_hand() {
     let hierarchy = Hierarchy::new();
     let (cache, _registration) = Cache::new(&hierarchy, 8);
-    let (tenant, other) = (hierarchy.root().create().unwrap(), hierarchy.root().create().unwrap());
+    let (tenant, other) = (
+        hierarchy.root().create().unwrap(),
+        hierarchy.root().create().unwrap(),
+    );
     for _ in 0..100 {
         cache.insert(&tenant, 1_000).unwrap();
         cache.insert(&other, 1_000).unwrap();
     }
     let fallen = tenant.reclaim(30_000);
-    assert!((30_000..100_000).contains(&fallen), "{fallen}: a few batches at most more than was asked for");
-    assert_eq!((tenant.usage(), cache.objects(&tenant) as u64), (100_000 - fallen, 100 - fallen / 1_000));
+    assert!(
+        (30_000..100_000).contains(&fallen),
+        "{fallen}: a few batches at most more than was asked for"
+    );
+    assert_eq!(
+        (tenant.usage(), cache.objects(&tenant) as u64),
+        (100_000 - fallen, 100 - fallen / 1_000)
+    );
     assert_eq!(tenant.reclaim(u64::MAX), 100_000 - fallen);
-    assert_eq!((cache.objects(&tenant), cache.objects(&other)), (0, 100), "another's is none of its business");
+    assert_eq!(
+        (cache.objects(&tenant), cache.objects(&other)),
+        (0, 100),
+        "another's is none of its business"
+    );
     assert_eq!(tenant.reclaim(1), 0, "nothing is left");
 }
 
@@ -322,7 +389,11 @@ fn charge_waits_for_a_grace_period() {
         match tenant.charge(1_000) {
             Ok(charge) => {
                 met += 1;
-                assert!(cache.0.add(&tenant, Arc::new(Entry::new(Mutex::new(Some(charge))))));
+                assert!(
+                    cache
+                        .0
+                        .add(&tenant, Arc::new(Entry::new(Mutex::new(Some(charge)))))
+                );
             }
             Err(error) => assert!(matches!(error, ChargeError::OverLimit { .. }), "{error}"),
         }

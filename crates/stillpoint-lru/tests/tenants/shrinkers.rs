@@ -46,11 +46,21 @@ fn misbehaving_shrinker_ends_its_scan() {
     assert_eq!(reclaim(), (0, 0), "nothing to free");
     odd.count.store(usize::MAX, Ordering::SeqCst);
     let (scans, objects) = reclaim();
-    assert!(scans > 0 && objects == 0, "it promised everything and freed nothing");
-    assert!(scans <= 11 * (1 << 20) / 128, "a million objects for each priority");
+    assert!(
+        scans > 0 && objects == 0,
+        "it promised everything and freed nothing"
+    );
+    assert!(
+        scans <= 11 * (1 << 20) / 128,
+        "a million objects for each priority"
+    );
     odd.frees.store(usize::MAX, Ordering::SeqCst);
     let (scans, objects) = reclaim();
-    assert_eq!(objects, 128 * scans as u64, "it cannot have freed more than it was asked about");
+    assert_eq!(
+        objects,
+        128 * scans as u64,
+        "it cannot have freed more than it was asked about"
+    );
     odd.stops.store(true, Ordering::SeqCst);
     assert_eq!(reclaim(), (11, 0), "once for each priority");
     odd.panics.store(true, Ordering::SeqCst);
@@ -65,9 +75,13 @@ fn scan_is_proportional_and_defers_small_batches() {
     let _registration = hierarchy.register(Arc::clone(&odd)).unwrap();
     odd.count.store(1000, Ordering::SeqCst);
     hierarchy.reclaim();
-    // Priorities 12 to 2: 0, 0, 2, 6, 14, 30, 62, 124, 250, ... by halves, and what was put off shifted likewise; in batches of 128.
+    // Priorities 12 to 2: 0, 0, 2, 6, 14, 30, 62, 124, 250, ... by halves, and what was put off
+    // shifted likewise; in batches of 128.
     let scanned = odd.scanned.load(Ordering::SeqCst);
-    assert!((500..=1500).contains(&scanned) && scanned % 128 == 0, "{scanned}");
+    assert!(
+        (500..=1500).contains(&scanned) && scanned % 128 == 0,
+        "{scanned}"
+    );
 }
 
 /// Objects that are all freed when they are asked for, at a cost.
@@ -98,27 +112,46 @@ impl Shrink for Stock {
 
 #[test]
 fn reclaim_without_charges() {
-    // 1 - 1/2 * 3/4 * 7/8 * ..., and the same without the first factor; at no cost half of the rest, eleven times.
+    // 1 - 1/2 * 3/4 * 7/8 * ..., and the same without the first factor; at no cost half of the
+    // rest, eleven times.
     for (seeks, hundredths) in [(2, 70..=72), (4, 41..=43), (0, 99..=100)] {
         let hierarchy = Hierarchy::new();
-        let stock = Arc::new(Stock { left: AtomicUsize::new(1_000_000), seeks });
+        let stock = Arc::new(Stock {
+            left: AtomicUsize::new(1_000_000),
+            seeks,
+        });
         let _registration = hierarchy.register(Arc::clone(&stock)).unwrap();
         let freed = hierarchy.reclaim().objects as usize;
         assert_eq!(freed, 1_000_000 - stock.left.load(Ordering::SeqCst));
-        assert!(hundredths.contains(&(freed / 10_000)), "at a cost of {seeks}: {freed}");
+        assert!(
+            hundredths.contains(&(freed / 10_000)),
+            "at a cost of {seeks}: {freed}"
+        );
     }
 }
 
 #[test]
 fn shrinker_that_charges_reclaims_and_unregisters() {
     let hierarchy = Hierarchy::new();
-    let odd = Arc::new(Odd { count: AtomicUsize::new(1000), ..Odd::default() });
+    let odd = Arc::new(Odd {
+        count: AtomicUsize::new(1000),
+        ..Odd::default()
+    });
     let tenant = hierarchy.root().create().unwrap();
     tenant.set_max(0);
-    let registration = Arc::new(Mutex::new(Some(hierarchy.register(Arc::clone(&odd)).unwrap())));
+    let registration = Arc::new(Mutex::new(Some(
+        hierarchy.register(Arc::clone(&odd)).unwrap(),
+    )));
     let (inner, kept) = (hierarchy.clone(), Arc::clone(&registration));
     let inside = move || {
-        assert_eq!(tenant.charge(1).unwrap_err(), ChargeError::OverLimit { requested: 1, usage: 0, max: 0 });
+        assert_eq!(
+            tenant.charge(1).unwrap_err(),
+            ChargeError::OverLimit {
+                requested: 1,
+                usage: 0,
+                max: 0
+            }
+        );
         tenant.set_max(10);
         let _held = tenant.charge(10).unwrap();
         assert_eq!(tenant.charge(1).unwrap_err(), ChargeError::InShrinker);
@@ -129,7 +162,11 @@ fn shrinker_that_charges_reclaims_and_unregisters() {
     assert!(odd.inside.set(Box::new(inside)).is_ok());
     returns(move || hierarchy.reclaim());
     assert!(registration.lock().unwrap().is_none());
-    assert_eq!(odd.scans.load(Ordering::SeqCst), 1, "it has left in its first call");
+    assert_eq!(
+        odd.scans.load(Ordering::SeqCst),
+        1,
+        "it has left in its first call"
+    );
 }
 
 #[test]
@@ -148,7 +185,10 @@ fn unregister_waits_for_calls() {
             });
         }
         for _ in 0..rounds {
-            let odd = Arc::new(Odd { count: AtomicUsize::new(1000), ..Odd::default() });
+            let odd = Arc::new(Odd {
+                count: AtomicUsize::new(1000),
+                ..Odd::default()
+            });
             let calls = Arc::clone(&running);
             let inside = move || {
                 calls.fetch_add(1, Ordering::SeqCst);
@@ -167,24 +207,32 @@ fn unregister_waits_for_calls() {
     });
 }
 
-/// Items of before and after the shrinker learnt of the lists, of tenants that have gone: the bits lead to all of them.
+/// Items of before and after the shrinker learnt of the lists, of tenants that have gone: the bits
+/// lead to all of them.
 #[test]
 fn no_item_behind_a_clear_bit() {
     let hierarchy = Hierarchy::new();
-    let cache = Arc::new(Cache { lru: ListLru::for_tenants(&hierarchy), batch: 1 });
+    let cache = Arc::new(Cache {
+        lru: ListLru::for_tenants(&hierarchy),
+        batch: 1,
+    });
     let tenants: Vec<_> = (0..5).map(|_| hierarchy.root().create().unwrap()).collect();
     let nested = tenants[0].create().unwrap();
     cache.insert(&tenants[1], 100).unwrap();
     let registration = hierarchy.register(Arc::clone(&cache)).unwrap();
     registration.covers(&cache.lru);
-    tenants[2..4].iter().for_each(|tenant| cache.insert(tenant, 100).unwrap());
+    tenants[2..4]
+        .iter()
+        .for_each(|tenant| cache.insert(tenant, 100).unwrap());
     cache.insert(&nested, 100).unwrap();
     nested.delete().unwrap();
     assert_eq!(cache.objects(&tenants[0]), 1);
     hierarchy.reclaim_to(0);
     assert_eq!((cache.lru.count(), hierarchy.root().usage()), (0, 0));
     // Empty lists' bits are clear by now; they are set again.
-    tenants.iter().for_each(|tenant| cache.insert(tenant, 100).unwrap());
+    tenants
+        .iter()
+        .for_each(|tenant| cache.insert(tenant, 100).unwrap());
     hierarchy.reclaim_to(0);
     assert_eq!(cache.lru.count(), 0);
 }
@@ -193,7 +241,9 @@ fn no_item_behind_a_clear_bit() {
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn too_many_shrinkers() {
     let hierarchy = Hierarchy::new();
-    let mut registrations: Vec<_> = (0..1024).map(|_| hierarchy.register(Arc::new(Odd::default())).unwrap()).collect();
+    let mut registrations: Vec<_> = (0..1024)
+        .map(|_| hierarchy.register(Arc::new(Odd::default())).unwrap())
+        .collect();
     let error = hierarchy.register(Arc::new(Odd::default())).unwrap_err();
     assert!(error.to_string().contains("1024"));
     registrations.pop();
@@ -206,8 +256,13 @@ fn huge_charges_are_refused() {
     let hierarchy = Hierarchy::new();
     let tenant = hierarchy.root().create().unwrap();
     // Refused, or 2^48 each; a count that wrapped would free the tenant under its charges.
-    assert!(matches!(tenant.charge(1 << 52), Err(ChargeError::TooLarge | ChargeError::OverLimit { .. })));
-    let charges: Vec<_> = (0..40_000).map_while(|_| tenant.charge(1 << 48).ok()).collect();
+    assert!(matches!(
+        tenant.charge(1 << 52),
+        Err(ChargeError::TooLarge | ChargeError::OverLimit { .. })
+    ));
+    let charges: Vec<_> = (0..40_000)
+        .map_while(|_| tenant.charge(1 << 48).ok())
+        .collect();
     assert!(charges.len() < 20_000, "{} of 2^48 bytes", charges.len());
     drop(tenant);
     stillpoint::synchronize();
@@ -234,11 +289,18 @@ struct Busy {
 impl Shrink for Busy {
     fn count(&self, scope: &Scope<'_>) -> usize {
         self.asked.fetch_add(1, Ordering::SeqCst);
-        if self.busy.load(Ordering::SeqCst) { 0 } else { self.lru.count_one(scope.tenant, scope.node) }
+        if self.busy.load(Ordering::SeqCst) {
+            0
+        } else {
+            self.lru.count_one(scope.tenant, scope.node)
+        }
     }
 
     fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-        Some(self.lru.walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed))
+        Some(
+            self.lru
+                .walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed),
+        )
     }
 }
 
@@ -246,7 +308,11 @@ impl Shrink for Busy {
 fn busy_shrinker_is_asked_again() {
     let hierarchy = Hierarchy::new();
     let tenant = hierarchy.root().create().unwrap();
-    let busy = Arc::new(Busy { lru: ListLru::for_tenants(&hierarchy), busy: AtomicBool::new(true), asked: AtomicUsize::new(0) });
+    let busy = Arc::new(Busy {
+        lru: ListLru::for_tenants(&hierarchy),
+        busy: AtomicBool::new(true),
+        asked: AtomicUsize::new(0),
+    });
     let registration = hierarchy.register(Arc::clone(&busy)).unwrap();
     registration.covers(&busy.lru);
     for _ in 0..100 {
@@ -257,7 +323,10 @@ fn busy_shrinker_is_asked_again() {
     assert!(asked > 0);
     busy.busy.store(false, Ordering::SeqCst);
     let _ = hierarchy.reclaim();
-    assert!(busy.asked.load(Ordering::SeqCst) > asked, "it was not asked again");
+    assert!(
+        busy.asked.load(Ordering::SeqCst) > asked,
+        "it was not asked again"
+    );
 }
 
 #[test]
@@ -268,7 +337,12 @@ fn covers_one_shrinker_at_a_time() {
     first.covers(&cache.lru);
     let second = hierarchy.register(Arc::clone(&cache)).unwrap();
     let refused = panic::catch_unwind(AssertUnwindSafe(|| second.covers(&cache.lru))).unwrap_err();
-    assert!(refused.downcast_ref::<&str>().unwrap().contains("covered by another registration"));
+    assert!(
+        refused
+            .downcast_ref::<&str>()
+            .unwrap()
+            .contains("covered by another registration")
+    );
     drop(first);
     second.covers(&cache.lru);
     cache.insert(&tenant, 100).unwrap();

@@ -2,7 +2,8 @@
 
 use std::cell;
 
-/// A cell whose accesses loom can watch: closures in place of `get`, as in `loom::cell::UnsafeCell`.
+/// A cell whose accesses loom can watch: closures in place of `get`, as in
+/// `loom::cell::UnsafeCell`.
 #[derive(Debug)]
 pub struct UnsafeCell<T>(cell::UnsafeCell<T>);
 

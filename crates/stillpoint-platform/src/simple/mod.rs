@@ -1,4 +1,5 @@
-//! What needs nothing of the system: for Miri, for other systems, and for the model. A build uses some of it.
+//! What needs nothing of the system: for Miri, for other systems, and for the model. A build uses
+//! some of it.
 #![allow(dead_code, reason = "the system has something better, or the model")]
 
 pub mod cell;

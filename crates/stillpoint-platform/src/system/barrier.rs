@@ -24,9 +24,16 @@ fn mode() -> u8 {
 #[cold]
 fn find() -> u8 {
     let wanted = std::env::var_os("STILLPOINT_MEMBARRIER").is_none_or(|value| value != "off");
-    let found = if wanted && kernel::probe() { ASYMMETRIC } else { FENCES };
-    // Needs no partner: the mode is one word, and the kernel knows of the registration by itself. It is loaded Relaxed.
-    MODE.compare_exchange(UNKNOWN, found, Ordering::SeqCst, Ordering::SeqCst).err().unwrap_or(found)
+    let found = if wanted && kernel::probe() {
+        ASYMMETRIC
+    } else {
+        FENCES
+    };
+    // Needs no partner: the mode is one word, and the kernel knows of the registration by itself.
+    // It is loaded Relaxed.
+    MODE.compare_exchange(UNKNOWN, found, Ordering::SeqCst, Ordering::SeqCst)
+        .err()
+        .unwrap_or(found)
 }
 
 /// Whether readers have to fence, because `membarrier(2)` does not work here.
@@ -45,12 +52,14 @@ pub fn light() {
     }
 }
 
-/// A full fence. On x86-64 a locked instruction that leaves the stack as it is: it orders as much as MFENCE, in half the time.
+/// A full fence. On x86-64 a locked instruction that leaves the stack as it is: it orders as much
+/// as MFENCE, in half the time.
 #[inline]
 pub fn full_fence() {
     #[cfg(all(target_arch = "x86_64", not(any(miri, stillpoint_tsan))))]
-    // SAFETY: the word on top of the stack is readable and writable, and keeps its value. The compiler takes the block for one
-    // that may read and write any memory, so it moves no access across.
+    // SAFETY: the word on top of the stack is readable and writable, and keeps its value. The
+    // compiler takes the block for one that may read and write any memory, so it moves no access
+    // across.
     unsafe {
         std::arch::asm!("lock or dword ptr [rsp], 0");
     }
@@ -65,7 +74,8 @@ pub fn full_fence() {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// A full fence behind a read-modify-write, which on x86-64 is one: only the compiler has to be told.
+/// A full fence behind a read-modify-write, which on x86-64 is one: only the compiler has to be
+/// told.
 #[inline]
 pub(crate) fn fence_after_rmw() {
     if cfg!(all(target_arch = "x86_64", not(any(stillpoint_tsan, miri)))) {
@@ -79,8 +89,9 @@ pub(crate) fn fence_after_rmw() {
 ///
 /// # Aborts
 ///
-/// If the kernel refuses a membarrier that it granted when the mode was found (a seccomp filter that was installed
-/// later): readers already run without fences, so no grace period could ever be known to have ended again.
+/// If the kernel refuses a membarrier that it granted when the mode was found (a seccomp filter
+/// that was installed later): readers already run without fences, so no grace period could ever be
+/// known to have ended again.
 #[inline]
 pub fn heavy() {
     if mode() == ASYMMETRIC {
@@ -92,11 +103,14 @@ pub fn heavy() {
 
 #[cfg(all(target_os = "linux", not(any(miri, stillpoint_tsan))))]
 mod kernel {
-    use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier as call, membarrier_query};
+    use rustix::thread::{
+        MembarrierCommand, MembarrierQuery, membarrier as call, membarrier_query,
+    };
 
     /// Query, register, one real call: a filter may let the first two through and refuse the third.
     pub(super) fn probe() -> bool {
-        let needed = MembarrierQuery::PRIVATE_EXPEDITED | MembarrierQuery::REGISTER_PRIVATE_EXPEDITED;
+        let needed =
+            MembarrierQuery::PRIVATE_EXPEDITED | MembarrierQuery::REGISTER_PRIVATE_EXPEDITED;
         membarrier_query().contains(needed)
             && call(MembarrierCommand::RegisterPrivateExpedited).is_ok()
             && call(MembarrierCommand::PrivateExpedited).is_ok()
@@ -106,8 +120,11 @@ mod kernel {
         let Err(error) = call(MembarrierCommand::PrivateExpedited) else {
             return;
         };
-        // The child of a fork that came while another thread found the mode has the mode, but may not have the registration.
-        if call(MembarrierCommand::RegisterPrivateExpedited).is_ok() && call(MembarrierCommand::PrivateExpedited).is_ok() {
+        // The child of a fork that came while another thread found the mode has the mode, but may
+        // not have the registration.
+        if call(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+            && call(MembarrierCommand::PrivateExpedited).is_ok()
+        {
             return;
         }
         eprintln!(

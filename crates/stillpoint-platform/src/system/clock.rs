@@ -10,7 +10,8 @@ mod linux {
     use crate::clock::Nanos;
     use rustix::time::{ClockId, clock_gettime};
 
-    /// The present moment. About 20 ns, no system call where the kernel has a vDSO. Async-signal-safe on Linux.
+    /// The present moment. About 20 ns, no system call where the kernel has a vDSO.
+    /// Async-signal-safe on Linux.
     #[inline]
     pub fn now() -> Nanos {
         read(ClockId::Monotonic)

@@ -9,7 +9,8 @@ pub use linux::{count, current};
 mod linux {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// The processor that runs the calling thread at this moment; the thread may be moved to another before this returns. Below
+    /// The processor that runs the calling thread at this moment; the thread may be moved to
+    /// another before this returns. Below
     /// [`count`], unless the system adds processors later. A nanosecond or two where the C library reads it from the restartable
     /// sequence's area, some ten where it asks the vDSO.
     #[inline]
@@ -28,7 +29,9 @@ mod linux {
             return known;
         }
         // SAFETY: takes a number and touches nothing of ours.
-        let asked = usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1).max(1);
+        let asked = usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) })
+            .unwrap_or(1)
+            .max(1);
         COUNT.store(asked, Ordering::Relaxed);
         asked
     }

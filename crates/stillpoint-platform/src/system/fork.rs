@@ -1,10 +1,12 @@
-//! The list of what a fork's child has to put back into order, and the handler that does it: see [`fork`](crate::fork).
+//! The list of what a fork's child has to put back into order, and the handler that does it: see
+//! [`fork`](crate::fork).
 
 use crate::fork::{ForkReset, Process};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, lock};
 use std::{cell::UnsafeCell, ptr, sync::atomic::fence};
 
-/// How many forks lie between the first process and this one. Changed in the child alone, by its only thread.
+/// How many forks lie between the first process and this one. Changed in the child alone, by its
+/// only thread.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 #[inline]
@@ -58,7 +60,8 @@ impl FreeList {
             next: ENTRIES.load(Ordering::Relaxed),
             next_free: UnsafeCell::new(ptr::null()),
         }));
-        // Release, pairs with the acquire in `reset_in_child`: the entry is complete before it can be found.
+        // Release, pairs with the acquire in `reset_in_child`: the entry is complete before it can
+        // be found.
         ENTRIES.store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
         entry
     }
@@ -69,8 +72,8 @@ unsafe fn nothing(_: *const ()) {}
 /// Somebody's entry.
 pub struct AtForkHandle(&'static Entry);
 
-// SAFETY: the entry's fields are atomics, or written by the place's owner while `subject` is null and then left alone until the
-// place is dropped.
+// SAFETY: the entry's fields are atomics, or written by the place's owner while `subject` is null
+// and then left alone until the place is dropped.
 unsafe impl Send for AtForkHandle {}
 // SAFETY: as for Send.
 unsafe impl Sync for AtForkHandle {}
@@ -94,7 +97,8 @@ impl AtForkHandle {
     ///
     /// # Safety
     ///
-    /// Called once. `subject` is complete, stays where it is, and none of it is dropped before the place is.
+    /// Called once. `subject` is complete, stays where it is, and none of it is dropped before the
+    /// place is.
     pub unsafe fn occupy<T: ForkReset>(&self, subject: &T) {
         /// # Safety
         ///
@@ -105,28 +109,35 @@ impl AtForkHandle {
         }
         // SAFETY: the entry is ours, and nobody reads this before `subject` is set.
         unsafe { *self.0.reset_in_child.get() = reset_in_child::<T> };
-        // Release, pairs with `reset_in_child`: who finds the subject finds the function for it, and the subject complete.
-        self.0.subject.store(ptr::from_ref(subject).cast_mut().cast(), Ordering::Release);
+        // Release, pairs with `reset_in_child`: who finds the subject finds the function for it,
+        // and the subject complete.
+        self.0
+            .subject
+            .store(ptr::from_ref(subject).cast_mut().cast(), Ordering::Release);
     }
 }
 
 impl Drop for AtForkHandle {
     fn drop(&mut self) {
         self.0.subject.store(ptr::null_mut(), Ordering::Relaxed);
-        // The subject is told of no fork that copies anything of what its owner does to it after this.
-        // Needs no partner: fork copies memory at one moment, and what follows the fence is not in a copy that lacks the null.
+        // The subject is told of no fork that copies anything of what its owner does to it after
+        // this. Needs no partner: fork copies memory at one moment, and what follows the fence is
+        // not in a copy that lacks the null.
         fence(Ordering::SeqCst);
         lock(&FREE).push(self.0);
     }
 }
 
-/// Has `reset_in_child` run in the children of forks from now on. Two threads may both find that missing: to run twice does no harm, and
-/// to wait for the other one would, had it vanished in a fork. If there is no memory for it the next call tries again.
+/// Has `reset_in_child` run in the children of forks from now on. Two threads may both find that
+/// missing: to run twice does no harm, and to wait for the other one would, had it vanished in a
+/// fork. If there is no memory for it the next call tries again.
 fn ensure_handler() {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
-    // Acquire, pairs with the store below, in `ensure_handler`: who finds it registered forks after that.
+    // Acquire, pairs with the store below, in `ensure_handler`: who finds it registered forks after
+    // that.
     if !REGISTERED.load(Ordering::Acquire) && register() {
-        // Release, pairs with the load above, in `ensure_handler`: the handler is there before it is said to be.
+        // Release, pairs with the load above, in `ensure_handler`: the handler is there before it
+        // is said to be.
         REGISTERED.store(true, Ordering::Release);
     }
 }
@@ -134,7 +145,8 @@ fn ensure_handler() {
 #[cfg(all(target_os = "linux", not(miri)))]
 fn register() -> bool {
     unsafe extern "C" fn handler() {
-        // SAFETY: the C library calls this in the child of a fork, from the thread that called fork.
+        // SAFETY: the C library calls this in the child of a fork, from the thread that called
+        // fork.
         unsafe { reset_in_child() };
     }
     // SAFETY: the handler may run after any fork.
@@ -151,7 +163,10 @@ fn register() -> bool {
 /// # Safety
 ///
 /// As for [`ForkReset::reset_in_child`].
-#[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code, reason = "there are no handlers here"))]
+#[cfg_attr(
+    not(all(target_os = "linux", not(miri))),
+    allow(dead_code, reason = "there are no handlers here")
+)]
 unsafe fn reset_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     let mut free = FreeList(ptr::null());
@@ -159,14 +174,15 @@ unsafe fn reset_in_child() {
     let mut at = ENTRIES.load(Ordering::Acquire);
     // SAFETY: entries are never freed.
     while let Some(entry) = unsafe { at.as_ref() } {
-        // Acquire, pairs with `occupy`: a subject that is found is complete, and its function is there.
+        // Acquire, pairs with `occupy`: a subject that is found is complete, and its function is
+        // there.
         let subject = entry.subject.load(Ordering::Acquire);
         if subject.is_null() {
             // Free, or of a thread that has vanished while it made something or took it down.
             free.push(entry);
         } else {
-            // SAFETY: `subject` is set, so this was written before, by `occupy`, and the subject is alive; the rest is the
-            // caller's promise.
+            // SAFETY: `subject` is set, so this was written before, by `occupy`, and the subject is
+            // alive; the rest is the caller's promise.
             unsafe { (*entry.reset_in_child.get())(subject) };
         }
         at = entry.next.cast_mut();
@@ -193,7 +209,8 @@ mod tests {
         let count = || {
             // SAFETY: entries are never freed.
             let at = |entry: *const Entry| unsafe { entry.as_ref() };
-            std::iter::successors(at(ENTRIES.load(Ordering::Acquire)), |entry| at(entry.next)).count()
+            std::iter::successors(at(ENTRIES.load(Ordering::Acquire)), |entry| at(entry.next))
+                .count()
         };
         let before = count();
         thread::scope(|scope| {
@@ -208,6 +225,9 @@ mod tests {
                 });
             }
         });
-        assert!(count() <= before + 200, "other tests make domains, but not that many at a time");
+        assert!(
+            count() <= before + 200,
+            "other tests make domains, but not that many at a time"
+        );
     }
 }

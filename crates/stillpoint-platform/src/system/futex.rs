@@ -17,21 +17,34 @@ impl Signals {
     }
 
     pub(crate) fn load(&self) -> u32 {
-        // Acquire, pairs with `raise`: who takes its key after a signal, which will not wake it, sees the condition of that.
+        // Acquire, pairs with `raise`: who takes its key after a signal, which will not wake it,
+        // sees the condition of that.
         self.0.load(Ordering::Acquire)
     }
 
     pub(crate) fn raise(&self, sleepers: u32) {
         // Release, pairs with `load`: the condition is true for who takes its key after this.
         self.0.fetch_add(1, Ordering::Release);
-        // Waking cannot fail for a valid private word; were it to, the sleepers' bounds would still bring them back.
+        // Waking cannot fail for a valid private word; were it to, the sleepers' bounds would still
+        // bring them back.
         let _ = wake(&self.0, Flags::PRIVATE, sleepers);
     }
 
-    /// FUTEX_WAIT_BITSET, because its time-out is a moment on the monotonic clock and not a length of time.
+    /// FUTEX_WAIT_BITSET, because its time-out is a moment on the monotonic clock and not a length
+    /// of time.
     pub(crate) fn wait_while(&self, key: u32, deadline: Option<Nanos>) {
-        let moment = deadline.map(|at| Timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as i64 });
-        // Every return (woken, changed, timed out, interrupted) sends the caller back to its condition.
-        let _ = wait_bitset(&self.0, Flags::PRIVATE, key, moment.as_ref(), NonZeroU32::MAX);
+        let moment = deadline.map(|at| Timespec {
+            tv_sec: (at / 1_000_000_000) as i64,
+            tv_nsec: (at % 1_000_000_000) as i64,
+        });
+        // Every return (woken, changed, timed out, interrupted) sends the caller back to its
+        // condition.
+        let _ = wait_bitset(
+            &self.0,
+            Flags::PRIVATE,
+            key,
+            moment.as_ref(),
+            NonZeroU32::MAX,
+        );
     }
 }

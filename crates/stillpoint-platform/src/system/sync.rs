@@ -14,7 +14,8 @@ use std::{
 /// std's lock, in a cell, so that the child of a fork may put a new one in its place.
 pub struct Mutex<T>(cell::UnsafeCell<sync::Mutex<T>>);
 
-// SAFETY: shared access is to the lock, which is Sync where T is Send; `reinit` is for the only thread that there is.
+// SAFETY: shared access is to the lock, which is Sync where T is Send; `reinit` is for the only
+// thread that there is.
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
@@ -46,13 +47,15 @@ impl<T> Mutex<T> {
         unsafe { &*self.0.get() }.try_lock()
     }
 
-    /// Replaces the lock, taken or not, and what it guards. The old value is neither looked at nor dropped.
+    /// Replaces the lock, taken or not, and what it guards. The old value is neither looked at nor
+    /// dropped.
     ///
     /// # Safety
     ///
     /// The calling thread is the only one of the process, and holds no guard of this lock.
     pub unsafe fn reinit(&self, value: T) {
-        // SAFETY: nobody else can be using the lock, by the caller's promise; the cell allows the write.
+        // SAFETY: nobody else can be using the lock, by the caller's promise; the cell allows the
+        // write.
         unsafe { self.0.get().write(sync::Mutex::new(value)) };
     }
 }

@@ -29,7 +29,11 @@ mod mapped {
         /// Without memory.
         pub fn new(len: usize) -> Result<Self, NoTable> {
             let mapping = Mapping::zeroed((len * size_of::<T>()).next_multiple_of(page_size()))?;
-            Ok(Self { mapping, len, entries: PhantomData })
+            Ok(Self {
+                mapping,
+                len,
+                entries: PhantomData,
+            })
         }
     }
 
@@ -38,8 +42,11 @@ mod mapped {
 
         #[inline(always)]
         fn deref(&self) -> &[T] {
-            // SAFETY: the mapping holds that many, readable and writable, page-aligned, zero at first, which is a value of T.
-            unsafe { std::slice::from_raw_parts(self.mapping.start().as_ptr().cast::<T>(), self.len) }
+            // SAFETY: the mapping holds that many, readable and writable, page-aligned, zero at
+            // first, which is a value of T.
+            unsafe {
+                std::slice::from_raw_parts(self.mapping.start().as_ptr().cast::<T>(), self.len)
+            }
         }
     }
 

@@ -14,14 +14,15 @@ pub fn token() -> Token {
     // Without a destructor, so that it outlives every destructor of the thread.
     thread_local!(static TOKEN: Cell<Option<Token>> = const { Cell::new(None) });
     TOKEN.get().unwrap_or_else(|| {
-        let token = Token(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).expect("2^64 threads"));
+        let token =
+            Token(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).expect("2^64 threads"));
         TOKEN.set(Some(token));
         token
     })
 }
 
-/// A thread-local variable that begins as a constant: std's at their cheapest; the checker's in the model, whose threads share one of
-/// the system's.
+/// A thread-local variable that begins as a constant: std's at their cheapest; the checker's in the
+/// model, whose threads share one of the system's.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! thread_constant {

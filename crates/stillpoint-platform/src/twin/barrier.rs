@@ -6,8 +6,9 @@ use super::checker::{
 };
 
 lazy_static! {
-    /// Touched by every fence, because loom tries both orders of two operations only if they touch the same thing: without this it
-    /// would not see what happens when another thread runs between a store and the fence behind it. Orders nothing.
+    /// Touched by every fence, because loom tries both orders of two operations only if they touch
+    /// the same thing: without this it would not see what happens when another thread runs between
+    /// a store and the fence behind it. Orders nothing.
     static ref FENCES: AtomicU32 = AtomicU32::new(0);
 }
 

@@ -37,18 +37,26 @@ impl ArenaState {
         }
         let most = (MAX_PAGES.min(self.pages - self.settings.guard) as usize) << PAGE_BITS;
         if size > most || align > most {
-            return Err(Error::TooLarge { size: size.max(align), most });
+            return Err(Error::TooLarge {
+                size: size.max(align),
+                most,
+            });
         }
         if self.belongs_to_parent() {
             return Err(Error::Forked);
         }
         let pages = size.div_ceil(PAGE) as u32;
-        let least = if self.settings.huge && pages >= SLOT_PAGES { SLOT_PAGES } else { 1 };
+        let least = if self.settings.huge && pages >= SLOT_PAGES {
+            SLOT_PAGES
+        } else {
+            1
+        };
         let align = ((align >> PAGE_BITS) as u32).max(least);
         self.take(pages, align, size)
     }
 
-    /// A range for an area of `pages`: from a pool, else carved out of the free space, else after a drain.
+    /// A range for an area of `pages`: from a pool, else carved out of the free space, else after a
+    /// drain.
     #[inline]
     fn take(&self, pages: u32, align: u32, size: usize) -> Result<(u32, Home), Error> {
         let (index, shard) = self.this_node();
@@ -90,9 +98,11 @@ impl ArenaState {
 
     fn with_request(&self, error: Error, size: usize) -> Error {
         match error {
-            Error::AddressSpace { capacity, .. } => {
-                Error::AddressSpace { size, capacity, waiting: (self.drain.waiting() as usize) << PAGE_BITS }
-            }
+            Error::AddressSpace { capacity, .. } => Error::AddressSpace {
+                size,
+                capacity,
+                waiting: (self.drain.waiting() as usize) << PAGE_BITS,
+            },
             other => other,
         }
     }
@@ -101,11 +111,20 @@ impl ArenaState {
     fn take_from_space(&self, pages: u32, align: u32, index: usize) -> Result<(u32, Home), Error> {
         let pooled = pages <= CLASSES;
         let whole = pages + self.settings.guard;
-        let many = if pooled && align == 1 { (BATCH_PAGES / whole).clamp(1, BATCH) } else { 1 };
-        let (start, many) = self.take_range(whole * many, align).map(|start| (start, many)).or_else(|error| match error {
-            Error::AddressSpace { .. } if many > 1 => self.take_range(whole, align).map(|start| (start, 1)),
-            other => Err(other),
-        })?;
+        let many = if pooled && align == 1 {
+            (BATCH_PAGES / whole).clamp(1, BATCH)
+        } else {
+            1
+        };
+        let (start, many) = self
+            .take_range(whole * many, align)
+            .map(|start| (start, many))
+            .or_else(|error| match error {
+                Error::AddressSpace { .. } if many > 1 => {
+                    self.take_range(whole, align).map(|start| (start, 1))
+                }
+                other => Err(other),
+            })?;
         let ranges = (0..many).map(|number| Range::new(start + number * whole, whole));
         if self.settings.guard > 0 {
             let guards = ranges.clone().map(|range| Range::new(range.end() - 1, 1));
@@ -117,7 +136,11 @@ impl ArenaState {
         if many > 1 {
             let mut node = lock(&self.shards[index].node);
             // The lowest is the next to be taken.
-            let left: Vec<Range> = ranges.skip(1).rev().filter(|range| !node.give(Range::new(range.start, pages))).collect();
+            let left: Vec<Range> = ranges
+                .skip(1)
+                .rev()
+                .filter(|range| !node.give(Range::new(range.start, pages)))
+                .collect();
             drop(node);
             if !left.is_empty() {
                 self.release(left);
@@ -135,14 +158,29 @@ impl ArenaState {
         let frontier = space.frontier();
         let Some(needed) = space.needed_frontier(pages, align) else {
             let capacity = (self.pages as usize) << PAGE_BITS;
-            return Err(Error::AddressSpace { size: (pages as usize) << PAGE_BITS, capacity, waiting: 0 });
+            return Err(Error::AddressSpace {
+                size: (pages as usize) << PAGE_BITS,
+                capacity,
+                waiting: 0,
+            });
         };
-        let chunk = (frontier / 8).next_multiple_of(CHUNK).clamp(CHUNK, LARGEST_CHUNK);
-        let goal = needed.max(frontier.saturating_add(chunk)).next_multiple_of(CHUNK).min(self.pages);
-        self.memory.allow((frontier as usize) << PAGE_BITS, ((goal - frontier) as usize) << PAGE_BITS)?;
-        // Release, pairs with `find_or_next`: the addresses below are accessible for a walk that comes that far.
+        let chunk = (frontier / 8)
+            .next_multiple_of(CHUNK)
+            .clamp(CHUNK, LARGEST_CHUNK);
+        let goal = needed
+            .max(frontier.saturating_add(chunk))
+            .next_multiple_of(CHUNK)
+            .min(self.pages);
+        self.memory.allow(
+            (frontier as usize) << PAGE_BITS,
+            ((goal - frontier) as usize) << PAGE_BITS,
+        )?;
+        // Release, pairs with `find_or_next`: the addresses below are accessible for a walk that
+        // comes that far.
         self.frontier.store(goal, Ordering::Release);
         space.advance(goal);
-        Ok(space.take(pages, align).expect("the frontier has gone as far as it takes"))
+        Ok(space
+            .take(pages, align)
+            .expect("the frontier has gone as far as it takes"))
     }
 }

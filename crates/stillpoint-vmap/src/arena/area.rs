@@ -11,14 +11,17 @@ use std::{fmt, mem, ptr::NonNull};
 use stillpoint::Domain;
 use stillpoint_platform::sync::Arc;
 
-/// Memory from an [`Arena`](super::Arena): whole pages, zero at first. The kernel's `vmalloc()` area.
+/// Memory from an [`Arena`](super::Arena): whole pages, zero at first. The kernel's `vmalloc()`
+/// area.
 ///
-/// Dropping it frees it lazily (the kernel's `vfree()`): from then on [`Arena::find`](super::Arena::find) does not find it, while
-/// whoever has it checked can finish; its memory is given back, and its address used again, by a later drain, after a grace period.
-/// Drop costs some tens of nanoseconds; once in so many megabytes it does the drain for all. May be dropped on any thread, and inside sections. Not
-/// async-signal-safe.
+/// Dropping it frees it lazily (the kernel's `vfree()`): from then on
+/// [`Arena::find`](super::Arena::find) does not find it, while whoever has it checked can finish;
+/// its memory is given back, and its address used again, by a later drain, after a grace period.
+/// Drop costs some tens of nanoseconds; once in so many megabytes it does the drain for all. May be
+/// dropped on any thread, and inside sections. Not async-signal-safe.
 ///
-/// The memory is shared, by anybody who knows the address: there is no `&[u8]` of it, only copies and a raw pointer.
+/// The memory is shared, by anybody who knows the address: there is no `&[u8]` of it, only copies
+/// and a raw pointer.
 ///
 /// ```
 /// let arena = stillpoint_vmap::Arena::new()?;
@@ -38,11 +41,19 @@ pub struct Area {
 
 impl Area {
     pub(crate) fn new(state: Arc<ArenaState>, start: u32, home: Home, len: usize) -> Self {
-        Self { state, start, home, len }
+        Self {
+            state,
+            start,
+            home,
+            len,
+        }
     }
 
     fn extent(&self) -> Extent {
-        Extent { start: (self.start as usize) << PAGE_BITS, len: self.len }
+        Extent {
+            start: (self.start as usize) << PAGE_BITS,
+            len: self.len,
+        }
     }
 
     /// Its first address.
@@ -51,11 +62,12 @@ impl Area {
         self.as_ptr().addr()
     }
 
-    /// Its first byte. Good for [`Area::len`] bytes until the area is dropped, and for those who have it checked until their section
-    /// ends, or the last handle of the arena is gone.
+    /// Its first byte. Good for [`Area::len`] bytes until the area is dropped, and for those who
+    /// have it checked until their section ends, or the last handle of the arena is gone.
     ///
-    /// Reading and writing through it races with copies by others, unless nobody else has a handle of the arena: whoever has one can walk
-    /// it, and read and write every area. References to the memory are for those alone who can rule that out.
+    /// Reading and writing through it races with copies by others, unless nobody else has a handle
+    /// of the arena: whoever has one can walk it, and read and write every area. References to the
+    /// memory are for those alone who can rule that out.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.state.at(self.extent().start).as_ptr()
@@ -68,7 +80,8 @@ impl Area {
         self.len
     }
 
-    /// Where it begins in the arena; for an arena over a memory file ([`Arena::file`](super::Arena::file)) also in that file, where another process finds it.
+    /// Where it begins in the arena; for an arena over a memory file
+    /// ([`Arena::file`](super::Arena::file)) also in that file, where another process finds it.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.extent().start as u64
@@ -83,7 +96,8 @@ impl Area {
     /// [`Error::CrossesEnd`] or [`Error::Overflow`] if the area has not that many bytes.
     pub fn copy_to(&self, from: usize, to: &mut [u8]) -> Result<(), Error> {
         let at = self.part(from, to.len())?;
-        // SAFETY: inside the area, which is accessible while `self` lives; `to` is the caller's alone.
+        // SAFETY: inside the area, which is accessible while `self` lives; `to` is the caller's
+        // alone.
         unsafe { copy::copy(to.as_mut_ptr(), at, to.len()) };
         Ok(())
     }
@@ -97,27 +111,39 @@ impl Area {
     /// As for [`Area::copy_to`].
     pub fn copy_from(&self, to: usize, from: &[u8]) -> Result<(), Error> {
         let at = self.part(to, from.len())?;
-        // SAFETY: inside the area, which is accessible while `self` lives; nobody writes what `from` borrows.
+        // SAFETY: inside the area, which is accessible while `self` lives; nobody writes what
+        // `from` borrows.
         unsafe { copy::copy_in(at, from) };
         Ok(())
     }
 
     fn part(&self, at: usize, len: usize) -> Result<*mut u8, Error> {
         let addr = self.addr().wrapping_add(at);
-        let after = self.addr().checked_add(at).and_then(|addr| addr.checked_add(len));
-        let end = at.checked_add(len).filter(|_| after.is_some()).ok_or(Error::Overflow { addr, len })?;
+        let after = self
+            .addr()
+            .checked_add(at)
+            .and_then(|addr| addr.checked_add(len));
+        let end = at
+            .checked_add(len)
+            .filter(|_| after.is_some())
+            .ok_or(Error::Overflow { addr, len })?;
         if end > self.len {
-            return Err(Error::CrossesEnd { addr, len, end: self.addr() + self.len });
+            return Err(Error::CrossesEnd {
+                addr,
+                len,
+                end: self.addr() + self.len,
+            });
         }
         Ok(self.as_ptr().wrapping_add(at))
     }
 
-    /// Frees the area after a grace period of the arena's domain; until then it is found as before. The kernel's `vfree_rcu()`, or
-    /// `kvfree_rcu()` of such memory.
+    /// Frees the area after a grace period of the arena's domain; until then it is found as before.
+    /// The kernel's `vfree_rcu()`, or `kvfree_rcu()` of such memory.
     ///
-    /// For areas whose address readers come by in an RCU-protected structure: those who have got it can still have it checked.
-    /// (Dropping an area that has just been unlinked keeps its memory for them too, but they would no longer find it.) May be called
-    /// inside sections; the rest is done on the domain's service thread. Allocates. Not async-signal-safe.
+    /// For areas whose address readers come by in an RCU-protected structure: those who have got it
+    /// can still have it checked. (Dropping an area that has just been unlinked keeps its memory
+    /// for them too, but they would no longer find it.) May be called inside sections; the rest is
+    /// done on the domain's service thread. Allocates. Not async-signal-safe.
     pub fn free_rcu(self) {
         let domain = self.state.domain.clone();
         self.free_rcu_in(&domain);
@@ -130,7 +156,8 @@ impl Area {
         unsafe { domain.retire(area) };
     }
 
-    /// Gives the area up for its address. It stays until [`Arena::free_raw`](super::Arena::free_raw), and keeps the arena.
+    /// Gives the area up for its address. It stays until
+    /// [`Arena::free_raw`](super::Arena::free_raw), and keeps the arena.
     #[must_use = "the address is the only way to free the area"]
     pub fn into_raw(self) -> NonNull<u8> {
         let area = mem::ManuallyDrop::new(self);
@@ -150,6 +177,9 @@ impl Drop for Area {
 
 impl fmt::Debug for Area {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Area").field("addr", &self.as_ptr()).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Area")
+            .field("addr", &self.as_ptr())
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }

@@ -52,7 +52,8 @@ pub struct Builder {
 }
 
 impl Arena {
-    /// An arena with the defaults of [`Builder`]: 64 GiB of addresses, private memory, guard pages, a domain of its own.
+    /// An arena with the defaults of [`Builder`]: 64 GiB of addresses, private memory, guard pages,
+    /// a domain of its own.
     ///
     /// # Errors
     ///
@@ -83,7 +84,8 @@ impl Builder {
         }
     }
 
-    /// Addresses for areas, in bytes; rounded up to a multiple of 2 MiB. 64 GiB by default; 4 TiB at most.
+    /// Addresses for areas, in bytes; rounded up to a multiple of 2 MiB. 64 GiB by default; 4 TiB
+    /// at most.
     ///
     /// Addresses cost no memory. The page map takes 8 bytes for a page that has been used.
     pub fn capacity(mut self, bytes: usize) -> Self {
@@ -91,43 +93,50 @@ impl Builder {
         self
     }
 
-    /// Memory that may have been freed and not given back, in bytes, guard pages counted; the next free after half of it drains. By default 32 MiB
-    /// times the bits of the number of CPUs, the kernel's `lazy_max_pages()`.
+    /// Memory that may have been freed and not given back, in bytes, guard pages counted; the next
+    /// free after half of it drains. By default 32 MiB times the bits of the number of CPUs, the
+    /// kernel's `lazy_max_pages()`.
     ///
-    /// A drain costs a grace period and a system call or two for all of it. Readers that stay can hold back more than that: then a free
-    /// outside sections waits, 10 ms at most, for each further half.
+    /// A drain costs a grace period and a system call or two for all of it. Readers that stay can
+    /// hold back more than that: then a free outside sections waits, 10 ms at most, for each
+    /// further half.
     pub fn lazy_limit(mut self, bytes: usize) -> Self {
         self.lazy_limit = bytes;
         self
     }
 
-    /// Whether there is a guard page behind each area, which nobody can touch. Yes by default; needs Linux 6.13 (6.15 for a memory
-    /// file), and is left out on older ones: [`ArenaStatistics::guards`](super::ArenaStatistics::guards).
+    /// Whether there is a guard page behind each area, which nobody can touch. Yes by default;
+    /// needs Linux 6.13 (6.15 for a memory file), and is left out on older ones:
+    /// [`ArenaStatistics::guards`](super::ArenaStatistics::guards).
     pub fn guards(mut self, guards: bool) -> Self {
         self.guards = guards;
         self
     }
 
-    /// Whether freed memory faults, from its drain until it is used again, where it would else read zero: for the search for bugs. Costs an allocation a
-    /// system call. Not by default; [`Builder::build`] fails where there are no guard pages.
+    /// Whether freed memory faults, from its drain until it is used again, where it would else read
+    /// zero: for the search for bugs. Costs an allocation a system call. Not by default;
+    /// [`Builder::build`] fails where there are no guard pages.
     pub fn poison(mut self, poison: bool) -> Self {
         self.poison = poison;
         self
     }
 
-    /// Whether the kernel is advised to use huge pages, and areas of 2 MiB and more begin at a multiple of that. Not by default.
+    /// Whether the kernel is advised to use huge pages, and areas of 2 MiB and more begin at a
+    /// multiple of that. Not by default.
     pub fn huge_pages(mut self, huge: bool) -> Self {
         self.huge = huge;
         self
     }
 
-    /// Whether the arena keeps who allocated each area, for [`Arena::describe`] and [`Arena::dump`]. 8 bytes a page. Not by default.
+    /// Whether the arena keeps who allocated each area, for [`Arena::describe`] and
+    /// [`Arena::dump`]. 8 bytes a page. Not by default.
     pub fn track_callers(mut self, track: bool) -> Self {
         self.callers = track;
         self
     }
 
-    /// Whether the memory is that of an unnamed file ([`Arena::file`]), which other processes may map. Not by default.
+    /// Whether the memory is that of an unnamed file ([`Arena::file`]), which other processes may
+    /// map. Not by default.
     ///
     /// The children of a fork share it with their parent, and do not allocate from it.
     pub fn memory_file(mut self, file: bool) -> Self {
@@ -146,23 +155,34 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::ZeroSize`] or [`Error::TooLarge`] for a capacity of that kind; [`Error::System`] if the system refuses the address space, the
-    /// first memory, or the guards that poison needs; [`Error::PageSize`] if its pages are not of 4 KiB.
+    /// first memory, or the guards that poison needs; [`Error::PageSize`] if its pages are not of 4
+    /// KiB.
     pub fn build(self) -> Result<Arena, Error> {
         let pages = self.pages()?;
         let capacity = (pages as usize) << PAGE_BITS;
-        let file = self.file.then(|| memory_file("stillpoint", capacity as u64)).transpose()?;
-        let backing = file.as_ref().map_or(Backing::Anonymous, |file| Backing::File(file.as_fd()));
-        // Aligned like that, page numbers are aligned as the addresses are, whatever alignment an area can have.
+        let file = self
+            .file
+            .then(|| memory_file("stillpoint", capacity as u64))
+            .transpose()?;
+        let backing = file
+            .as_ref()
+            .map_or(Backing::Anonymous, |file| Backing::File(file.as_fd()));
+        // Aligned like that, page numbers are aligned as the addresses are, whatever alignment an
+        // area can have.
         let memory = Mapping::reserve(capacity, capacity.next_power_of_two(), backing)?;
-        // From the start: what is accessible is one mapping then, which grows without a further one.
+        // From the start: what is accessible is one mapping then, which grows without a further
+        // one.
         memory.allow(0, (CHUNK as usize) << PAGE_BITS)?;
         let mut space = Space::new(0, pages);
         space.advance(CHUNK);
         let settings = self.settings(&memory)?;
         let domain = self.domain.unwrap_or_else(|| Kept::from(&Domain::new()));
         let nodes = cpu::count().clamp(1, MAX_NODES);
-        let shards = memory::try_several(nodes, || CachePadded::new(Shard::new()))
-            .ok_or(Error::System { call: "malloc", errno: libc::ENOMEM })?;
+        let shards =
+            memory::try_several(nodes, || CachePadded::new(Shard::new())).ok_or(Error::System {
+                call: "malloc",
+                errno: libc::ENOMEM,
+            })?;
         let state = Arc::new(ArenaState {
             place: AtForkHandle::reserve(),
             domain_id: internal::domain_id(&domain),
@@ -176,11 +196,15 @@ impl Builder {
             frontier: AtomicU32::new(CHUNK),
             shards,
             drain: LazyQueue::new(),
-            callers: self.callers.then(|| Table::new(pages as usize)).transpose()?,
+            callers: self
+                .callers
+                .then(|| Table::new(pages as usize))
+                .transpose()?,
             process: process(),
             rebuild_below: AtomicU32::new(0),
         });
-        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
+        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its
+        // fields to be dropped.
         unsafe { state.place.occupy(&*state) };
         Ok(Arena { state })
     }
@@ -195,9 +219,15 @@ impl Builder {
         }
         let most = MAX_BYTES;
         if self.capacity > most {
-            return Err(Error::TooLarge { size: self.capacity, most });
+            return Err(Error::TooLarge {
+                size: self.capacity,
+                most,
+            });
         }
-        Ok(self.capacity.div_ceil(PAGE).next_multiple_of(SLOT_PAGES as usize) as u32)
+        Ok(self
+            .capacity
+            .div_ceil(PAGE)
+            .next_multiple_of(SLOT_PAGES as usize) as u32)
     }
 
     /// Finds out what the kernel offers for this kind of memory, by trying it on the first page.
@@ -207,7 +237,11 @@ impl Builder {
             // SAFETY: nobody knows the page yet.
             unsafe { advise(&[first], advice, false) }.1
         };
-        let purge = if self.file { Advice::Remove } else { Advice::DontNeed };
+        let purge = if self.file {
+            Advice::Remove
+        } else {
+            Advice::DontNeed
+        };
         // SAFETY: the same.
         let vectored = unsafe { has_vectored_advice(first, purge) };
         try_out(purge)?;
@@ -222,7 +256,13 @@ impl Builder {
             let all = Range::new(0, self.pages()?);
             // Advice: a kernel without huge pages does without.
             // SAFETY: it changes no bytes.
-            let _ = unsafe { advise(&[memory.pages(0, (all.pages as usize) << PAGE_BITS)], Advice::HugePages, false) };
+            let _ = unsafe {
+                advise(
+                    &[memory.pages(0, (all.pages as usize) << PAGE_BITS)],
+                    Advice::HugePages,
+                    false,
+                )
+            };
         }
         Ok(Settings {
             guard: u32::from(self.guards && guards.is_ok()),

@@ -39,9 +39,11 @@ impl<'g> Found<'g> {
     }
 }
 
-/// A range that lies inside one live area, and stays there as long as the section lasts in which it was checked.
+/// A range that lies inside one live area, and stays there as long as the section lasts in which it
+/// was checked.
 ///
-/// Its bytes may be written by others at any time, also by other processes: there are copies of them, and no references.
+/// Its bytes may be written by others at any time, also by other processes: there are copies of
+/// them, and no references.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Checked<'g> {
     at: NonNull<u8>,
@@ -56,7 +58,8 @@ impl Checked<'_> {
         self.at.addr().get()
     }
 
-    /// Its first byte, good for [`Checked::len`] bytes until the section ends, or the last handle of the arena is gone. See [`Area::as_ptr`](super::Area::as_ptr).
+    /// Its first byte, good for [`Checked::len`] bytes until the section ends, or the last handle
+    /// of the arena is gone. See [`Area::as_ptr`](super::Area::as_ptr).
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.at.as_ptr()
@@ -93,7 +96,8 @@ impl Checked<'_> {
         unsafe { copy_in(self.as_ptr(), from) }
     }
 
-    /// Copies the bytes of `from` to its own, which may be some of the same: as if by way of a buffer. Async-signal-safe.
+    /// Copies the bytes of `from` to its own, which may be some of the same: as if by way of a
+    /// buffer. Async-signal-safe.
     ///
     /// # Panics
     ///
@@ -112,14 +116,18 @@ impl Checked<'_> {
     }
 }
 
-// SAFETY: the bytes are accessed by copies that may race. The section may belong to another thread, and outlives `'g`.
+// SAFETY: the bytes are accessed by copies that may race. The section may belong to another thread,
+// and outlives `'g`.
 unsafe impl Send for Checked<'_> {}
 // SAFETY: the same.
 unsafe impl Sync for Checked<'_> {}
 
 impl fmt::Debug for Checked<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checked").field("at", &self.at).field("len", &self.len).finish()
+        f.debug_struct("Checked")
+            .field("at", &self.at)
+            .field("len", &self.len)
+            .finish()
     }
 }
 
@@ -127,7 +135,11 @@ impl Arena {
     /// Whoever calls this has found the range in a live area, in a section that `'g` borrows.
     #[inline(always)]
     fn checked<'g>(&'g self, offset: usize, len: usize) -> Checked<'g> {
-        Checked { at: self.state.at(offset), len, section: PhantomData }
+        Checked {
+            at: self.state.at(offset),
+            len,
+            section: PhantomData,
+        }
     }
 
     fn found<'g>(&'g self, extent: Extent) -> Found<'g> {
@@ -136,12 +148,14 @@ impl Arena {
 
     /// The live area that `addr` lies in. The kernel's `find_vmap_area()`, without its lock.
     ///
-    /// One load of the page map, or two for an area of 2 MiB and more. Never blocks; async-signal-safe. What an area has beyond the size that was asked for,
-    /// up to the end of its last page, is not part of it.
+    /// One load of the page map, or two for an area of 2 MiB and more. Never blocks;
+    /// async-signal-safe. What an area has beyond the size that was asked for, up to the end of its
+    /// last page, is not part of it.
     ///
     /// # Panics
     ///
-    /// If `section` is of another domain than the arena, or an offline [`QsbrReader`](stillpoint::QsbrReader): it would keep nothing in place.
+    /// If `section` is of another domain than the arena, or an offline
+    /// [`QsbrReader`](stillpoint::QsbrReader): it would keep nothing in place.
     ///
     /// ```
     /// # let arena = stillpoint_vmap::Arena::new()?;
@@ -156,11 +170,16 @@ impl Arena {
     pub fn find<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Found<'g>> {
         self.assert_section(section);
         let offset = addr.wrapping_sub(self.state.base());
-        let extent = self.state.map.find(offset).filter(|extent| offset - extent.start < extent.len)?;
+        let extent = self
+            .state
+            .map
+            .find(offset)
+            .filter(|extent| offset - extent.start < extent.len)?;
         Some(self.found(extent))
     }
 
-    /// The live area that `addr` lies in, or else the next one above. The kernel's `find_vmap_area_exceed_addr_lock()`.
+    /// The live area that `addr` lies in, or else the next one above. The kernel's
+    /// `find_vmap_area_exceed_addr_lock()`.
     ///
     /// Passes over 2 MiB without areas in one load; else as [`Arena::find`].
     ///
@@ -172,7 +191,10 @@ impl Arena {
         let mut offset = addr.saturating_sub(self.state.base());
         loop {
             // Acquire, pairs with `take_range`: what lies below has been made accessible.
-            let end = self.state.frontier.load(std::sync::atomic::Ordering::Acquire);
+            let end = self
+                .state
+                .frontier
+                .load(std::sync::atomic::Ordering::Acquire);
             let extent = self.state.map.find_or_next(offset, end)?;
             if extent.end() > offset {
                 return Some(self.found(extent));
@@ -184,12 +206,17 @@ impl Arena {
 
     /// The live areas from `addr` on, by address.
     ///
-    /// Each step is a [`Arena::find_or_next`]: an area that lives all the while is met once; one that is made or freed meanwhile, perhaps.
+    /// Each step is a [`Arena::find_or_next`]: an area that lives all the while is met once; one
+    /// that is made or freed meanwhile, perhaps.
     ///
     /// # Panics
     ///
     /// As [`Arena::find`].
-    pub fn areas_from<'g>(&'g self, addr: usize, section: &'g impl Section) -> impl Iterator<Item = Found<'g>> {
+    pub fn areas_from<'g>(
+        &'g self,
+        addr: usize,
+        section: &'g impl Section,
+    ) -> impl Iterator<Item = Found<'g>> {
         let mut at = Some(addr);
         std::iter::from_fn(move || {
             let found = self.find_or_next(at?, section);
@@ -207,8 +234,9 @@ impl Arena {
         self.areas_from(0, section)
     }
 
-    /// Makes sure that `len` bytes from `addr` lie inside one live area, which then stays for as long as the section. The kernel's
-    /// `check_object_size()`, which lets go of its lock before the copy, while here the copy is covered.
+    /// Makes sure that `len` bytes from `addr` lie inside one live area, which then stays for as
+    /// long as the section. The kernel's `check_object_size()`, which lets go of its lock before
+    /// the copy, while here the copy is covered.
     ///
     /// A find and two comparisons. Never blocks; async-signal-safe.
     ///
@@ -220,7 +248,12 @@ impl Arena {
     ///
     /// As [`Arena::find`].
     #[inline]
-    pub fn check<'g>(&'g self, addr: usize, len: usize, section: &'g impl Section) -> Result<Checked<'g>, Error> {
+    pub fn check<'g>(
+        &'g self,
+        addr: usize,
+        len: usize,
+        section: &'g impl Section,
+    ) -> Result<Checked<'g>, Error> {
         self.assert_section(section);
         let offset = addr.wrapping_sub(self.state.base());
         if let Some(extent) = self.state.map.find(offset)
@@ -247,13 +280,18 @@ impl Arena {
         match self.state.map.find(addr.wrapping_sub(base)) {
             // Not one that has been made there since the check.
             Some(extent) if addr < base + extent.end() && addr + len > base + extent.end() => {
-                Error::CrossesEnd { addr, len, end: base + extent.end() }
+                Error::CrossesEnd {
+                    addr,
+                    len,
+                    end: base + extent.end(),
+                }
             }
             _ => Error::NotLive { addr },
         }
     }
 
-    /// Copies bytes from `from`, an address in a live area, to `to`, in a section of its own. The kernel's `copy_to_user()` with a hardened usercopy.
+    /// Copies bytes from `from`, an address in a live area, to `to`, in a section of its own. The
+    /// kernel's `copy_to_user()` with a hardened usercopy.
     ///
     /// [`Arena::check`] and [`Checked::copy_to`]. Async-signal-safe in threads that have read in the domain before.
     ///
@@ -270,7 +308,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Copies `from` to `to`, an address in a live area, in a section of its own. The kernel's `copy_from_user()` with a hardened usercopy.
+    /// Copies `from` to `to`, an address in a live area, in a section of its own. The kernel's
+    /// `copy_from_user()` with a hardened usercopy.
     ///
     /// # Errors
     ///
@@ -285,7 +324,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Copies `len` bytes from the address `from` to the address `to`, each in a live area; they may overlap.
+    /// Copies `len` bytes from the address `from` to the address `to`, each in a live area; they
+    /// may overlap.
     ///
     /// # Errors
     ///
@@ -310,7 +350,9 @@ impl Arena {
 
 #[cold]
 fn wrong_length(own: usize, other: usize) -> ! {
-    panic!("stillpoint: a checked range of {own} bytes is copied to or from {other}: make them equal");
+    panic!(
+        "stillpoint: a checked range of {own} bytes is copied to or from {other}: make them equal"
+    );
 }
 
 #[cold]

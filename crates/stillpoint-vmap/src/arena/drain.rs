@@ -1,11 +1,14 @@
 //! Giving freed memory back: gather, sort, merge, wait out a grace period, one call for all of it.
 //!
-//! A **batch** is what had been freed when it was gathered. It gets a cookie, named after all of its areas had left the map (the nodes' locks
-//! order that: `Map::clear`, the lock, W1), and waits in a queue. Whoever finds the cookie's grace period ended takes the batch out, has the kernel take
-//! the memory of its ranges, merged, and only then gives the ranges to the pools or the free space (the purge in `map.rs`).
+//! A **batch** is what had been freed when it was gathered. It gets a cookie, named after all of
+//! its areas had left the map (the nodes' locks order that: `Map::clear`, the lock, W1), and waits
+//! in a queue. Whoever finds the cookie's grace period ended takes the batch out, has the kernel
+//! take the memory of its ranges, merged, and only then gives the ranges to the pools or the free
+//! space (the purge in `map.rs`).
 //!
-//! The queue's lock is held from taking a batch out until its ranges are where they belong, system calls included, so that a drain
-//! which has got the lock knows that no other is half done. Nobody waits for a grace period under it, or for the lock in an ordinary free.
+//! The queue's lock is held from taking a batch out until its ranges are where they belong, system
+//! calls included, so that a drain which has got the lock knows that no other is half done. Nobody
+//! waits for a grace period under it, or for the lock in an ordinary free.
 
 use super::{
     error::Error,
@@ -30,25 +33,33 @@ use stillpoint_platform::{
 /// How long a free waits for readers, outside sections, when too much waits for them already.
 const PATIENCE: u64 = 10_000_000;
 
-/// How long an allocation that finds the address space used up waits for readers, outside sections: a hundred times as long as a free does.
-/// Not for ever: a section of another domain that the caller is in, or an owned guard that it holds, may be what those readers wait for.
+/// How long an allocation that finds the address space used up waits for readers, outside sections:
+/// a hundred times as long as a free does. Not for ever: a section of another domain that the
+/// caller is in, or an owned guard that it holds, may be what those readers wait for.
 pub(crate) const ALLOC_PATIENCE: u64 = 1_000_000_000;
 
 /// What the purge of a batch allocates by the way for each of its ranges, at most.
 const PURGE_BYTES: usize = 64;
 
-const NO_MEMORY: Refused = Refused { call: "malloc", errno: libc::ENOMEM };
+const NO_MEMORY: Refused = Refused {
+    call: "malloc",
+    errno: libc::ENOMEM,
+};
 
 impl ArenaState {
     /// A drain by a free: of batches that are ready, unless another thread is at it.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_drain(&self) {
-        let Some(mut queue) = try_lock(&self.drain.queue) else { return };
+        let Some(mut queue) = try_lock(&self.drain.queue) else {
+            return;
+        };
         // What stays for want of memory is another drain's.
         let _ = self.gather(&mut queue);
         let _ = self.purge_ready(&mut queue);
-        let Some(oldest) = queue.front().map(|batch| batch.cookie) else { return };
+        let Some(oldest) = queue.front().map(|batch| batch.cookie) else {
+            return;
+        };
         drop(queue);
         // Readers hold it up (or the system refuses: then there is nothing to wait for).
         if self.drain.waiting() > self.settings.lazy_pages
@@ -60,7 +71,8 @@ impl ArenaState {
         }
     }
 
-    /// Makes a batch of all that has been freed, as far as there is memory for it; an error if that was not all. Its cookie is that of the newest.
+    /// Makes a batch of all that has been freed, as far as there is memory for it; an error if that
+    /// was not all. Its cookie is that of the newest.
     pub(crate) fn gather(&self, queue: &mut Queue) -> Result<(), Refused> {
         memory::refusable(|| queue.try_reserve(1)).map_err(|_| NO_MEMORY)?;
         let mut ranges = Vec::new();
@@ -73,7 +85,10 @@ impl ArenaState {
             }
             ranges.append(freed);
         }
-        let pages: u64 = ranges.iter().map(|freed| u64::from(freed.range.pages)).sum();
+        let pages: u64 = ranges
+            .iter()
+            .map(|freed| u64::from(freed.range.pages))
+            .sum();
         self.enqueue(queue, ranges);
         self.drain.unbatched.fetch_sub(pages, Ordering::Relaxed);
         result
@@ -85,8 +100,13 @@ impl ArenaState {
         }
         ranges.sort_unstable_by_key(|freed| freed.range.start);
         // After `clear` of each of them: it came before the node's lock.
-        let batch = Batch { cookie: self.domain.get_state(), ranges };
-        self.drain.pending.fetch_add(batch.pages(), Ordering::Relaxed);
+        let batch = Batch {
+            cookie: self.domain.get_state(),
+            ranges,
+        };
+        self.drain
+            .pending
+            .fetch_add(batch.pages(), Ordering::Relaxed);
         queue.push_back(batch);
     }
 
@@ -96,7 +116,11 @@ impl ArenaState {
     }
 
     /// The same with another idea of which batches are due, oldest first.
-    pub(crate) fn purge_while(&self, queue: &mut Queue, is_due: impl Fn(&Batch) -> bool) -> Result<(), Refused> {
+    pub(crate) fn purge_while(
+        &self,
+        queue: &mut Queue,
+        is_due: impl Fn(&Batch) -> bool,
+    ) -> Result<(), Refused> {
         let mut result = Ok(());
         let mut refused = Vec::new();
         while let Some(oldest) = queue.front()
@@ -106,24 +130,33 @@ impl ArenaState {
                 result = result.and(Err(NO_MEMORY));
                 break;
             }
-            let Some(batch) = queue.pop_front() else { break };
+            let Some(batch) = queue.pop_front() else {
+                break;
+            };
             let before = batch.pages();
             let (left, outcome) = self.purge(batch);
             let done = before - left.as_ref().map_or(0, Batch::pages);
             self.drain.pending.fetch_sub(done, Ordering::Relaxed);
             self.drain.pages.fetch_add(done, Ordering::Relaxed);
             refused.extend(left);
-            let count = if outcome.is_ok() { &self.drain.drains } else { &self.drain.failures };
+            let count = if outcome.is_ok() {
+                &self.drain.drains
+            } else {
+                &self.drain.failures
+            };
             count.fetch_add(1, Ordering::Relaxed);
             result = result.and(outcome);
         }
         // For the next drain; what is behind them has not waited for them.
-        refused.into_iter().rev().for_each(|left| queue.push_front(left));
+        refused
+            .into_iter()
+            .rev()
+            .for_each(|left| queue.push_front(left));
         result
     }
 
-    /// Takes the memory out of a batch's ranges, and gives them back to be used again. What the system refuses comes back, with the
-    /// first reason.
+    /// Takes the memory out of a batch's ranges, and gives them back to be used again. What the
+    /// system refuses comes back, with the first reason.
     fn purge(&self, batch: Batch) -> (Option<Batch>, Result<(), Refused>) {
         let ranges = merged(batch.ranges.iter().map(|freed| freed.range));
         let mut refused: Vec<Range> = Vec::new();
@@ -144,17 +177,29 @@ impl ArenaState {
             rest = &rest[done..];
             result = result.and(outcome);
         }
-        let Batch { cookie, ranges: freed } = batch;
+        let Batch {
+            cookie,
+            ranges: freed,
+        } = batch;
         let is_refused = |freed: &Freed| {
             let next = refused.partition_point(|range| range.end() <= freed.range.start);
-            refused.get(next).is_some_and(|range| range.start <= freed.range.start)
+            refused
+                .get(next)
+                .is_some_and(|range| range.start <= freed.range.start)
         };
         let (left, purged): (Vec<_>, Vec<_>) = freed.into_iter().partition(is_refused);
         self.return_ranges(&purged);
-        ((!left.is_empty()).then_some(Batch { cookie, ranges: left }), result)
+        (
+            (!left.is_empty()).then_some(Batch {
+                cookie,
+                ranges: left,
+            }),
+            result,
+        )
     }
 
-    /// Gives purged ranges to the pools that they come from, or else to the free space; and from the pools what is not needed.
+    /// Gives purged ranges to the pools that they come from, or else to the free space; and from
+    /// the pools what is not needed.
     fn return_ranges(&self, purged: &[Freed]) {
         let guard = self.settings.guard;
         let mut released = Vec::new();
@@ -188,7 +233,8 @@ impl ArenaState {
         merge(released);
     }
 
-    /// Empties the pools into the free space, under the queue's lock: whoever comes after finds what was in them there. How many pages that were.
+    /// Empties the pools into the free space, under the queue's lock: whoever comes after finds
+    /// what was in them there. How many pages that were.
     pub(crate) fn empty_pools(&self, _queue: &mut Queue) -> u64 {
         let mut released = Vec::new();
         self.decay(true, &mut released);
@@ -197,10 +243,11 @@ impl ArenaState {
         pages
     }
 
-    /// For an allocation that finds the address space used up: brings back all there is. Waits for a grace period outside sections, until
-    /// `deadline`.
+    /// For an allocation that finds the address space used up: brings back all there is. Waits for
+    /// a grace period outside sections, until `deadline`.
     pub(crate) fn drain_for_alloc(&self, deadline: Nanos) {
-        // In a section, and after the deadline, it is what can be had without waiting; what is refused shows in the statistics.
+        // In a section, and after the deadline, it is what can be had without waiting; what is
+        // refused shows in the statistics.
         let _ = self.drain_until(|domain, cookie| {
             wait_until(domain, cookie, deadline);
         });
@@ -218,7 +265,10 @@ impl ArenaState {
         self.ensure_rebuilt();
         let (gathered, cookie) = {
             let mut queue = lock(&self.drain.queue);
-            (self.gather(&mut queue), queue.back().map(|batch| batch.cookie))
+            (
+                self.gather(&mut queue),
+                queue.back().map(|batch| batch.cookie),
+            )
         };
         if let Some(cookie) = cookie {
             if is_reading(&self.domain) {

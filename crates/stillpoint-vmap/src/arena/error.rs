@@ -27,7 +27,8 @@ pub enum Error {
         size: usize,
         /// The arena's, in bytes.
         capacity: usize,
-        /// What had been freed and could not be used again, because of a section that has not ended or a drain that failed, in bytes.
+        /// What had been freed and could not be used again, because of a section that has not ended
+        /// or a drain that failed, in bytes.
         waiting: usize,
     },
     /// The system refused.
@@ -72,7 +73,8 @@ pub enum Error {
         /// The area's first address.
         start: usize,
     },
-    /// A drain inside a read-side critical section of the arena's domain: it would wait for the calling thread itself.
+    /// A drain inside a read-side critical section of the arena's domain: it would wait for the
+    /// calling thread itself.
     InSection,
 }
 
@@ -93,12 +95,28 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::ZeroSize => write!(f, "a size of 0 bytes: ask for 1 at least"),
-            Self::BadAlign { align } => write!(f, "an alignment of {align}, which is no power of two: round it up to one"),
-            Self::TooLarge { size, most } => write!(f, "{size} bytes are asked for, and {most} are the most: split it up"),
-            Self::AddressSpace { size, capacity, waiting } => {
-                write!(f, "no {size} bytes in a row are left of the arena's {capacity}")?;
+            Self::BadAlign { align } => write!(
+                f,
+                "an alignment of {align}, which is no power of two: round it up to one"
+            ),
+            Self::TooLarge { size, most } => write!(
+                f,
+                "{size} bytes are asked for, and {most} are the most: split it up"
+            ),
+            Self::AddressSpace {
+                size,
+                capacity,
+                waiting,
+            } => {
+                write!(
+                    f,
+                    "no {size} bytes in a row are left of the arena's {capacity}"
+                )?;
                 if waiting == 0 {
-                    write!(f, ": free some areas, or build the arena with a larger capacity")
+                    write!(
+                        f,
+                        ": free some areas, or build the arena with a larger capacity"
+                    )
                 } else {
                     write!(
                         f,
@@ -108,15 +126,26 @@ impl fmt::Display for Error {
                 }
             }
             Self::System { call, errno } => {
-                write!(f, "{call} failed: {}: {}", io::Error::from_raw_os_error(errno), advice(call, errno))
+                write!(
+                    f,
+                    "{call} failed: {}: {}",
+                    io::Error::from_raw_os_error(errno),
+                    advice(call, errno)
+                )
             }
-            Self::PageSize { size } => write!(f, "the system's pages are of {size} bytes; arenas need pages of 4096"),
+            Self::PageSize { size } => write!(
+                f,
+                "the system's pages are of {size} bytes; arenas need pages of 4096"
+            ),
             Self::Forked => write!(
                 f,
                 "this process is a fork, and its parent hands out the memory of the same file: allocate in the parent, or make an \
                  arena of the child's own"
             ),
-            Self::Overflow { addr, len } => write!(f, "{len} bytes from {addr:#x} go past the last address: check the length"),
+            Self::Overflow { addr, len } => write!(
+                f,
+                "{len} bytes from {addr:#x} go past the last address: check the length"
+            ),
             Self::NotLive { addr } => {
                 write!(
                     f,
@@ -130,7 +159,10 @@ impl fmt::Display for Error {
                     addr.saturating_add(len).saturating_sub(end)
                 )
             }
-            Self::NotAStart { addr, start } => write!(f, "{addr:#x} is inside an area: free its first address, {start:#x}"),
+            Self::NotAStart { addr, start } => write!(
+                f,
+                "{addr:#x} is inside an area: free its first address, {start:#x}"
+            ),
             Self::InSection => write!(
                 f,
                 "the calling thread is inside a read-side critical section of the arena's domain, which a drain would wait for: drop \
@@ -146,9 +178,15 @@ fn advice(call: &str, errno: i32) -> &'static str {
             "the process has used up its address space (ulimit -v), its mappings (sysctl vm.max_map_count), or what the system \
              commits (sysctl vm.overcommit_memory): raise it, or build the arena with a smaller capacity"
         }
-        ("madvise", libc::ENOMEM) => "the system is short of memory for page tables: try again when some has been freed",
-        ("memfd_create", libc::EMFILE | libc::ENFILE) => "close some files, or raise the limit on them (ulimit -n)",
-        (_, libc::EPERM | libc::ENOSYS | libc::EACCES) => "a filter (seccomp) or policy forbids the call: allow it",
+        ("madvise", libc::ENOMEM) => {
+            "the system is short of memory for page tables: try again when some has been freed"
+        }
+        ("memfd_create", libc::EMFILE | libc::ENFILE) => {
+            "close some files, or raise the limit on them (ulimit -n)"
+        }
+        (_, libc::EPERM | libc::ENOSYS | libc::EACCES) => {
+            "a filter (seccomp) or policy forbids the call: allow it"
+        }
         _ => "see the call's manual page",
     }
 }

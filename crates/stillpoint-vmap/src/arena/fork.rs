@@ -20,7 +20,9 @@ impl ForkReset for ArenaState {
         // SAFETY: the caller's promise, for all of them; no user code runs under these locks.
         unsafe {
             self.space.reinit(Space::new(frontier, self.pages));
-            self.shards.iter().for_each(|shard| shard.node.reinit(Node::new()));
+            self.shards
+                .iter()
+                .for_each(|shard| shard.node.reinit(Node::new()));
             self.drain.reset_in_child();
         }
         self.rebuild_below.store(frontier, Ordering::Relaxed);
@@ -43,13 +45,15 @@ impl ArenaState {
     /// In the child of a fork, before the first area is freed there: finds what is free.
     #[inline]
     pub(crate) fn ensure_rebuilt(&self) {
-        // Acquire, pairs with `rebuild_free_space`: where nothing is lost any more, the free space is as it was found.
+        // Acquire, pairs with `rebuild_free_space`: where nothing is lost any more, the free space
+        // is as it was found.
         if self.rebuild_below.load(Ordering::Acquire) > 0 && !self.belongs_to_parent() {
             self.rebuild_free_space();
         }
     }
 
-    /// In the child of a fork: what no area has is free, or was about to be. It gets a batch of its own.
+    /// In the child of a fork: what no area has is free, or was about to be. It gets a batch of its
+    /// own.
     #[cold]
     pub(crate) fn rebuild_free_space(&self) {
         let mut queue = lock(&self.drain.queue);
@@ -65,14 +69,21 @@ impl ArenaState {
         live.sort_unstable();
         let mut gaps = Vec::new();
         let mut free = 0;
-        for range in merged(live).into_iter().chain((frontier > 0).then_some(Range::new(frontier, 0))) {
+        for range in merged(live)
+            .into_iter()
+            .chain((frontier > 0).then_some(Range::new(frontier, 0)))
+        {
             if range.start > free {
-                gaps.push(Freed { range: Range::new(free, range.start - free), home: Home::NONE });
+                gaps.push(Freed {
+                    range: Range::new(free, range.start - free),
+                    home: Home::NONE,
+                });
             }
             free = range.end();
         }
         self.enqueue(&mut queue, gaps);
-        // Release, pairs with `ensure_rebuilt`: a thread that finds 0 there finds the free space as we have left it.
+        // Release, pairs with `ensure_rebuilt`: a thread that finds 0 there finds the free space as
+        // we have left it.
         self.rebuild_below.store(0, Ordering::Release);
     }
 }

@@ -13,7 +13,8 @@ use stillpoint_platform::{
 };
 
 impl ArenaState {
-    /// Gives ranges, guard pages included, to the free space. If the guards cannot be removed they wait for a later drain.
+    /// Gives ranges, guard pages included, to the free space. If the guards cannot be removed they
+    /// wait for a later drain.
     pub(crate) fn release(&self, ranges: Vec<Range>) {
         let (done, _) = match self.settings.guard > 0 || self.settings.poison {
             true => self.advise(ranges.iter().copied(), Advice::RemoveGuards),
@@ -26,7 +27,13 @@ impl ArenaState {
             let mut node = lock(&self.this_node().1.node);
             for &range in &ranges[done..] {
                 // What cannot be remembered either is lost from now on.
-                let _ = self.add_lazy(&mut node, Freed { range, home: Home::NONE });
+                let _ = self.add_lazy(
+                    &mut node,
+                    Freed {
+                        range,
+                        home: Home::NONE,
+                    },
+                );
             }
         }
     }
@@ -45,7 +52,13 @@ impl ArenaState {
     }
 
     /// The same on that node.
-    pub(crate) fn free_in(&self, shard: &Shard, mut node: MutexGuard<'_, Node>, range: Range, home: Home) {
+    pub(crate) fn free_in(
+        &self,
+        shard: &Shard,
+        mut node: MutexGuard<'_, Node>,
+        range: Range,
+        home: Home,
+    ) {
         let whole = Range::new(range.start, range.pages + self.settings.guard);
         add(&shard.areas_freed, 1);
         add(&shard.pages_freed, u64::from(range.pages));
@@ -61,20 +74,25 @@ impl ArenaState {
         }
     }
 
-    /// Leaves a range to a later drain. Whether there should be one now: the caller sees to it when it has let go of the node.
+    /// Leaves a range to a later drain. Whether there should be one now: the caller sees to it when
+    /// it has let go of the node.
     ///
-    /// No thread waits for memory under that lock: `None` if there is none to remember the range by.
+    /// No thread waits for memory under that lock: `None` if there is none to remember the range
+    /// by.
     #[inline]
     pub(crate) fn add_lazy(&self, node: &mut Node, freed: Freed) -> Option<bool> {
         node.has_room().then_some(())?;
         node.freed.push(freed);
         let pages = u64::from(freed.range.pages);
         // Under the node's lock, so that no gatherer subtracts it first.
-        Some(self.drain.unbatched.fetch_add(pages, Ordering::Relaxed) + pages > self.settings.lazy_pages / 2)
+        Some(
+            self.drain.unbatched.fetch_add(pages, Ordering::Relaxed) + pages
+                > self.settings.lazy_pages / 2,
+        )
     }
 
-    /// A range that is found no more, and cannot be remembered: its memory is taken after a grace period of its own. Where there is no waiting,
-    /// or the system refuses, it is lost.
+    /// A range that is found no more, and cannot be remembered: its memory is taken after a grace
+    /// period of its own. Where there is no waiting, or the system refuses, it is lost.
     #[cold]
     #[inline(never)]
     pub(crate) fn drain_now(&self, range: Range) {
@@ -82,7 +100,11 @@ impl ArenaState {
             return;
         }
         self.domain.synchronize();
-        if self.advise([range].into_iter(), self.settings.purge).1.is_ok() {
+        if self
+            .advise([range].into_iter(), self.settings.purge)
+            .1
+            .is_ok()
+        {
             self.release(vec![range]);
         }
     }

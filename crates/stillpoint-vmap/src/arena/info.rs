@@ -28,7 +28,8 @@ pub enum Description {
         /// Who allocated it, if the arena keeps that.
         caller: Option<&'static Location<'static>>,
     },
-    /// In the last page of a live area, behind the size that was asked for, or in the guard page that follows.
+    /// In the last page of a live area, behind the size that was asked for, or in the guard page
+    /// that follows.
     PastEnd {
         /// Where the area starts.
         start: usize,
@@ -54,14 +55,28 @@ impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Outside => write!(f, "no address of this arena"),
-            Self::Live { start, len, offset, caller } => {
-                write!(f, "byte {offset} of an area of {len} bytes starting at {start:#x}")?;
+            Self::Live {
+                start,
+                len,
+                offset,
+                caller,
+            } => {
+                write!(
+                    f,
+                    "byte {offset} of an area of {len} bytes starting at {start:#x}"
+                )?;
                 caller.map_or(Ok(()), |caller| write!(f, ", allocated at {caller}"))
             }
             Self::PastEnd { start, len, by } => {
-                write!(f, "{by} bytes past the end of the area of {len} bytes starting at {start:#x}")
+                write!(
+                    f,
+                    "{by} bytes past the end of the area of {len} bytes starting at {start:#x}"
+                )
             }
-            Self::Freed { start, len } => write!(f, "freed and not given back yet: {len} bytes starting at {start:#x}"),
+            Self::Freed { start, len } => write!(
+                f,
+                "freed and not given back yet: {len} bytes starting at {start:#x}"
+            ),
             Self::Free => write!(f, "free"),
             Self::Unused => write!(f, "never used"),
         }
@@ -81,7 +96,8 @@ pub struct DumpedArea {
     pub caller: Option<&'static Location<'static>>,
 }
 
-/// The live areas and the freed ones that have not been given back, by address: the kernel's `/proc/vmallocinfo`. As text by its `Display`, as JSON by
+/// The live areas and the freed ones that have not been given back, by address: the kernel's
+/// `/proc/vmallocinfo`. As text by its `Display`, as JSON by
 /// [`Dump::to_json`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dump {
@@ -108,7 +124,8 @@ impl fmt::Display for Dump {
 }
 
 impl Dump {
-    /// An array of objects: `addr`, `len`, `state` (`live` or `unpurged`), and where it is known `caller`.
+    /// An array of objects: `addr`, `len`, `state` (`live` or `unpurged`), and where it is known
+    /// `caller`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut json = String::from("[");
@@ -116,9 +133,18 @@ impl Dump {
             let comma = if json.len() > 1 { "," } else { "" };
             let state = if area.live { "live" } else { "unpurged" };
             // Writing to a string does not fail.
-            let _ = write!(json, "{comma}{{\"addr\":{},\"len\":{},\"state\":\"{state}\"", area.addr, area.len);
+            let _ = write!(
+                json,
+                "{comma}{{\"addr\":{},\"len\":{},\"state\":\"{state}\"",
+                area.addr, area.len
+            );
             if let Some(caller) = area.caller {
-                let _ = write!(json, ",\"caller\":\"{}:{}\"", escaped(caller.file()), caller.line());
+                let _ = write!(
+                    json,
+                    ",\"caller\":\"{}:{}\"",
+                    escaped(caller.file()),
+                    caller.line()
+                );
             }
             json.push('}');
         }
@@ -144,7 +170,8 @@ fn escaped(text: &str) -> String {
 impl Arena {
     /// What an address is. The kernel's `vmalloc_dump_obj()`.
     ///
-    /// For messages: takes a lock a node and looks at all that has been freed. The answer may be out of date when it comes.
+    /// For messages: takes a lock a node and looks at all that has been freed. The answer may be
+    /// out of date when it comes.
     #[must_use]
     pub fn describe(&self, addr: usize) -> Description {
         let state = &*self.state;
@@ -155,21 +182,35 @@ impl Arena {
         let offset = addr - state.base();
         let behind = (state.settings.guard as usize) << PAGE_BITS;
         // In an area, or in the guard page of one.
-        let around = state.map.find(offset).or_else(|| state.map.find(offset.checked_sub(behind)?));
+        let around = state
+            .map
+            .find(offset)
+            .or_else(|| state.map.find(offset.checked_sub(behind)?));
         if let Some(extent) = around {
             let (start, len) = (state.base() + extent.start, extent.len);
             return match offset.checked_sub(extent.end()) {
                 Some(by) => Description::PastEnd { start, len, by },
-                None => Description::Live { start, len, offset: offset - extent.start, caller: self.caller(extent.start) },
+                None => Description::Live {
+                    start,
+                    len,
+                    offset: offset - extent.start,
+                    caller: self.caller(extent.start),
+                },
             };
         }
         drop(guard);
         let page = (offset >> PAGE_BITS) as u32;
-        let freed = self.freed().into_iter().find(|freed| (freed.range.start..freed.range.end()).contains(&page));
+        let freed = self
+            .freed()
+            .into_iter()
+            .find(|freed| (freed.range.start..freed.range.end()).contains(&page));
         match freed {
             Some(freed) => {
                 let area = self.dumped(freed);
-                Description::Freed { start: area.addr, len: area.len }
+                Description::Freed {
+                    start: area.addr,
+                    len: area.len,
+                }
             }
             None if page >= state.frontier.load(Ordering::Relaxed) => Description::Unused,
             None => Description::Free,
@@ -198,14 +239,26 @@ impl Arena {
     fn freed(&self) -> Vec<Freed> {
         // In this order, so that nothing is missed between the nodes and the queue.
         let queue = lock(&self.state.drain.queue);
-        let mut freed: Vec<Freed> = queue.iter().flat_map(|batch| &batch.ranges).copied().collect();
-        self.state.shards.iter().for_each(|shard| freed.extend_from_slice(&lock(&shard.node).freed));
+        let mut freed: Vec<Freed> = queue
+            .iter()
+            .flat_map(|batch| &batch.ranges)
+            .copied()
+            .collect();
+        self.state
+            .shards
+            .iter()
+            .for_each(|shard| freed.extend_from_slice(&lock(&shard.node).freed));
         freed
     }
 
     fn dumped(&self, freed: Freed) -> DumpedArea {
         let addr = self.state.base() + ((freed.range.start as usize) << PAGE_BITS);
-        DumpedArea { addr, len: (freed.range.pages as usize) << PAGE_BITS, live: false, caller: None }
+        DumpedArea {
+            addr,
+            len: (freed.range.pages as usize) << PAGE_BITS,
+            live: false,
+            caller: None,
+        }
     }
 
     fn caller(&self, start: usize) -> Option<&'static Location<'static>> {

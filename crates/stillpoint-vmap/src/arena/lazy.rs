@@ -15,7 +15,10 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(crate) fn pages(&self) -> u64 {
-        self.ranges.iter().map(|freed| u64::from(freed.range.pages)).sum()
+        self.ranges
+            .iter()
+            .map(|freed| u64::from(freed.range.pages))
+            .sum()
     }
 }
 

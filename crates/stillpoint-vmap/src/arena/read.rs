@@ -8,26 +8,35 @@ use std::{fmt, io, ops::Range};
 const PIECE: usize = 1 << 20;
 
 impl Arena {
-    /// Copies the bytes from `addr` on to `to`, with zeroes where there is no live area. The kernel's `vread_iter()`. How many bytes came from areas.
+    /// Copies the bytes from `addr` on to `to`, with zeroes where there is no live area. The
+    /// kernel's `vread_iter()`. How many bytes came from areas.
     ///
-    /// For debuggers and dumps. Works in sections of its own, one after the other: an area that is freed meanwhile may be read in part. Any address will
-    /// do; outside the arena there is nothing but holes.
+    /// For debuggers and dumps. Works in sections of its own, one after the other: an area that is
+    /// freed meanwhile may be read in part. Any address will do; outside the arena there is nothing
+    /// but holes.
     pub fn read(&self, addr: usize, to: &mut [u8]) -> usize {
         let mut from_areas = 0;
         let mut addr = addr;
         let mut rest = to;
         while !rest.is_empty() {
             let guard = self.read_lock();
-            let next = self.find_or_next(addr, &guard).map(|found| found.addresses());
-            let hole = next.as_ref().map_or(rest.len(), |next| next.start.saturating_sub(addr).min(rest.len()));
+            let next = self
+                .find_or_next(addr, &guard)
+                .map(|found| found.addresses());
+            let hole = next.as_ref().map_or(rest.len(), |next| {
+                next.start.saturating_sub(addr).min(rest.len())
+            });
             rest[..hole].fill(0);
             rest = &mut rest[hole..];
             // Only a hole goes up to the last address.
             addr = addr.wrapping_add(hole);
-            let piece = next.map_or(0, |next| (next.end - addr.min(next.end)).min(rest.len()).min(PIECE));
+            let piece = next.map_or(0, |next| {
+                (next.end - addr.min(next.end)).min(rest.len()).min(PIECE)
+            });
             if piece > 0 {
                 let at = self.state.at(addr - self.state.base());
-                // SAFETY: inside an area that was found in this section; `rest` is the caller's alone.
+                // SAFETY: inside an area that was found in this section; `rest` is the caller's
+                // alone.
                 unsafe { copy(rest.as_mut_ptr(), at.as_ptr(), piece) };
             }
             rest = &mut rest[piece..];
@@ -37,7 +46,8 @@ impl Arena {
         from_areas
     }
 
-    /// A reader of all bytes in a range of addresses, holes as zeroes: [`Arena::read`] for those who want [`io::Read`].
+    /// A reader of all bytes in a range of addresses, holes as zeroes: [`Arena::read`] for those
+    /// who want [`io::Read`].
     ///
     /// ```
     /// # let arena = stillpoint_vmap::Arena::new()?;
@@ -51,7 +61,10 @@ impl Arena {
     /// ```
     #[must_use]
     pub fn reader(&self, addresses: Range<usize>) -> Reader<'_> {
-        Reader { arena: self, addresses }
+        Reader {
+            arena: self,
+            addresses,
+        }
     }
 }
 
@@ -72,6 +85,8 @@ impl io::Read for Reader<'_> {
 
 impl fmt::Debug for Reader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("addresses", &self.addresses).finish_non_exhaustive()
+        f.debug_struct("Reader")
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
     }
 }

@@ -5,15 +5,17 @@ use crate::span::PAGE_BITS;
 use stillpoint_platform::sync::{Ordering, lock};
 
 impl Arena {
-    /// Gives the memory of all that has been freed before back to the system. The kernel's `vm_unmap_aliases()`, or a purge of the lazy list.
+    /// Gives the memory of all that has been freed before back to the system. The kernel's
+    /// `vm_unmap_aliases()`, or a purge of the lazy list.
     ///
-    /// Waits for a grace period of the arena's domain. Afterwards those addresses read zero (see [`Builder::poison`](super::Builder::poison)) and may be used again. Not
-    /// async-signal-safe.
+    /// Waits for a grace period of the arena's domain. Afterwards those addresses read zero (see
+    /// [`Builder::poison`](super::Builder::poison)) and may be used again. Not async-signal-safe.
     ///
     /// # Errors
     ///
     /// [`Error::InSection`] inside a section of the domain, if anything waits; [`Error::System`] if the system refuses, or has no memory for
-    /// the lists that this takes: what is left waits for the next drain, and none of it is used again before.
+    /// the lists that this takes: what is left waits for the next drain, and none of it is used
+    /// again before.
     pub fn drain(&self) -> Result<(), Error> {
         if self.state.belongs_to_parent() {
             return Ok(());
@@ -21,17 +23,20 @@ impl Arena {
         self.state.drain_all()
     }
 
-    /// What [`Arena::shrink`] could give back, in bytes: the count callback of a shrinker. Exact at rest. Takes a lock a node.
+    /// What [`Arena::shrink`] could give back, in bytes: the count callback of a shrinker. Exact at
+    /// rest. Takes a lock a node.
     #[must_use]
     pub fn reclaimable(&self) -> u64 {
         let statistics = self.statistics();
         statistics.lazy_bytes + statistics.pooled_bytes
     }
 
-    /// Gives back what can be had without waiting: the memory of what was freed, unless readers hold it up, and the pools' address
-    /// space. The scan callback of a shrinker (the kernel's `vmap-node`). How many bytes that were.
+    /// Gives back what can be had without waiting: the memory of what was freed, unless readers
+    /// hold it up, and the pools' address space. The scan callback of a shrinker (the kernel's
+    /// `vmap-node`). How many bytes that were.
     ///
-    /// May be called inside sections. A membarrier at most, and system calls as of [`Arena::drain`]. Not async-signal-safe.
+    /// May be called inside sections. A membarrier at most, and system calls as of
+    /// [`Arena::drain`]. Not async-signal-safe.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -81,8 +86,9 @@ impl Arena {
 ///
 /// # Safety
 ///
-/// Readers use what they find in the arena by checked copies alone, and take any bytes for what they are: the memory of an area that is
-/// found in a section may be purged, and be another area's, before the section ends.
+/// Readers use what they find in the arena by checked copies alone, and take any bytes for what
+/// they are: the memory of an area that is found in a section may be purged, and be another area's,
+/// before the section ends.
 #[doc(hidden)]
 pub unsafe fn drain_without_grace_period(arena: &Arena) {
     if arena.state.belongs_to_parent() {

@@ -20,7 +20,8 @@ use stillpoint_platform::{
 /// Ranges on which advice is given at a time.
 const ADVISED: usize = 500;
 
-/// The least that is made accessible at a time, in pages; and the most, unless more is needed at once.
+/// The least that is made accessible at a time, in pages; and the most, unless more is needed at
+/// once.
 pub(crate) const CHUNK: u32 = SLOT_PAGES;
 pub(crate) const LARGEST_CHUNK: u32 = 32 * CHUNK;
 
@@ -55,7 +56,13 @@ pub(crate) struct Shard {
 impl Shard {
     pub(crate) fn new() -> Self {
         let zero = || AtomicU64::new(0);
-        Self { node: Mutex::new(Node::new()), areas: zero(), areas_freed: zero(), pages: zero(), pages_freed: zero() }
+        Self {
+            node: Mutex::new(Node::new()),
+            areas: zero(),
+            areas_freed: zero(),
+            pages: zero(),
+            pages_freed: zero(),
+        }
     }
 }
 
@@ -84,7 +91,8 @@ pub(crate) struct ArenaState {
     pub(crate) callers: Option<Table<AtomicPtr<Location<'static>>>>,
     /// The process that made the arena.
     pub(crate) process: Process,
-    /// In the child of a fork, until what is free has been found again: the frontier at the fork. Else 0.
+    /// In the child of a fork, until what is free has been found again: the frontier at the fork.
+    /// Else 0.
     pub(crate) rebuild_below: AtomicU32,
 }
 
@@ -92,7 +100,8 @@ impl ArenaState {
     /// The byte `offset` of the arena.
     #[inline(always)]
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
-        // SAFETY: the callers' offsets are of pages that the map or an area knows, all inside the mapping.
+        // SAFETY: the callers' offsets are of pages that the map or an area knows, all inside the
+        // mapping.
         unsafe { self.memory.start().add(offset) }
     }
 
@@ -107,11 +116,18 @@ impl ArenaState {
     }
 
     pub(crate) fn pages_of(&self, range: Range) -> Pages {
-        self.memory.pages((range.start as usize) << PAGE_BITS, (range.pages as usize) << PAGE_BITS)
+        self.memory.pages(
+            (range.start as usize) << PAGE_BITS,
+            (range.pages as usize) << PAGE_BITS,
+        )
     }
 
     /// Gives `advice` on ranges, as [`advise`] does.
-    pub(crate) fn advise(&self, ranges: impl Iterator<Item = Range>, advice: Advice) -> (usize, Result<(), Refused>) {
+    pub(crate) fn advise(
+        &self,
+        ranges: impl Iterator<Item = Range>,
+        advice: Advice,
+    ) -> (usize, Result<(), Refused>) {
         let mut ranges = ranges.map(|range| self.pages_of(range)).peekable();
         let mut all = 0;
         while ranges.peek().is_some() {
@@ -136,6 +152,9 @@ impl ArenaState {
 
 impl fmt::Debug for ArenaState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArenaState").field("memory", &self.memory).field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("ArenaState")
+            .field("memory", &self.memory)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }

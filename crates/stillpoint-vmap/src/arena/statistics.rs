@@ -5,8 +5,8 @@ use crate::span::PAGE_BITS;
 use stillpoint_platform::sync::{Ordering, lock};
 
 /// What an arena has now, and what has happened since it was built.
-// C's `struct stillpoint_arena_statistics` is this struct, and its comments are these. C programs pass the size that they know: a new field is a u64
-// at the end.
+// C's `struct stillpoint_arena_statistics` is this struct, and its comments are these. C programs
+// pass the size that they know: a new field is a u64 at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(C)]
@@ -45,12 +45,18 @@ impl Arena {
     pub fn statistics(&self) -> ArenaStatistics {
         let state = &*self.state;
         let sum = |of: fn(&Shard) -> u64| state.shards.iter().map(|shard| of(shard)).sum::<u64>();
-        // What has been freed first: an area that is allocated and freed meanwhile must not make the difference negative.
-        // Acquire, for that order of the loads. Needs no partner: the counts are written under the nodes' locks, and are a glimpse.
-        let (areas_freed, pages_freed) =
-            (sum(|shard| shard.areas_freed.load(Ordering::Acquire)), sum(|shard| shard.pages_freed.load(Ordering::Acquire)));
+        // What has been freed first: an area that is allocated and freed meanwhile must not make
+        // the difference negative. Acquire, for that order of the loads. Needs no partner: the
+        // counts are written under the nodes' locks, and are a glimpse.
+        let (areas_freed, pages_freed) = (
+            sum(|shard| shard.areas_freed.load(Ordering::Acquire)),
+            sum(|shard| shard.pages_freed.load(Ordering::Acquire)),
+        );
         // Acquire needs no partner: as above.
-        let (areas, pages) = (sum(|shard| shard.areas.load(Ordering::Acquire)), sum(|shard| shard.pages.load(Ordering::Acquire)));
+        let (areas, pages) = (
+            sum(|shard| shard.areas.load(Ordering::Acquire)),
+            sum(|shard| shard.pages.load(Ordering::Acquire)),
+        );
         let (free, frontier) = {
             let space = lock(&state.space);
             (space.free_pages(), u64::from(space.frontier()))

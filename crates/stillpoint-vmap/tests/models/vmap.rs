@@ -35,21 +35,36 @@ pub fn run(program: &[u8]) {
         Ok::<_, Error>(ends)
     };
     while let Some(step) = steps.byte() {
-        let Some(argument) = steps.byte().map(usize::from) else { break };
+        let Some(argument) = steps.byte().map(usize::from) else {
+            break;
+        };
         match step % 8 {
             0..=3 => {
-                let (size, align) = (argument * argument * 7 + usize::from(step) + 1, 1 << (argument % 16));
+                let (size, align) = (
+                    argument * argument * 7 + usize::from(step) + 1,
+                    1 << (argument % 16),
+                );
                 match arena.alloc(size, align) {
                     Ok(area) => {
                         let (start, mark) = (area.addr(), 1 + (argument % 255) as u8);
                         assert_eq!(start % align, 0);
                         let below = model.range(..start + size).next_back();
-                        assert!(below.is_none_or(|(&at, live)| at + live.size <= start), "two areas overlap");
-                        assert_eq!(edges(&arena, start, size).expect("it lives"), [0; 2], "a new area has old bytes");
+                        assert!(
+                            below.is_none_or(|(&at, live)| at + live.size <= start),
+                            "two areas overlap"
+                        );
+                        assert_eq!(
+                            edges(&arena, start, size).expect("it lives"),
+                            [0; 2],
+                            "a new area has old bytes"
+                        );
                         area.copy_from(0, &vec![mark; size]).expect("it lives");
                         model.insert(start, Live { size, mark, area });
                     }
-                    Err(error) => assert!(matches!(error, Error::AddressSpace { waiting: 0, .. }), "{error}"),
+                    Err(error) => assert!(
+                        matches!(error, Error::AddressSpace { waiting: 0, .. }),
+                        "{error}"
+                    ),
                 }
             }
             4 | 5 => {
@@ -63,21 +78,37 @@ pub fn run(program: &[u8]) {
             6 => arena.drain().expect("nobody reads"),
             // An address somewhere: found if the model has an area there.
             _ => {
-                let addr = arena.addresses().start + (argument << 12 | usize::from(step)) * 37 % (8 << 20);
+                let addr =
+                    arena.addresses().start + (argument << 12 | usize::from(step)) * 37 % (8 << 20);
                 let guard = arena.read_lock();
-                let found = arena.find(addr, &guard).map(|found| (found.addr(), found.len()));
-                let expected = model.range(..=addr).next_back().filter(|&(&start, live)| addr < start + live.size);
+                let found = arena
+                    .find(addr, &guard)
+                    .map(|found| (found.addr(), found.len()));
+                let expected = model
+                    .range(..=addr)
+                    .next_back()
+                    .filter(|&(&start, live)| addr < start + live.size);
                 assert_eq!(found, expected.map(|(&start, live)| (start, live.size)));
             }
         }
     }
     let guard = arena.read_lock();
-    let walked: Vec<_> = arena.areas(&guard).map(|found| (found.addr(), found.len())).collect();
-    assert!(walked.into_iter().eq(model.iter().map(|(&start, live)| (start, live.size))));
+    let walked: Vec<_> = arena
+        .areas(&guard)
+        .map(|found| (found.addr(), found.len()))
+        .collect();
+    assert!(
+        walked
+            .into_iter()
+            .eq(model.iter().map(|(&start, live)| (start, live.size)))
+    );
     drop(guard);
     assert_eq!(arena.statistics().areas, model.len() as u64);
     model.clear();
     arena.drain().expect("nobody reads");
-    let all = arena.alloc((8 << 20) - if arena.statistics().guards { PAGE } else { 0 }, 1);
+    let all = arena.alloc(
+        (8 << 20) - if arena.statistics().guards { PAGE } else { 0 },
+        1,
+    );
     assert!(all.is_ok(), "address space is lost: {all:?}");
 }

@@ -13,20 +13,34 @@ use stillpoint_vmap::{Area, Arena, Description, Error};
 const PAGE: usize = 4096;
 
 fn arena() -> Arena {
-    Arena::builder().capacity(256 << 20).build().expect("address space")
+    Arena::builder()
+        .capacity(256 << 20)
+        .build()
+        .expect("address space")
 }
 
 /// What the area's bytes are all, if they are all the same.
 fn all_bytes(arena: &Arena, addr: usize, len: usize) -> Option<u8> {
     let mut bytes = vec![0; len];
     arena.copy_to(addr, &mut bytes).ok()?;
-    bytes.iter().all(|&byte| byte == bytes[0]).then_some(bytes[0])
+    bytes
+        .iter()
+        .all(|&byte| byte == bytes[0])
+        .then_some(bytes[0])
 }
 
 #[test]
 fn find_by_any_address() {
     let arena = arena();
-    for size in [1, PAGE - 1, PAGE, PAGE + 1, 10 * PAGE, 257 * PAGE, (4 << 20) + 5] {
+    for size in [
+        1,
+        PAGE - 1,
+        PAGE,
+        PAGE + 1,
+        10 * PAGE,
+        257 * PAGE,
+        (4 << 20) + 5,
+    ] {
         let area = arena.alloc(size, 1).unwrap();
         assert!(area.addr().is_multiple_of(PAGE));
         let guard = arena.read_lock();
@@ -37,12 +51,25 @@ fn find_by_any_address() {
             assert_eq!((found.addr(), found.len()), (area.addr(), size));
         }
         assert!(arena.find(area.addr() + size, &guard).is_none());
-        assert!(arena.find(area.addr() - 1, &guard).is_none_or(|other| other.addr() != area.addr()));
+        assert!(
+            arena
+                .find(area.addr() - 1, &guard)
+                .is_none_or(|other| other.addr() != area.addr())
+        );
         assert_eq!(all_bytes(&arena, area.addr(), size), Some(0));
     }
     let guard = arena.read_lock();
-    let outside = [0, arena.addresses().start - 1, arena.addresses().end, usize::MAX];
-    assert!(outside.iter().all(|&addr| arena.find(addr, &guard).is_none()));
+    let outside = [
+        0,
+        arena.addresses().start - 1,
+        arena.addresses().end,
+        usize::MAX,
+    ];
+    assert!(
+        outside
+            .iter()
+            .all(|&addr| arena.find(addr, &guard).is_none())
+    );
 }
 
 #[test]
@@ -51,11 +78,29 @@ fn check_errors() {
     let area = arena.alloc(5000, 1).unwrap();
     let (start, end) = (area.addr(), area.addr() + 5000);
     let guard = arena.read_lock();
-    let check = |addr, len| arena.check(addr, len, &guard).map(|checked| (checked.addr(), checked.len()));
+    let check = |addr, len| {
+        arena
+            .check(addr, len, &guard)
+            .map(|checked| (checked.addr(), checked.len()))
+    };
     assert_eq!(check(start, 5000), Ok((start, 5000)));
     assert_eq!(check(end - 1, 1), Ok((end - 1, 1)));
-    assert_eq!(check(start, 5001), Err(Error::CrossesEnd { addr: start, len: 5001, end }));
-    assert_eq!(check(end - 1, 2), Err(Error::CrossesEnd { addr: end - 1, len: 2, end }));
+    assert_eq!(
+        check(start, 5001),
+        Err(Error::CrossesEnd {
+            addr: start,
+            len: 5001,
+            end
+        })
+    );
+    assert_eq!(
+        check(end - 1, 2),
+        Err(Error::CrossesEnd {
+            addr: end - 1,
+            len: 2,
+            end
+        })
+    );
     assert_eq!(check(start, 0), Err(Error::ZeroSize));
     assert_eq!(check(end, 0), Err(Error::ZeroSize));
     assert_eq!(check(end, 1), Err(Error::NotLive { addr: end }));
@@ -63,27 +108,66 @@ fn check_errors() {
         assert_eq!(check(behind, 1), Err(Error::NotLive { addr: behind }));
     }
     assert_eq!(check(start - 1, 2), Err(Error::NotLive { addr: start - 1 }));
-    assert_eq!(check(start, usize::MAX), Err(Error::Overflow { addr: start, len: usize::MAX }));
+    assert_eq!(
+        check(start, usize::MAX),
+        Err(Error::Overflow {
+            addr: start,
+            len: usize::MAX
+        })
+    );
     assert_eq!(
         check(start + 1, usize::MAX - start - 1),
-        Err(Error::CrossesEnd { addr: start + 1, len: usize::MAX - start - 1, end })
+        Err(Error::CrossesEnd {
+            addr: start + 1,
+            len: usize::MAX - start - 1,
+            end
+        })
     );
-    assert_eq!(check(usize::MAX, 1), Err(Error::Overflow { addr: usize::MAX, len: 1 }));
-    assert!(check(start, 5001).unwrap_err().to_string().contains("shorten the range by 1"));
+    assert_eq!(
+        check(usize::MAX, 1),
+        Err(Error::Overflow {
+            addr: usize::MAX,
+            len: 1
+        })
+    );
+    assert!(
+        check(start, 5001)
+            .unwrap_err()
+            .to_string()
+            .contains("shorten the range by 1")
+    );
 }
 
 #[test]
 fn range_across_areas_is_refused() {
     // Without guards the two lie side by side.
-    let arena = Arena::builder().capacity(64 << 20).guards(false).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(64 << 20)
+        .guards(false)
+        .build()
+        .unwrap();
     let areas = [arena.alloc(PAGE, 1).unwrap(), arena.alloc(PAGE, 1).unwrap()];
     let start = areas.iter().map(|area| area.addr()).min().unwrap();
-    assert_eq!(areas.iter().map(|area| area.addr()).max(), Some(start + PAGE));
+    assert_eq!(
+        areas.iter().map(|area| area.addr()).max(),
+        Some(start + PAGE)
+    );
     let guard = arena.read_lock();
-    let refused = Error::CrossesEnd { addr: start + PAGE - 8, len: 16, end: start + PAGE };
-    assert_eq!(arena.check(start + PAGE - 8, 16, &guard).err(), Some(refused));
+    let refused = Error::CrossesEnd {
+        addr: start + PAGE - 8,
+        len: 16,
+        end: start + PAGE,
+    };
+    assert_eq!(
+        arena.check(start + PAGE - 8, 16, &guard).err(),
+        Some(refused)
+    );
     assert_eq!(arena.copy_from(start + PAGE - 8, &[1; 16]), Err(refused));
-    assert_eq!(all_bytes(&arena, start, PAGE), Some(0), "nothing was copied");
+    assert_eq!(
+        all_bytes(&arena, start, PAGE),
+        Some(0),
+        "nothing was copied"
+    );
 }
 
 #[test]
@@ -93,12 +177,31 @@ fn bad_sizes() {
     assert_eq!(arena.alloc(1, 0).err(), Some(Error::BadAlign { align: 0 }));
     assert_eq!(arena.alloc(1, 3).err(), Some(Error::BadAlign { align: 3 }));
     for size in [257 << 20, 1 << 60, usize::MAX] {
-        assert!(matches!(arena.alloc(size, 1), Err(Error::TooLarge { .. })), "{size}");
+        assert!(
+            matches!(arena.alloc(size, 1), Err(Error::TooLarge { .. })),
+            "{size}"
+        );
     }
-    assert!(matches!(arena.alloc(1, 1 << 63), Err(Error::TooLarge { .. })));
-    assert!(matches!(Arena::builder().capacity(0).build(), Err(Error::ZeroSize)));
-    assert!(matches!(Arena::builder().capacity(usize::MAX).build(), Err(Error::TooLarge { .. })));
-    assert_eq!((arena.copy_to(0, &mut []), arena.copy_from(0, &[]), arena.copy_between(0, 0, 0)), (Ok(()), Ok(()), Ok(())));
+    assert!(matches!(
+        arena.alloc(1, 1 << 63),
+        Err(Error::TooLarge { .. })
+    ));
+    assert!(matches!(
+        Arena::builder().capacity(0).build(),
+        Err(Error::ZeroSize)
+    ));
+    assert!(matches!(
+        Arena::builder().capacity(usize::MAX).build(),
+        Err(Error::TooLarge { .. })
+    ));
+    assert_eq!(
+        (
+            arena.copy_to(0, &mut []),
+            arena.copy_from(0, &[]),
+            arena.copy_between(0, 0, 0)
+        ),
+        (Ok(()), Ok(()), Ok(()))
+    );
 }
 
 #[test]
@@ -125,7 +228,9 @@ fn freed_area_is_not_found_and_reads_zero_when_reused() {
     area.copy_from(0, &[7; 3 * PAGE]).unwrap();
     drop(area);
     assert_eq!(arena.copy_to(addr, &mut [0]), Err(Error::NotLive { addr }));
-    assert!(matches!(arena.describe(addr + PAGE), Description::Freed { start, .. } if start == addr));
+    assert!(
+        matches!(arena.describe(addr + PAGE), Description::Freed { start, .. } if start == addr)
+    );
     arena.drain().unwrap();
     assert_eq!(arena.describe(addr), Description::Free);
     // SAFETY: accessible, and in nobody's hands.
@@ -138,7 +243,11 @@ fn freed_area_is_not_found_and_reads_zero_when_reused() {
 
 #[test]
 fn address_is_reused_after_readers_and_a_drain() {
-    let arena = Arena::builder().capacity(8 << 20).lazy_limit(64 << 10).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(8 << 20)
+        .lazy_limit(64 << 10)
+        .build()
+        .unwrap();
     let area = arena.alloc(PAGE, 1).unwrap();
     let addr = area.addr();
     area.copy_from(0, &[9; PAGE]).unwrap();
@@ -157,18 +266,32 @@ fn address_is_reused_after_readers_and_a_drain() {
         }
         drop(guard);
     };
-    assert!(matches!(full, Error::AddressSpace { waiting, .. } if waiting >= PAGE), "{full}");
+    assert!(
+        matches!(full, Error::AddressSpace { waiting, .. } if waiting >= PAGE),
+        "{full}"
+    );
     assert!(full.to_string().contains("wait for readers"));
-    // SAFETY: accessible until its grace period has ended.
-    assert_eq!(unsafe { (addr as *const u8).read_volatile() }, 9, "its memory lives as long as the reader");
+    assert_eq!(
+        // SAFETY: accessible until its grace period has ended.
+        unsafe { (addr as *const u8).read_volatile() },
+        9,
+        "its memory lives as long as the reader"
+    );
     reader.leave();
-    assert_eq!(arena.alloc(PAGE, 1).expect("the readers have left").addr(), addr);
+    assert_eq!(
+        arena.alloc(PAGE, 1).expect("the readers have left").addr(),
+        addr
+    );
 }
 
-/// Two domains that wait for each other through two threads: an allocation is no wait for a grace period to its caller, so it gives up.
+/// Two domains that wait for each other through two threads: an allocation is no wait for a grace
+/// period to its caller, so it gives up.
 #[test]
 fn alloc_in_a_section_of_another_domain_times_out() {
-    let (arena, other) = (Arena::builder().capacity(8 << 20).build().unwrap(), Domain::new());
+    let (arena, other) = (
+        Arena::builder().capacity(8 << 20).build().unwrap(),
+        Domain::new(),
+    );
     let whole = arena.alloc((8 << 20) - PAGE, 1).unwrap();
     let reader = Reader::enter(arena.domain());
     drop(whole);
@@ -180,15 +303,24 @@ fn alloc_in_a_section_of_another_domain_times_out() {
             reader.leave();
         });
         let full = arena.alloc((8 << 20) - PAGE, 1).unwrap_err();
-        assert!(matches!(full, Error::AddressSpace { waiting, .. } if waiting > 0), "{full}");
+        assert!(
+            matches!(full, Error::AddressSpace { waiting, .. } if waiting > 0),
+            "{full}"
+        );
         drop(guard);
     });
-    arena.alloc((8 << 20) - PAGE, 1).expect("the reader has left");
+    arena
+        .alloc((8 << 20) - PAGE, 1)
+        .expect("the reader has left");
 }
 
 #[test]
 fn free_during_a_copy() {
-    let arena = Arena::builder().capacity(64 << 20).lazy_limit(0).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(64 << 20)
+        .lazy_limit(0)
+        .build()
+        .unwrap();
     for _ in 0..200 {
         let area = arena.alloc(4 * PAGE, 1).unwrap();
         area.copy_from(0, &[5; 4 * PAGE]).unwrap();
@@ -196,7 +328,9 @@ fn free_during_a_copy() {
         thread::scope(|scope| {
             let copier = scope.spawn(|| {
                 let guard = arena.read_lock();
-                let Ok(checked) = arena.check(addr, 4 * PAGE, &guard) else { return };
+                let Ok(checked) = arena.check(addr, 4 * PAGE, &guard) else {
+                    return;
+                };
                 let mut bytes = [0; 4 * PAGE];
                 for _ in 0..4 {
                     checked.copy_to(&mut bytes);
@@ -217,7 +351,11 @@ fn free_rcu() {
     let addr = area.addr();
     let reader = Reader::enter(arena.domain());
     area.free_rcu();
-    assert_eq!(all_bytes(&arena, addr, PAGE), Some(0), "readers of before can check it still");
+    assert_eq!(
+        all_bytes(&arena, addr, PAGE),
+        Some(0),
+        "readers of before can check it still"
+    );
     reader.leave();
     arena.domain().kvfree_barrier();
     assert_eq!(arena.copy_to(addr, &mut [0]), Err(Error::NotLive { addr }));
@@ -243,8 +381,19 @@ fn double_free() {
     let addr = at.addr();
     // SAFETY: out of `into_raw`; what is no such address is what is tested.
     let free = |at: *mut u8| unsafe { arena.free_raw(at) };
-    assert_eq!(free(at.wrapping_add(PAGE)), Err(Error::NotAStart { addr: addr + PAGE, start: addr }));
-    assert_eq!(free(at.wrapping_sub(1 << 40)), Err(Error::NotLive { addr: addr.wrapping_sub(1 << 40) }));
+    assert_eq!(
+        free(at.wrapping_add(PAGE)),
+        Err(Error::NotAStart {
+            addr: addr + PAGE,
+            start: addr
+        })
+    );
+    assert_eq!(
+        free(at.wrapping_sub(1 << 40)),
+        Err(Error::NotLive {
+            addr: addr.wrapping_sub(1 << 40)
+        })
+    );
     assert_eq!(free(at), Ok(()));
     assert_eq!(free(at), Err(Error::NotLive { addr }));
     assert_eq!(arena.statistics().areas, 0);
@@ -255,7 +404,10 @@ fn double_free() {
         let freed = || unsafe { arena.free_raw(at as *const u8) }.is_ok();
         let freed: usize = thread::scope(|scope| {
             let threads = [(); 3].map(|()| scope.spawn(freed));
-            threads.map(|thread| usize::from(thread.join().unwrap())).iter().sum()
+            threads
+                .map(|thread| usize::from(thread.join().unwrap()))
+                .iter()
+                .sum()
         });
         assert_eq!(freed, 1);
     }
@@ -274,18 +426,31 @@ fn address_space_exhaustion() {
     };
     let guard = usize::from(arena.statistics().guards);
     assert_eq!(held.len(), 512 / (10 + guard), "all of it is used");
-    assert_eq!(full, Error::AddressSpace { size: 10 * PAGE, capacity: 2 << 20, waiting: 0 });
+    assert_eq!(
+        full,
+        Error::AddressSpace {
+            size: 10 * PAGE,
+            capacity: 2 << 20,
+            waiting: 0
+        }
+    );
     assert!(full.to_string().contains("larger capacity"));
     held.clear();
     // Of another size, and all of it: pools and freed ranges are made one again.
-    let whole = arena.alloc((512 - guard) * PAGE, 1).expect("everything has been freed");
+    let whole = arena
+        .alloc((512 - guard) * PAGE, 1)
+        .expect("everything has been freed");
     assert_eq!(all_bytes(&arena, whole.addr(), whole.len()), Some(0));
 }
 
 #[test]
 fn lazy_bytes_are_bounded() {
     let limit = 1 << 20;
-    let arena = Arena::builder().capacity(1 << 30).lazy_limit(limit).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(1 << 30)
+        .lazy_limit(limit)
+        .build()
+        .unwrap();
     for _ in 0..5000 {
         drop(arena.alloc(5 * PAGE, 1).unwrap());
         assert!(arena.statistics().lazy_bytes <= limit as u64);
@@ -297,7 +462,11 @@ fn lazy_bytes_are_bounded() {
 
 #[test]
 fn free_inside_a_section_does_not_wait() {
-    let arena = Arena::builder().capacity(64 << 20).lazy_limit(0).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(64 << 20)
+        .lazy_limit(0)
+        .build()
+        .unwrap();
     let held = returns({
         let arena = arena.clone();
         move || {
@@ -319,14 +488,31 @@ fn drain_returns_memory() {
     fn resident(arena: &Arena) -> usize {
         let range = arena.addresses();
         let mut pages = vec![0_u8; range.len() / PAGE];
-        // SAFETY: the vector has a byte a page.
-        assert_eq!(unsafe { libc::mincore(range.start as *mut _, range.len(), pages.as_mut_ptr().cast()) }, 0);
+        assert_eq!(
+            // SAFETY: the vector has a byte a page.
+            unsafe {
+                libc::mincore(
+                    range.start as *mut _,
+                    range.len(),
+                    pages.as_mut_ptr().cast(),
+                )
+            },
+            0
+        );
         pages.iter().filter(|&&page| page & 1 == 1).count() * PAGE
     }
     for file in [false, true] {
-        let arena = Arena::builder().capacity(64 << 20).memory_file(file).build().unwrap();
-        let mut areas: Vec<_> = (0..1000).map(|number| arena.alloc((1 + number % 7) * PAGE, 1).unwrap()).collect();
-        areas.iter().for_each(|area| area.copy_from(0, &vec![1; area.len()]).unwrap());
+        let arena = Arena::builder()
+            .capacity(64 << 20)
+            .memory_file(file)
+            .build()
+            .unwrap();
+        let mut areas: Vec<_> = (0..1000)
+            .map(|number| arena.alloc((1 + number % 7) * PAGE, 1).unwrap())
+            .collect();
+        areas
+            .iter()
+            .for_each(|area| area.copy_from(0, &vec![1; area.len()]).unwrap());
         let mut keep = false;
         areas.retain(|_| {
             keep = !keep;
@@ -335,35 +521,58 @@ fn drain_returns_memory() {
         arena.drain().unwrap();
         let live: usize = areas.iter().map(|area| area.len()).sum();
         assert_eq!(resident(&arena), live, "file: {file}");
-        assert!(areas.iter().all(|area| all_bytes(&arena, area.addr(), area.len()) == Some(1)));
+        assert!(
+            areas
+                .iter()
+                .all(|area| all_bytes(&arena, area.addr(), area.len()) == Some(1))
+        );
     }
 }
 
 #[test]
 fn walk_in_address_order() {
     let arena = Arena::builder().capacity(1 << 30).build().unwrap();
-    let mut areas: Vec<_> = (1..200).map(|number| arena.alloc(number * 3000, 1).unwrap()).collect();
+    let mut areas: Vec<_> = (1..200)
+        .map(|number| arena.alloc(number * 3000, 1).unwrap())
+        .collect();
     areas.push(arena.alloc(9 << 20, 1).unwrap());
     areas.retain(|area| area.len() % 2 == 0);
     let mut expected: Vec<_> = areas.iter().map(|area| (area.addr(), area.len())).collect();
     expected.sort_unstable();
     let guard = arena.read_lock();
-    let walked: Vec<_> = arena.areas(&guard).map(|found| (found.addr(), found.len())).collect();
+    let walked: Vec<_> = arena
+        .areas(&guard)
+        .map(|found| (found.addr(), found.len()))
+        .collect();
     assert_eq!(walked, expected);
     let middle = expected[expected.len() / 2];
-    let next = |addr| arena.find_or_next(addr, &guard).map(|found| (found.addr(), found.len()));
+    let next = |addr| {
+        arena
+            .find_or_next(addr, &guard)
+            .map(|found| (found.addr(), found.len()))
+    };
     assert_eq!(next(middle.0 + middle.1 - 1), Some(middle));
-    assert_eq!(next(middle.0 + middle.1), Some(expected[expected.len() / 2 + 1]));
+    assert_eq!(
+        next(middle.0 + middle.1),
+        Some(expected[expected.len() / 2 + 1])
+    );
     assert_eq!(next(usize::MAX), None);
 }
 
 #[test]
 fn copy_between() {
     let arena = arena();
-    let [a, b] = [arena.alloc(PAGE, 1).unwrap(), arena.alloc(2 * PAGE, 1).unwrap()];
+    let [a, b] = [
+        arena.alloc(PAGE, 1).unwrap(),
+        arena.alloc(2 * PAGE, 1).unwrap(),
+    ];
     a.copy_from(0, b"stillpoint").unwrap();
-    arena.copy_between(b.addr() + PAGE - 5, a.addr(), 10).unwrap();
-    arena.copy_between(b.addr() + PAGE - 3, b.addr() + PAGE - 5, 10).unwrap();
+    arena
+        .copy_between(b.addr() + PAGE - 5, a.addr(), 10)
+        .unwrap();
+    arena
+        .copy_between(b.addr() + PAGE - 3, b.addr() + PAGE - 5, 10)
+        .unwrap();
     let mut bytes = [0; 12];
     arena.copy_to(b.addr() + PAGE - 5, &mut bytes).unwrap();
     assert_eq!(&bytes, b"ststillpoint");
@@ -396,11 +605,21 @@ fn reader() {
     let mut reader = arena.reader(from..long.addr() + long.len() + 20);
     let mut piece = [0xEE; 50];
     reader.read_exact(&mut piece).unwrap();
-    assert_eq!((&piece[..30], &piece[30..]), (&[0; 30][..], &bytes[..20]), "a hole, and the area behind it");
+    assert_eq!(
+        (&piece[..30], &piece[30..]),
+        (&[0; 30][..], &bytes[..20]),
+        "a hole, and the area behind it"
+    );
     let mut rest = Vec::new();
-    assert_eq!(reader.read_to_end(&mut rest).unwrap(), bytes.len() - 20 + 20);
+    assert_eq!(
+        reader.read_to_end(&mut rest).unwrap(),
+        bytes.len() - 20 + 20
+    );
     assert_eq!(rest[..bytes.len() - 20], bytes[20..]);
-    assert!(rest[bytes.len() - 20..].iter().all(|&byte| byte == 0), "behind the area");
+    assert!(
+        rest[bytes.len() - 20..].iter().all(|&byte| byte == 0),
+        "behind the area"
+    );
     assert_eq!(reader.read(&mut piece).unwrap(), 0, "nothing is left");
 }
 
@@ -419,18 +638,32 @@ fn checked_range_bounds_writes() {
     assert_eq!(&bytes, b"\x07abc\x07");
     for other in [2, 4] {
         let refused = panic_message(|| middle.copy_from(&vec![0; other]));
-        assert!(refused.contains(&format!("3 bytes is copied to or from {other}")), "{refused}");
+        assert!(
+            refused.contains(&format!("3 bytes is copied to or from {other}")),
+            "{refused}"
+        );
         assert!(panic_message(|| middle.copy_to(&mut vec![0; other])).contains("make them equal"));
     }
     arena.copy_from(area.addr() + PAGE - 2, b"xy").unwrap();
     let crossing = arena.copy_from(area.addr() + PAGE - 1, b"xy");
-    assert_eq!(crossing, Err(Error::CrossesEnd { addr: area.addr() + PAGE - 1, len: 2, end: area.addr() + PAGE }));
+    assert_eq!(
+        crossing,
+        Err(Error::CrossesEnd {
+            addr: area.addr() + PAGE - 1,
+            len: 2,
+            end: area.addr() + PAGE
+        })
+    );
 }
 
 #[test]
 fn huge_page_alignment() {
     const HUGE: usize = 2 << 20;
-    let arena = Arena::builder().capacity(64 << 20).huge_pages(true).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(64 << 20)
+        .huge_pages(true)
+        .build()
+        .unwrap();
     let small = arena.alloc(PAGE, 1).unwrap();
     let areas = [HUGE, HUGE + 1, 2 * HUGE].map(|size| arena.alloc(size, 1).unwrap());
     for area in &areas {
@@ -442,24 +675,45 @@ fn huge_page_alignment() {
 
 #[test]
 fn describe_and_dump() {
-    let arena = Arena::builder().capacity(64 << 20).track_callers(true).build().unwrap();
+    let arena = Arena::builder()
+        .capacity(64 << 20)
+        .track_callers(true)
+        .build()
+        .unwrap();
     let (area, line) = (arena.alloc(5000, 1).unwrap(), line!());
     let freed = arena.alloc(PAGE, 1).unwrap();
     let freed_at = freed.addr();
     drop(freed);
     let live = arena.describe(area.addr() + 4999);
-    assert!(matches!(live, Description::Live { offset: 4999, len: 5000, caller: Some(caller), .. } if caller.line() == line));
+    assert!(
+        matches!(live, Description::Live { offset: 4999, len: 5000, caller: Some(caller), .. } if caller.line() == line)
+    );
     assert!(live.to_string().contains("main.rs"), "{live}");
-    assert!(matches!(arena.describe(area.addr() + 5001), Description::PastEnd { by: 1, .. }));
+    assert!(matches!(
+        arena.describe(area.addr() + 5001),
+        Description::PastEnd { by: 1, .. }
+    ));
     if arena.statistics().guards {
-        assert!(matches!(arena.describe(area.addr() + 2 * PAGE), Description::PastEnd { .. }));
+        assert!(matches!(
+            arena.describe(area.addr() + 2 * PAGE),
+            Description::PastEnd { .. }
+        ));
     }
-    assert_eq!(arena.describe(arena.addresses().end - 1), Description::Unused);
+    assert_eq!(
+        arena.describe(arena.addresses().end - 1),
+        Description::Unused
+    );
     assert_eq!(arena.describe(1), Description::Outside);
     let waits = arena.describe(freed_at + 5);
-    assert!(matches!(waits, Description::Freed { start, len } if start == freed_at && len >= PAGE), "{waits}");
+    assert!(
+        matches!(waits, Description::Freed { start, len } if start == freed_at && len >= PAGE),
+        "{waits}"
+    );
     for (addr, says) in [
-        (area.addr() + 5001, "1 bytes past the end of the area of 5000 bytes"),
+        (
+            area.addr() + 5001,
+            "1 bytes past the end of the area of 5000 bytes",
+        ),
         (freed_at, "freed and not given back yet"),
         (arena.addresses().end - 1, "never used"),
         (1, "no address of this arena"),
@@ -468,14 +722,26 @@ fn describe_and_dump() {
         assert!(text.contains(says), "{addr:#x}: {text}");
     }
     let dump = arena.dump();
-    let states: Vec<_> = dump.areas.iter().map(|area| (area.addr, area.live)).collect();
+    let states: Vec<_> = dump
+        .areas
+        .iter()
+        .map(|area| (area.addr, area.live))
+        .collect();
     let mut expected = vec![(area.addr(), true), (freed_at, false)];
     expected.sort_unstable();
     assert_eq!(states, expected);
     let text = dump.to_string();
-    assert!(text.contains("5000 pages=2 ") && text.contains(" unpurged"), "{text}");
+    assert!(
+        text.contains("5000 pages=2 ") && text.contains(" unpurged"),
+        "{text}"
+    );
     let json = dump.to_json();
-    assert!(json.starts_with("[{\"addr\":") && json.contains("\"state\":\"unpurged\"}") && json.contains("main.rs:"), "{json}");
+    assert!(
+        json.starts_with("[{\"addr\":")
+            && json.contains("\"state\":\"unpurged\"}")
+            && json.contains("main.rs:"),
+        "{json}"
+    );
     arena.drain().unwrap();
     assert_eq!(arena.describe(freed_at), Description::Free);
     assert_eq!(arena.describe(freed_at).to_string(), "free");
@@ -488,7 +754,11 @@ fn section_of_another_domain_panics() {
     let guard = other.read_lock();
     let message = panic_message(|| arena.find(0, &guard));
     assert!(message.contains("Arena::read_lock"), "{message}");
-    let shared = Arena::builder().capacity(2 << 20).domain(&other).build().unwrap();
+    let shared = Arena::builder()
+        .capacity(2 << 20)
+        .domain(&other)
+        .build()
+        .unwrap();
     assert!(shared.find(0, &guard).is_none());
     let online = shared.domain().qsbr_reader();
     assert!(shared.find(0, &online).is_none());

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Against a tree: areas are disjoint, found and walked as the model says, zero when new, and all space comes back.
+    /// Against a tree: areas are disjoint, found and walked as the model says, zero when new, and
+    /// all space comes back.
     #[test]
     fn it_agrees_with_a_tree(
         steps in prop::collection::vec((1..40_usize * PAGE, 0..16_u32, any::<prop::sample::Index>(), 0..8_u8), 1..400),

@@ -8,8 +8,8 @@ use std::{
     ptr::{self, NonNull},
 };
 
-/// The link of a callback, to be embedded in the object that the callback is about: the kernel's `struct rcu_head`, with the
-/// grace period's cookie in it. Three words.
+/// The link of a callback, to be embedded in the object that the callback is about: the kernel's
+/// `struct rcu_head`, with the grace period's cookie in it. Three words.
 ///
 /// Used by [`Domain::call_head`](crate::Domain::call_head), which allocates nothing.
 #[repr(C)]
@@ -25,20 +25,28 @@ pub(super) struct Links {
     pub(super) cookie: Cookie,
 }
 
-// SAFETY: a head holds no thread's data of its own; while it is queued only the queue touches it, through raw pointers, and
-// whoever queued it promised (in `call_head`) that the object may be handed to another thread.
+// SAFETY: a head holds no thread's data of its own; while it is queued only the queue touches it,
+// through raw pointers, and whoever queued it promised (in `call_head`) that the object may be
+// handed to another thread.
 unsafe impl Send for CallbackHead {}
 // SAFETY: a shared reference to a head gives access to nothing.
 unsafe impl Sync for CallbackHead {}
 
 impl CallbackHead {
-    /// Where a queued head has its function, in bytes: the C face knows a head that is queued already by it.
+    /// Where a queued head has its function, in bytes: the C face knows a head that is queued
+    /// already by it.
     pub(crate) const FUNCTION_OFFSET: usize = std::mem::offset_of!(Links, run);
 
     /// A head that is not queued. Async-signal-safe.
     pub const fn new() -> Self {
-        let links = Links { next: ptr::null_mut(), run: None, cookie: Cookie::from_raw(0) };
-        Self { links: UnsafeCell::new(links) }
+        let links = Links {
+            next: ptr::null_mut(),
+            run: None,
+            cookie: Cookie::from_raw(0),
+        };
+        Self {
+            links: UnsafeCell::new(links),
+        }
     }
 }
 
@@ -54,7 +62,8 @@ impl std::fmt::Debug for CallbackHead {
     }
 }
 
-/// A callback as a closure: the head in front, so that a pointer to the one is a pointer to the other.
+/// A callback as a closure: the head in front, so that a pointer to the one is a pointer to the
+/// other.
 #[repr(C)]
 struct Boxed<F> {
     head: CallbackHead,
@@ -72,17 +81,33 @@ unsafe fn run_boxed<F: FnOnce()>(head: NonNull<CallbackHead>) {
 
 /// A heap-allocated callback that is not queued yet.
 pub(super) fn boxed<F: FnOnce() + Send + 'static>(run: F) -> Callback {
-    let head = NonNull::from(Box::leak(Box::new(Boxed { head: CallbackHead::new(), run }))).cast();
-    Callback { head, run: run_boxed::<F> }
+    let head = NonNull::from(Box::leak(Box::new(Boxed {
+        head: CallbackHead::new(),
+        run,
+    })))
+    .cast();
+    Callback {
+        head,
+        run: run_boxed::<F>,
+    }
 }
 
 /// The same, unless there is no memory for it.
 pub(super) fn try_boxed<F: FnOnce() + Send + 'static>(run: F) -> Option<Callback> {
     // SAFETY: the size is not 0: there is a head in it.
-    let place = NonNull::new(unsafe { memory::alloc_now(Layout::new::<Boxed<F>>()) }.cast::<Boxed<F>>())?;
+    let place =
+        NonNull::new(unsafe { memory::alloc_now(Layout::new::<Boxed<F>>()) }.cast::<Boxed<F>>())?;
     // SAFETY: allocated for it just now.
-    unsafe { place.write(Boxed { head: CallbackHead::new(), run }) };
-    Some(Callback { head: place.cast(), run: run_boxed::<F> })
+    unsafe {
+        place.write(Boxed {
+            head: CallbackHead::new(),
+            run,
+        })
+    };
+    Some(Callback {
+        head: place.cast(),
+        run: run_boxed::<F>,
+    })
 }
 
 /// What to run and where its link is.
@@ -107,7 +132,11 @@ unsafe impl Send for Queue {}
 impl Queue {
     /// Empty, after `came` have come and gone.
     pub(super) const fn new(came: u64) -> Self {
-        Self { first: ptr::null_mut(), last: ptr::null_mut(), came }
+        Self {
+            first: ptr::null_mut(),
+            last: ptr::null_mut(),
+            came,
+        }
     }
 
     pub(super) fn links(head: *mut CallbackHead) -> *mut Links {
@@ -141,7 +170,10 @@ impl Queue {
         if self.first.is_null() {
             self.last = ptr::null_mut();
         }
-        Some(Callback { head, run: links.run.expect("a queued callback has a function") })
+        Some(Callback {
+            head,
+            run: links.run.expect("a queued callback has a function"),
+        })
     }
 
     pub(super) fn has(&self, head: *const CallbackHead) -> bool {

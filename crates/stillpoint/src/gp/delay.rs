@@ -1,8 +1,10 @@
 //! How long callbacks are kept before they may run: 0 but for programs that rely on late ones.
 //!
-//! A head has no word for a time, so time is counted for batches. What waits when the first callback of the queue is looked at is a batch, and
-//! kept that long from then on; what comes meanwhile is the next one. So a callback is never early, and late by the delay once more at most. A
-//! barrier makes a batch of all before it, which is due at once, and stays so whatever the delay is set to meanwhile.
+//! A head has no word for a time, so time is counted for batches. What waits when the first
+//! callback of the queue is looked at is a batch, and kept that long from then on; what comes
+//! meanwhile is the next one. So a callback is never early, and late by the delay once more at
+//! most. A barrier makes a batch of all before it, which is due at once, and stays so whatever the
+//! delay is set to meanwhile.
 
 use super::{IN_MODEL, callback::CallbackHead};
 use crate::platform::{
@@ -37,7 +39,10 @@ pub(super) struct Batch {
 unsafe impl Send for Batch {}
 
 impl Batch {
-    pub(super) const NONE: Self = Self { last: ptr::null(), since: None };
+    pub(super) const NONE: Self = Self {
+        last: ptr::null(),
+        since: None,
+    };
 
     /// The first of the queue has been let go. Under the queue's lock.
     #[inline]
@@ -51,10 +56,14 @@ impl Batch {
 impl Delay {
     /// As the environment says.
     pub(super) fn new() -> Self {
-        Self { nanos: AtomicU64::new(of_environment()), batch: Mutex::new(Batch::NONE) }
+        Self {
+            nanos: AtomicU64::new(of_environment()),
+            batch: Mutex::new(Batch::NONE),
+        }
     }
 
-    /// The present batch is forgotten, unless it is due: the next one is counted from when it is looked at.
+    /// The present batch is forgotten, unless it is due: the next one is counted from when it is
+    /// looked at.
     pub(super) fn set(&self, delay: Duration) {
         let mut batch = lock(&self.batch);
         self.nanos.store(clock::nanos(delay), Ordering::Relaxed);
@@ -72,30 +81,40 @@ impl Delay {
         lock(&self.batch)
     }
 
-    /// Until when the first of the queue has to wait, whose last is `last`; `None` if it may go. Under the queue's lock.
+    /// Until when the first of the queue has to wait, whose last is `last`; `None` if it may go.
+    /// Under the queue's lock.
     #[inline]
     pub(super) fn until(&self, batch: &mut Batch, last: *const CallbackHead) -> Option<Nanos> {
         let delay = self.nanos.load(Ordering::Relaxed);
-        if delay == 0 { None } else { Self::until_slow(batch, last, delay) }
+        if delay == 0 {
+            None
+        } else {
+            Self::until_slow(batch, last, delay)
+        }
     }
 
     #[cold]
     fn until_slow(batch: &mut Batch, last: *const CallbackHead, delay: Nanos) -> Option<Nanos> {
         let now = clock::now();
         if batch.last.is_null() {
-            *batch = Batch { last, since: Some(now) };
+            *batch = Batch {
+                last,
+                since: Some(now),
+            };
         }
         let due = batch.since?.saturating_add(delay);
         (now < due).then_some(due)
     }
 
-    /// All of the queue is due, up to its present last, also where there is no delay yet. Under the queue's lock.
+    /// All of the queue is due, up to its present last, also where there is no delay yet. Under the
+    /// queue's lock.
     pub(super) fn hurry(&self, last: *const CallbackHead) {
         *lock(&self.batch) = Batch { last, since: None };
     }
 }
 
-/// `STILLPOINT_CALLBACK_DELAY_MS`, in nanoseconds: looked at once. No lock: another thread that looks may vanish in a fork.
+/// `STILLPOINT_CALLBACK_DELAY_MS`, in nanoseconds: looked at once. No lock: another thread that
+/// looks may vanish in a fork.
 fn of_environment() -> Nanos {
     // The longest delay is looked up again each time, which does no harm.
     const UNKNOWN: Nanos = Nanos::MAX;
@@ -108,12 +127,16 @@ fn of_environment() -> Nanos {
         return known;
     }
     let value = env::var_os("STILLPOINT_CALLBACK_DELAY_MS");
-    let parsed = value.as_deref().map(|value| value.to_str().and_then(|text| text.parse().ok()));
+    let parsed = value
+        .as_deref()
+        .map(|value| value.to_str().and_then(|text| text.parse().ok()));
     let found = match parsed {
         Some(Some(milliseconds)) => clock::nanos(Duration::from_millis(milliseconds)),
         Some(None) | None => 0,
     };
-    let is_first = FOUND.compare_exchange(UNKNOWN, found, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    let is_first = FOUND
+        .compare_exchange(UNKNOWN, found, Ordering::Relaxed, Ordering::Relaxed)
+        .is_ok();
     if is_first
         && let Some(None) = parsed
         && let Some(value) = value
@@ -146,18 +169,28 @@ mod tests {
         delay.set(LONG);
         let first = until(&delay, &heads[0]);
         assert!(first.is_some());
-        assert_eq!(until(&delay, &heads[1]), first, "those behind are another batch");
+        assert_eq!(
+            until(&delay, &heads[1]),
+            first,
+            "those behind are another batch"
+        );
         delay.hurry(&heads[1]);
         assert!(until(&delay, &heads[2]).is_none());
         let_go(&heads[0]);
         assert!(until(&delay, &heads[2]).is_none());
         let_go(&heads[1]);
-        assert!(until(&delay, &heads[2]).is_some(), "it came behind the barrier");
+        assert!(
+            until(&delay, &heads[2]).is_some(),
+            "it came behind the barrier"
+        );
         delay.set(Duration::ZERO);
         assert!(until(&delay, &heads[2]).is_none());
         delay.set(LONG);
         let_go(&heads[2]);
-        assert!(until(&delay, &heads[2]).is_some(), "of the batch of before nothing is left");
+        assert!(
+            until(&delay, &heads[2]).is_some(),
+            "of the batch of before nothing is left"
+        );
     }
 
     #[test]

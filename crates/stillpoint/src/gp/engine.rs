@@ -1,7 +1,8 @@
 //! The grace-period engine: starting, fencing, scanning, publishing.
 //!
-//! It decides; it never waits (`wait.rs` does). Advancing is helpable and never owned: any thread may take any step for all,
-//! no lock is held between steps, and a thread that is preempted between two of them holds up nobody.
+//! It decides; it never waits (`wait.rs` does). Advancing is helpable and never owned: any thread
+//! may take any step for all, no lock is held between steps, and a thread that is preempted between
+//! two of them holds up nobody.
 //!
 //! ```text
 //!   taker      unlink the object; cookie = started + 1             [W1] release RMW
@@ -14,38 +15,47 @@
 //!
 //! # Why no reader is missed
 //!
-//! Take a section that loaded a pointer to the object before it was unlinked, and a freer that saw the cookie's grace period n
-//! completed.
+//! Take a section that loaded a pointer to the object before it was unlinked, and a freer that saw
+//! the cookie's grace period n completed.
 //!
-//! * **R1 with W1/W2.** The section carries some s. Had R1 read a value of n or more, it would have read the RMW of the one who
-//!   started n or a later one in its release sequence; W1 heads or precedes that sequence (a starter's RMW reads W1's), so the
-//!   unlinking happens before the section's loads, which then cannot find the object. So s < n, and R1's number is older
-//!   than what a scan for n accepts.
-//! * **R2+R3 with W3+W4.** light() stands between the section's store of its word and its loads; heavy() stands between the
-//!   unlinking (W1, W2: it happens before) and the scan. By the promise in `stillpoint-platform/src/barrier.rs` either the scan sees the
-//!   word (or a later one), or the section's loads see the object unlinked. The latter is excluded; so the scan sees it.
-//!   The one who scans need not be the one who fenced: it saw `fenced` by acquire, so the barrier happens before its scan.
-//! * **R4 with W4.** A scan that finds the word 0, or carrying a number of n or more, read R4 or a later store to the word, by that
-//!   thread or by one that has the record from it. All of them are releases: all accesses of the section happen before the scan.
+//! * **R1 with W1/W2.** The section carries some s. Had R1 read a value of n or more, it would have
+//!   read the RMW of the one who started n or a later one in its release sequence; W1 heads or
+//!   precedes that sequence (a starter's RMW reads W1's), so the unlinking happens before the
+//!   section's loads, which then cannot find the object. So s < n, and R1's number is older than
+//!   what a scan for n accepts.
+//! * **R2+R3 with W3+W4.** light() stands between the section's store of its word and its loads;
+//!   heavy() stands between the unlinking (W1, W2: it happens before) and the scan. By the promise
+//!   in `stillpoint-platform/src/barrier.rs` either the scan sees the word (or a later one), or the
+//!   section's loads see the object unlinked. The latter is excluded; so the scan sees it. The one
+//!   who scans need not be the one who fenced: it saw `fenced` by acquire, so the barrier happens
+//!   before its scan.
+//! * **R4 with W4.** A scan that finds the word 0, or carrying a number of n or more, read R4 or a
+//!   later store to the word, by that thread or by one that has the record from it. All of them are
+//!   releases: all accesses of the section happen before the scan.
 //! * **W5 with W6.** So they happen before the freer's free.
 //!
-//! A scan finds the oldest section m that is still open; every grace period up to m has ended, and is published.
+//! A scan finds the oldest section m that is still open; every grace period up to m has ended, and
+//! is published.
 //!
 //! # The cached holdout
 //!
-//! A scan leaves a pointer to the oldest reader that it found (`cached_holdout`), for the next attempt. It is a hint: correctness depends on
-//! reading the record's word again, as a scan does (W4). While that reader is there nothing can end, so not to scan is to say what a scan
-//! would say. A stale hint costs a scan.
+//! A scan leaves a pointer to the oldest reader that it found (`cached_holdout`), for the next
+//! attempt. It is a hint: correctness depends on reading the record's word again, as a scan does
+//! (W4). While that reader is there nothing can end, so not to scan is to say what a scan would
+//! say. A stale hint costs a scan.
 //!
 //! # Why nobody sleeps past the end
 //!
-//! **R4+R5+R6 with S1+S2.** A waiter announces itself in the event, sets the flag of one holdout [S1], issues a heavy barrier [S2]
-//! and reads that record again. Either the second reading sees the section's end, and the waiter looks again in place of
-//! sleeping, or the unlock's R6 sees the flag, takes it, and signals the event after the waiter had announced itself. Flagging
-//! one holdout is enough if it is the oldest: while it is there no grace period that the waiter or anybody behind it waits for
-//! can end, and when it leaves the waiter looks again. (`models/` shows the schedules in which a younger one does not do.)
+//! **R4+R5+R6 with S1+S2.** A waiter announces itself in the event, sets the flag of one holdout
+//! [S1], issues a heavy barrier [S2] and reads that record again. Either the second reading sees
+//! the section's end, and the waiter looks again in place of sleeping, or the unlock's R6 sees the
+//! flag, takes it, and signals the event after the waiter had announced itself. Flagging one
+//! holdout is enough if it is the oldest: while it is there no grace period that the waiter or
+//! anybody behind it waits for can end, and when it leaves the waiter looks again. (`models/` shows
+//! the schedules in which a younger one does not do.)
 //!
-//! Each pair has a loom test in `loom_tests.rs`; `models/` checks the asymmetric form with store buffers.
+//! Each pair has a loom test in `loom_tests.rs`; `models/` checks the asymmetric form with store
+//! buffers.
 
 use super::{
     barrier_mode::BarrierMode,
@@ -103,10 +113,11 @@ pub(crate) struct Engine<P> {
     pub(super) callbacks: Callbacks,
     pub(super) futures: Futures,
     pub(super) service: Service,
-    /// The oldest of the readers that the last scan found in its way; null for none. While it is there, no scan can end what that one
-    /// could not.
+    /// The oldest of the readers that the last scan found in its way; null for none. While it is
+    /// there, no scan can end what that one could not.
     cached_holdout: AtomicPtr<Record>,
-    /// The newest grace period that was started for somebody to ask about: it has to end also if nobody does.
+    /// The newest grace period that was started for somebody to ask about: it has to end also if
+    /// nobody does.
     promised: AtomicU64,
     counts: Counts,
     policy: PhantomData<P>,
@@ -151,7 +162,11 @@ impl<P: Policy> Engine<P> {
     /// A cookie for `seq`, unless the policy leaves a grace period out.
     fn cookie(seq: Seq) -> Cookie {
         let cookie = Cookie::new(seq);
-        if P::WHOLE_GRACE_PERIODS { cookie } else { cookie.previous() }
+        if P::WHOLE_GRACE_PERIODS {
+            cookie
+        } else {
+            cookie.previous()
+        }
     }
 
     /// The same, and sees to it that the grace period ends without a further call.
@@ -164,22 +179,28 @@ impl<P: Policy> Engine<P> {
         cookie
     }
 
-    /// What the service thread has to wait for: the older of what its work waits for and what was promised.
+    /// What the service thread has to wait for: the older of what its work waits for and what was
+    /// promised.
     fn due(&self, work: Option<Cookie>) -> Option<Cookie> {
-        // Acquire, pairs with `raise` in `start_polled`: who made the promise kicks after it, and the pass after that kick sees it.
+        // Acquire, pairs with `raise` in `start_polled`: who made the promise kicks after it, and
+        // the pass after that kick sees it.
         let promised = Cookie::new(Seq::from_bits(self.promised.load(Ordering::Acquire)));
-        if self.has_ended(promised) { work } else { Cookie::oldest(work, Some(promised)) }
+        if self.has_ended(promised) {
+            work
+        } else {
+            Cookie::oldest(work, Some(promised))
+        }
     }
 
-    /// Whether the grace period is known to have ended. One load (W6); decides nothing. The accesses of the sections that it waited for happen
-    /// before what the caller does then.
+    /// Whether the grace period is known to have ended. One load (W6); decides nothing. The
+    /// accesses of the sections that it waited for happen before what the caller does then.
     #[inline]
     pub(crate) fn has_ended(&self, cookie: Cookie) -> bool {
         self.shared.seq.completed().at_least(cookie.seq())
     }
 
-    /// One attempt to end the grace period: at most one heavy barrier and one scan. Whoever tries again soon pays for the scan
-    /// only.
+    /// One attempt to end the grace period: at most one heavy barrier and one scan. Whoever tries
+    /// again soon pays for the scan only.
     pub(crate) fn try_complete(&self, cookie: Cookie, me: Token) -> Progress {
         if self.has_ended(cookie) {
             return Progress::Ended;
@@ -187,22 +208,28 @@ impl<P: Policy> Engine<P> {
         self.complete_once(cookie, me, || ()).progress
     }
 
-    /// The same for one who will try again: where the grace period has been fenced, and the reader that the last scan found is still in
-    /// the way, that is a few loads. It does not see whether the caller's own section is in the way too.
+    /// The same for one who will try again: where the grace period has been fenced, and the reader
+    /// that the last scan found is still in the way, that is a few loads. It does not see whether
+    /// the caller's own section is in the way too.
     pub(crate) fn recheck(&self, cookie: Cookie, me: Token) -> Progress {
-        if !self.has_ended(cookie) && self.is_fenced(cookie) && self.cached_holdout(cookie.seq()).is_some() {
+        if !self.has_ended(cookie)
+            && self.is_fenced(cookie)
+            && self.cached_holdout(cookie.seq()).is_some()
+        {
             return Progress::HeldUp;
         }
         self.try_complete(cookie, me)
     }
 
-    /// An attempt at a grace period that is not known to have ended; `decided` is called before the outcome is published.
+    /// An attempt at a grace period that is not known to have ended; `decided` is called before the
+    /// outcome is published.
     #[inline]
     fn complete_once(&self, cookie: Cookie, me: Token, decided: impl FnOnce()) -> Attempt {
         let seq = &self.shared.seq;
         let goal = cookie.seq();
         if !seq.fenced().at_least(goal) {
-            // Acquire [W2]: what was unlinked before the cookies up to this one is so before the barrier.
+            // Acquire [W2]: what was unlinked before the cookies up to this one is so before the
+            // barrier.
             let started = seq.ensure_started(goal);
             // Heavy [W3]: a section that the scan does not see sees those objects unlinked.
             self.heavy_barrier(P::HEAVY_BARRIER);
@@ -225,7 +252,10 @@ impl<P: Policy> Engine<P> {
         } else {
             Progress::HeldUp
         };
-        Attempt { progress, ended: ends }
+        Attempt {
+            progress,
+            ended: ends,
+        }
     }
 
     /// Whether a heavy barrier has been issued since the grace period started.
@@ -238,9 +268,13 @@ impl<P: Policy> Engine<P> {
         self.readers == BarrierMode::Membarrier
     }
 
-    /// The oldest section that is older than `fenced`, or `fenced`; and whether one of the caller's own holds `goal` up.
+    /// The oldest section that is older than `fenced`, or `fenced`; and whether one of the caller's
+    /// own holds `goal` up.
     fn scan(&self, fenced: Seq, goal: Seq, me: Token) -> Scan {
-        let mut scan = Scan { oldest: fenced, own: false };
+        let mut scan = Scan {
+            oldest: fenced,
+            own: false,
+        };
         let mut cached_holdout = ptr::null();
         let mut one_passed_over = P::EVERY_HOLDOUT;
         for (record, section) in self.holdouts(fenced) {
@@ -248,23 +282,34 @@ impl<P: Policy> Engine<P> {
                 continue;
             }
             scan.own |= record.is_owned_by(me) && !section.entered_after(goal);
-            // An implausible number (`Seq::entered_after`) says nothing about how old the section is.
-            let section = if section.at_least(fenced) { self.shared.seq.completed() } else { section };
+            // An implausible number (`Seq::entered_after`) says nothing about how old the section
+            // is.
+            let section = if section.at_least(fenced) {
+                self.shared.seq.completed()
+            } else {
+                section
+            };
             if !section.at_least(scan.oldest) {
                 cached_holdout = record;
             }
             scan.oldest = scan.oldest.older(section);
         }
         if !cached_holdout.is_null() {
-            // Release, pairs with `cached_holdout`: the record is complete for the thread that loads it, whichever made it.
-            self.cached_holdout.store(cached_holdout.cast_mut(), Ordering::Release);
+            // Release, pairs with `cached_holdout`: the record is complete for the thread that
+            // loads it, whichever made it.
+            self.cached_holdout
+                .store(cached_holdout.cast_mut(), Ordering::Release);
         }
         scan
     }
 
     /// The oldest section that the thread `me` has open, through whatever record.
     pub(crate) fn section_of(&self, me: Token) -> Option<Seq> {
-        self.registry.iter().filter(|record| record.is_owned_by(me)).filter_map(Record::section).reduce(Seq::older)
+        self.registry
+            .iter()
+            .filter(|record| record.is_owned_by(me))
+            .filter_map(Record::section)
+            .reduce(Seq::older)
     }
 
     /// The record through which the thread `me` has a section open, as a thread.
@@ -297,7 +342,8 @@ impl<P: Policy> Engine<P> {
     /// The partner of the readers' light barriers, unless the policy leaves it out.
     fn heavy_barrier(&self, present: bool) {
         if present {
-            // Heavy [W3, S2]: a reader's light barrier, R3 or R5, is wholly before or wholly after it; by the mode, a fence on both sides.
+            // Heavy [W3, S2]: a reader's light barrier, R3 or R5, is wholly before or wholly after
+            // it; by the mode, a fence on both sides.
             self.readers.heavy();
         }
         self.counts.heavy_barriers.fetch_add(1, Ordering::Relaxed);
@@ -323,7 +369,11 @@ impl<P: Policy> Engine<P> {
     /// The same, if it is one of the oldest: nothing can complete that has not while it is there.
     fn decisive_holdout(&self, goal: Seq) -> Option<&Record> {
         let (cached_holdout, section) = self.cached_holdout(goal)?;
-        self.shared.seq.completed().at_least(section).then_some(cached_holdout)
+        self.shared
+            .seq
+            .completed()
+            .at_least(section)
+            .then_some(cached_holdout)
     }
 
     fn oldest_holdout(&self, goal: Seq) -> Option<&Record> {
@@ -331,11 +381,15 @@ impl<P: Policy> Engine<P> {
         Some(self.holdouts(goal).reduce(older)?.0)
     }
 
-    /// Flags the oldest of the readers that hold up `cookie`, so that its unlock signals. The caller has announced itself in the
-    /// event that the signal reaches. If the answer is to look again, it must advance once more before it sleeps.
+    /// Flags the oldest of the readers that hold up `cookie`, so that its unlock signals. The
+    /// caller has announced itself in the event that the signal reaches. If the answer is to look
+    /// again, it must advance once more before it sleeps.
     pub(crate) fn flag_holdout(&self, cookie: Cookie) -> LookAgain {
         let goal = cookie.seq();
-        let Some(cached_holdout) = self.decisive_holdout(goal).or_else(|| self.oldest_holdout(goal)) else {
+        let Some(cached_holdout) = self
+            .decisive_holdout(goal)
+            .or_else(|| self.oldest_holdout(goal))
+        else {
             return LookAgain(true);
         };
         // Release [S1]: the unlock that takes the flag sees our announcement in the event.
@@ -352,7 +406,9 @@ impl<P: Policy> Engine<P> {
     /// None of them is ever used again, and no other thread makes one meanwhile.
     pub(crate) unsafe fn abandon_guards(&self) {
         // SAFETY: the caller's promise.
-        self.registry.iter().for_each(|record| unsafe { record.abandon() });
+        self.registry
+            .iter()
+            .for_each(|record| unsafe { record.abandon() });
     }
 
     /// Records that there are, with an owner or without.
@@ -360,7 +416,8 @@ impl<P: Policy> Engine<P> {
         self.registry.iter().count() as u64
     }
 
-    /// Grace periods that this engine has ended; one that ends several numbers at once counts as one.
+    /// Grace periods that this engine has ended; one that ends several numbers at once counts as
+    /// one.
     pub(crate) fn grace_periods(&self) -> u64 {
         self.counts.grace_periods.load(Ordering::Relaxed)
     }
@@ -370,8 +427,8 @@ impl<P: Policy> Engine<P> {
         self.counts.heavy_barriers.load(Ordering::Relaxed)
     }
 
-    /// Whether all sections are over that had begun before this call; see `owners.rs`. `own` says whether the caller has a record here, in
-    /// which it is in no section.
+    /// Whether all sections are over that had begun before this call; see `owners.rs`. `own` says
+    /// whether the caller has a record here, in which it is in no section.
     #[inline]
     pub(crate) fn has_no_reader(&self, own: impl Fn() -> bool) -> bool {
         self.shared.owners.no_other_reads(own)
@@ -405,7 +462,10 @@ struct Counts {
 
 impl Counts {
     fn new() -> Self {
-        Self { grace_periods: Counter::new(0), heavy_barriers: Counter::new(0) }
+        Self {
+            grace_periods: Counter::new(0),
+            heavy_barriers: Counter::new(0),
+        }
     }
 }
 

@@ -1,9 +1,10 @@
-//! Who entered a section, where and when: what stall reports say of a record. No grace period looks at it, so it lies beside the records
-//! and not in them, and scans do not load it.
+//! Who entered a section, where and when: what stall reports say of a record. No grace period looks
+//! at it, so it lies beside the records and not in them, and scans do not load it.
 //!
-//! A reader writes it with plain stores, and a report may read it meanwhile: each part is whole, and a report on a section that ends
-//! at that very moment may mix it with the next one. What is not a number is behind a lock, so that a report copies what the reader
-//! cannot take back meanwhile; the reader waits for that copy, and never leaves without its own.
+//! A reader writes it with plain stores, and a report may read it meanwhile: each part is whole,
+//! and a report on a section that ends at that very moment may mix it with the next one. What is
+//! not a number is behind a lock, so that a report copies what the reader cannot take back
+//! meanwhile; the reader waits for that copy, and never leaves without its own.
 
 use crate::platform::{
     clock::Nanos,
@@ -14,7 +15,8 @@ use std::{mem, panic::Location, ptr};
 #[cfg(feature = "stall-backtrace")]
 use std::backtrace::Backtrace;
 
-/// Something that its owner puts here and takes away, and that reports copy: a counted pointer to it, under the lock.
+/// Something that its owner puts here and takes away, and that reports copy: a counted pointer to
+/// it, under the lock.
 #[derive(Debug)]
 pub(super) struct Shelf<T>(pub(super) Mutex<Option<Arc<T>>>);
 
@@ -75,7 +77,8 @@ impl Entry {
     #[inline]
     pub(super) fn note_section(&self, location: &'static Location<'static>, now: Nanos) {
         self.since.store(now, Ordering::Relaxed);
-        self.location.store(ptr::from_ref(location).cast_mut(), Ordering::Relaxed);
+        self.location
+            .store(ptr::from_ref(location).cast_mut(), Ordering::Relaxed);
     }
 
     /// Not async-signal-safe; a handler that finds the note being taken leaves it.

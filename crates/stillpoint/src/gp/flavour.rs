@@ -8,6 +8,7 @@ pub enum Flavour {
     Thread = 0,
     /// As a [`QsbrReader`](crate::QsbrReader).
     Qsbr = 1,
-    /// By an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which belongs to a task and to no thread.
+    /// By an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which belongs to a task and to no
+    /// thread.
     Owned = 2,
 }

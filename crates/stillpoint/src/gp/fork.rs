@@ -1,8 +1,9 @@
 //! The engine in the child of a fork: see `platform/fork.rs`.
 //!
-//! The three counters are atomics of which each only grows, and are right as they are: a heavy barrier that was issued for vanished
-//! threads too is as good as any for the one that is left. What locks guard is forgotten, for they may be taken; user code, which alone
-//! can fork, does not run under any lock of the engine's but the one of the passes, which knows its holder.
+//! The three counters are atomics of which each only grows, and are right as they are: a heavy
+//! barrier that was issued for vanished threads too is as good as any for the one that is left.
+//! What locks guard is forgotten, for they may be taken; user code, which alone can fork, does not
+//! run under any lock of the engine's but the one of the passes, which knows its holder.
 
 use super::{
     callback::Queue,
@@ -44,10 +45,13 @@ impl<P: Policy> ForkReset for Engine<P> {
     }
 }
 
-/// There is neither leader nor follower. Nor is the calling thread one, because neither runs user code.
+/// There is neither leader nor follower. Nor is the calling thread one, because neither runs user
+/// code.
 fn barriers(queue: &BarrierQueue) {
     let generation = queue.generation.load(Ordering::Relaxed);
-    queue.generation.store(generation + generation % 2, Ordering::Relaxed);
+    queue
+        .generation
+        .store(generation + generation % 2, Ordering::Relaxed);
     queue.followers.iter().for_each(EventCount::reset_in_child);
 }
 
@@ -89,9 +93,10 @@ unsafe fn registry(registry: &Registry, me: Token) {
     unsafe { registry.free.reinit(free) };
 }
 
-/// The record of the thread `me`, whose kernel id now is `tid`, stays as it is, sections and all. So does a guard's, which any task may
-/// hold, also one that the child goes on with. Any other is quiescent and free: its owner has vanished, or had ended before and left a
-/// guard behind. Whether it is free; it is then in no list.
+/// The record of the thread `me`, whose kernel id now is `tid`, stays as it is, sections and all.
+/// So does a guard's, which any task may hold, also one that the child goes on with. Any other is
+/// quiescent and free: its owner has vanished, or had ended before and left a guard behind. Whether
+/// it is free; it is then in no list.
 fn frees(record: &Record, me: Token, tid: u32) -> bool {
     if record.is_owned_by(me) {
         record.entry().set_tid(tid);
@@ -160,7 +165,8 @@ unsafe fn service(service: &Service, serves: bool) {
     // SAFETY: the caller's promise; user code does not run under this lock.
     unsafe { service.state.reinit(state) };
     service.running.store(serves, Ordering::Relaxed);
-    // Once more through the loop, whatever it was about to sleep for; a vanished thread's signal may be missing.
+    // Once more through the loop, whatever it was about to sleep for; a vanished thread's signal
+    // may be missing.
     service.kicked.store(serves, Ordering::Relaxed);
     // SAFETY: the caller's promise.
     unsafe { service.turn.reset_in_child() };
@@ -180,14 +186,21 @@ mod tests {
 
     #[test]
     fn in_a_forks_child_the_records_of_vanished_threads_do_not_count() {
-        let engine = Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(Cookie::from_raw(0).seq()));
+        let engine = Engine::<Sound>::new(
+            1,
+            BarrierMode::Membarrier,
+            Sequence::new(Cookie::from_raw(0).seq()),
+        );
         let mine = engine.register(thread::token(), Flavour::Thread);
         let vanished = std::thread::scope(|scope| scope.spawn(thread::token).join().unwrap());
         engine.register(vanished, Flavour::Thread).lock();
         assert!(!engine.has_no_reader(|| true));
         // SAFETY: as in a child: the other thread is gone, and its record is not used any more.
         unsafe { registry(&engine.registry, thread::token()) };
-        assert!(engine.has_no_reader(|| true) && !engine.has_no_reader(|| false), "the caller's own is left");
+        assert!(
+            engine.has_no_reader(|| true) && !engine.has_no_reader(|| false),
+            "the caller's own is left"
+        );
         mine.depart();
         assert!(engine.has_no_reader(|| false));
     }

@@ -1,8 +1,10 @@
-//! One model-checked test for each pair of orderings in `engine.rs`, `callbacks.rs` and `service.rs`.
+//! One model-checked test for each pair of orderings in `engine.rs`, `callbacks.rs` and
+//! `service.rs`.
 //!
-//! An element is a loom cell: reading it while, or freeing it before, another thread's use of it is ordered is an error that loom
-//! reports. Time stands still in the model, so a waiter that nobody wakes is a deadlock that loom reports too. The variants
-//! that leave a barrier out must fail, and show that the tests can.
+//! An element is a loom cell: reading it while, or freeing it before, another thread's use of it is
+//! ordered is an error that loom reports. Time stands still in the model, so a waiter that nobody
+//! wakes is a deadlock that loom reports too. The variants that leave a barrier out must fail, and
+//! show that the tests can.
 
 use super::{
     barrier_mode::BarrierMode,
@@ -67,12 +69,15 @@ impl<P: Policy> World<P> {
             pointer: AtomicPtr::new(ptr::null_mut()),
             element: UnsafeCell::new(1),
         });
-        world.pointer.store(ptr::from_ref(&world.element).cast_mut(), Ordering::Release);
+        world
+            .pointer
+            .store(ptr::from_ref(&world.element).cast_mut(), Ordering::Release);
         world
     }
 
     fn register(&self, number: u64) -> &Record {
-        self.engine.register(Token::for_model(number), Flavour::Thread)
+        self.engine
+            .register(Token::for_model(number), Flavour::Thread)
     }
 
     /// The record at an address that came from [`World::register`], on another thread.
@@ -141,14 +146,15 @@ fn loom_reader_and_updater() {
     reader_and_updater::<Sound>(1);
 }
 
-/// R2 is a release store: a scan that reads the second section's word must see the first one as past.
+/// R2 is a release store: a scan that reads the second section's word must see the first one as
+/// past.
 #[test]
 fn loom_next_section_hides_nothing() {
     reader_and_updater::<Sound>(2);
 }
 
-/// R1 with W1 and W2 alone, without the fence that stands behind R1 in fence mode: who carries a grace period's number cannot find what
-/// was unlinked before it started.
+/// R1 with W1 and W2 alone, without the fence that stands behind R1 in fence mode: who carries a
+/// grace period's number cannot find what was unlinked before it started.
 #[test]
 fn loom_number_hides_what_was_unlinked() {
     model(|| {
@@ -170,8 +176,8 @@ fn loom_number_hides_what_was_unlinked() {
     });
 }
 
-/// R2 with W4 alone, without the fence that stands before R2 in fence mode: a scan that finds the second section sees the first one as
-/// past. The first has begun before the updater does anything.
+/// R2 with W4 alone, without the fence that stands before R2 in fence mode: a scan that finds the
+/// second section sees the first one as past. The first has begun before the updater does anything.
 #[test]
 fn loom_next_section_hides_nothing_without_a_fence() {
     model(|| {
@@ -207,7 +213,8 @@ fn loom_no_heavy_barrier_is_caught() {
     reader_and_updater::<NoHeavyBarrier>(1);
 }
 
-/// R1 to R4 of a reader that never leaves: each quiescent state ends one section and begins the next.
+/// R1 to R4 of a reader that never leaves: each quiescent state ends one section and begins the
+/// next.
 #[test]
 fn loom_quiescent_states() {
     model(|| {
@@ -242,7 +249,12 @@ fn loom_quiescent_state_wakes() {
         world.unlink();
         let cookie = world.engine.start();
         let waiter = thread::spawn(move || {
-            assert_eq!(theirs.engine.wait_for(cookie, Token::for_model(1000), None, Haste::Normal), Waited::Ended);
+            assert_eq!(
+                theirs
+                    .engine
+                    .wait_for(cookie, Token::for_model(1000), None, Haste::Normal),
+                Waited::Ended
+            );
             theirs.free();
         });
         record.quiescent_state();
@@ -251,8 +263,8 @@ fn loom_quiescent_state_wakes() {
     });
 }
 
-/// W1 with W2, W5 with W6: one thread unlinks and takes a cookie that starts nothing, another ends grace periods, the first frees
-/// by what it sees of them.
+/// W1 with W2, W5 with W6: one thread unlinks and takes a cookie that starts nothing, another ends
+/// grace periods, the first frees by what it sees of them.
 #[test]
 fn loom_cookie_ended_by_another() {
     model(|| {
@@ -273,8 +285,8 @@ fn loom_cookie_ended_by_another() {
     });
 }
 
-/// W3 handed on through `fenced`: two updaters advance at once, each for an element of its own; a scan may rely on the
-/// other's barrier.
+/// W3 handed on through `fenced`: two updaters advance at once, each for an element of its own; a
+/// scan may rely on the other's barrier.
 #[test]
 fn loom_two_advancers() {
     model(|| {
@@ -300,7 +312,12 @@ fn waiter_and_holdout<P: Policy>() {
         let reader = thread::spawn(move || theirs.read(theirs.register(1)));
         world.unlink();
         let cookie = world.engine.start();
-        assert_eq!(world.engine.wait_for(cookie, Token::for_model(1000), None, Haste::Normal), Waited::Ended);
+        assert_eq!(
+            world
+                .engine
+                .wait_for(cookie, Token::for_model(1000), None, Haste::Normal),
+            Waited::Ended
+        );
         world.free();
         reader.join().unwrap();
     });
@@ -317,7 +334,8 @@ fn loom_no_flag_barrier_is_caught() {
     waiter_and_holdout::<NoFlagBarrier>();
 }
 
-/// A record that one thread gives back and another takes over is quiescent and its sections are seen.
+/// A record that one thread gives back and another takes over is quiescent and its sections are
+/// seen.
 #[test]
 fn loom_record_changes_hands() {
     model(|| {
@@ -337,15 +355,22 @@ fn loom_record_changes_hands() {
         if world.try_complete(cookie) == Progress::Ended {
             world.free();
         }
-        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        readers
+            .into_iter()
+            .for_each(|reader| reader.join().unwrap());
     });
 }
 
-/// `Stack::push` with `take_all`: callbacks pushed by two threads are run complete, once each, whoever passes.
+/// `Stack::push` with `take_all`: callbacks pushed by two threads are run complete, once each,
+/// whoever passes.
 #[test]
 fn loom_callbacks() {
     model(|| {
-        let engine = Arc::new(Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)));
+        let engine = Arc::new(Engine::<Sound>::new(
+            1,
+            BarrierMode::Membarrier,
+            Sequence::new(FIRST),
+        ));
         let runs = Arc::new(AtomicUsize::new(0));
         let push = |engine: &Engine<Sound>, runs: &Arc<AtomicUsize>| {
             let runs = Arc::clone(runs);
@@ -381,7 +406,8 @@ impl Work for Job {
     }
 }
 
-/// `kick` with `rounds`: work that is made visible before a kick is seen, however it meets the thread's going to sleep.
+/// `kick` with `rounds`: work that is made visible before a kick is seen, however it meets the
+/// thread's going to sleep.
 #[test]
 fn loom_kick() {
     model(|| {
@@ -410,7 +436,10 @@ impl Work for Ripening {
             self.world.engine.request_stop();
             return Outlook::default();
         }
-        Outlook { cookie: Some(self.cookie), at: None }
+        Outlook {
+            cookie: Some(self.cookie),
+            at: None,
+        }
     }
 }
 
@@ -421,7 +450,10 @@ fn loom_service_waits_for_a_reader() {
         let theirs = Arc::clone(&world);
         let reader = thread::spawn(move || theirs.read(theirs.register(1)));
         world.unlink();
-        let work = Ripening { cookie: world.engine.start(), world: Arc::clone(&world) };
+        let work = Ripening {
+            cookie: world.engine.start(),
+            world: Arc::clone(&world),
+        };
         assert_eq!(world.engine.serve(&work), Served::Stopped);
         reader.join().unwrap();
     });
@@ -459,7 +491,11 @@ impl Work for Idle {
 #[test]
 fn loom_promise_is_kept() {
     model(|| {
-        let idle = Arc::new(Idle(Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST))));
+        let idle = Arc::new(Idle(Engine::new(
+            1,
+            BarrierMode::Membarrier,
+            Sequence::new(FIRST),
+        )));
         let theirs = Arc::clone(&idle);
         let service = thread::spawn(move || theirs.0.serve(&*theirs));
         assert_eq!(idle.0.start_polled(), Cookie::new(FIRST.next()));
@@ -473,9 +509,21 @@ fn loom_followers_are_not_left_asleep() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(1);
     builder.check(|| {
-        let engine = Arc::new(Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)));
+        let engine = Arc::new(Engine::<Sound>::new(
+            1,
+            BarrierMode::Membarrier,
+            Sequence::new(FIRST),
+        ));
         let wait = |engine: &Engine<Sound>, number| {
-            assert_eq!(engine.wait_for(engine.start(), Token::for_model(number), None, Haste::Normal), Waited::Ended);
+            assert_eq!(
+                engine.wait_for(
+                    engine.start(),
+                    Token::for_model(number),
+                    None,
+                    Haste::Normal
+                ),
+                Waited::Ended
+            );
         };
         let others = [1, 2].map(|number| {
             let theirs = Arc::clone(&engine);

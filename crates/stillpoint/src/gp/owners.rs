@@ -1,7 +1,8 @@
 //! Waits while no reader is registered: they return at once.
 //!
-//! A program may wait long before it has a reader, or in a domain that none of its threads reads. How many records have an owner is counted where
-//! records are handed out and given back, which readers do once in their life and not once a section:
+//! A program may wait long before it has a reader, or in a domain that none of its threads reads.
+//! How many records have an owner is counted where records are handed out and given back, which
+//! readers do once in their life and not once a section:
 //!
 //! ```text
 //!   reader   owned += 1        [O1] relaxed   waiter   unlink
@@ -12,19 +13,23 @@
 //!
 //! # Why no reader is missed
 //!
-//! Take a section through a record, and the last O1 and O2 for that record before it; they happen before it, also where the record came from
-//! another thread. O2 and O3 are ordered:
+//! Take a section through a record, and the last O1 and O2 for that record before it; they happen
+//! before it, also where the record came from another thread. O2 and O3 are ordered:
 //!
 //! * **O3 first.** The section's loads come after O2, so they find the object unlinked.
-//! * **O2 first.** O4 reads what O1 wrote or a later value. Each O5 comes after its own O1 in the count's order, and the count was never below 0;
-//!   so where it is 0, each O1 before has its O5 before, this section's too. O4 reads from the release sequence of all of them (there are only
+//! * **O2 first.** O4 reads what O1 wrote or a later value. Each O5 comes after its own O1 in the
+//!   count's order, and the count was never below 0; so where it is 0, each O1 before has its O5
+//!   before, this section's too. O4 reads from the release sequence of all of them (there are only
 //!   read-modify-writes), so the section's accesses happen before the free.
 //!
-//! A record that is the waiter's own needs neither: its sections are ordered with the waiter by being in one thread.
+//! A record that is the waiter's own needs neither: its sections are ordered with the waiter by
+//! being in one thread.
 //!
-//! No number moves, and no shared word is written: a wait of this kind ends no grace period, it only returns. The one who could tell is a
-//! caller that had named a grace period without starting it (`get_state`): it must find that ended by a whole wait that came after, whatever readers
-//! there are by then. So once there has been such a name, waits take the slow path. (liburcu returns early where its registry is empty, too.)
+//! No number moves, and no shared word is written: a wait of this kind ends no grace period, it
+//! only returns. The one who could tell is a caller that had named a grace period without starting
+//! it (`get_state`): it must find that ended by a whole wait that came after, whatever readers
+//! there are by then. So once there has been such a name, waits take the slow path. (liburcu
+//! returns early where its registry is empty, too.)
 
 use crate::platform::{
     barrier::full_fence,
@@ -35,14 +40,17 @@ use crate::platform::{
 pub(super) struct Owners {
     /// Records that have an owner, or a section of one who has gone. May be more for a moment.
     owned: AtomicU64,
-    /// Whether a grace period has been named, and not started, for a caller outside. Never taken back. Not ordered: a wait that the name must
-    /// not outlast happens after it.
+    /// Whether a grace period has been named, and not started, for a caller outside. Never taken
+    /// back. Not ordered: a wait that the name must not outlast happens after it.
     named: AtomicBool,
 }
 
 impl Owners {
     pub(super) fn new() -> Self {
-        Self { owned: AtomicU64::new(0), named: AtomicBool::new(false) }
+        Self {
+            owned: AtomicU64::new(0),
+            named: AtomicBool::new(false),
+        }
     }
 
     /// To be called before the first section through any of `count` records that are handed out.
@@ -55,12 +63,14 @@ impl Owners {
 
     /// To be called when a record is given back, after its last section. Async-signal-safe.
     pub(super) fn leave(&self) {
-        // Release [O5]: what our sections did happens before what a waiter does that does not count us.
+        // Release [O5]: what our sections did happens before what a waiter does that does not count
+        // us.
         self.owned.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether all sections are over that had begun before this call. Sure of it only if no reader is registered, or the caller
-    /// alone: `own` says whether it has a record here, in which it is in no section. Fences only where a look without says that it may be so.
+    /// Whether all sections are over that had begun before this call. Sure of it only if no reader
+    /// is registered, or the caller alone: `own` says whether it has a record here, in which it is
+    /// in no section. Fences only where a look without says that it may be so.
     #[inline]
     pub(super) fn no_other_reads(&self, own: impl Fn() -> bool) -> bool {
         // Acquire [O4]: what sections did before their O5 happens before what we do.
@@ -72,7 +82,8 @@ impl Owners {
         if !alone() || self.named.load(Ordering::Relaxed) {
             return false;
         }
-        // Fence [O3]: our next look sees the reader counted (O1), or its sections see what we unlinked.
+        // Fence [O3]: our next look sees the reader counted (O1), or its sections see what we
+        // unlinked.
         full_fence();
         alone()
     }
@@ -100,13 +111,16 @@ mod loom_tests {
     use crate::platform::thread::Token;
     use loom::thread;
 
-    /// Sections without a fence, as where membarrier stands in for it: what the reader has is O2 alone. A waiter that finds no reader frees.
+    /// Sections without a fence, as where membarrier stands in for it: what the reader has is O2
+    /// alone. A waiter that finds no reader frees.
     fn no_reader(sections: usize) {
         model(move || {
             let world = World::<Sound>::new();
             let reading = world.clone();
             let reader = thread::spawn(move || {
-                let record = reading.engine.register(Token::for_model(1), Flavour::Thread);
+                let record = reading
+                    .engine
+                    .register(Token::for_model(1), Flavour::Thread);
                 for _ in 0..sections {
                     record.begin_without_fence();
                     reading.use_element();
@@ -120,7 +134,10 @@ mod loom_tests {
             }
             reader.join().unwrap();
             world.unlink();
-            assert!(world.engine.has_no_reader(|| false), "it has given its record back");
+            assert!(
+                world.engine.has_no_reader(|| false),
+                "it has given its record back"
+            );
         });
     }
 
@@ -147,21 +164,33 @@ mod tests {
     use crate::platform::thread;
 
     fn engine() -> Engine<Sound> {
-        Engine::new(1, BarrierMode::Membarrier, Sequence::new(Cookie::from_raw(0).seq()))
+        Engine::new(
+            1,
+            BarrierMode::Membarrier,
+            Sequence::new(Cookie::from_raw(0).seq()),
+        )
     }
 
     #[test]
     fn a_record_counts_from_its_claim_to_the_end_of_its_last_section() {
         let engine = engine();
         assert!(engine.has_no_reader(|| false));
-        let (first, second) =
-            (engine.register(thread::token(), Flavour::Thread), engine.register(thread::token(), Flavour::Owned));
-        assert!(!engine.has_no_reader(|| true), "two are not the caller's one");
+        let (first, second) = (
+            engine.register(thread::token(), Flavour::Thread),
+            engine.register(thread::token(), Flavour::Owned),
+        );
+        assert!(
+            !engine.has_no_reader(|| true),
+            "two are not the caller's one"
+        );
         second.depart();
         assert!(!engine.has_no_reader(|| false) && engine.has_no_reader(|| true));
         first.lock();
         first.depart();
-        assert!(!engine.has_no_reader(|| false), "its section outlives its owner");
+        assert!(
+            !engine.has_no_reader(|| false),
+            "its section outlives its owner"
+        );
         first.unlock();
         assert!(engine.has_no_reader(|| false));
     }
@@ -170,7 +199,10 @@ mod tests {
     fn a_named_grace_period_sends_waits_to_the_slow_path() {
         let engine = engine();
         let _ = engine.get_state();
-        assert!(engine.has_no_reader(|| false), "the library alone asks about its own names");
+        assert!(
+            engine.has_no_reader(|| false),
+            "the library alone asks about its own names"
+        );
         let _ = engine.get_state_to_ask();
         assert!(!engine.has_no_reader(|| false));
     }

@@ -1,36 +1,45 @@
 //! What may be left out of the machinery, so that a test can show that it is needed.
 //!
-//! The core is generic over a [`Policy`]; every shipped build instantiates [`Sound`] alone, and no public type has the parameter. A torture
-//! program implements the trait for a type of its own with one part switched off and must then see its checks fail. There is no cargo
-//! feature and no run-time switch: only `unsafe impl Policy` reaches a broken variant, and only for a type that the writer of that
-//! `unsafe` has named. Deferred frees have a trait of their own.
+//! The core is generic over a [`Policy`]; every shipped build instantiates [`Sound`] alone, and no
+//! public type has the parameter. A torture program implements the trait for a type of its own with
+//! one part switched off and must then see its checks fail. There is no cargo feature and no
+//! run-time switch: only `unsafe impl Policy` reaches a broken variant, and only for a type that
+//! the writer of that `unsafe` has named. Deferred frees have a trait of their own.
 
-/// Which parts of the grace-period machinery are present. All of them, unless a test says otherwise.
+/// Which parts of the grace-period machinery are present. All of them, unless a test says
+/// otherwise.
 ///
 /// # Safety
 ///
-/// With every constant at its default the implementation is sound. Switching one off breaks the promise that a retired
-/// object outlives its readers: whoever does so must use the domain only with objects for which that is harmless
-/// (type-stable elements of atomics, as rcutorture does).
+/// With every constant at its default the implementation is sound. Switching one off breaks the
+/// promise that a retired object outlives its readers: whoever does so must use the domain only
+/// with objects for which that is harmless (type-stable elements of atomics, as rcutorture does).
 pub unsafe trait Policy: Send + Sync + Sized + 'static {
     /// Whether a scan waits for readers at all. Off: every grace period ends at once ("busted").
     const WAITS_FOR_READERS: bool = true;
-    /// Whether the updater issues the heavy barrier between starting a grace period and scanning (W3).
+    /// Whether the updater issues the heavy barrier between starting a grace period and scanning
+    /// (W3).
     const HEAVY_BARRIER: bool = true;
-    /// Whether a waiter issues the heavy barrier between flagging a holdout and reading it again (S2).
+    /// Whether a waiter issues the heavy barrier between flagging a holdout and reading it again
+    /// (S2).
     const FLAG_BARRIER: bool = true;
-    /// Whether a scan looks at every reader. Off: it passes over the first one that it would have to wait for.
+    /// Whether a scan looks at every reader. Off: it passes over the first one that it would have
+    /// to wait for.
     const EVERY_HOLDOUT: bool = true;
-    /// Whether a cookie names a grace period that has yet to start. Off: it names the one before that, which sections that are open
-    /// need not hold up.
+    /// Whether a cookie names a grace period that has yet to start. Off: it names the one before
+    /// that, which sections that are open need not hold up.
     const WHOLE_GRACE_PERIODS: bool = true;
-    /// Whether a barrier waits for the callbacks that were queued before it. Off: it returns at once.
+    /// Whether a barrier waits for the callbacks that were queued before it. Off: it returns at
+    /// once.
     const BARRIER_WAITS: bool = true;
-    /// Whether the service thread sees to it that a cookie of `start_poll` comes true. Off: it does when somebody else ends its grace period.
+    /// Whether the service thread sees to it that a cookie of `start_poll` comes true. Off: it does
+    /// when somebody else ends its grace period.
     const COMPLETES_POLLED: bool = true;
-    /// Whether those who sleep for a reader look again after a while, should they not have been woken.
+    /// Whether those who sleep for a reader look again after a while, should they not have been
+    /// woken.
     const BOUNDED_SLEEPS: bool = true;
-    /// Called by the service thread before each of its passes. A test panics here, as a fault of the library's own would.
+    /// Called by the service thread before each of its passes. A test panics here, as a fault of
+    /// the library's own would.
     fn service_comes() {}
 }
 

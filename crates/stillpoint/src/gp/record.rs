@@ -9,17 +9,19 @@
 //!   renew:   s = started [R1]; if word != s { word = s, nested once [R4, R2]; light [R3, R5]; if flags != 0 { ... [R6] } }
 //! ```
 //!
-//! `started` is kept as the very word that a new section stores, and the usual section is five loads, two stores and three
-//! branches: nested, unregistered and fenced sections all leave it by the nesting test of [`Record::lock_global_outermost`], sections
-//! with work put off to their end by that of [`Record::unlock`], wakes and fences by its flags test.
+//! `started` is kept as the very word that a new section stores, and the usual section is five
+//! loads, two stores and three branches: nested, unregistered and fenced sections all leave it by
+//! the nesting test of [`Record::lock_global_outermost`], sections with work put off to their end
+//! by that of [`Record::unlock`], wakes and fences by its flags test.
 //!
-//! Only the owner writes the word, with plain stores; a signal handler of the owner's thread may lock and unlock between
-//! any two of these steps, because it leaves the word as it found it. (A handler that runs between R1 and R2 makes the
-//! section carry an older number than it could: it is then waited for needlessly, never missed.)
+//! Only the owner writes the word, with plain stores; a signal handler of the owner's thread may
+//! lock and unlock between any two of these steps, because it leaves the word as it found it. (A
+//! handler that runs between R1 and R2 makes the section carry an older number than it could: it is
+//! then waited for needlessly, never missed.)
 //!
-//! The scan's side is `engine.rs`, where the pairs are proved:
-//! R1 with W1/W2, R2+R3 with W3+W4, R4 with W4, R4+R5+R6 with S1+S2. Renewing is an unlock and a lock whose two stores are one;
-//! each of them may be left out of the other's proof, and the one barrier stands where both stood.
+//! The scan's side is `engine.rs`, where the pairs are proved: R1 with W1/W2, R2+R3 with W3+W4, R4
+//! with W4, R4+R5+R6 with S1+S2. Renewing is an unlock and a lock whose two stores are one; each of
+//! them may be left out of the other's proof, and the one barrier stands where both stood.
 
 use super::{
     barrier_mode::BarrierMode,
@@ -44,7 +46,8 @@ mod owned;
 
 /// A waiter sleeps until this record's section has ended.
 const WAKE: u32 = 1 << 0;
-/// The owner has gone, or never had a place to come back to: at the end of the section the record is given back.
+/// The owner has gone, or never had a place to come back to: at the end of the section the record
+/// is given back.
 const DEPARTED: u32 = 1 << 1;
 /// The owner put off work that a section must not do; it is due at the end of the section.
 const DEFERRED_WORK: u32 = 1 << 2;
@@ -59,7 +62,8 @@ pub(crate) struct Unlocked {
     pub(crate) work_pending: bool,
 }
 
-/// The layout of the first two fields is known to the C face, which has the usual ways of [`Record::lock_global_outermost`] and
+/// The layout of the first two fields is known to the C face, which has the usual ways of
+/// [`Record::lock_global_outermost`] and
 /// [`Record::unlock`] in its header.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -81,8 +85,9 @@ pub(crate) struct Record {
     pub(super) next: AtomicPtr<()>,
 }
 
-// SAFETY: `fences`, `domain`, `shared` and `entry` are never written after construction, all other fields are atomics, and the two
-// pointers are to what is Sync and outlives the record (the registry that owns all three says so).
+// SAFETY: `fences`, `domain`, `shared` and `entry` are never written after construction, all other
+// fields are atomics, and the two pointers are to what is Sync and outlives the record (the
+// registry that owns all three says so).
 unsafe impl Send for Record {}
 // SAFETY: as for Send.
 unsafe impl Sync for Record {}
@@ -91,7 +96,12 @@ impl Record {
     /// # Safety
     ///
     /// `shared` and `entry` outlive the record.
-    pub(super) unsafe fn new(domain: u64, readers: BarrierMode, shared: *const Shared, entry: *const Entry) -> Self {
+    pub(super) unsafe fn new(
+        domain: u64,
+        readers: BarrierMode,
+        shared: *const Shared,
+        entry: *const Entry,
+    ) -> Self {
         Self {
             word: AtomicU64::new(0),
             flags: AtomicU32::new(0),
@@ -132,7 +142,8 @@ impl Record {
         if word & NESTING != 0 {
             self.nest(word);
         } else {
-            // Acquire [R1]: what was unlinked before this number's cookies were taken is so for our loads.
+            // Acquire [R1]: what was unlinked before this number's cookies were taken is so for our
+            // loads.
             self.begin(self.shared().seq.enter());
             if self.fences {
                 // Fence [R3]: the scan sees our word, or our loads see what was done before its W3.
@@ -146,7 +157,8 @@ impl Record {
     fn begin(&self, word: u64) {
         #[cfg(feature = "stall-backtrace")]
         self.entry().note_backtrace();
-        // Release [R2]: a scan that reads this in place of the last section's R4 sees that section's accesses as past.
+        // Release [R2]: a scan that reads this in place of the last section's R4 sees that
+        // section's accesses as past.
         self.word.store(word, Ordering::Release);
         // Light [R3]: the scan sees our word, or our loads see what was done before its W3.
         barrier::light_asymmetric();
@@ -157,15 +169,18 @@ impl Record {
         if word & NESTING == NESTING {
             too_deep();
         }
-        // Release [R2]: a scan that reads this in place of the first level's store sees the sections before this one as past.
+        // Release [R2]: a scan that reads this in place of the first level's store sees the
+        // sections before this one as past.
         self.word.store(word + 1, Ordering::Release);
     }
 
-    /// The end of one section and the beginning of the next: for an owner that is always inside one. Nothing at all if no grace
-    /// period has started since. Owner only, inside an outermost section (else it does nothing), and through no handler.
+    /// The end of one section and the beginning of the next: for an owner that is always inside
+    /// one. Nothing at all if no grace period has started since. Owner only, inside an outermost
+    /// section (else it does nothing), and through no handler.
     #[inline]
     pub(crate) fn quiescent_state(&self) {
-        // Acquire [R1]: what was unlinked before this number's cookies were taken is so for the next section's loads.
+        // Acquire [R1]: what was unlinked before this number's cookies were taken is so for the
+        // next section's loads.
         let now = self.shared().seq.enter();
         let word = self.word.load(Ordering::Relaxed);
         if word != now && word & NESTING == 1 {
@@ -175,11 +190,13 @@ impl Record {
 
     #[inline(never)]
     fn renew(&self, word: u64) {
-        // Release [R4, R2]: in one store, the last section's accesses happen before the scan that sees the new number.
+        // Release [R4, R2]: in one store, the last section's accesses happen before the scan that
+        // sees the new number.
         self.begin(word);
         if self.fences {
-            // Fence [R3, R5]: the scan sees the new number, or our loads see what was done before its W3; and the flag of S1 is seen below, or
-            // the waiter's look behind its S2 sees the new number.
+            // Fence [R3, R5]: the scan sees the new number, or our loads see what was done before
+            // its W3; and the flag of S1 is seen below, or the waiter's look behind its S2 sees the
+            // new number.
             barrier::full_fence();
         }
         // Relaxed [R6]: R5 has ordered it after the word.
@@ -195,7 +212,9 @@ impl Record {
         debug_assert!(word & NESTING != 0, "unlock without lock");
         if word & NESTING == 1 {
             self.end();
-            Unlocked { work_pending: false }
+            Unlocked {
+                work_pending: false,
+            }
         } else {
             self.unnest(word)
         }
@@ -205,7 +224,8 @@ impl Record {
     fn end(&self) {
         // Release [R4]: our accesses happen before the scan that sees 0.
         self.word.store(0, Ordering::Release);
-        // Light [R5]: we see the flag of S1, or the waiter's look behind its S2 sees 0. Where the flags say FENCE it is no barrier.
+        // Light [R5]: we see the flag of S1, or the waiter's look behind its S2 sees 0. Where the
+        // flags say FENCE it is no barrier.
         barrier::light_asymmetric();
         // Relaxed [R6]: R5 has ordered it after the word.
         if self.flags.load(Ordering::Relaxed) != 0 {
@@ -216,18 +236,21 @@ impl Record {
     #[inline(never)]
     fn unnest(&self, word: u64) -> Unlocked {
         // A handler of this thread is nested one deeper, so it never takes the note for the owner.
-        let work_pending = word & NESTING == 2 && self.flags.load(Ordering::Relaxed) & DEFERRED_WORK != 0;
+        let work_pending =
+            word & NESTING == 2 && self.flags.load(Ordering::Relaxed) & DEFERRED_WORK != 0;
         if work_pending {
             self.flags.fetch_and(!DEFERRED_WORK, Ordering::Relaxed);
             self.end();
         } else {
-            // Release [R2]: as in `nest`, a scan that reads this sees the sections before this one as past.
+            // Release [R2]: as in `nest`, a scan that reads this sees the sections before this one
+            // as past.
             self.word.store(word - 1, Ordering::Release);
         }
         Unlocked { work_pending }
     }
 
-    /// The rest of R6, for an outermost section that has ended. Async-signal-safe: a fence, a swap and at most one futex wake.
+    /// The rest of R6, for an outermost section that has ended. Async-signal-safe: a fence, a swap
+    /// and at most one futex wake.
     #[cold]
     #[inline(never)]
     pub(crate) fn ended_with_flags(&self) {
@@ -244,8 +267,8 @@ impl Record {
     }
 
     fn take_flags(&self) {
-        // AcqRel [R6]: the waiter's announcement, before its S1, is seen by our signal; and what the owner did happens before the record
-        // is given back.
+        // AcqRel [R6]: the waiter's announcement, before its S1, is seen by our signal; and what
+        // the owner did happens before the record is given back.
         let flags = self.flags.swap(self.fence_flag(), Ordering::AcqRel);
         if flags & WAKE != 0 {
             self.shared().wake_all();
@@ -279,7 +302,8 @@ impl Record {
     /// The number of this record's section if grace period `goal` must wait for it.
     #[inline]
     pub(super) fn holds_out(&self, goal: Seq) -> Option<Seq> {
-        // Acquire [W4]: a section that we find ended (R4), or followed by a later one (R2), is past: its accesses happen before our return.
+        // Acquire [W4]: a section that we find ended (R4), or followed by a later one (R2), is
+        // past: its accesses happen before our return.
         let word = self.word.load(Ordering::Acquire);
         let seq = Seq::from_bits(word);
         (word != 0 && !seq.entered_after(goal)).then_some(seq)
@@ -287,14 +311,15 @@ impl Record {
 
     /// Asks for a signal when the section ends.
     pub(super) fn request_wake(&self) {
-        // AcqRel [S1]: our announcement in the event is seen by the unlock that takes the flag, in `take_flags`.
+        // AcqRel [S1]: our announcement in the event is seen by the unlock that takes the flag, in
+        // `take_flags`.
         self.flags.fetch_or(WAKE, Ordering::AcqRel);
     }
 
     /// Puts work off to the end of the owner's section. Owner only (no handler), inside a section.
     ///
-    /// The section then counts one level more than it has, by which its end knows that it has to look for the note, and a handler
-    /// that runs meanwhile knows that the note is not its own.
+    /// The section then counts one level more than it has, by which its end knows that it has to
+    /// look for the note, and a handler that runs meanwhile knows that the note is not its own.
     pub(crate) fn defer_to_unlock(&self) {
         if self.flags.load(Ordering::Relaxed) & DEFERRED_WORK == 0 {
             self.nest(self.word.load(Ordering::Relaxed));
@@ -307,38 +332,52 @@ impl Record {
     }
 
     pub(super) fn flavour(&self) -> Flavour {
-        [Flavour::Thread, Flavour::Qsbr, Flavour::Owned][self.flavour.load(Ordering::Relaxed) as usize]
+        [Flavour::Thread, Flavour::Qsbr, Flavour::Owned]
+            [self.flavour.load(Ordering::Relaxed) as usize]
     }
 
     /// Takes a record that nobody owns, off the list of those.
     pub(super) fn assign(&self, token: Token, tid: u32, flavour: Flavour) {
-        debug_assert_eq!(self.owner.load(Ordering::Relaxed), 0, "a record has one owner");
-        debug_assert_eq!(self.word.load(Ordering::Relaxed), 0, "an unowned record is quiescent");
+        debug_assert_eq!(
+            self.owner.load(Ordering::Relaxed),
+            0,
+            "a record has one owner"
+        );
+        debug_assert_eq!(
+            self.word.load(Ordering::Relaxed),
+            0,
+            "an unowned record is quiescent"
+        );
         self.flags.store(self.fence_flag(), Ordering::Relaxed);
         self.flavour.store(flavour as u8, Ordering::Relaxed);
         self.entry().note_owner(tid);
         self.owner.store(token.get(), Ordering::Relaxed);
     }
 
-    /// Gives the record back now, or at the end of the section that the owner is in. Owner only; the owner may no longer
-    /// enter new sections through it.
+    /// Gives the record back now, or at the end of the section that the owner is in. Owner only;
+    /// the owner may no longer enter new sections through it.
     ///
-    /// A guard that was leaked keeps its section, and with it everything that it may have lent out, for ever.
+    /// A guard that was leaked keeps its section, and with it everything that it may have lent out,
+    /// for ever.
     pub(crate) fn depart(&self) {
         if self.is_reading() {
-            // Release, pairs with `take_flags`: all that the owner did with the record happens before it is given back.
+            // Release, pairs with `take_flags`: all that the owner did with the record happens
+            // before it is given back.
             self.flags.fetch_or(DEPARTED, Ordering::AcqRel);
         } else {
             self.vacate();
         }
     }
 
-    /// Gives the quiescent record back. Async-signal-safe: a section that outlives its thread's end may end in a handler.
+    /// Gives the quiescent record back. Async-signal-safe: a section that outlives its thread's end
+    /// may end in a handler.
     pub(crate) fn vacate(&self) {
         self.owner.store(0, Ordering::Relaxed);
         self.shared().owners.leave();
         let record = ptr::from_ref(self).cast_mut().cast();
-        self.shared().given_back.push(record, |next| self.next.store(next, Ordering::Relaxed));
+        self.shared()
+            .given_back
+            .push(record, |next| self.next.store(next, Ordering::Relaxed));
     }
 
     /// In the child of a fork: the record is quiescent and has no owner.
@@ -352,7 +391,9 @@ impl Record {
 #[cold]
 #[inline(never)]
 fn too_deep() -> ! {
-    eprintln!("stillpoint: read-side critical sections nested more than 65,535 deep (guards leaked in a loop?); aborting");
+    eprintln!(
+        "stillpoint: read-side critical sections nested more than 65,535 deep (guards leaked in a loop?); aborting"
+    );
     std::process::abort();
 }
 
@@ -362,7 +403,10 @@ mod tests {
     use crate::{gp::seq::Sequence, platform::thread};
 
     pub(super) fn with_record(first: u64, test: impl FnOnce(&Record, &Shared)) {
-        let (shared, entry) = (Shared::new(Sequence::new(Seq::from_bits(first))), Entry::new());
+        let (shared, entry) = (
+            Shared::new(Sequence::new(Seq::from_bits(first))),
+            Entry::new(),
+        );
         // SAFETY: both are dropped after the record.
         let record = unsafe { Record::new(1, BarrierMode::Membarrier, &shared, &entry) };
         record.assign(thread::token(), 0, Flavour::Thread);
@@ -390,7 +434,11 @@ mod tests {
             record.lock();
             let goal = shared.seq.start();
             record.lock();
-            assert_eq!(record.holds_out(goal), Some(Seq::from_bits(7 * STEP)), "nesting keeps the outermost number");
+            assert_eq!(
+                record.holds_out(goal),
+                Some(Seq::from_bits(7 * STEP)),
+                "nesting keeps the outermost number"
+            );
             record.unlock();
             assert!(record.holds_out(goal).is_some());
             record.unlock();
@@ -405,7 +453,10 @@ mod tests {
             record.lock();
             record.depart();
             assert!(record.is_owned_by(me));
-            assert!(!is_given_back(record, shared), "somebody still reads through it");
+            assert!(
+                !is_given_back(record, shared),
+                "somebody still reads through it"
+            );
             record.unlock();
             assert!(is_given_back(record, shared));
             assert!(!record.is_owned_by(me));

@@ -1,8 +1,9 @@
 //! Records that a thread keeps for its next owned guards.
 //!
-//! A guard that may be dropped on any thread has no thread's record but one of its own. It takes it from the thread that makes it
-//! and leaves it to the one that drops it, without a lock or an atomic read-modify-write; the registry is asked once in [`BATCH`] guards,
-//! where those that are made here end elsewhere.
+//! A guard that may be dropped on any thread has no thread's record but one of its own. It takes it
+//! from the thread that makes it and leaves it to the one that drops it, without a lock or an
+//! atomic read-modify-write; the registry is asked once in [`BATCH`] guards, where those that are
+//! made here end elsewhere.
 
 use super::{IN_MODEL, engine::Engine, flavour::Flavour, policy::Policy, record::Record};
 use crate::platform::thread::Token;
@@ -14,7 +15,8 @@ const BATCH: usize = if IN_MODEL { 1 } else { 16 };
 /// How many a thread keeps.
 const KEPT: usize = 2 * BATCH;
 
-/// Quiescent records of one engine, owned by the calling thread. The caller gives them back before it drops this ([`RecordCache::give_back`]).
+/// Quiescent records of one engine, owned by the calling thread. The caller gives them back before
+/// it drops this ([`RecordCache::give_back`]).
 #[derive(Debug)]
 pub(crate) struct RecordCache {
     records: [Cell<*const Record>; KEPT],
@@ -23,16 +25,25 @@ pub(crate) struct RecordCache {
 
 impl RecordCache {
     pub(crate) fn new() -> Self {
-        Self { records: std::array::from_fn(|_| Cell::new(std::ptr::null())), count: Cell::new(0) }
+        Self {
+            records: std::array::from_fn(|_| Cell::new(std::ptr::null())),
+            count: Cell::new(0),
+        }
     }
 
     pub(crate) fn has_some(&self) -> bool {
         self.count.get() > 0
     }
 
-    /// A quiescent record of `engine`, for the calling thread to give to a guard. `own` is the thread's own record there.
+    /// A quiescent record of `engine`, for the calling thread to give to a guard. `own` is the
+    /// thread's own record there.
     #[inline]
-    pub(crate) fn take<'e, P: Policy>(&self, engine: &'e Engine<P>, token: Token, own: &Record) -> &'e Record {
+    pub(crate) fn take<'e, P: Policy>(
+        &self,
+        engine: &'e Engine<P>,
+        token: Token,
+        own: &Record,
+    ) -> &'e Record {
         if self.count.get() == 0 {
             self.refill(engine, token, own);
         }
@@ -45,7 +56,11 @@ impl RecordCache {
     #[cold]
     #[inline(never)]
     fn refill<P: Policy>(&self, engine: &Engine<P>, token: Token, own: &Record) {
-        engine.registry.claim_some(token, own.entry().tid(), Flavour::Owned, BATCH, |record| self.push(record));
+        engine
+            .registry
+            .claim_some(token, own.entry().tid(), Flavour::Owned, BATCH, |record| {
+                self.push(record)
+            });
     }
 
     fn push(&self, record: &Record) {
@@ -54,7 +69,8 @@ impl RecordCache {
         self.count.set(count + 1);
     }
 
-    /// Keeps the quiescent record of a guard that ends on the calling thread, whose own record is `own`.
+    /// Keeps the quiescent record of a guard that ends on the calling thread, whose own record is
+    /// `own`.
     #[inline]
     pub(crate) fn keep(&self, record: &Record, token: Token, own: &Record) {
         if self.count.get() == KEPT {

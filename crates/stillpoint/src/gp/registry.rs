@@ -1,19 +1,27 @@
-//! The records of one engine: handed to threads and guards, walked by scans, never unmapped while anybody may touch them.
+//! The records of one engine: handed to threads and guards, walked by scans, never unmapped while
+//! anybody may touch them.
 //!
-//! A list of chunks that only grows. A record that its owner has given back stays in place, quiescent, until it has another; so
-//! the list is as long as the largest number of owners that there were at a time. Walking it takes no lock.
+//! A list of chunks that only grows. A record that its owner has given back stays in place,
+//! quiescent, until it has another; so the list is as long as the largest number of owners that
+//! there were at a time. Walking it takes no lock.
 //!
-//! A new chunk may be missed by a scan that has already read the head: it was then pushed after that scan's heavy
-//! barrier, and whoever reads through it has seen the push before R2, which is the same as entering its section after the barrier:
-//! such a reader is none of the scan's business (`engine.rs`, R2+R3 with W3+W4).
+//! A new chunk may be missed by a scan that has already read the head: it was then pushed after
+//! that scan's heavy barrier, and whoever reads through it has seen the push before R2, which is
+//! the same as entering its section after the barrier: such a reader is none of the scan's business
+//! (`engine.rs`, R2+R3 with W3+W4).
 //!
 //! # Those without an owner
 //!
-//! They are in one of two lists, chained through the records. The owner that has no more use for a record pushes it on the [`Stack`](super::stack::Stack)
-//! in [`Shared`], which a signal handler may do too. A thread that wants one takes the lock of the other list and, when that is empty, all that
-//! has been pushed meanwhile. The push releases and the take acquires: the new owner finds the record as the old one has left it.
+//! They are in one of two lists, chained through the records. The owner that has no more use for a
+//! record pushes it on the [`Stack`](super::stack::Stack) in [`Shared`], which a signal handler may
+//! do too. A thread that wants one takes the lock of the other list and, when that is empty, all
+//! that has been pushed meanwhile. The push releases and the take acquires: the new owner finds the
+//! record as the old one has left it.
 
-use super::{IN_MODEL, barrier_mode::BarrierMode, entry::Entry, flavour::Flavour, record::Record, shared::Shared};
+use super::{
+    IN_MODEL, barrier_mode::BarrierMode, entry::Entry, flavour::Flavour, record::Record,
+    shared::Shared,
+};
 use crate::platform::{
     sync::{Arc, AtomicPtr, Mutex, Ordering, lock},
     thread::{self, Token},
@@ -32,7 +40,8 @@ struct Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: it came out of a box in `grow`, and the records that point there are dropped with the chunk.
+        // SAFETY: it came out of a box in `grow`, and the records that point there are dropped with
+        // the chunk.
         drop(unsafe { Box::from_raw(self.entries) });
     }
 }
@@ -63,33 +72,52 @@ impl FreeList {
     fn pop(&mut self) -> Option<*const Record> {
         let first = self.0;
         // SAFETY: null, or a record of the registry that owns the list.
-        self.0 = unsafe { first.as_ref() }?.next.load(Ordering::Relaxed).cast();
+        self.0 = unsafe { first.as_ref() }?
+            .next
+            .load(Ordering::Relaxed)
+            .cast();
         Some(first)
     }
 
     pub(super) fn push(&mut self, record: &Record) {
-        record.next.store(self.0.cast_mut().cast(), Ordering::Relaxed);
+        record
+            .next
+            .store(self.0.cast_mut().cast(), Ordering::Relaxed);
         self.0 = record;
     }
 }
 
 impl Registry {
-    /// An empty registry. Its records point into `shared`, which the registry keeps alive for as long as it lives itself.
+    /// An empty registry. Its records point into `shared`, which the registry keeps alive for as
+    /// long as it lives itself.
     pub(super) fn new(domain: u64, readers: BarrierMode, shared: Arc<Shared>) -> Self {
         let free = Mutex::new(FreeList::new());
-        Self { head: AtomicPtr::new(ptr::null_mut()), free, domain, readers, shared }
+        Self {
+            head: AtomicPtr::new(ptr::null_mut()),
+            free,
+            domain,
+            readers,
+            shared,
+        }
     }
 
     /// A record for the calling thread, whose token is `token`. Allocates when all are taken.
     pub(super) fn claim(&self, token: Token, flavour: Flavour) -> &Record {
         let mut claimed = None;
-        self.claim_some(token, thread::tid(), flavour, 1, |record| claimed = Some(record));
+        self.claim_some(token, thread::tid(), flavour, 1, |record| {
+            claimed = Some(record)
+        });
         claimed.expect("one was asked for")
     }
 
     /// The same for `count` of them, under one lock; `tid` is the thread's kernel id.
     pub(super) fn claim_some<'r>(
-        &'r self, token: Token, tid: u32, flavour: Flavour, count: usize, mut give: impl FnMut(&'r Record),
+        &'r self,
+        token: Token,
+        tid: u32,
+        flavour: Flavour,
+        count: usize,
+        mut give: impl FnMut(&'r Record),
     ) {
         self.shared.owners.come(count);
         let mut free = lock(&self.free);
@@ -117,22 +145,33 @@ impl Registry {
         let record = |n| {
             // SAFETY: in the box.
             let entry = unsafe { entries.cast::<Entry>().add(n) };
-            // SAFETY: the registry keeps `shared` alive, and frees its chunks, and with each its entries, before it lets go.
+            // SAFETY: the registry keeps `shared` alive, and frees its chunks, and with each its
+            // entries, before it lets go.
             unsafe { Record::new(self.domain, self.readers, shared, entry) }
         };
         let next = self.head.load(Ordering::Relaxed);
-        let chunk = Box::into_raw(Box::new(Chunk { next, records: std::array::from_fn(record), entries }));
+        let chunk = Box::into_raw(Box::new(Chunk {
+            next,
+            records: std::array::from_fn(record),
+            entries,
+        }));
         // Release, pairs with the acquire in `iter`: the chunk is complete before it can be found.
         self.head.store(chunk, Ordering::Release);
         // SAFETY: it is freed with the registry.
-        unsafe { &(*chunk).records }.iter().for_each(|record| free.push(record));
+        unsafe { &(*chunk).records }
+            .iter()
+            .for_each(|record| free.push(record));
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
-        // SAFETY: a chunk in the list was made by `grow` and lives as long as the registry, which `self` borrows.
+        // SAFETY: a chunk in the list was made by `grow` and lives as long as the registry, which
+        // `self` borrows.
         let chunk = |at: *mut Chunk| unsafe { at.as_ref() };
         // Acquire, pairs with `grow`: a chunk that is found is complete.
-        iter::successors(chunk(self.head.load(Ordering::Acquire)), move |last| chunk(last.next)).flat_map(|chunk| &chunk.records)
+        iter::successors(chunk(self.head.load(Ordering::Acquire)), move |last| {
+            chunk(last.next)
+        })
+        .flat_map(|chunk| &chunk.records)
     }
 }
 
@@ -140,14 +179,15 @@ impl Drop for Registry {
     fn drop(&mut self) {
         let mut at = self.head.load(Ordering::Relaxed);
         while !at.is_null() {
-            // SAFETY: made by `Box::into_raw` in `grow`, and nobody holds a reference any more: `self` is unique.
+            // SAFETY: made by `Box::into_raw` in `grow`, and nobody holds a reference any more:
+            // `self` is unique.
             at = unsafe { Box::from_raw(at) }.next;
         }
     }
 }
 
-// SAFETY: the list is reached through the atomic head; a chunk's `next` and `entries` are written before the chunk is published and
-// never again; records and entries are Sync.
+// SAFETY: the list is reached through the atomic head; a chunk's `next` and `entries` are written
+// before the chunk is published and never again; records and entries are Sync.
 unsafe impl Send for Registry {}
 // SAFETY: as for Send.
 unsafe impl Sync for Registry {}
@@ -180,11 +220,15 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..200 {
                         let mut mine = Vec::new();
-                        registry.claim_some(thread::token(), 0, Flavour::Owned, 8, |record| mine.push(record));
+                        registry.claim_some(thread::token(), 0, Flavour::Owned, 8, |record| {
+                            mine.push(record)
+                        });
                         for record in &mine {
                             record.lock();
                         }
-                        assert!(mine.iter().all(|record| record.is_owned_by(thread::token()) && record.is_reading()));
+                        assert!(mine.iter().all(
+                            |record| record.is_owned_by(thread::token()) && record.is_reading()
+                        ));
                         for record in mine {
                             record.unlock();
                             record.depart();
@@ -193,9 +237,22 @@ mod tests {
                 });
             }
         });
-        assert!(registry.iter().count() <= 8 * 8 + RECORDS_PER_CHUNK, "no more than were in use at a time");
+        assert!(
+            registry.iter().count() <= 8 * 8 + RECORDS_PER_CHUNK,
+            "no more than were in use at a time"
+        );
         let mut all = Vec::new();
-        registry.claim_some(thread::token(), 0, Flavour::Thread, registry.iter().count(), |record| all.push(record));
-        assert_eq!(all.len(), registry.iter().count(), "none was lost, or the registry would have grown");
+        registry.claim_some(
+            thread::token(),
+            0,
+            Flavour::Thread,
+            registry.iter().count(),
+            |record| all.push(record),
+        );
+        assert_eq!(
+            all.len(),
+            registry.iter().count(),
+            "none was lost, or the registry would have grown"
+        );
     }
 }

@@ -7,10 +7,12 @@ use std::{fmt, panic::Location, time::Duration};
 #[cfg(feature = "stall-backtrace")]
 use std::{backtrace::Backtrace, sync::Arc};
 
-/// A grace period, or the service thread, has been held up for longer than the domain's stall time-out.
+/// A grace period, or the service thread, has been held up for longer than the domain's stall
+/// time-out.
 ///
-/// Given to the handler of [`Domain::on_stall`](crate::Domain::on_stall), and with the `tracing` feature emitted as an event. Its
-/// `Display` is a report for people. The kernel's "rcu detected stalls" message.
+/// Given to the handler of [`Domain::on_stall`](crate::Domain::on_stall), and with the `tracing`
+/// feature emitted as an event. Its `Display` is a report for people. The kernel's "rcu detected
+/// stalls" message.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StallReport {
@@ -20,7 +22,8 @@ pub struct StallReport {
     pub domain: u64,
     /// How long it has been held up so far.
     pub lasted: Duration,
-    /// The readers that hold the grace period up, those that began first: 16 at most. Empty if it is the service thread that is late.
+    /// The readers that hold the grace period up, those that began first: 16 at most. Empty if it
+    /// is the service thread that is late.
     pub holdouts: Vec<Holdout>,
     /// How many more readers hold it up than are listed.
     pub more_holdouts: usize,
@@ -36,7 +39,8 @@ pub struct StallReport {
 pub enum Stalled {
     /// A grace period: readers have not left their sections.
     GracePeriod(Cookie),
-    /// The service thread: a callback, destructor or waker does not return, or the system gives the thread no time.
+    /// The service thread: a callback, destructor or waker does not return, or the system gives the
+    /// thread no time.
     Service,
 }
 
@@ -48,7 +52,8 @@ pub struct Holdout {
     pub thread: ThreadName,
     /// How it reads.
     pub flavour: Flavour,
-    /// The name that a task gave its guard ([`OwnedGuard::named`](crate::tasks_trace::OwnedGuard::named)).
+    /// The name that a task gave its guard
+    /// ([`OwnedGuard::named`](crate::tasks_trace::OwnedGuard::named)).
     pub task: Option<String>,
     /// Where the guard was made; of owned guards.
     pub made_at: Option<&'static Location<'static>>,
@@ -65,13 +70,17 @@ pub struct Holdout {
 pub struct ThreadName {
     /// The kernel's id; 0 where there is none.
     pub tid: u32,
-    /// The name that the kernel has for it; `None` if the thread has ended (its guard was leaked) or where names cannot be known.
+    /// The name that the kernel has for it; `None` if the thread has ended (its guard was leaked)
+    /// or where names cannot be known.
     pub name: Option<String>,
 }
 
 impl ThreadName {
     pub(super) fn of(tid: u32) -> Self {
-        Self { tid, name: thread::name_of(tid) }
+        Self {
+            tid,
+            name: thread::name_of(tid),
+        }
     }
 }
 
@@ -88,9 +97,19 @@ impl fmt::Display for Holdout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.flavour, &self.task) {
             (Flavour::Thread, _) => write!(f, "{} holds a guard", self.thread)?,
-            (Flavour::Qsbr, _) => write!(f, "{} is online as a QSBR reader without passing a quiescent state", self.thread)?,
-            (Flavour::Owned, Some(task)) => write!(f, "task '{task}' holds an owned guard, made by {}", self.thread)?,
-            (Flavour::Owned, None) => write!(f, "a task holds an owned guard, made by {}", self.thread)?,
+            (Flavour::Qsbr, _) => write!(
+                f,
+                "{} is online as a QSBR reader without passing a quiescent state",
+                self.thread
+            )?,
+            (Flavour::Owned, Some(task)) => write!(
+                f,
+                "task '{task}' holds an owned guard, made by {}",
+                self.thread
+            )?,
+            (Flavour::Owned, None) => {
+                write!(f, "a task holds an owned guard, made by {}", self.thread)?
+            }
         }
         if let Some(place) = self.made_at {
             write!(f, " at {place}")?;
@@ -112,17 +131,45 @@ impl fmt::Display for StallReport {
             Stalled::GracePeriod(cookie) => write!(f, "stillpoint: a grace period ({cookie:?})")?,
             Stalled::Service => write!(f, "stillpoint: the service thread")?,
         }
-        write!(f, " of domain {} has been held up for {:.1?}", self.domain, self.lasted)?;
-        let listed = |f: &mut fmt::Formatter<'_>, what: &str, who: &mut dyn Iterator<Item = &dyn fmt::Display>| {
-            who.enumerate().try_for_each(|(n, who)| if n == 0 { write!(f, "; {what}: {who}") } else { write!(f, ", {who}") })
+        write!(
+            f,
+            " of domain {} has been held up for {:.1?}",
+            self.domain, self.lasted
+        )?;
+        let listed = |f: &mut fmt::Formatter<'_>,
+                      what: &str,
+                      who: &mut dyn Iterator<Item = &dyn fmt::Display>| {
+            who.enumerate().try_for_each(|(n, who)| {
+                if n == 0 {
+                    write!(f, "; {what}: {who}")
+                } else {
+                    write!(f, ", {who}")
+                }
+            })
         };
-        listed(f, "in its way", &mut self.holdouts.iter().map(|holdout| holdout as _))?;
+        listed(
+            f,
+            "in its way",
+            &mut self.holdouts.iter().map(|holdout| holdout as _),
+        )?;
         if self.more_holdouts > 0 {
             write!(f, " and {} more", self.more_holdouts)?;
         }
-        listed(f, "waiting", &mut self.waiters.iter().map(|waiter| waiter as _))?;
+        listed(
+            f,
+            "waiting",
+            &mut self.waiters.iter().map(|waiter| waiter as _),
+        )?;
         for (n, (place, count)) in self.futures.iter().enumerate() {
-            write!(f, "{}{count} made at {place}", if n == 0 { "; futures that wait: " } else { ", " })?;
+            write!(
+                f,
+                "{}{count} made at {place}",
+                if n == 0 {
+                    "; futures that wait: "
+                } else {
+                    ", "
+                }
+            )?;
         }
         Ok(())
     }
@@ -137,7 +184,9 @@ impl Holdout {
             flavour: record.flavour(),
             task: entry.name().map(|name| name.to_string()),
             made_at: entry.location(),
-            held: entry.since().map(|since| Duration::from_nanos(clock::now().saturating_sub(since))),
+            held: entry
+                .since()
+                .map(|since| Duration::from_nanos(clock::now().saturating_sub(since))),
             #[cfg(feature = "stall-backtrace")]
             entered: entry.backtrace(),
         }

@@ -7,15 +7,18 @@
 //!   periods ended   come after their start   this number
 //! ```
 //!
-//! * `started`: grace period n has started once `started` is at least n. A reader that enters afterwards carries n or more
-//!   and is none of n's business.
-//! * `fenced`: somebody has seen n started and then issued a heavy barrier. From then on a scan can tell n's readers.
-//! * `completed`: a scan after that barrier found no reader older than n. What was retired before n started may be freed.
+//! * `started`: grace period n has started once `started` is at least n. A reader that enters
+//!   afterwards carries n or more and is none of n's business.
+//! * `fenced`: somebody has seen n started and then issued a heavy barrier. From then on a scan can
+//!   tell n's readers.
+//! * `completed`: a scan after that barrier found no reader older than n. What was retired before n
+//!   started may be freed.
 //!
 //! Each only grows, and `completed <= fenced <= started` at any moment in each thread's view.
 //!
-//! A number is a multiple of [`STEP`] in 64 bits, so that a reader's record can hold one and the nesting depth in one word
-//! (`record.rs`). Comparisons wrap: they hold as long as the two numbers are less than 2^47 grace periods apart.
+//! A number is a multiple of [`STEP`] in 64 bits, so that a reader's record can hold one and the
+//! nesting depth in one word (`record.rs`). Comparisons wrap: they hold as long as the two numbers
+//! are less than 2^47 grace periods apart.
 
 use crate::platform::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -25,14 +28,16 @@ use std::fmt;
 #[cfg(not(stillpoint_loom))]
 pub(super) mod global;
 
-/// The distance from one grace period to the next: the low 16 bits of a record's word count nesting.
+/// The distance from one grace period to the next: the low 16 bits of a record's word count
+/// nesting.
 pub(crate) const STEP: u64 = 1 << 16;
 
 /// The low bits of `started`: one level of nesting, so that a reader stores what it loads.
 const NESTED_ONCE: u64 = 1;
 
-/// How far `started` may run ahead of `completed`, in grace periods. Far enough that nobody gets there (12 days of one
-/// start a microsecond under a reader that never leaves), and far enough below 2^47 that comparisons stay right.
+/// How far `started` may run ahead of `completed`, in grace periods. Far enough that nobody gets
+/// there (12 days of one start a microsecond under a reader that never leaves), and far enough
+/// below 2^47 that comparisons stay right.
 const MAX_LEAD: u64 = 1 << 40;
 
 /// The number of a grace period; its low 16 bits are zero.
@@ -70,9 +75,10 @@ impl Seq {
         if self.at_least(other) { other } else { self }
     }
 
-    /// Whether a reader that carries `self` began after grace period `goal` had started, as far as a scan for `goal` can
-    /// tell. A number that is implausibly far ahead can only be a very old one (a reader that was held up for years
-    /// between reading `started` and storing it); it counts as older, which is the safe side.
+    /// Whether a reader that carries `self` began after grace period `goal` had started, as far as
+    /// a scan for `goal` can tell. A number that is implausibly far ahead can only be a very old
+    /// one (a reader that was held up for years between reading `started` and storing it); it
+    /// counts as older, which is the safe side.
     pub(crate) const fn entered_after(self, goal: Self) -> bool {
         let ahead = self.since(goal);
         0 <= ahead && ahead <= 2 * MAX_LEAD.cast_signed()
@@ -85,13 +91,16 @@ impl fmt::Debug for Seq {
     }
 }
 
-/// Names a grace period: once it has ended, everything that was unlinked before the cookie was taken is unreachable.
+/// Names a grace period: once it has ended, everything that was unlinked before the cookie was
+/// taken is unreachable.
 ///
-/// Taken by [`Domain::get_state`](crate::Domain::get_state) or [`Domain::start_poll`](crate::Domain::start_poll), asked about
-/// by [`Domain::poll`](crate::Domain::poll), waited for by [`Domain::cond_synchronize`](crate::Domain::cond_synchronize).
-/// The kernel's `get_state_synchronize_rcu()` value. It belongs to the domain that gave it; to any other it means nothing
-/// (an answer about it is then arbitrary, but only `unsafe` code could rely on it). It stays meaningful for 2^47 grace
-/// periods (four years of one a microsecond).
+/// Taken by [`Domain::get_state`](crate::Domain::get_state) or
+/// [`Domain::start_poll`](crate::Domain::start_poll), asked about by
+/// [`Domain::poll`](crate::Domain::poll), waited for by
+/// [`Domain::cond_synchronize`](crate::Domain::cond_synchronize). The kernel's
+/// `get_state_synchronize_rcu()` value. It belongs to the domain that gave it; to any other it
+/// means nothing (an answer about it is then arbitrary, but only `unsafe` code could rely on it).
+/// It stays meaningful for 2^47 grace periods (four years of one a microsecond).
 ///
 /// ```
 /// let cookie = stillpoint::global().start_poll();
@@ -133,8 +142,8 @@ impl Cookie {
         self.0.bits()
     }
 
-    /// The cookie that [`Cookie::into_raw`] gave. Of any other number it makes a cookie whose answers are arbitrary.
-    /// Async-signal-safe.
+    /// The cookie that [`Cookie::into_raw`] gave. Of any other number it makes a cookie whose
+    /// answers are arbitrary. Async-signal-safe.
     ///
     /// ```
     /// # use stillpoint::Cookie;
@@ -189,46 +198,55 @@ impl Sequence {
     /// The word of a section that begins now: its sequence, nested once.
     #[inline(always)]
     pub(crate) fn enter(&self) -> u64 {
-        // Acquire [R1]: what was unlinked before a cookie for this number or less was taken (W1, W2) is so for the section's loads.
+        // Acquire [R1]: what was unlinked before a cookie for this number or less was taken (W1,
+        // W2) is so for the section's loads.
         self.started().load(Ordering::Acquire)
     }
 
     /// Names the grace period after the ones that have started, without starting it.
     pub(crate) fn snapshot(&self) -> Seq {
-        // Release [W1]: what we unlinked is so for the thread that starts the grace period, and by it for sections that begin then.
-        // A read-modify-write, because that thread reads this very value in W2; a load could not be read from.
+        // Release [W1]: what we unlinked is so for the thread that starts the grace period, and by
+        // it for sections that begin then. A read-modify-write, because that thread reads this very
+        // value in W2; a load could not be read from.
         Seq::from_bits(self.started().fetch_add(0, Ordering::Release)).next()
     }
 
-    /// Starts a grace period and names it. Past `MAX_LEAD` the counter stays where it is and the grace period is named only, to be started
-    /// when an older one has ended.
+    /// Starts a grace period and names it. Past `MAX_LEAD` the counter stays where it is and the
+    /// grace period is named only, to be started when an older one has ended.
     pub(crate) fn start(&self) -> Seq {
-        let room = Seq::from_bits(self.started().load(Ordering::Relaxed)).since(self.completed()) < MAX_LEAD.cast_signed();
+        let room = Seq::from_bits(self.started().load(Ordering::Relaxed)).since(self.completed())
+            < MAX_LEAD.cast_signed();
         let step = if room { STEP } else { 0 };
         // Release [W1]: what we unlinked stays unseen by sections that carry the new number.
         // Acquire [W2]: so does what other threads unlinked before they named it.
         Seq::from_bits(self.started().fetch_add(step, Ordering::AcqRel)).next()
     }
 
-    /// The newest grace period that has started, which is `goal` at least, unless starting it had to be refused.
+    /// The newest grace period that has started, which is `goal` at least, unless starting it had
+    /// to be refused.
     pub(crate) fn ensure_started(&self, goal: Seq) -> Seq {
-        // Acquire [W2]: what was unlinked before the cookies up to this number is so before our barrier.
+        // Acquire [W2]: what was unlinked before the cookies up to this number is so before our
+        // barrier.
         let seen = Seq::from_bits(self.started().load(Ordering::Acquire));
         if seen.at_least(goal) {
             return seen;
         }
         self.start();
-        // Acquire [W2]: what was unlinked before the cookies that other threads have started meanwhile is so, too.
+        // Acquire [W2]: what was unlinked before the cookies that other threads have started
+        // meanwhile is so, too.
         Seq::from_bits(self.started().load(Ordering::Acquire))
     }
 
-    /// The newest grace period that a scan may decide about: a heavy barrier (W3) came after its start.
+    /// The newest grace period that a scan may decide about: a heavy barrier (W3) came after its
+    /// start.
     pub(crate) fn fenced(&self) -> Seq {
-        // Acquire, pairs with `publish_fenced`: that barrier, whichever thread issued it, happens before our scan.
+        // Acquire, pairs with `publish_fenced`: that barrier, whichever thread issued it, happens
+        // before our scan.
         Seq(self.fenced.load(Ordering::Acquire))
     }
 
-    /// To be called by one who saw `seq` started and has issued a heavy barrier since. Release, by `raise`: see there.
+    /// To be called by one who saw `seq` started and has issued a heavy barrier since. Release, by
+    /// `raise`: see there.
     pub(crate) fn publish_fenced(&self, seq: Seq) {
         raise(&self.fenced, seq);
     }
@@ -236,12 +254,13 @@ impl Sequence {
     /// The newest grace period that is known to have ended.
     #[inline]
     pub(crate) fn completed(&self) -> Seq {
-        // Acquire [W6]: the ends of all sections that it waited for happen before what we free by it.
+        // Acquire [W6]: the ends of all sections that it waited for happen before what we free by
+        // it.
         Seq(self.completed.load(Ordering::Acquire))
     }
 
-    /// To be called after a scan of a fenced grace period that found no section older than `seq`. Whether this moved the counter; another
-    /// thread may have been faster. W5, by `raise`.
+    /// To be called after a scan of a fenced grace period that found no section older than `seq`.
+    /// Whether this moved the counter; another thread may have been faster. W5, by `raise`.
     pub(crate) fn publish_completed(&self, seq: Seq) -> bool {
         raise(&self.completed, seq)
     }
@@ -251,8 +270,8 @@ impl Sequence {
 pub(super) fn raise(counter: &AtomicU64, to: Seq) -> bool {
     let mut seen = counter.load(Ordering::Relaxed);
     while !Seq(seen).at_least(to) {
-        // AcqRel [W5]: the ends that our scan saw (of `fenced`: our barrier W3), and those behind the value that we raise, happen before
-        // what is done by a thread that sees this.
+        // AcqRel [W5]: the ends that our scan saw (of `fenced`: our barrier W3), and those behind
+        // the value that we raise, happen before what is done by a thread that sees this.
         match counter.compare_exchange_weak(seen, to.bits(), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return true,
             Err(now) => seen = now,
@@ -268,7 +287,11 @@ mod tests {
 
     fn seq() -> impl Strategy<Value = Seq> {
         // Half of them around the wrap, where mistakes live.
-        prop_oneof![any::<u64>(), (0u64..64).prop_map(|n| n.wrapping_sub(32).wrapping_mul(STEP))].prop_map(Seq::from_bits)
+        prop_oneof![
+            any::<u64>(),
+            (0u64..64).prop_map(|n| n.wrapping_sub(32).wrapping_mul(STEP))
+        ]
+        .prop_map(Seq::from_bits)
     }
 
     proptest! {
@@ -325,9 +348,15 @@ mod tests {
     #[test]
     fn the_lead_is_bounded() {
         let counters = Sequence::new(Seq(0));
-        counters.started().store(MAX_LEAD * STEP + NESTED_ONCE, Ordering::Relaxed);
+        counters
+            .started()
+            .store(MAX_LEAD * STEP + NESTED_ONCE, Ordering::Relaxed);
         let named = counters.start();
-        assert_eq!(named, counters.start(), "past the lead a grace period is named, not started");
+        assert_eq!(
+            named,
+            counters.start(),
+            "past the lead a grace period is named, not started"
+        );
         assert_eq!(Seq::from_bits(counters.enter()).bits(), MAX_LEAD * STEP);
         counters.publish_completed(Seq(STEP));
         assert_eq!(counters.ensure_started(named), named);

@@ -17,7 +17,8 @@ pub(crate) struct Shared {
     /// Whether the service thread sleeps for the same reasons as `waiters` do.
     pub(super) service_waits: AtomicBool,
     pub(super) owners: Owners,
-    /// Records that no thread and no guard owns any more: see `registry.rs`. Of what type they are this file need not know.
+    /// Records that no thread and no guard owns any more: see `registry.rs`. Of what type they are
+    /// this file need not know.
     pub(super) given_back: Stack<()>,
 }
 
@@ -33,8 +34,9 @@ impl Shared {
         }
     }
 
-    /// To be called after a grace period has ended or a flagged holdout has left, which is a read-modify-write in either case (W5,
-    /// or the swap that takes the flags). Async-signal-safe on Linux.
+    /// To be called after a grace period has ended or a flagged holdout has left, which is a
+    /// read-modify-write in either case (W5, or the swap that takes the flags). Async-signal-safe
+    /// on Linux.
     pub(super) fn wake_all(&self) {
         self.waiters.signal_after_rmw();
         if self.service_waits.load(Ordering::Relaxed) {

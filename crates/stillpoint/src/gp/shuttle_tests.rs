@@ -1,9 +1,11 @@
-//! The engine with more threads, sections and grace periods than loom can try, in thousands of schedules picked by chance: logic and
-//! liveness, on strong memory. Orderings are `loom_tests.rs`'s.
+//! The engine with more threads, sections and grace periods than loom can try, in thousands of
+//! schedules picked by chance: logic and liveness, on strong memory. Orderings are
+//! `loom_tests.rs`'s.
 //!
-//! Elements know whether they have been freed, and are never really freed, so that a grace period that was too short is seen and
-//! does no harm. Time stands still, so a wake-up that is lost is a deadlock, which shuttle reports. `SHUTTLE_SCHEDULES` says how many schedules
-//! are tried, for longer runs than the gate's; the seed of a failure is printed with it.
+//! Elements know whether they have been freed, and are never really freed, so that a grace period
+//! that was too short is seen and does no harm. Time stands still, so a wake-up that is lost is a
+//! deadlock, which shuttle reports. `SHUTTLE_SCHEDULES` says how many schedules are tried, for
+//! longer runs than the gate's; the seed of a failure is printed with it.
 
 use super::{
     barrier_mode::BarrierMode,
@@ -32,10 +34,14 @@ use std::{panic::Location, ptr};
 const FIRST: Seq = Seq::from_bits(0u64.wrapping_sub(2 * STEP));
 
 fn schedules() -> usize {
-    std::env::var("SHUTTLE_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(4_000)
+    std::env::var("SHUTTLE_SCHEDULES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(4_000)
 }
 
-/// Half of the schedules by pure chance, half by few preemptions at chosen depths, which finds what takes a certain order.
+/// Half of the schedules by pure chance, half by few preemptions at chosen depths, which finds what
+/// takes a certain order.
 fn explore(test: impl Fn() + Send + Sync + Clone + 'static) {
     let config = shuttle::Config::default();
     shuttle::Runner::new(RandomScheduler::new(schedules() / 2), config.clone()).run(test.clone());
@@ -55,11 +61,16 @@ struct World<P> {
 impl<P: Policy> World<P> {
     fn new() -> Arc<Self> {
         let engine = Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST));
-        Arc::new(Self { engine, cell: AtomicPtr::new(Self::element()) })
+        Arc::new(Self {
+            engine,
+            cell: AtomicPtr::new(Self::element()),
+        })
     }
 
     fn element() -> *mut Element {
-        Box::into_raw(Box::new(Element { freed: AtomicBool::new(false) }))
+        Box::into_raw(Box::new(Element {
+            freed: AtomicBool::new(false),
+        }))
     }
 
     fn load(&self) -> &Element {
@@ -71,7 +82,10 @@ impl<P: Policy> World<P> {
     fn read(&self) {
         let element = self.load();
         for _ in 0..3 {
-            assert!(!element.freed.load(Ordering::Relaxed), "a grace period was too short");
+            assert!(
+                !element.freed.load(Ordering::Relaxed),
+                "a grace period was too short"
+            );
         }
     }
 
@@ -86,7 +100,9 @@ impl<P: Policy> World<P> {
     }
 
     fn wait(&self, token: Token) {
-        let waited = self.engine.wait_for(self.engine.start(), token, None, Haste::Normal);
+        let waited = self
+            .engine
+            .wait_for(self.engine.start(), token, None, Haste::Normal);
         assert_eq!(waited, Waited::Ended);
     }
 }
@@ -97,7 +113,8 @@ struct Sent(*const Record);
 // SAFETY: records are Sync.
 unsafe impl Send for Sent {}
 
-/// Three readers of two kinds, whose owned sections end on other threads, and two updaters that wait.
+/// Three readers of two kinds, whose owned sections end on other threads, and two updaters that
+/// wait.
 fn readers_and_updaters<P: Policy>() {
     explore(|| {
         let world = World::<P>::new();
@@ -143,9 +160,13 @@ fn readers_and_updaters<P: Policy>() {
             })
         });
         let threads: Vec<_> = readers.chain(updaters).collect();
-        // The guards that nobody has taken: whoever is left ends their sections, or the updaters would wait for ever.
+        // The guards that nobody has taken: whoever is left ends their sections, or the updaters
+        // would wait for ever.
         let mut threads = threads.into_iter();
-        threads.by_ref().take(3).for_each(|reader| reader.join().unwrap());
+        threads
+            .by_ref()
+            .take(3)
+            .for_each(|reader| reader.join().unwrap());
         while let Some(Sent(record)) = { lock(&post).pop() } {
             // SAFETY: the world is alive.
             let record = unsafe { &*record };
@@ -153,7 +174,10 @@ fn readers_and_updaters<P: Policy>() {
             record.vacate();
         }
         threads.for_each(|updater| updater.join().unwrap());
-        assert!(world.engine.records() <= 12, "3 of threads and 9 of guards at most");
+        assert!(
+            world.engine.records() <= 12,
+            "3 of threads and 9 of guards at most"
+        );
     });
 }
 
@@ -208,8 +232,14 @@ fn shuttle_many_waiters() {
                 break;
             }
         }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(world.engine.recheck(cookie, me), Progress::Ended, "nobody is left in its way");
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        assert_eq!(
+            world.engine.recheck(cookie, me),
+            Progress::Ended,
+            "nobody is left in its way"
+        );
     });
 }
 
@@ -261,17 +291,22 @@ impl Deferred {
     }
 }
 
-/// A domain's whole life: threads come, read, replace what they read (inside of sections, too), hand guards to each other, and go, some of them
-/// inside a section; callbacks free what was replaced, on the service thread or on that of who waits for them at a barrier; a promise
-/// comes true when nobody is left but the service thread; and that ends when it is told to.
+/// A domain's whole life: threads come, read, replace what they read (inside of sections, too),
+/// hand guards to each other, and go, some of them inside a section; callbacks free what was
+/// replaced, on the service thread or on that of who waits for them at a barrier; a promise comes
+/// true when nobody is left but the service thread; and that ends when it is told to.
 fn a_whole_life<P: Policy>() {
     explore(|| {
         let world = World::<P>::new();
-        let (post, deferred) = (Arc::new(Mutex::new(Vec::<Sent>::new())), Arc::new(Deferred::default()));
+        let (post, deferred) = (
+            Arc::new(Mutex::new(Vec::<Sent>::new())),
+            Arc::new(Deferred::default()),
+        );
         let theirs = Arc::clone(&world);
         let service = thread::spawn(move || theirs.engine.serve(&Passes(Arc::clone(&theirs))));
         let threads = (1..=3).map(|number| {
-            let (world, post, deferred) = (Arc::clone(&world), Arc::clone(&post), Arc::clone(&deferred));
+            let (world, post, deferred) =
+                (Arc::clone(&world), Arc::clone(&post), Arc::clone(&deferred));
             thread::spawn(move || {
                 let token = Token::for_model(number);
                 let own = world.engine.register(token, Flavour::Thread);
@@ -320,20 +355,32 @@ fn a_whole_life<P: Policy>() {
         let threads: Vec<_> = threads.collect();
         let barrier = || {
             let queued = deferred.queued.load(Ordering::Acquire);
-            assert_eq!(world.engine.barrier(&Passes(Arc::clone(&world)), None), Ok(()));
+            assert_eq!(
+                world.engine.barrier(&Passes(Arc::clone(&world)), None),
+                Ok(())
+            );
             let invoked = deferred.invoked.load(Ordering::Acquire);
             assert!(invoked >= queued, "a barrier did not wait");
         };
         deferred.replace(&world);
         barrier();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         barrier();
-        assert_eq!(deferred.queued.load(Ordering::Relaxed), deferred.invoked.load(Ordering::Relaxed), "none comes twice");
+        assert_eq!(
+            deferred.queued.load(Ordering::Relaxed),
+            deferred.invoked.load(Ordering::Relaxed),
+            "none comes twice"
+        );
         let promised = world.engine.start_polled();
         while !world.engine.has_ended(promised) {
             thread::yield_now();
         }
-        assert!(!world.engine.stop_service(End::Awaited), "it is none that the engine has started");
+        assert!(
+            !world.engine.stop_service(End::Awaited),
+            "it is none that the engine has started"
+        );
         world.engine.shared.service.signal();
         assert_eq!(service.join().unwrap(), Served::Stopped);
         assert_eq!(world.engine.callbacks_pending(), 0);

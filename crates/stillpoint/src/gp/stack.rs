@@ -1,6 +1,8 @@
-//! A stack that any thread pushes onto and one takes, all at once: records without an owner, and callbacks that have been queued.
+//! A stack that any thread pushes onto and one takes, all at once: records without an owner, and
+//! callbacks that have been queued.
 //!
-//! No thread ever takes a single item off it; so an item cannot come back to it under the eyes of one that is about to take it.
+//! No thread ever takes a single item off it; so an item cannot come back to it under the eyes of
+//! one that is about to take it.
 
 use crate::platform::sync::{AtomicPtr, Ordering};
 use std::ptr;
@@ -14,13 +16,18 @@ impl<T> Stack<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Pushes `item`, whose next one `link` sets, perhaps several times. Whether the stack was empty. Lock-free and async-signal-safe.
+    /// Pushes `item`, whose next one `link` sets, perhaps several times. Whether the stack was
+    /// empty. Lock-free and async-signal-safe.
     pub(super) fn push(&self, item: *mut T, link: impl Fn(*mut T)) -> bool {
         let mut first = self.0.load(Ordering::Relaxed);
         loop {
             link(first);
-            // Release, pairs with `take_all`: the item is complete, and its former owner is done with it, before it is found.
-            match self.0.compare_exchange_weak(first, item, Ordering::Release, Ordering::Relaxed) {
+            // Release, pairs with `take_all`: the item is complete, and its former owner is done
+            // with it, before it is found.
+            match self
+                .0
+                .compare_exchange_weak(first, item, Ordering::Release, Ordering::Relaxed)
+            {
                 Ok(_) => return first.is_null(),
                 Err(now) => first = now,
             }
@@ -29,8 +36,8 @@ impl<T> Stack<T> {
 
     /// Takes all items, newest first. They are the caller's.
     pub(super) fn take_all(&self) -> *mut T {
-        // Acquire, pairs with `push`: each item is as the one that pushed it has left it. (Pushes are read-modify-writes, so the newest
-        // one's release sequence has those before it.)
+        // Acquire, pairs with `push`: each item is as the one that pushed it has left it. (Pushes
+        // are read-modify-writes, so the newest one's release sequence has those before it.)
         self.0.swap(ptr::null_mut(), Ordering::Acquire)
     }
 

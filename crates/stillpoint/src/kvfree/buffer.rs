@@ -1,13 +1,16 @@
-//! A thread's buffer of retired objects: two open pages, and the sealed ones that wait for their grace periods.
+//! A thread's buffer of retired objects: two open pages, and the sealed ones that wait for their
+//! grace periods.
 //!
-//! The owner appends to an open page without a lock or an atomic read-modify-write. All others (the service thread's drain,
-//! statistics) take the queue's lock and see an open page up to its published length, while the owner goes on appending.
+//! The owner appends to an open page without a lock or an atomic read-modify-write. All others (the
+//! service thread's drain, statistics) take the queue's lock and see an open page up to its
+//! published length, while the owner goes on appending.
 //!
 //! # Parking
 //!
-//! The drain has to look at a thread now and then only while the thread retires. Once it finds nothing new, it parks the thread,
-//! and when all are parked it sleeps for good; the owner's next append must then say so. The *limit* says which appends take the
-//! slow path: the one that fills the page, or each.
+//! The drain has to look at a thread now and then only while the thread retires. Once it finds
+//! nothing new, it parks the thread, and when all are parked it sleeps for good; the owner's next
+//! append must then say so. The *limit* says which appends take the slow path: the one that fills
+//! the page, or each.
 //!
 //! ```text
 //!   owner   [P1] Publish: length = n + 1          drain   [D1] Park: limit = 0
@@ -16,8 +19,9 @@
 //!                slow path: limit = SLOTS, kick                limit = SLOTS, stay
 //! ```
 //!
-//! The barriers are the asymmetric pair: the drain sees the new length, or the owner sees the limit 0. One heavy barrier serves all
-//! the threads that a tick parks. The same comparison tells the owner that its page is full, so it costs nothing.
+//! The barriers are the asymmetric pair: the drain sees the new length, or the owner sees the limit
+//! 0. One heavy barrier serves all the threads that a tick parks. The same comparison tells the
+//! owner that its page is full, so it costs nothing.
 
 use super::{
     page::{Page, PageList, SLOTS},
@@ -68,33 +72,56 @@ impl RetireRequest {
     /// A boxed object: dropped on the service thread if dropping it does anything.
     #[inline(always)]
     pub(crate) fn boxed<T>(object: NonNull<T>) -> Self {
-        let channel = if mem::needs_drop::<T>() { Channel::Drop } else { Channel::Plain };
-        Self { channel, slot: Slot::boxed(object), bytes: footprint(size_of::<T>()) }
+        let channel = if mem::needs_drop::<T>() {
+            Channel::Drop
+        } else {
+            Channel::Plain
+        };
+        Self {
+            channel,
+            slot: Slot::boxed(object),
+            bytes: footprint(size_of::<T>()),
+        }
     }
 
     /// A boxed object that may be dropped wherever its page happens to be.
     #[inline(always)]
     pub(crate) fn boxed_plain<T>(object: NonNull<T>) -> Self {
-        Self { channel: Channel::Plain, ..Self::boxed(object) }
+        Self {
+            channel: Channel::Plain,
+            ..Self::boxed(object)
+        }
     }
 
     /// A reference to a shared object: dropped on the service thread.
     pub(crate) fn shared<T>(object: Arc<T>) -> Self {
         let slot = Slot::shared(object);
-        Self { channel: Channel::Drop, slot, bytes: slot.bytes() }
+        Self {
+            channel: Channel::Drop,
+            slot,
+            bytes: slot.bytes(),
+        }
     }
 
     /// A block of the C library's `malloc()`.
     #[cfg(unix)]
     #[inline(always)]
     pub(crate) fn malloced(block: NonNull<u8>, bytes: usize) -> Self {
-        Self { channel: Channel::Plain, slot: Slot::malloced(block, bytes), bytes: footprint(bytes) }
+        Self {
+            channel: Channel::Plain,
+            slot: Slot::malloced(block, bytes),
+            bytes: footprint(bytes),
+        }
     }
 
     /// A block of the global allocator.
     #[inline(always)]
     pub(crate) fn memory(block: NonNull<u8>, layout: Layout) -> Self {
-        Self { channel: Channel::Plain, slot: Slot::memory(block, layout), bytes: footprint(layout.size()) }
+        Self {
+            channel: Channel::Plain,
+            slot: Slot::memory(block, layout),
+            bytes: footprint(layout.size()),
+        }
     }
 }
 
@@ -111,14 +138,17 @@ pub(crate) enum Pushed {
 /// The limit of a thread that the drain does not look at: each append takes the slow path.
 const PARKED: usize = 0;
 
-/// The limit of a thread that is held back, and accounts for each object that it retires in a section.
+/// The limit of a thread that is held back, and accounts for each object that it retires in a
+/// section.
 const THROTTLED: usize = 1;
 
 #[derive(Debug)]
 pub(crate) struct ThreadBuffer {
-    /// An append that makes a page this long takes the slow path: SLOTS, or [`THROTTLED`], or [`PARKED`].
+    /// An append that makes a page this long takes the slow path: SLOTS, or [`THROTTLED`], or
+    /// [`PARKED`].
     limit: AtomicUsize,
-    /// The open pages. Replaced by the owner, under the lock; so the owner may read them without, and the holder of the lock too.
+    /// The open pages. Replaced by the owner, under the lock; so the owner may read them without,
+    /// and the holder of the lock too.
     pub(super) open: [AtomicPtr<Page>; 2],
     /// Pages that the owner has replaced, for telling whether it is active, and whether it frees.
     replaced: AtomicU64,
@@ -128,10 +158,12 @@ pub(crate) struct ThreadBuffer {
     not_sealing: Ticks,
     /// The owner is in the middle of reclaiming; a retire from within goes without.
     reclaiming: AtomicBool,
-    /// Held by the owner while it frees pages that it has taken off the queue, so that a flush can wait for that.
+    /// Held by the owner while it frees pages that it has taken off the queue, so that a flush can
+    /// wait for that.
     pub(super) freeing: OwnedMutex,
     pub(super) queue: Mutex<Queue>,
-    /// Bytes that the owner has added in its present section, as far as it accounts for them. Owner only.
+    /// Bytes that the owner has added in its present section, as far as it accounts for them. Owner
+    /// only.
     charge: AtomicUsize,
     /// The heap has it in its list. Owner only.
     listed: AtomicBool,
@@ -148,7 +180,10 @@ struct Ticks {
 
 impl Ticks {
     fn new() -> Self {
-        Self { last: AtomicU64::new(0), unchanged: AtomicU32::new(0) }
+        Self {
+            last: AtomicU64::new(0),
+            unchanged: AtomicU32::new(0),
+        }
     }
 
     fn note(&self, now: u64) -> u32 {
@@ -204,7 +239,10 @@ impl ThreadBuffer {
             not_sealing: Ticks::new(),
             reclaiming: AtomicBool::new(false),
             freeing: OwnedMutex::new(),
-            queue: Mutex::new(Queue { sealed: PageList::new(), spares: PageList::new() }),
+            queue: Mutex::new(Queue {
+                sealed: PageList::new(),
+                spares: PageList::new(),
+            }),
             charge: AtomicUsize::new(0),
             listed: AtomicBool::new(false),
             number: AtomicU64::new(0),
@@ -219,31 +257,44 @@ impl ThreadBuffer {
         };
         // Publish [P1]: the release is in `push`.
         let fill = page.push(object.slot, object.bytes);
-        // Light barrier [P2]: the length is published before we look at the limit; or else the drain's look [D3] comes later.
+        // Light barrier [P2]: the length is published before we look at the limit; or else the
+        // drain's look [D3] comes later.
         barrier::light();
-        // Look [P3], Relaxed: between the two barriers' sides, a limit of before [D1] means that the drain sees our length.
+        // Look [P3], Relaxed: between the two barriers' sides, a limit of before [D1] means that
+        // the drain sees our length.
         let limit = self.limit.load(Ordering::Relaxed);
-        if fill.len() >= limit || (object.bytes > SMALL && fill.bytes() >= OPEN_BYTES) { Pushed::PageFull } else { Pushed::Ok }
+        if fill.len() >= limit || (object.bytes > SMALL && fill.bytes() >= OPEN_BYTES) {
+            Pushed::PageFull
+        } else {
+            Pushed::Ok
+        }
     }
 
     /// The open page. For the owner, or under the queue's lock.
     #[inline(always)]
     pub(super) fn open_page(&self, channel: Channel) -> Option<&Page> {
-        // SAFETY: an open page belongs to this buffer and is replaced by the owner under the lock only; so for the owner, and for
-        // the holder of the lock, it stays.
+        // SAFETY: an open page belongs to this buffer and is replaced by the owner under the lock
+        // only; so for the owner, and for the holder of the lock, it stays.
         unsafe { self.open[channel as usize].load(Ordering::Relaxed).as_ref() }
     }
 
     /// Returns whether the owner's open page in `channel` is to be sealed. Owner only.
     pub(super) fn is_full(&self, channel: Channel) -> bool {
-        self.open_page(channel).is_some_and(|page| page.len() == SLOTS || page.bytes() >= OPEN_BYTES)
+        self.open_page(channel)
+            .is_some_and(|page| page.len() == SLOTS || page.bytes() >= OPEN_BYTES)
     }
 
-    /// Opens a page where there is none, or replaces a full one, which is returned. `fresh` is `None` if there is no memory.
-    /// Owner only.
-    pub(super) fn replace(&self, _queue: &mut Queue, channel: Channel, fresh: Option<NonNull<Page>>) -> Option<NonNull<Page>> {
+    /// Opens a page where there is none, or replaces a full one, which is returned. `fresh` is
+    /// `None` if there is no memory. Owner only.
+    pub(super) fn replace(
+        &self,
+        _queue: &mut Queue,
+        channel: Channel,
+        fresh: Option<NonNull<Page>>,
+    ) -> Option<NonNull<Page>> {
         let fresh = fresh.map_or(ptr::null_mut(), NonNull::as_ptr);
-        // Release and acquire would do nothing here that the lock does not do; the owner reads what it wrote itself.
+        // Release and acquire would do nothing here that the lock does not do; the owner reads what
+        // it wrote itself.
         let old = self.open[channel as usize].swap(fresh, Ordering::Relaxed);
         self.replaced.fetch_add(1, Ordering::Relaxed);
         NonNull::new(old)
@@ -255,9 +306,9 @@ impl ThreadBuffer {
         spare.or_else(Page::try_new)
     }
 
-    /// Keeps an empty page for the next ones, of which there are up to `spares`, or gives its memory back. A thread that retires all
-    /// the time so leaves the allocator out of it, which would cut returned pages up for small objects. The page is the caller's.
-    /// Owner only.
+    /// Keeps an empty page for the next ones, of which there are up to `spares`, or gives its
+    /// memory back. A thread that retires all the time so leaves the allocator out of it, which
+    /// would cut returned pages up for small objects. The page is the caller's. Owner only.
     pub(super) fn recycle(&self, page: NonNull<Page>, spares: usize) {
         let mut queue = lock(&self.queue);
         if queue.spares.pages() < spares {
@@ -269,19 +320,26 @@ impl ThreadBuffer {
         }
     }
 
-    /// A number that changes with every append. A racy snapshot, unless under the lock and after [D2].
+    /// A number that changes with every append. A racy snapshot, unless under the lock and after
+    /// [D2].
     fn progress(&self) -> u64 {
         let open = |channel| self.open_page(channel).map_or(0, |page| page.len() as u64);
-        self.replaced.load(Ordering::Relaxed) << 32 | open(Channel::Plain) << 16 | open(Channel::Drop)
+        self.replaced.load(Ordering::Relaxed) << 32
+            | open(Channel::Plain) << 16
+            | open(Channel::Drop)
     }
 
-    /// For how many of the drain's ticks in a row the owner has retired nothing, and for how many it has sealed, and so freed, nothing.
-    /// For the drain, once a tick, under the lock.
+    /// For how many of the drain's ticks in a row the owner has retired nothing, and for how many
+    /// it has sealed, and so freed, nothing. For the drain, once a tick, under the lock.
     pub(super) fn note_tick(&self, _queue: &Queue) -> (u32, u32) {
-        (self.idle.note(self.progress()), self.not_sealing.note(self.replaced.load(Ordering::Relaxed)))
+        (
+            self.idle.note(self.progress()),
+            self.not_sealing.note(self.replaced.load(Ordering::Relaxed)),
+        )
     }
 
-    /// Marks the owner as reclaiming until what is returned is dropped; `None` if it is marked. Owner only.
+    /// Marks the owner as reclaiming until what is returned is dropped; `None` if it is marked.
+    /// Owner only.
     pub(super) fn begin_reclaiming(&self) -> Option<Reclaiming<'_>> {
         // Made only if it is wanted: dropping one takes the mark back.
         (!self.reclaiming.swap(true, Ordering::Relaxed)).then(|| Reclaiming(&self.reclaiming))
@@ -289,15 +347,21 @@ impl ThreadBuffer {
 
     /// Returns whether nothing at all waits here. For the drain, under the lock.
     pub(super) fn is_empty(&self, queue: &Queue) -> bool {
-        // Look [D3], Acquire, in `len`: after the heavy barrier [D2], the length that an owner has published which has not seen the park.
-        queue.sealed.is_empty() && CHANNELS.iter().all(|&channel| self.open_page(channel).is_none_or(|page| page.objects() == 0))
+        // Look [D3], Acquire, in `len`: after the heavy barrier [D2], the length that an owner has
+        // published which has not seen the park.
+        queue.sealed.is_empty()
+            && CHANNELS.iter().all(|&channel| {
+                self.open_page(channel)
+                    .is_none_or(|page| page.objects() == 0)
+            })
     }
 
     pub(super) fn is_parked(&self) -> bool {
         self.limit.load(Ordering::Relaxed) == PARKED
     }
 
-    /// Park [D1]: the owner's next append takes the slow path, if it does not come before the heavy barrier [D2]. Returns whether that is new.
+    /// Park [D1]: the owner's next append takes the slow path, if it does not come before the heavy
+    /// barrier [D2]. Returns whether that is new.
     pub(super) fn park(&self) -> bool {
         self.limit.swap(PARKED, Ordering::Relaxed) != PARKED
     }
@@ -312,17 +376,25 @@ impl ThreadBuffer {
         self.limit.load(Ordering::Relaxed) == THROTTLED
     }
 
-    /// Has the owner take the slow path at each append, or at full pages only. Not while it is parked [D1], when it takes it anyway.
-    /// Owner only.
+    /// Has the owner take the slow path at each append, or at full pages only. Not while it is
+    /// parked [D1], when it takes it anyway. Owner only.
     pub(super) fn set_throttled(&self, throttled: bool) {
-        let (from, to) = if throttled { (SLOTS, THROTTLED) } else { (THROTTLED, SLOTS) };
-        let _ = self.limit.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        let (from, to) = if throttled {
+            (SLOTS, THROTTLED)
+        } else {
+            (THROTTLED, SLOTS)
+        };
+        let _ = self
+            .limit
+            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Charges the owner's section for an object, as its part of a page: small ones fill one before their bytes do. Owner only.
+    /// Charges the owner's section for an object, as its part of a page: small ones fill one before
+    /// their bytes do. Owner only.
     pub(super) fn charge(&self, bytes: usize) {
         let before = self.charge.load(Ordering::Relaxed);
-        self.charge.store(before.saturating_add(bytes.max(SMALL)), Ordering::Relaxed);
+        self.charge
+            .store(before.saturating_add(bytes.max(SMALL)), Ordering::Relaxed);
     }
 
     /// What the present section, or the one that has just ended, has been charged for. Owner only.
@@ -335,7 +407,8 @@ impl ThreadBuffer {
         self.listed.load(Ordering::Relaxed)
     }
 
-    /// The buffer is in the heap's list now, by this number. Owner only, under the lock of the list.
+    /// The buffer is in the heap's list now, by this number. Owner only, under the lock of the
+    /// list.
     pub(super) fn set_listed(&self, number: u64) {
         self.number.store(number, Ordering::Relaxed);
         self.listed.store(true, Ordering::Relaxed);
@@ -355,7 +428,8 @@ impl ThreadBuffer {
         self.listed.store(false, Ordering::Relaxed);
     }
 
-    /// Takes all pages away, sealed with `cookie` and noted where they were open: the owner is gone, or there are no readers any more.
+    /// Takes all pages away, sealed with `cookie` and noted where they were open: the owner is
+    /// gone, or there are no readers any more.
     pub(super) fn take_all(&self, cookie: impl Fn() -> Cookie, note: impl Fn(&Page)) -> PageList {
         let mut queue = lock(&self.queue);
         let mut all = queue.sealed.take();
@@ -384,7 +458,10 @@ mod tests {
         let fails = || {
             let _reclaiming = buffer.begin_reclaiming();
             assert!(buffer.begin_reclaiming().is_none());
-            assert!(buffer.begin_reclaiming().is_none(), "to ask changes nothing");
+            assert!(
+                buffer.begin_reclaiming().is_none(),
+                "to ask changes nothing"
+            );
             std::panic::resume_unwind(Box::new("a fault"));
         };
         assert_eq!(user_code::contained(fails), None);

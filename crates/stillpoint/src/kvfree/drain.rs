@@ -1,9 +1,11 @@
 //! What the service thread does about deferred frees.
 //!
-//! It frees what no retiring thread will come back for: pages with destructors, pages of threads that have exited or fallen idle,
-//! everything at a flush. Every [`TICK`] it looks at the threads that are not parked; what an idle one has left is adopted
-//! (sealed pages as they are, an open page's objects by copying them), of one that is slow the sealed pages alone, and a thread that
-//! has nothing left is parked (`buffer.rs`). When all are parked and nothing waits, it asks for no further tick.
+//! It frees what no retiring thread will come back for: pages with destructors, pages of threads
+//! that have exited or fallen idle, everything at a flush. Every [`TICK`] it looks at the threads
+//! that are not parked; what an idle one has left is adopted (sealed pages as they are, an open
+//! page's objects by copying them), of one that is slow the sealed pages alone, and a thread that
+//! has nothing left is parked (`buffer.rs`). When all are parked and nothing waits, it asks for no
+//! further tick.
 
 use super::{
     buffer::{CHANNELS, ThreadBuffer},
@@ -25,15 +27,18 @@ use std::ptr::NonNull;
 /// How often threads that retire are looked at.
 const TICK: Nanos = 10_000_000;
 
-/// So many ticks in a row a thread must have been idle before what it has left is adopted: 20 to 30 ms. A thread that only
-/// waits for its turn on an oversubscribed machine so keeps its pages, whose memory is warm in its own allocator's cache.
+/// So many ticks in a row a thread must have been idle before what it has left is adopted: 20 to 30
+/// ms. A thread that only waits for its turn on an oversubscribed machine so keeps its pages, whose
+/// memory is warm in its own allocator's cache.
 const IDLE_TICKS: u32 = 2;
 
-/// So many in a row a thread must not have sealed a page, and so have freed none, before its sealed pages are adopted, though it
-/// retires now and then: at its pace what is due would wait for minutes.
+/// So many in a row a thread must not have sealed a page, and so have freed none, before its sealed
+/// pages are adopted, though it retires now and then: at its pace what is due would wait for
+/// minutes.
 const SLOW_TICKS: u32 = 8;
 
-/// So many in a row it must have been idle before it is parked, which has it counted among those who share the budget no more.
+/// So many in a row it must have been idle before it is parked, which has it counted among those
+/// who share the budget no more.
 const PARKING_TICKS: u32 = 8;
 
 /// What a look at the threads has found.
@@ -45,22 +50,33 @@ struct Scan {
 }
 
 impl Heap {
-    /// One pass: adopts what no other thread will free, and frees what is due. One thread at a time.
+    /// One pass: adopts what no other thread will free, and frees what is due. One thread at a
+    /// time.
     pub(crate) fn drain<P: Policy>(&self, engine: &Engine<P>) -> Outlook {
         let now = clock::now();
         // One after the other.
-        let flush = self.flushes.wanted().filter(|_| lock(&self.pending).flush.is_none());
-        let mut scan = Scan { complete: false, ticking: true };
+        let flush = self
+            .flushes
+            .wanted()
+            .filter(|_| lock(&self.pending).flush.is_none());
+        let mut scan = Scan {
+            complete: false,
+            ticking: true,
+        };
         if flush.is_some() || now >= lock(&self.pending).next_tick {
             scan = self.scan_threads(engine, flush.is_some());
             lock(&self.pending).next_tick = now + TICK;
         }
         if let Some(ticket) = flush {
             self.wait_for_frees();
-            // Only now: a thread that was ending when it was looked at has handed its pages over since.
+            // Only now: a thread that was ending when it was looked at has handed its pages over
+            // since.
             let mut pending = lock(&self.pending);
             if scan.complete {
-                pending.flush = Some(Flush { ticket, youngest: pending.pages.youngest() });
+                pending.flush = Some(Flush {
+                    ticket,
+                    youngest: pending.pages.youngest(),
+                });
             }
         }
         self.free_due(engine);
@@ -69,15 +85,22 @@ impl Heap {
             self.flushes.finish(ticket);
             engine.signal_waiters();
         }
-        Outlook { cookie: self.awaited(engine, &mut pending), at: scan.ticking.then_some(pending.next_tick) }
+        Outlook {
+            cookie: self.awaited(engine, &mut pending),
+            at: scan.ticking.then_some(pending.next_tick),
+        }
     }
 
-    /// Adopts what idle threads (at a flush: all threads) have left, and parks those that have nothing.
+    /// Adopts what idle threads (at a flush: all threads) have left, and parks those that have
+    /// nothing.
     fn scan_threads<P: Policy>(&self, engine: &Engine<P>, flushing: bool) -> Scan {
         let buffers = lock(&self.buffers);
         let mut complete = true;
         let (mut adopted, mut parking) = (PageList::new(), Vec::new());
-        for buffer in buffers.iter().filter(|buffer| flushing || !buffer.is_parked()) {
+        for buffer in buffers
+            .iter()
+            .filter(|buffer| flushing || !buffer.is_parked())
+        {
             let mut queue = lock(&buffer.queue);
             let (idle, slow) = buffer.note_tick(&queue);
             if slow >= SLOW_TICKS {
@@ -97,11 +120,20 @@ impl Heap {
         }
         lock(&self.pending).pages.add(adopted);
         self.park(engine, &parking);
-        Scan { complete, ticking: buffers.iter().any(|buffer| !buffer.is_parked()) }
+        Scan {
+            complete,
+            ticking: buffers.iter().any(|buffer| !buffer.is_parked()),
+        }
     }
 
-    /// Moves what waits in a thread's buffer to `adopted`. Returns whether there was memory for all of it.
-    fn adopt<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, adopted: &mut PageList) -> bool {
+    /// Moves what waits in a thread's buffer to `adopted`. Returns whether there was memory for all
+    /// of it.
+    fn adopt<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        adopted: &mut PageList,
+    ) -> bool {
         let mut queue = lock(&buffer.queue);
         adopted.append(queue.sealed.take());
         for channel in CHANNELS {
@@ -114,7 +146,8 @@ impl Heap {
             // SAFETY: an empty page of our own.
             let at = unsafe { copy.as_ref() };
             page.move_to(at);
-            // The objects were unlinked before they were appended, and [D3] has seen the appends: a cookie of now covers them.
+            // The objects were unlinked before they were appended, and [D3] has seen the appends: a
+            // cookie of now covers them.
             at.seal(start_for_page(engine));
             self.note_sealed(at);
             adopted.push_back(copy);
@@ -122,14 +155,16 @@ impl Heap {
         true
     }
 
-    /// Parks threads that had nothing left a moment ago, unless they turn out to have retired since.
+    /// Parks threads that had nothing left a moment ago, unless they turn out to have retired
+    /// since.
     pub(super) fn park<P: Policy>(&self, engine: &Engine<P>, candidates: &[&Arc<ThreadBuffer>]) {
         for buffer in candidates {
             self.note_parked(buffer.park());
             lock(&buffer.queue).release_spares();
         }
         if !candidates.is_empty() {
-            // Heavy barrier [D2], for all of them: each owner's next append sees that it is parked, or we see the length of the last one.
+            // Heavy barrier [D2], for all of them: each owner's next append sees that it is parked,
+            // or we see the length of the last one.
             engine.process_barrier(P::PARK_BARRIER);
         }
         for buffer in candidates {
@@ -139,17 +174,22 @@ impl Heap {
         }
     }
 
-    /// Waits until every thread has freed what it had taken off its queue, or has handed over what it leaves. With nothing else
-    /// held: user code may do what it likes meanwhile.
+    /// Waits until every thread has freed what it had taken off its queue, or has handed over what
+    /// it leaves. With nothing else held: user code may do what it likes meanwhile.
     fn wait_for_frees(&self) {
-        // One by one, without a copy of the list, for which there may be no memory; not those that have come since.
-        let last = lock(&self.buffers).last().map_or(0, |buffer| buffer.number());
+        // One by one, without a copy of the list, for which there may be no memory; not those that
+        // have come since.
+        let last = lock(&self.buffers)
+            .last()
+            .map_or(0, |buffer| buffer.number());
         let mut done = 0;
         while done < last {
             let next = {
                 let buffers = lock(&self.buffers);
                 let next = buffers.partition_point(|buffer| buffer.number() <= done);
-                buffers.get(next).map(|buffer| (buffer.number(), Arc::clone(buffer)))
+                buffers
+                    .get(next)
+                    .map(|buffer| (buffer.number(), Arc::clone(buffer)))
             };
             let Some((number, buffer)) = next else { break };
             drop(buffer.freeing.lock());
@@ -157,10 +197,12 @@ impl Heap {
         }
     }
 
-    /// Frees all pending pages that are due, with nothing held. In the child of a fork by a destructor nothing is pending any more.
+    /// Frees all pending pages that are due, with nothing held. In the child of a fork by a
+    /// destructor nothing is pending any more.
     fn free_due<P: Policy>(&self, engine: &Engine<P>) {
         while let Some(page) = self.take_oldest_due(engine) {
-            // SAFETY: the page was ours alone in `pending`, its grace period has ended, and destructors run here.
+            // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
+            // destructors run here.
             unsafe { self.free(engine, page) };
             self.reserve.put(page);
         }
@@ -174,20 +216,34 @@ impl Heap {
 
     /// The grace period after which the oldest pending page may be freed.
     fn awaited<P: Policy>(&self, engine: &Engine<P>, pending: &mut Pending) -> Option<Cookie> {
-        if self.frees_whole_batches() { pending.batch(|| start_for_page(engine)) } else { pending.pages.oldest() }
+        if self.frees_whole_batches() {
+            pending.batch(|| start_for_page(engine))
+        } else {
+            pending.pages.oldest()
+        }
     }
 
-    /// Waits until everything that was retired before this call has been freed. Refused inside a pass, and inside a section
-    /// while anything waits.
-    pub(crate) fn flush<P: Policy>(&self, engine: &Engine<P>, work: &impl Work, in_section: bool) -> Result<(), WouldDeadlock> {
+    /// Waits until everything that was retired before this call has been freed. Refused inside a
+    /// pass, and inside a section while anything waits.
+    pub(crate) fn flush<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        work: &impl Work,
+        in_section: bool,
+    ) -> Result<(), WouldDeadlock> {
         if in_section {
-            return if self.waiting().objects == 0 { Ok(()) } else { Err(WouldDeadlock) };
+            return if self.waiting().objects == 0 {
+                Ok(())
+            } else {
+                Err(WouldDeadlock)
+            };
         }
         let ticket = self.flushes.ask();
         engine.wait_for_passes(work, || self.flushes.is_done(ticket))
     }
 
-    /// For the end of a domain: there are no readers any more, so everything is due. Returns whether there was anything.
+    /// For the end of a domain: there are no readers any more, so everything is due. Returns
+    /// whether there was anything.
     pub(crate) fn free_all<P: Policy>(&self, engine: &Engine<P>) -> bool {
         let mut all = PageList::new();
         for buffer in lock(&self.buffers).iter() {
@@ -199,7 +255,8 @@ impl Heap {
         let any = !all.is_empty();
         let process = fork::process();
         while let Some(page) = all.pop_front() {
-            // SAFETY: the page was taken out of the heap; the domain has no handle, hence no guard and no reader, left.
+            // SAFETY: the page was taken out of the heap; the domain has no handle, hence no guard
+            // and no reader, left.
             unsafe {
                 self.free(engine, page);
                 Page::release(page);

@@ -1,11 +1,12 @@
 //! Deferred frees in the child of a fork: what waited is the parent's, and forgotten.
 //!
-//! The child looks at nothing that a lock guards (`platform/fork.rs`): it replaces the locks, and what they guard by nothing. So pages and
-//! the buffers of other threads are leaked. The buffer of the thread that forks is its own, and can be read; it is emptied, and listed again
-//! at its next append, which finds no open page and so takes the slow path.
+//! The child looks at nothing that a lock guards (`platform/fork.rs`): it replaces the locks, and
+//! what they guard by nothing. So pages and the buffers of other threads are leaked. The buffer of
+//! the thread that forks is its own, and can be read; it is emptied, and listed again at its next
+//! append, which finds no open page and so takes the slow path.
 //!
-//! A destructor may be what forks. The loops over what is to be freed compare [`process`](crate::platform::fork::process) after each call of one, and then
-//! forget the rest.
+//! A destructor may be what forks. The loops over what is to be freed compare
+//! [`process`](crate::platform::fork::process) after each call of one, and then forget the rest.
 
 use super::{
     buffer::{Queue, ThreadBuffer},
@@ -43,7 +44,12 @@ impl ForkReset for ThreadBuffer {
         }
         self.reset();
         // SAFETY: the caller's promise; user code does not run under this lock.
-        unsafe { self.queue.reinit(Queue { sealed: PageList::new(), spares }) };
+        unsafe {
+            self.queue.reinit(Queue {
+                sealed: PageList::new(),
+                spares,
+            })
+        };
         // SAFETY: the caller's promise. The owner may be in the middle of reclaiming, and stays so.
         unsafe { self.freeing.reset_in_child() };
     }

@@ -1,11 +1,13 @@
 //! A domain's deferred frees: what there is of them, and the counts.
 //!
-//! What is done with them is in files of its own, which stand on this one: `retire`, `throttle`, `oom`, `drain`, `fork`.
+//! What is done with them is in files of its own, which stand on this one: `retire`, `throttle`,
+//! `oom`, `drain`, `fork`.
 //!
 //! # Locks
 //!
-//! `threads_end`, then `buffers`, then a buffer's `queue`, then `pending` or `reserve`, under which no other is taken. A buffer's `freeing` is held
-//! while user code runs, so nothing is held when it is waited for; but at the end of the domain, when only a thread that exits can have it, which
+//! `threads_end`, then `buffers`, then a buffer's `queue`, then `pending` or `reserve`, under which
+//! no other is taken. A buffer's `freeing` is held while user code runs, so nothing is held when it
+//! is waited for; but at the end of the domain, when only a thread that exits can have it, which
 //! lets go of it before it takes `buffers`.
 
 use super::{
@@ -42,7 +44,8 @@ pub(crate) struct Heap {
     pub(super) buffers: Mutex<Vec<Arc<ThreadBuffer>>>,
     /// For threads whose own buffer is gone, at their very end.
     pub(super) threads_end: Mutex<Option<Arc<ThreadBuffer>>>,
-    /// Pages for the service thread: those with destructors, those of threads that have exited or fallen idle.
+    /// Pages for the service thread: those with destructors, those of threads that have exited or
+    /// fallen idle.
     pub(super) pending: Mutex<Pending>,
     pub(super) flushes: Flushes,
     /// For adopting an open page when there is no memory.
@@ -52,7 +55,8 @@ pub(crate) struct Heap {
     pub(super) active: AtomicUsize,
     pub(super) assists: AtomicU64,
     pub(super) waits: AtomicU64,
-    /// How long those waits might have been, together: for tests, which cannot rely on how long they were.
+    /// How long those waits might have been, together: for tests, which cannot rely on how long
+    /// they were.
     #[cfg(test)]
     pub(crate) waits_granted: AtomicU64,
     pub(super) inline_waits: AtomicU64,
@@ -96,8 +100,9 @@ impl Heap {
         self.budget.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns whether all pages that wait together are freed together, by the service thread, after one more grace period, without a budget: what
-    /// `kvfree_rcu()` did before it polled a grace period a page. The lab compares the two.
+    /// Returns whether all pages that wait together are freed together, by the service thread,
+    /// after one more grace period, without a budget: what `kvfree_rcu()` did before it polled a
+    /// grace period a page. The lab compares the two.
     pub(super) fn frees_whole_batches(&self) -> bool {
         self.whole_batches.load(Ordering::Relaxed)
     }
@@ -112,7 +117,8 @@ impl Heap {
         self.list(&buffer).then_some(buffer)
     }
 
-    /// Returns whether there was memory for it. The list may be large, and threads that free take its lock: none waits for memory under it.
+    /// Returns whether there was memory for it. The list may be large, and threads that free take
+    /// its lock: none waits for memory under it.
     pub(super) fn list(&self, buffer: &Arc<ThreadBuffer>) -> bool {
         let mut buffers = lock(&self.buffers);
         let has_space = memory::refusable(|| buffers.try_reserve(1)).is_ok();
@@ -141,25 +147,30 @@ impl Heap {
 
     /// One more thread retires, if that is new. Returns the same.
     pub(super) fn note_unparked(&self, changed: bool) -> bool {
-        self.active.fetch_add(usize::from(changed), Ordering::Relaxed);
+        self.active
+            .fetch_add(usize::from(changed), Ordering::Relaxed);
         changed
     }
 
     pub(super) fn note_parked(&self, changed: bool) {
-        self.active.fetch_sub(usize::from(changed), Ordering::Relaxed);
+        self.active
+            .fetch_sub(usize::from(changed), Ordering::Relaxed);
     }
 
     /// A page's objects are now counted here and no longer in an open page.
     pub(super) fn note_sealed(&self, page: &Page) {
         self.objects.fetch_add(page.objects(), Ordering::Relaxed);
         self.pages.fetch_add(1, Ordering::Relaxed);
-        self.footprint.fetch_add(footprint_of(page), Ordering::Relaxed);
+        self.footprint
+            .fetch_add(footprint_of(page), Ordering::Relaxed);
     }
 
-    /// A page's objects have been freed. Returns whether that brings the domain back under its budget.
+    /// A page's objects have been freed. Returns whether that brings the domain back under its
+    /// budget.
     pub(super) fn note_freed(&self, objects: usize, footprint: usize) -> bool {
         self.freed.fetch_add(objects as u64, Ordering::Relaxed);
-        // Release, pairs with `waiting_sealed`: one who finds fewer waiting sees what their destructors did.
+        // Release, pairs with `waiting_sealed`: one who finds fewer waiting sees what their
+        // destructors did.
         self.objects.fetch_sub(objects, Ordering::Release);
         self.pages.fetch_sub(1, Ordering::Release); // The same: pairs with `waiting_sealed`.
         let before = self.footprint.fetch_sub(footprint, Ordering::Release); // The same: pairs with `waiting_sealed`.
@@ -168,7 +179,14 @@ impl Heap {
 
     /// What waits is forgotten, pages and callbacks, and no thread retires.
     pub(super) fn reset_counts(&self) {
-        for count in [&self.pages, &self.objects, &self.footprint, &self.callbacks.objects, &self.callbacks.bytes, &self.active] {
+        for count in [
+            &self.pages,
+            &self.objects,
+            &self.footprint,
+            &self.callbacks.objects,
+            &self.callbacks.bytes,
+            &self.active,
+        ] {
             count.store(0, Ordering::Relaxed);
         }
     }
@@ -186,10 +204,14 @@ impl Heap {
     /// Objects that wait, their bytes, and the pages in use, open ones included.
     pub(crate) fn waiting(&self) -> Waiting {
         let mut waiting = Waiting::default();
-        // Open pages first: what is sealed meanwhile is counted twice for a moment, never not at all.
+        // Open pages first: what is sealed meanwhile is counted twice for a moment, never not at
+        // all.
         for buffer in lock(&self.buffers).iter() {
             let _queue: &Queue = &lock(&buffer.queue);
-            for page in CHANNELS.iter().filter_map(|&channel| buffer.open_page(channel)) {
+            for page in CHANNELS
+                .iter()
+                .filter_map(|&channel| buffer.open_page(channel))
+            {
                 waiting.objects += page.objects() as u64;
                 waiting.bytes += page.bytes() as u64;
                 waiting.pages += 1;
@@ -204,18 +226,25 @@ impl Heap {
 
     /// The same without open pages, and without a lock.
     pub(crate) fn waiting_sealed(&self) -> Waiting {
-        // Acquire, pairs with `note_freed`: what is not counted any more has been freed, destructors and all.
+        // Acquire, pairs with `note_freed`: what is not counted any more has been freed,
+        // destructors and all.
         let pages = self.pages.load(Ordering::Acquire);
         let mut objects = self.objects.load(Ordering::Acquire); // The same: pairs with `note_freed`.
-        let mut bytes = self.footprint.load(Ordering::Acquire).saturating_sub(pages * PAGE_BYTES); // And: pairs with `note_freed`.
+        let footprint = self.footprint.load(Ordering::Acquire); // And: pairs with `note_freed`.
+        let mut bytes = footprint.saturating_sub(pages * PAGE_BYTES);
         objects += self.callbacks.objects.load(Ordering::Acquire); // Acquire, pairs with `note_gone`.
         bytes += self.callbacks.bytes();
-        Waiting { objects: objects as u64, bytes: bytes as u64, pages: pages as u64 }
+        Waiting {
+            objects: objects as u64,
+            bytes: bytes as u64,
+            pages: pages as u64,
+        }
     }
 
     pub(crate) fn counts(&self) -> Counts {
         Counts {
-            freed: self.freed.load(Ordering::Relaxed) + self.callbacks.freed.load(Ordering::Relaxed),
+            freed: self.freed.load(Ordering::Relaxed)
+                + self.callbacks.freed.load(Ordering::Relaxed),
             leaked: self.leaked.load(Ordering::Relaxed),
             assists: self.assists.load(Ordering::Relaxed),
             waits: self.waits.load(Ordering::Relaxed),
@@ -225,7 +254,8 @@ impl Heap {
     }
 }
 
-/// Objects each of which a callback of its own will free, as there was no memory for a page. Their callbacks share it.
+/// Objects each of which a callback of its own will free, as there was no memory for a page. Their
+/// callbacks share it.
 #[derive(Debug)]
 pub(super) struct OomCallbacks {
     objects: AtomicUsize,
@@ -235,7 +265,11 @@ pub(super) struct OomCallbacks {
 
 impl OomCallbacks {
     fn new() -> Self {
-        Self { objects: AtomicUsize::new(0), bytes: AtomicUsize::new(0), freed: AtomicU64::new(0) }
+        Self {
+            objects: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            freed: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -255,7 +289,8 @@ impl OomCallbacks {
     /// An object does not wait any more.
     pub(super) fn note_gone(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        // Release, pairs with `waiting_sealed`: one who finds fewer waiting sees what the destructor did.
+        // Release, pairs with `waiting_sealed`: one who finds fewer waiting sees what the
+        // destructor did.
         self.objects.fetch_sub(1, Ordering::Release);
     }
 }

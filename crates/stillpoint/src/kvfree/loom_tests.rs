@@ -40,14 +40,20 @@ impl<P: Policy> Domain<P> {
         let buffer = heap.join().expect("memory");
         buffer.replace(&mut lock(&buffer.queue), Channel::Drop, Page::try_new());
         buffer.unpark();
-        Arc::new(Self { engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0))), heap, buffer })
+        Arc::new(Self {
+            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0))),
+            heap,
+            buffer,
+        })
     }
 
     /// Retires, as the owner does.
     fn retire(&self, object: RetireRequest) {
         match self.buffer.append(object) {
             Pushed::Ok => {}
-            Pushed::PageFull => self.heap.finish_append(&self.engine, &self.buffer, None, &object),
+            Pushed::PageFull => self
+                .heap
+                .finish_append(&self.engine, &self.buffer, None, &object),
             Pushed::NoPage => panic!("a page that is sealed is replaced"),
         }
     }
@@ -59,7 +65,8 @@ impl<P: Policy> Domain<P> {
     }
 }
 
-/// An object that says when it is dropped; its cell has loom check that its making is ordered before that.
+/// An object that says when it is dropped; its cell has loom check that its making is ordered
+/// before that.
 struct Tracked {
     value: UnsafeCell<usize>,
     drops: Arc<AtomicUsize>,
@@ -71,18 +78,23 @@ unsafe impl Send for Tracked {}
 impl Drop for Tracked {
     fn drop(&mut self) {
         // SAFETY: the object is being dropped, so it is ours.
-        let value = self.value.with_mut(|value| unsafe { std::mem::take(&mut *value) });
+        let value = self
+            .value
+            .with_mut(|value| unsafe { std::mem::take(&mut *value) });
         self.drops.fetch_add(value, Ordering::Relaxed);
     }
 }
 
 fn tracked(drops: &Arc<AtomicUsize>) -> RetireRequest {
-    let object = Box::new(Tracked { value: UnsafeCell::new(1), drops: Arc::clone(drops) });
+    let object = Box::new(Tracked {
+        value: UnsafeCell::new(1),
+        drops: Arc::clone(drops),
+    });
     RetireRequest::boxed(NonNull::from(Box::leak(object)))
 }
 
-/// P1, P2, P3 with D1, D2, D3: after both are through, an object that waits is in a buffer that is not parked, or its owner has
-/// been told to take the slow path.
+/// P1, P2, P3 with D1, D2, D3: after both are through, an object that waits is in a buffer that is
+/// not parked, or its owner has been told to take the slow path.
 fn append_while_parking<P: Policy>() {
     model(|| {
         let domain = Domain::<P>::new();
@@ -92,7 +104,10 @@ fn append_while_parking<P: Policy>() {
         let owner = thread::spawn(appended);
         domain.heap.park(&domain.engine, &[&domain.buffer]);
         let appended = owner.join().unwrap();
-        assert!(appended == Pushed::PageFull || !domain.buffer.is_parked(), "an object is forgotten");
+        assert!(
+            appended == Pushed::PageFull || !domain.buffer.is_parked(),
+            "an object is forgotten"
+        );
         domain.heap.free_all(&domain.engine);
         assert_eq!(drops.load(Ordering::Relaxed), 1);
     });
@@ -109,8 +124,8 @@ fn loom_no_park_barrier_is_caught() {
     append_while_parking::<NoParkBarrier>();
 }
 
-/// P1 with D3: the drain copies what the owner has published, while the owner fills and replaces the page. Every object is freed
-/// once, complete.
+/// P1 with D3: the drain copies what the owner has published, while the owner fills and replaces
+/// the page. Every object is freed once, complete.
 #[test]
 fn loom_append_while_draining() {
     model(|| {

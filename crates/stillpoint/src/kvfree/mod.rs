@@ -14,15 +14,16 @@
 //! | `fork` | what is left in the child of a fork |
 //! | `policy` | what tests may leave out to see themselves fail |
 //!
-//! An object goes from its retirer's open page (no lock, no atomic read-modify-write) to that thread's queue of sealed pages, and
-//! is freed from there by the same thread; or it goes by way of the service thread. It stands on `gp` alone: any flavour of
-//! readers can use it.
+//! An object goes from its retirer's open page (no lock, no atomic read-modify-write) to that
+//! thread's queue of sealed pages, and is freed from there by the same thread; or it goes by way of
+//! the service thread. It stands on `gp` alone: any flavour of readers can use it.
 //!
 //! # Why nothing is freed too early
 //!
-//! The retirer has unlinked the object before it appends. A sealed page's cookie is taken after the last append, by the owner, or
-//! by one who has read the page's length by acquire (P1 with D3 in `buffer.rs`) under the queue's lock; so all unlinking happens before
-//! W1 (`gp/engine.rs`). The page is freed by one who sees that cookie's grace period ended (W6).
+//! The retirer has unlinked the object before it appends. A sealed page's cookie is taken after the
+//! last append, by the owner, or by one who has read the page's length by acquire (P1 with D3 in
+//! `buffer.rs`) under the queue's lock; so all unlinking happens before W1 (`gp/engine.rs`). The
+//! page is freed by one who sees that cookie's grace period ended (W6).
 
 mod buffer;
 mod drain;

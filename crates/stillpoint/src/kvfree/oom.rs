@@ -8,7 +8,8 @@
 //! | a page to adopt an idle thread's objects into | the one in [reserve](super::page::ReservePage) is used, which is put by before a thread opens its first |
 //! | a thread's entry in the list of buffers | it is not bound to the domain, or its buffer gets no page |
 //!
-//! No thread waits for memory inside a section, since those that have memory to give back may wait for that section.
+//! No thread waits for memory inside a section, since those that have memory to give back may wait
+//! for that section.
 
 use super::{
     heap::{Heap, OomCallbacks},
@@ -30,7 +31,8 @@ use crate::{
 pub enum OnNoPage {
     /// Give it back at once: the caller has another way.
     Fail,
-    /// Wait for a grace period and free it, or give it back where waiting is impossible: the single-argument kvfree_rcu()'s way out.
+    /// Wait for a grace period and free it, or give it back where waiting is impossible: the
+    /// single-argument kvfree_rcu()'s way out.
     Block,
     /// The same, but where waiting is impossible a callback frees it. Never gives it back.
     BlockOrCall,
@@ -51,11 +53,17 @@ impl Heap {
     /// As for [`Heap::retire_slow`].
     #[cold]
     pub(super) unsafe fn retire_without_page<P: Policy>(
-        &self, engine: &Engine<P>, retirer: Option<Retirer<'_>>, object: Slot, on_no_page: OnNoPage,
+        &self,
+        engine: &Engine<P>,
+        retirer: Option<Retirer<'_>>,
+        object: Slot,
+        on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
         // A thread without a record of its own may be inside a section all the same.
-        if on_no_page != OnNoPage::Fail && retirer.is_some() && self.waits_for_grace_period(engine) {
-            // SAFETY: the grace period has ended, the object is the caller's, and nothing else will free it.
+        if on_no_page != OnNoPage::Fail && retirer.is_some() && self.waits_for_grace_period(engine)
+        {
+            // SAFETY: the grace period has ended, the object is the caller's, and nothing else will
+            // free it.
             unsafe { self.free_one(object) };
             return Ok(());
         }
@@ -72,9 +80,12 @@ impl Heap {
         Ok(())
     }
 
-    /// Returns whether a grace period has ended since the call; if not, the calling thread may not wait for one.
+    /// Returns whether a grace period has ended since the call; if not, the calling thread may not
+    /// wait for one.
     fn waits_for_grace_period<P: Policy>(&self, engine: &Engine<P>) -> bool {
-        self.may_wait(engine) && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal) == Waited::Ended
+        self.may_wait(engine)
+            && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal)
+                == Waited::Ended
     }
 
     /// # Safety
@@ -84,11 +95,13 @@ impl Heap {
         self.inline_waits.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         let panicked = user_code::panics(self.domain, || unsafe { object.free() });
-        self.panicked.fetch_add(u64::from(panicked), Ordering::Relaxed);
+        self.panicked
+            .fetch_add(u64::from(panicked), Ordering::Relaxed);
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has an object freed by a callback, or leaks it if there is no memory for that either. Returns how many bytes then wait.
+    /// Has an object freed by a callback, or leaks it if there is no memory for that either.
+    /// Returns how many bytes then wait.
     ///
     /// # Safety
     ///
@@ -98,8 +111,13 @@ impl Heap {
         self.callbacks.note_queued(bytes);
         let callbacks = Arc::clone(&self.callbacks);
         let queued = engine.try_call(move || {
-            let done = Done { callbacks: &callbacks, process: fork::process(), bytes };
-            // SAFETY: a grace period after the retire, once, and on a thread that may free it, by the caller's promise.
+            let done = Done {
+                callbacks: &callbacks,
+                process: fork::process(),
+                bytes,
+            };
+            // SAFETY: a grace period after the retire, once, and on a thread that may free it, by
+            // the caller's promise.
             unsafe { object.free() };
             drop(done);
         });
@@ -108,15 +126,17 @@ impl Heap {
             self.leaked.fetch_add(1, Ordering::Relaxed);
             #[cfg(feature = "tracing")]
             user_code::tell(self.domain, || {
-                tracing::error!("no memory to remember a retired object by, and no waiting for any here: it is never freed");
+                tracing::error!(
+                    "no memory to remember a retired object by, and no waiting for any here: it is never freed"
+                );
             });
         }
         bytes
     }
 }
 
-/// Counts an object as freed by its callback, also if its destructor panics; not in the child of a fork from within that, where nothing is
-/// counted.
+/// Counts an object as freed by its callback, also if its destructor panics; not in the child of a
+/// fork from within that, where nothing is counted.
 struct Done<'a> {
     callbacks: &'a OomCallbacks,
     process: fork::Process,

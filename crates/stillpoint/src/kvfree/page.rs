@@ -1,8 +1,9 @@
 //! A page of slots, and lists of pages.
 //!
-//! A page has one owner who appends, and readers who come later and on other threads: the slots before `len` are written, and
-//! never again changed, once `len` says so (P1 release, D3 acquire: `buffer.rs`). All else in the head belongs to the holder of the lock
-//! of the list or queue that the page is in.
+//! A page has one owner who appends, and readers who come later and on other threads: the slots
+//! before `len` are written, and never again changed, once `len` says so (P1 release, D3 acquire:
+//! `buffer.rs`). All else in the head belongs to the holder of the lock of the list or queue that
+//! the page is in.
 
 use super::slot::Slot;
 use crate::{
@@ -28,12 +29,17 @@ const HEAD_BYTES: usize = 48;
 const IS_MODEL: bool = cfg!(stillpoint_loom);
 
 /// How many objects a page holds.
-pub(crate) const SLOTS: usize = if IS_MODEL { 2 } else { (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>() };
+pub(crate) const SLOTS: usize = if IS_MODEL {
+    2
+} else {
+    (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>()
+};
 
 /// How many objects ahead of the one that is freed the next ones are fetched.
 const PREFETCH: usize = 8;
 
-/// How full a page is: the length in the low 16 bits, the bytes above, so that one store tells both.
+/// How full a page is: the length in the low 16 bits, the bytes above, so that one store tells
+/// both.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fill(u64);
 
@@ -48,7 +54,8 @@ impl Fill {
         (self.0 >> 16) as usize
     }
 
-    /// One more object. An object counts for 512 GiB at most, so that the bytes of a page cannot overflow.
+    /// One more object. An object counts for 512 GiB at most, so that the bytes of a page cannot
+    /// overflow.
     #[inline(always)]
     fn with(self, bytes: usize) -> Self {
         Self(self.0.wrapping_add(((bytes as u64).min(1 << 39) << 16) + 1))
@@ -58,16 +65,19 @@ impl Fill {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Page {
-    /// How many slots are written [P1], and the footprint of the objects in them: see [`Fill`]. Written by the owner.
+    /// How many slots are written [P1], and the footprint of the objects in them: see [`Fill`].
+    /// Written by the owner.
     fill: AtomicU64,
     /// Slots before this one have been handed on. Written under the lock.
     first: AtomicUsize,
     /// What the objects in the slots before `first` took up. Written under the lock.
     handed_on: AtomicUsize,
-    /// Once this grace period has ended, all of the page may be freed. Written under the lock, when the page is sealed.
+    /// Once this grace period has ended, all of the page may be freed. Written under the lock, when
+    /// the page is sealed.
     cookie: AtomicU64,
     next: UnsafeCell<*mut Page>,
-    /// Only where pages wait in the order of their cookies: see [`PendingPages`](super::pending::PendingPages).
+    /// Only where pages wait in the order of their cookies: see
+    /// [`PendingPages`](super::pending::PendingPages).
     previous: UnsafeCell<*mut Page>,
     slots: [UnsafeCell<MaybeUninit<Slot>>; SLOTS],
 }
@@ -81,8 +91,8 @@ impl Page {
         // SAFETY: the layout is not of size 0.
         let page = NonNull::new(unsafe { memory::try_alloc(layout) }.cast::<Page>())?;
         let at = page.as_ptr();
-        // SAFETY: the memory is ours and of this layout; every field is written, the slots (which may hold anything) only
-        // where cells have a state of their own.
+        // SAFETY: the memory is ours and of this layout; every field is written, the slots (which
+        // may hold anything) only where cells have a state of their own.
         unsafe {
             (&raw mut (*at).fill).write(AtomicU64::new(0));
             (&raw mut (*at).first).write(AtomicUsize::new(0));
@@ -117,17 +127,21 @@ impl Page {
     pub(super) fn push(&self, slot: Slot, bytes: usize) -> Fill {
         let fill = Fill(self.fill.load(Ordering::Relaxed));
         debug_assert!(fill.len() < SLOTS, "an open page has room");
-        // SAFETY: the length is below SLOTS: an owner replaces a page when the push that fills it returns.
+        // SAFETY: the length is below SLOTS: an owner replaces a page when the push that fills it
+        // returns.
         let free = unsafe { self.slots.get_unchecked(fill.len()) };
-        // SAFETY: nobody reads the slot before `fill` says that it is there, and the owner alone writes.
+        // SAFETY: nobody reads the slot before `fill` says that it is there, and the owner alone
+        // writes.
         free.with_mut(|at| unsafe { (*at).write(slot) });
         let fill = fill.with(bytes);
-        // Publish [P1], Release: the slot is written, and the object unlinked, before the length says so.
+        // Publish [P1], Release: the slot is written, and the object unlinked, before the length
+        // says so.
         self.fill.store(fill.0, Ordering::Release);
         fill
     }
 
-    /// How many slots are written. Look [D3], Acquire: what the owner did before it published that many is seen.
+    /// How many slots are written. Look [D3], Acquire: what the owner did before it published that
+    /// many is seen.
     pub(super) fn len(&self) -> usize {
         Fill(self.fill.load(Ordering::Acquire)).len()
     }
@@ -135,7 +149,9 @@ impl Page {
     /// What the page's remaining objects take up. Exact for the owner and once the page is sealed.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
-        Fill(self.fill.load(Ordering::Relaxed)).bytes().saturating_sub(self.handed_on.load(Ordering::Relaxed))
+        Fill(self.fill.load(Ordering::Relaxed))
+            .bytes()
+            .saturating_sub(self.handed_on.load(Ordering::Relaxed))
     }
 
     /// How many objects remain. Under the lock.
@@ -149,7 +165,8 @@ impl Page {
         self.handed_on.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Copies what remains to an empty page and forgets it here. Under the lock; the owner may append meanwhile.
+    /// Copies what remains to an empty page and forgets it here. Under the lock; the owner may
+    /// append meanwhile.
     pub(super) fn move_to(&self, copy: &Page) {
         let len = self.len();
         let mut bytes = 0;
@@ -177,7 +194,8 @@ impl Page {
         self.cookie.store(cookie.into_raw(), Ordering::Relaxed);
     }
 
-    /// The page behind this one. Like the three below for who has the list that the page is in to itself.
+    /// The page behind this one. Like the three below for who has the list that the page is in to
+    /// itself.
     pub(super) fn next(&self) -> *mut Page {
         // SAFETY: the links of a page are its list's.
         self.next.with(|next| unsafe { *next })
@@ -205,12 +223,13 @@ impl Page {
         self.fill.store(0, Ordering::Relaxed);
     }
 
-    /// Frees all that remains, which is of domain `id`, and makes the page empty. Returns how many destructors panicked. If one forks, the
-    /// rest is forgotten in the child.
+    /// Frees all that remains, which is of domain `id`, and makes the page empty. Returns how many
+    /// destructors panicked. If one forks, the rest is forgotten in the child.
     ///
     /// # Safety
     ///
-    /// The page is the caller's alone, its grace period has ended, and its objects may be freed on this thread.
+    /// The page is the caller's alone, its grace period has ended, and its objects may be freed on
+    /// this thread.
     pub(super) unsafe fn free_objects(&self, id: u64) -> u64 {
         let (mut next, len) = (self.first.load(Ordering::Relaxed), self.len());
         let process = fork::process();
@@ -303,7 +322,12 @@ unsafe impl Send for PageList {}
 
 impl PageList {
     pub(super) const fn new() -> Self {
-        Self { first: ptr::null_mut(), last: ptr::null_mut(), pages: 0, footprint: 0 }
+        Self {
+            first: ptr::null_mut(),
+            last: ptr::null_mut(),
+            pages: 0,
+            footprint: 0,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -374,7 +398,9 @@ impl PageList {
 
     /// Whether they are in the order of their cookies.
     pub(super) fn is_sorted(&self) -> bool {
-        self.iter().map(Page::cookie).is_sorted_by(|a, b| b.at_least(*a))
+        self.iter()
+            .map(Page::cookie)
+            .is_sorted_by(|a, b| b.at_least(*a))
     }
 
     pub(super) fn take(&mut self) -> PageList {
@@ -389,7 +415,10 @@ impl PageList {
 
 impl Drop for PageList {
     fn drop(&mut self) {
-        debug_assert!(self.is_empty(), "a list with pages in it is handed on, never dropped");
+        debug_assert!(
+            self.is_empty(),
+            "a list with pages in it is handed on, never dropped"
+        );
     }
 }
 

@@ -1,14 +1,18 @@
 //! What waits for the service thread: sealed pages, in the order of their grace periods.
 //!
-//! They come from many threads, and not in that order: what an idle thread left was sealed long before what is adopted with it. Were they
-//! freed in the order in which they came, what is due would wait for the readers of what is not.
+//! They come from many threads, and not in that order: what an idle thread left was sealed long
+//! before what is adopted with it. Were they freed in the order in which they came, what is due
+//! would wait for the readers of what is not.
 //!
-//! A page is looked for its place from the youngest end, as most belong there, and pages that come together in one walk: that costs what comes and what is
-//! younger than the oldest of that, not all that waits.
+//! A page is looked for its place from the youngest end, as most belong there, and pages that come
+//! together in one walk: that costs what comes and what is younger than the oldest of that, not all
+//! that waits.
 //!
-//! This is the one order of all that the service thread frees. Two things that wait are not in it: the sealed pages of a thread that retires, which
-//! frees them itself and has them in order (`buffer.rs`), and what callbacks free where there was no memory for a page (`oom.rs`). Callbacks keep
-//! the order in which they were queued, may be delayed, and are waited for by another barrier; so they are the engine's, and not sorted in here.
+//! This is the one order of all that the service thread frees. Two things that wait are not in it:
+//! the sealed pages of a thread that retires, which frees them itself and has them in order
+//! (`buffer.rs`), and what callbacks free where there was no memory for a page (`oom.rs`).
+//! Callbacks keep the order in which they were queued, may be delayed, and are waited for by
+//! another barrier; so they are the engine's, and not sorted in here.
 
 use super::page::{Page, PageList};
 use crate::{
@@ -20,7 +24,8 @@ use crate::{
 };
 use std::ptr::{self, NonNull};
 
-/// The service thread's pages, and how far it has come with them. Its lock is held for moments, and no other is taken under it.
+/// The service thread's pages, and how far it has come with them. Its lock is held for moments, and
+/// no other is taken under it.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) pages: PendingPages,
@@ -31,8 +36,9 @@ pub(super) struct Pending {
     batch: Option<Cookie>,
 }
 
-/// A flush under way: number `ticket` is done with once no page is pending whose cookie is `youngest` or older. That is all that was
-/// pending when it began; what came later and is no younger is due at the same time at the latest.
+/// A flush under way: number `ticket` is done with once no page is pending whose cookie is
+/// `youngest` or older. That is all that was pending when it began; what came later and is no
+/// younger is due at the same time at the latest.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flush {
     pub(super) ticket: u64,
@@ -41,11 +47,17 @@ pub(super) struct Flush {
 
 impl Pending {
     pub(super) const fn new() -> Self {
-        Self { pages: PendingPages::new(), next_tick: 0, flush: None, batch: None }
+        Self {
+            pages: PendingPages::new(),
+            next_tick: 0,
+            flush: None,
+            batch: None,
+        }
     }
 
-    /// For whole batches: the grace period that decides about the oldest page, and all that were sealed before it was started, whatever their own
-    /// cookies say. `start` starts one for a new batch.
+    /// For whole batches: the grace period that decides about the oldest page, and all that were
+    /// sealed before it was started, whatever their own cookies say. `start` starts one for a new
+    /// batch.
     pub(super) fn batch(&mut self, start: impl FnOnce() -> Cookie) -> Option<Cookie> {
         let oldest = self.pages.oldest()?;
         if !self.batch.is_some_and(|batch| batch.at_least(oldest)) {
@@ -58,7 +70,9 @@ impl Pending {
     pub(super) fn end_flush(&mut self) -> Option<u64> {
         let oldest = self.pages.oldest();
         let has_older = |youngest: Cookie| oldest.is_some_and(|oldest| youngest.at_least(oldest));
-        let ended = self.flush.take_if(|flush| !flush.youngest.is_some_and(has_older))?;
+        let ended = self
+            .flush
+            .take_if(|flush| !flush.youngest.is_some_and(has_older))?;
         Some(ended.ticket)
     }
 }
@@ -72,25 +86,31 @@ pub(super) struct Flushes {
 
 impl Flushes {
     pub(super) fn new() -> Self {
-        Self { wanted: AtomicU64::new(0), done: AtomicU64::new(0) }
+        Self {
+            wanted: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+        }
     }
 
     /// Asks for a flush. Returns its ticket.
     pub(super) fn ask(&self) -> u64 {
-        // Release, pairs with `wanted`: what was retired before this is seen by the pass that serves the ticket.
+        // Release, pairs with `wanted`: what was retired before this is seen by the pass that
+        // serves the ticket.
         self.wanted.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// The ticket of the last flush that was asked for, if it is not done. For the service thread.
     pub(super) fn wanted(&self) -> Option<u64> {
-        // Acquire, pairs with `ask`: the pass sees all that was retired before the tickets that it serves.
+        // Acquire, pairs with `ask`: the pass sees all that was retired before the tickets that it
+        // serves.
         let wanted = self.wanted.load(Ordering::Acquire);
         (wanted != self.done.load(Ordering::Relaxed)).then_some(wanted)
     }
 
     /// All flushes up to `ticket` are done. For the service thread.
     pub(super) fn finish(&self, ticket: u64) {
-        // Release, pairs with `is_done`: what the destructors did is seen by one who sees the ticket done.
+        // Release, pairs with `is_done`: what the destructors did is seen by one who sees the
+        // ticket done.
         self.done.store(ticket, Ordering::Release);
     }
 
@@ -101,11 +121,13 @@ impl Flushes {
 
     /// All that were asked for are done with.
     pub(super) fn reset(&self) {
-        self.done.store(self.wanted.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.done
+            .store(self.wanted.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
-/// Sealed pages, oldest cookie first; those of one cookie in the order in which they came. It owns them.
+/// Sealed pages, oldest cookie first; those of one cookie in the order in which they came. It owns
+/// them.
 #[derive(Debug)]
 pub(super) struct PendingPages {
     first: *mut Page,
@@ -117,7 +139,10 @@ unsafe impl Send for PendingPages {}
 
 impl PendingPages {
     pub(super) const fn new() -> Self {
-        Self { first: ptr::null_mut(), last: ptr::null_mut() }
+        Self {
+            first: ptr::null_mut(),
+            last: ptr::null_mut(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -194,7 +219,9 @@ impl PendingPages {
 
     /// Takes the oldest page out, if its cookie `is_due`.
     pub(super) fn pop_due(&mut self, is_due: impl FnOnce(Cookie) -> bool) -> Option<NonNull<Page>> {
-        let oldest = self.page(self.first).filter(|oldest| is_due(oldest.cookie()))?;
+        let oldest = self
+            .page(self.first)
+            .filter(|oldest| is_due(oldest.cookie()))?;
         let (page, next) = (NonNull::from(oldest), oldest.next());
         match self.page(next) {
             None => self.last = ptr::null_mut(),
@@ -216,16 +243,23 @@ impl PendingPages {
 
 impl Drop for PendingPages {
     fn drop(&mut self) {
-        debug_assert!(self.is_empty(), "a list with pages in it is handed on, never dropped");
+        debug_assert!(
+            self.is_empty(),
+            "a list with pages in it is handed on, never dropped"
+        );
     }
 }
 
-/// The first `count` of `pages` by their cookies, those of one cookie in the order in which they were.
+/// The first `count` of `pages` by their cookies, those of one cookie in the order in which they
+/// were.
 fn sorted(pages: &mut PageList, count: usize) -> PageList {
     let count = count.min(pages.pages());
     let mut merged = PageList::new();
     if count <= 1 {
-        pages.pop_front().into_iter().for_each(|page| merged.push_back(page));
+        pages
+            .pop_front()
+            .into_iter()
+            .for_each(|page| merged.push_back(page));
         return merged;
     }
     let mut early = sorted(pages, count / 2);
@@ -235,7 +269,11 @@ fn sorted(pages: &mut PageList, count: usize) -> PageList {
             (Some(early), Some(late)) => !late.cookie().at_least(early.cookie()),
             (early, _) => early.is_none(),
         };
-        let next = if is_late_first { late.pop_front() } else { early.pop_front() };
+        let next = if is_late_first {
+            late.pop_front()
+        } else {
+            early.pop_front()
+        };
         let Some(page) = next else { return merged };
         merged.push_back(page);
     }

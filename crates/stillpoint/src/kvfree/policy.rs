@@ -1,16 +1,20 @@
-//! What may be left out of deferred frees, so that a test can show that it is needed: see `gp/policy.rs`.
+//! What may be left out of deferred frees, so that a test can show that it is needed: see
+//! `gp/policy.rs`.
 
 use crate::gp::{self, Cookie, Engine, policy::Sound};
 
-/// Which parts of deferred frees are present, beside those of grace periods: all of a domain's machinery.
+/// Which parts of deferred frees are present, beside those of grace periods: all of a domain's
+/// machinery.
 ///
 /// # Safety
 ///
 /// As for [`gp::Policy`](crate::gp::Policy).
 pub unsafe trait Policy: gp::Policy {
-    /// Whether the drain issues the heavy barrier between parking a thread and reading its page's length again (D2).
+    /// Whether the drain issues the heavy barrier between parking a thread and reading its page's
+    /// length again (D2).
     const PARK_BARRIER: bool = true;
-    /// Whether a sealed page of deferred frees has a cookie that was named after its last object had been unlinked. Off: the one before.
+    /// Whether a sealed page of deferred frees has a cookie that was named after its last object
+    /// had been unlinked. Off: the one before.
     const WHOLE_PAGE_COOKIES: bool = true;
 }
 
@@ -20,5 +24,9 @@ unsafe impl Policy for Sound {}
 /// Starts a grace period for a page of objects that have been unlinked.
 pub(super) fn start_for_page<P: Policy>(engine: &Engine<P>) -> Cookie {
     let cookie = engine.start();
-    if P::WHOLE_PAGE_COOKIES { cookie } else { cookie.previous() }
+    if P::WHOLE_PAGE_COOKIES {
+        cookie
+    } else {
+        cookie.previous()
+    }
 }

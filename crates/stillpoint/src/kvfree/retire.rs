@@ -1,6 +1,7 @@
 //! The slow path of a retire, and what becomes of a page: it is opened, sealed, and reclaimed.
 //!
-//! The fast path is an append to the thread's open page (`buffer.rs`). By what that came to, [`Heap::retire_slow`] goes on:
+//! The fast path is an append to the thread's open page (`buffer.rs`). By what that came to,
+//! [`Heap::retire_slow`] goes on:
 //!
 //! | the append | because | so |
 //! |---|---|---|
@@ -10,10 +11,12 @@
 //! | the same | the service thread has parked the thread | the thread is unparked |
 //! | the same | the thread is throttled | the section is charged for the object (`throttle.rs`) |
 //!
-//! A thread whose thread-local state is gone has no buffer. At the end of threads they share one, whose pages are the service thread's.
+//! A thread whose thread-local state is gone has no buffer. At the end of threads they share one,
+//! whose pages are the service thread's.
 //!
-//! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace periods have ended: on its own thread, where the
-//! allocator's cache is warm, and a few at a time. What it does if none has is back-pressure.
+//! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace
+//! periods have ended: on its own thread, where the allocator's cache is warm, and a few at a time.
+//! What it does if none has is back-pressure.
 
 use super::{
     buffer::{CHANNELS, Channel, Pushed, RetireRequest, ThreadBuffer},
@@ -51,15 +54,20 @@ enum Reclaimer {
 }
 
 impl Heap {
-    /// Retires what the fast path has not, or does what is left to do: `pushed` is what the append came to, if it was made. `retirer` is the
-    /// calling thread; `None` if its thread-local state is gone. `Err` if there is no memory, and `on_no_page` leaves that to the caller.
+    /// Retires what the fast path has not, or does what is left to do: `pushed` is what the append
+    /// came to, if it was made. `retirer` is the calling thread; `None` if its thread-local state
+    /// is gone. `Err` if there is no memory, and `on_no_page` leaves that to the caller.
     ///
     /// # Safety
     ///
     /// New readers cannot find the object; nothing else frees it; it may be freed on any thread.
     #[cold]
     pub(crate) unsafe fn retire_slow<P: Policy>(
-        &self, engine: &Engine<P>, retirer: Option<Retirer<'_>>, object: RetireRequest, pushed: Option<Pushed>,
+        &self,
+        engine: &Engine<P>,
+        retirer: Option<Retirer<'_>>,
+        object: RetireRequest,
+        pushed: Option<Pushed>,
         on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
         let Some(retirer) = retirer else {
@@ -80,7 +88,9 @@ impl Heap {
                 Ok(())
             }
             // SAFETY: the caller's promise; no page has the object.
-            Pushed::NoPage => unsafe { self.retire_without_page(engine, Some(retirer), object.slot, on_no_page) },
+            Pushed::NoPage => unsafe {
+                self.retire_without_page(engine, Some(retirer), object.slot, on_no_page)
+            },
         }
     }
 
@@ -99,14 +109,17 @@ impl Heap {
         if !buffer.is_listed() && !self.list(buffer) {
             return false;
         }
-        let Some(fresh) = buffer.new_page() else { return false };
+        let Some(fresh) = buffer.new_page() else {
+            return false;
+        };
         let old = buffer.replace(&mut lock(&buffer.queue), channel, Some(fresh));
         debug_assert!(old.is_none(), "there was no open page");
         true
     }
 
-    /// Appends to the buffer that threads at their end share. Nothing throttles them: they may be inside a section, and their record is not
-    /// known. Returns whether there was memory for a page.
+    /// Appends to the buffer that threads at their end share. Nothing throttles them: they may be
+    /// inside a section, and their record is not known. Returns whether there was memory for a
+    /// page.
     fn append_at_threads_end<P: Policy>(&self, engine: &Engine<P>, object: RetireRequest) -> bool {
         let mut shared = lock(&self.threads_end);
         if shared.is_none() {
@@ -124,7 +137,11 @@ impl Heap {
 
     /// Does what an append to the caller's own buffer has said there is to do.
     pub(super) fn finish_append<P: Policy>(
-        &self, engine: &Engine<P>, buffer: &ThreadBuffer, record: Option<&Record>, object: &RetireRequest,
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        record: Option<&Record>,
+        object: &RetireRequest,
     ) {
         let sealed = self.seal_full_pages(engine, buffer, Reclaimer::Owner);
         self.unpark(engine, buffer);
@@ -132,12 +149,21 @@ impl Heap {
         let _ = engine.note_service(clock::now());
         self.charge_section(buffer, record, object.bytes, sealed > 0);
         if sealed > 0 {
-            self.reclaim(engine, buffer, record, throttle::longest_wait_for_page(sealed));
+            self.reclaim(
+                engine,
+                buffer,
+                record,
+                throttle::longest_wait_for_page(sealed),
+            );
         }
     }
 
     /// What a section has put off to its end.
-    pub(crate) fn reclaim_after_section<P: Policy>(&self, engine: &Engine<P>, retirer: Retirer<'_>) {
+    pub(crate) fn reclaim_after_section<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        retirer: Retirer<'_>,
+    ) {
         let patience = throttle::longest_wait_for_section(retirer.buffer.take_charge());
         self.reclaim(engine, retirer.buffer, Some(retirer.record), patience);
     }
@@ -149,13 +175,28 @@ impl Heap {
     }
 
     /// Returns the footprint of the pages that were sealed; 0 if none was.
-    fn seal_full_pages<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, reclaimer: Reclaimer) -> usize {
-        let full = CHANNELS.into_iter().filter(|&channel| buffer.is_full(channel));
-        full.map(|channel| self.seal(engine, buffer, channel, reclaimer)).sum()
+    fn seal_full_pages<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        reclaimer: Reclaimer,
+    ) -> usize {
+        let full = CHANNELS
+            .into_iter()
+            .filter(|&channel| buffer.is_full(channel));
+        full.map(|channel| self.seal(engine, buffer, channel, reclaimer))
+            .sum()
     }
 
-    /// Seals an open page, and opens another, if there is memory for one. Returns the page's footprint.
-    fn seal<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, channel: Channel, reclaimer: Reclaimer) -> usize {
+    /// Seals an open page, and opens another, if there is memory for one. Returns the page's
+    /// footprint.
+    fn seal<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        channel: Channel,
+        reclaimer: Reclaimer,
+    ) -> usize {
         let fresh = buffer.new_page();
         let mut queue = lock(&buffer.queue);
         // Under the lock, so that the cookies of a queue are in order.
@@ -168,30 +209,41 @@ impl Heap {
         page.seal(cookie);
         self.note_sealed(page);
         let footprint = footprint_of(page);
-        if channel == Channel::Plain && reclaimer == Reclaimer::Owner && !self.frees_whole_batches() {
+        if channel == Channel::Plain && reclaimer == Reclaimer::Owner && !self.frees_whole_batches()
+        {
             queue.sealed.push_back(full);
             return footprint;
         }
-        // Still under the queue's lock: a flush looks at the queues first and at the pending pages last, and must not miss a page that is
-        // on its way from one to the other.
+        // Still under the queue's lock: a flush looks at the queues first and at the pending pages
+        // last, and must not miss a page that is on its way from one to the other.
         lock(&self.pending).pages.add_one(full);
         drop(queue);
         engine.kick();
         footprint
     }
 
-    /// Frees the oldest pages of the queue that are due, a few. Back-pressure comes first: if nothing is due, and too much waits, it ends a
-    /// grace period, or waits for one for `patience` at most.
-    fn reclaim<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, record: Option<&Record>, patience: Nanos) {
+    /// Frees the oldest pages of the queue that are due, a few. Back-pressure comes first: if
+    /// nothing is due, and too much waits, it ends a grace period, or waits for one for `patience`
+    /// at most.
+    fn reclaim<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        record: Option<&Record>,
+        patience: Nanos,
+    ) {
         // A retire from within: the one outside goes on reclaiming.
-        let Some(_reclaiming) = buffer.begin_reclaiming() else { return };
+        let Some(_reclaiming) = buffer.begin_reclaiming() else {
+            return;
+        };
         self.apply_backpressure(engine, buffer, record, patience);
         let _freeing = buffer.freeing.lock();
         let mut due = self.take_due(engine, buffer);
         let spares = self.spare_pages();
         let process = fork::process();
         while let Some(page) = due.pop_front() {
-            // SAFETY: taken off our own queue after its grace period had ended; a plain page's objects may be freed here.
+            // SAFETY: taken off our own queue after its grace period had ended; a plain page's
+            // objects may be freed here.
             unsafe { self.free(engine, page) };
             buffer.recycle(page, spares);
             if fork::process() != process {
@@ -204,7 +256,10 @@ impl Heap {
         let mut queue = lock(&buffer.queue);
         let mut due = PageList::new();
         while due.pages() < PAGES_PER_SEAL
-            && queue.sealed.front().is_some_and(|page| engine.has_ended(page.cookie()))
+            && queue
+                .sealed
+                .front()
+                .is_some_and(|page| engine.has_ended(page.cookie()))
             && let Some(page) = queue.sealed.pop_front()
         {
             due.push_back(page);
@@ -212,11 +267,13 @@ impl Heap {
         due
     }
 
-    /// Frees a page's objects. If a destructor forks, what was left of them is forgotten in the child.
+    /// Frees a page's objects. If a destructor forks, what was left of them is forgotten in the
+    /// child.
     ///
     /// # Safety
     ///
-    /// The page is the caller's alone, its grace period has ended, and its objects may be freed on this thread.
+    /// The page is the caller's alone, its grace period has ended, and its objects may be freed on
+    /// this thread.
     pub(super) unsafe fn free<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
         // SAFETY: the caller's promise.
         let page = unsafe { page.as_ref() };

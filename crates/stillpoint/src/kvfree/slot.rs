@@ -14,9 +14,11 @@ pub(crate) struct Destructor {
     bytes: usize,
 }
 
-/// An object that waits. Either a block of memory of a known layout, or an object with a destructor.
+/// An object that waits. Either a block of memory of a known layout, or an object with a
+/// destructor.
 ///
-/// The layout lies in the address bits of `how`, marked by an odd address; a `Destructor` is aligned and never odd.
+/// The layout lies in the address bits of `how`, marked by an odd address; a `Destructor` is
+/// aligned and never odd.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slot {
     object: *mut u8,
@@ -34,7 +36,10 @@ const SIZE_SHIFT: u32 = 1 + ALIGN_BITS;
 struct Boxed<T>(T);
 
 impl<T> Boxed<T> {
-    const DESTRUCTOR: &'static Destructor = &Destructor { run: Self::free, bytes: footprint(mem::size_of::<T>()) };
+    const DESTRUCTOR: &'static Destructor = &Destructor {
+        run: Self::free,
+        bytes: footprint(mem::size_of::<T>()),
+    };
 
     /// # Safety
     ///
@@ -50,8 +55,10 @@ struct Shared<T>(T);
 
 impl<T> Shared<T> {
     /// Counted as if the reference were the last one: the value, and the two counts before it.
-    const DESTRUCTOR: &'static Destructor =
-        &Destructor { run: Self::free, bytes: footprint(mem::size_of::<T>() + 2 * mem::size_of::<usize>()) };
+    const DESTRUCTOR: &'static Destructor = &Destructor {
+        run: Self::free,
+        bytes: footprint(mem::size_of::<T>() + 2 * mem::size_of::<usize>()),
+    };
 
     /// # Safety
     ///
@@ -71,21 +78,32 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn malloced(object: NonNull<u8>, bytes: usize) -> Self {
         let how = bytes << SIZE_SHIFT | MALLOCED << 1 | LAYOUT_TAG;
-        Self { object: object.as_ptr(), how: ptr::without_provenance(how) }
+        Self {
+            object: object.as_ptr(),
+            how: ptr::without_provenance(how),
+        }
     }
 
     /// A block from the global allocator.
     #[inline(always)]
     pub(crate) fn memory(object: NonNull<u8>, layout: Layout) -> Self {
-        let how = layout.size() << SIZE_SHIFT | (layout.align().trailing_zeros() as usize) << 1 | LAYOUT_TAG;
-        Self { object: object.as_ptr(), how: ptr::without_provenance(how) }
+        let how = layout.size() << SIZE_SHIFT
+            | (layout.align().trailing_zeros() as usize) << 1
+            | LAYOUT_TAG;
+        Self {
+            object: object.as_ptr(),
+            how: ptr::without_provenance(how),
+        }
     }
 
     /// A boxed object. Where nothing needs dropping it is plain memory.
     #[inline(always)]
     pub(crate) fn boxed<T>(object: NonNull<T>) -> Self {
         if mem::needs_drop::<T>() || mem::size_of::<T>() == 0 {
-            Self { object: object.as_ptr().cast(), how: Boxed::<T>::DESTRUCTOR }
+            Self {
+                object: object.as_ptr().cast(),
+                how: Boxed::<T>::DESTRUCTOR,
+            }
         } else {
             Self::memory(object.cast(), Layout::new::<T>())
         }
@@ -93,7 +111,10 @@ impl Slot {
 
     /// A reference to a shared object.
     pub(crate) fn shared<T>(object: Arc<T>) -> Self {
-        Self { object: Arc::into_raw(object).cast_mut().cast(), how: Shared::<T>::DESTRUCTOR }
+        Self {
+            object: Arc::into_raw(object).cast_mut().cast(),
+            how: Shared::<T>::DESTRUCTOR,
+        }
     }
 
     /// What the object takes up in the allocator, in bytes.
@@ -116,7 +137,8 @@ impl Slot {
         let how = self.how.addr();
         let align = 1 << (how >> 1 & ((1 << ALIGN_BITS) - 1));
         // SAFETY: an odd `how` was made from a valid layout by `memory`.
-        (how & LAYOUT_TAG != 0).then(|| unsafe { Layout::from_size_align_unchecked(how >> SIZE_SHIFT, align) })
+        (how & LAYOUT_TAG != 0)
+            .then(|| unsafe { Layout::from_size_align_unchecked(how >> SIZE_SHIFT, align) })
     }
 
     /// Fetches the object's memory into the cache, for one who is about to free it.
@@ -143,16 +165,19 @@ impl Slot {
             return unsafe { libc::free(self.object.cast()) };
         }
         match self.layout() {
-            // SAFETY: whoever made the slot said that the block came from the global allocator with this layout.
+            // SAFETY: whoever made the slot said that the block came from the global allocator with
+            // this layout.
             Some(layout) => unsafe { alloc::dealloc(self.object, layout) },
-            // SAFETY: an even `how` was made from a `&'static Destructor` that suits the object; the rest is the caller's.
+            // SAFETY: an even `how` was made from a `&'static Destructor` that suits the object;
+            // the rest is the caller's.
             None => unsafe { ((*self.how).run)(self.object) },
         }
     }
 }
 
-/// What a block of `size` bytes takes up: the size class of a general-purpose allocator (glibc's: 8 bytes of header, classes 16
-/// apart, 32 at least). An estimate for other allocators, and a good one.
+/// What a block of `size` bytes takes up: the size class of a general-purpose allocator (glibc's: 8
+/// bytes of header, classes 16 apart, 32 at least). An estimate for other allocators, and a good
+/// one.
 #[inline(always)]
 pub(crate) const fn footprint(size: usize) -> usize {
     let class = size.saturating_add(8 + 15) & !15;
@@ -199,7 +224,14 @@ mod tests {
     fn a_reference_is_dropped_and_counts_as_what_it_refers_to() {
         let object = Arc::new([0_u64; 9]);
         let slot = Slot::shared(Arc::clone(&object));
-        assert_eq!((Arc::strong_count(&object), slot.bytes(), slot.has_destructor()), (2, footprint(72 + 16), true));
+        assert_eq!(
+            (
+                Arc::strong_count(&object),
+                slot.bytes(),
+                slot.has_destructor()
+            ),
+            (2, footprint(72 + 16), true)
+        );
         // SAFETY: the slot's own reference.
         unsafe { slot.free() };
         assert_eq!(Arc::strong_count(&object), 1);

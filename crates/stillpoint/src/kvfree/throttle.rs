@@ -1,17 +1,19 @@
 //! Back-pressure: when a retiring thread ends a grace period itself, or waits for one.
 //!
-//! A thread that fills a page seals it and queues it, and frees pages of its queue that are due (`retire.rs`). If none is, and the queue has
-//! reached the thread's *quota*, a part of the budget, it ends a grace period itself, unless another thread has. One heavy barrier so
-//! serves a quota's worth of objects of this thread, and all that other threads had sealed by then: the more threads, the smaller each
-//! quota, and the more of them one grace period serves.
+//! A thread that fills a page seals it and queues it, and frees pages of its queue that are due
+//! (`retire.rs`). If none is, and the queue has reached the thread's *quota*, a part of the budget,
+//! it ends a grace period itself, unless another thread has. One heavy barrier so serves a quota's
+//! worth of objects of this thread, and all that other threads had sealed by then: the more
+//! threads, the smaller each quota, and the more of them one grace period serves.
 //!
-//! Where that does not help, because readers hold the grace period up, a thread whose queue has reached twice its quota, and every
-//! thread past the budget, waits a bounded time a page.
+//! Where that does not help, because readers hold the grace period up, a thread whose queue has
+//! reached twice its quota, and every thread past the budget, waits a bounded time a page.
 //!
-//! Inside a section it does all this at the section's end, and waits there for what the section has added, not for the page that this
-//! happened to fill: as long as that is part of a page that it would have waited for. To know that, each section is charged for each of its
-//! objects while the thread is *throttled*, that is, held back for longer than one wait. What a section had added before the page was full
-//! that had the thread throttled is not known, and forgiven.
+//! Inside a section it does all this at the section's end, and waits there for what the section has
+//! added, not for the page that this happened to fill: as long as that is part of a page that it
+//! would have waited for. To know that, each section is charged for each of its objects while the
+//! thread is *throttled*, that is, held back for longer than one wait. What a section had added
+//! before the page was full that had the thread throttled is not known, and forgiven.
 
 use super::{
     buffer::{OPEN_BYTES, ThreadBuffer},
@@ -28,19 +30,21 @@ use crate::{
     },
 };
 
-/// A thread ends a grace period itself once its queue weighs this much, even if its quota were larger: more would
-/// not stay in the cache.
+/// A thread ends a grace period itself once its queue weighs this much, even if its quota were
+/// larger: more would not stay in the cache.
 const LARGEST_QUOTA: usize = 1 << 20;
 
 /// A quota is never smaller than this, or a thread would end a grace period for every page.
 const SMALLEST_QUOTA: usize = 64 << 10;
 
-/// Where grace periods are held up, a thread is throttled when so many quotas of its own are unreclaimed. Without it one
-/// thread's turn on the processor fills the budget, and the next thread's again: never too much at a time, but each allocator arena
-/// keeps the most that it has ever held.
+/// Where grace periods are held up, a thread is throttled when so many quotas of its own are
+/// unreclaimed. Without it one thread's turn on the processor fills the budget, and the next
+/// thread's again: never too much at a time, but each allocator arena keeps the most that it has
+/// ever held.
 const THROTTLE_FACTOR: usize = 2;
 
-/// How long a thread waits at most for each [`OPEN_BYTES`], or part of it, that it adds while it is throttled, or past the budget.
+/// How long a thread waits at most for each [`OPEN_BYTES`], or part of it, that it adds while it is
+/// throttled, or past the budget.
 const LONGEST_WAIT: Nanos = 10_000_000;
 
 /// So many times that at most for one page, or one section, however large its objects.
@@ -79,16 +83,24 @@ impl Heap {
         self.footprint.load(Ordering::Relaxed) + self.callbacks.bytes() >= self.budget()
     }
 
-    /// Returns whether the calling thread may wait for a grace period: not in user code that the library runs, nor in a section of any kind.
-    /// Looks at all records.
+    /// Returns whether the calling thread may wait for a grace period: not in user code that the
+    /// library runs, nor in a section of any kind. Looks at all records.
     pub(super) fn may_wait<P: Policy>(&self, engine: &Engine<P>) -> bool {
         !user_code::runs_for(self.domain) && engine.section_of(thread::token()).is_none()
     }
 
-    /// Charges the caller's section, if it is in one, for an object that it has retired by the slow path: if the thread is throttled, or the
-    /// object has filled a page.
-    pub(super) fn charge_section(&self, buffer: &ThreadBuffer, record: Option<&Record>, bytes: usize, sealed: bool) {
-        let Some(record) = record.filter(|record| record.is_reading()) else { return };
+    /// Charges the caller's section, if it is in one, for an object that it has retired by the slow
+    /// path: if the thread is throttled, or the object has filled a page.
+    pub(super) fn charge_section(
+        &self,
+        buffer: &ThreadBuffer,
+        record: Option<&Record>,
+        bytes: usize,
+        sealed: bool,
+    ) {
+        let Some(record) = record.filter(|record| record.is_reading()) else {
+            return;
+        };
         if buffer.is_throttled() {
             record.defer_to_unlock();
         }
@@ -98,17 +110,26 @@ impl Heap {
     }
 
     /// The same for an object that a callback will free, past the budget.
-    pub(super) fn charge_section_for_callback(&self, buffer: &ThreadBuffer, record: &Record, bytes: usize) {
+    pub(super) fn charge_section_for_callback(
+        &self,
+        buffer: &ThreadBuffer,
+        record: &Record,
+        bytes: usize,
+    ) {
         if record.is_reading() {
             buffer.charge(bytes);
             record.defer_to_unlock();
         }
     }
 
-    /// Has the calling thread do its part before it frees pages, as the head says, and throttles it if it is held back for longer than
-    /// `patience`. A section puts it all off to its end.
+    /// Has the calling thread do its part before it frees pages, as the head says, and throttles it
+    /// if it is held back for longer than `patience`. A section puts it all off to its end.
     pub(super) fn apply_backpressure<P: Policy>(
-        &self, engine: &Engine<P>, buffer: &ThreadBuffer, record: Option<&Record>, patience: Nanos,
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        record: Option<&Record>,
+        patience: Nanos,
     ) {
         let throttled = self.is_held_back(engine, buffer, record, patience);
         buffer.set_throttled(throttled);
@@ -119,14 +140,22 @@ impl Heap {
     }
 
     fn is_held_back<P: Policy>(
-        &self, engine: &Engine<P>, buffer: &ThreadBuffer, record: Option<&Record>, patience: Nanos,
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        record: Option<&Record>,
+        patience: Nanos,
     ) -> bool {
         let (oldest, queued) = {
             let queue = lock(&buffer.queue);
-            (queue.sealed.front().map(Page::cookie), queue.sealed.footprint())
+            (
+                queue.sealed.front().map(Page::cookie),
+                queue.sealed.footprint(),
+            )
         };
         let quota = self.thread_quota();
-        let too_much = !self.frees_whole_batches() && (queued >= THROTTLE_FACTOR * quota || self.is_over_budget());
+        let too_much = !self.frees_whole_batches()
+            && (queued >= THROTTLE_FACTOR * quota || self.is_over_budget());
         if oldest.is_some_and(|oldest| engine.has_ended(oldest)) || (queued < quota && !too_much) {
             return false;
         }
@@ -155,7 +184,8 @@ impl Heap {
         ended
     }
 
-    /// Waits for the oldest page's grace period, for `patience` at most. However this ends, the pages' own cookies decide what is freed.
+    /// Waits for the oldest page's grace period, for `patience` at most. However this ends, the
+    /// pages' own cookies decide what is freed.
     fn wait<P: Policy>(&self, engine: &Engine<P>, oldest: Option<Cookie>, patience: Nanos) {
         self.waits.fetch_add(1, Ordering::Relaxed);
         #[cfg(test)]
@@ -168,7 +198,8 @@ impl Heap {
             }
             _ => {
                 if let Some(oldest) = oldest {
-                    // As `wait_for` does: a reader that never leaves is reported, and then no more waited for.
+                    // As `wait_for` does: a reader that never leaves is reported, and then no more
+                    // waited for.
                     let _ = engine.note_held_up(oldest, now);
                 }
                 engine.sleep_until(until, || !self.is_still_held_back(engine, oldest));

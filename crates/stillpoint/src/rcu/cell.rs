@@ -3,11 +3,13 @@
 use super::{Domain, RcuOption, Retired, Section, Snapshot};
 use std::{convert::Infallible, fmt, ptr::NonNull};
 
-/// A cell whose value is read inside read-side critical sections, without a lock or a write, and replaced as a whole.
+/// A cell whose value is read inside read-side critical sections, without a lock or a write, and
+/// replaced as a whole.
 ///
-/// The kernel's `__rcu` pointer with `rcu_dereference()` and `rcu_assign_pointer()`. It always holds a value; one that may be empty is
-/// an [`RcuOption`]. It belongs to a domain: the global one ([`Rcu::new`]) or another ([`Rcu::new_in`]). Dropping a cell retires its
-/// value, which readers who have found it keep for as long as their sections last.
+/// The kernel's `__rcu` pointer with `rcu_dereference()` and `rcu_assign_pointer()`. It always
+/// holds a value; one that may be empty is an [`RcuOption`]. It belongs to a domain: the global one
+/// ([`Rcu::new`]) or another ([`Rcu::new_in`]). Dropping a cell retires its value, which readers
+/// who have found it keep for as long as their sections last.
 ///
 /// ```
 /// use stillpoint::{Rcu, read_lock};
@@ -32,13 +34,15 @@ use std::{convert::Infallible, fmt, ptr::NonNull};
 ///
 /// # Statics
 ///
-/// One whose first value the compiler can make is made by [`Rcu::from_static`]. Where the program makes it, either it is an [`RcuOption`],
-/// filled at the start or by [`RcuOption::load_or_init`], or a `LazyLock<Rcu<T>>` (as is that of a cell in another domain).
+/// One whose first value the compiler can make is made by [`Rcu::from_static`]. Where the program
+/// makes it, either it is an [`RcuOption`], filled at the start or by [`RcuOption::load_or_init`],
+/// or a `LazyLock<Rcu<T>>` (as is that of a cell in another domain).
 ///
 /// # Values without a size
 ///
-/// A cell is one word that a reader loads, and a pointer to a slice, `str` or trait object is two. Put it in a box (or an `Arc`), and a
-/// reader pays one more load: an `Rcu<Box<[T]>>`, `Rcu<Box<str>>` or `Rcu<Box<dyn Trait>>` is read as a `&[T]`, `&str` or `&dyn Trait`.
+/// A cell is one word that a reader loads, and a pointer to a slice, `str` or trait object is two.
+/// Put it in a box (or an `Arc`), and a reader pays one more load: an `Rcu<Box<[T]>>`,
+/// `Rcu<Box<str>>` or `Rcu<Box<dyn Trait>>` is read as a `&[T]`, `&str` or `&dyn Trait`.
 ///
 /// ```
 /// let ports = stillpoint::Rcu::new(Box::<[u16]>::from([80, 443]));
@@ -49,11 +53,13 @@ use std::{convert::Infallible, fmt, ptr::NonNull};
 ///
 /// # User code
 ///
-/// Closures that are handed to a cell, and `Clone` of its values, run inside a section, with no lock held. They may use the same cell; they
-/// may panic, which leaves the cell as it was. They must not wait for a grace period of the cell's domain (which panics), and what else
-/// they wait for, the domain's deferred frees wait for too.
+/// Closures that are handed to a cell, and `Clone` of its values, run inside a section, with no
+/// lock held. They may use the same cell; they may panic, which leaves the cell as it was. They
+/// must not wait for a grace period of the cell's domain (which panics), and what else they wait
+/// for, the domain's deferred frees wait for too.
 pub struct Rcu<T: Send + Sync + 'static>(
-    /// Never empty: made full, and emptied by none of our methods but the one that takes the cell apart.
+    /// Never empty: made full, and emptied by none of our methods but the one that takes the cell
+    /// apart.
     RcuOption<T>,
 );
 
@@ -76,9 +82,11 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         Self(RcuOption::new_in(domain, value))
     }
 
-    /// A cell of the global domain whose first value is a static one: for statics. Does not allocate.
+    /// A cell of the global domain whose first value is a static one: for statics. Does not
+    /// allocate.
     ///
-    /// The first value is never freed or dropped. Where it would have to be given away ([`into_inner`](Self::into_inner),
+    /// The first value is never freed or dropped. Where it would have to be given away
+    /// ([`into_inner`](Self::into_inner),
     /// [`Retired::wait`], [`get_mut`](Self::get_mut)), that is a clone of it. Its type must have a size other than 0.
     ///
     /// ```
@@ -110,18 +118,22 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// # Panics
     ///
-    /// If `guard` is of another domain than the cell, or an offline [`QsbrReader`](crate::QsbrReader): it would protect nothing.
+    /// If `guard` is of another domain than the cell, or an offline
+    /// [`QsbrReader`](crate::QsbrReader): it would protect nothing.
     #[inline]
     #[must_use]
     #[track_caller]
     pub fn load<'g>(&self, guard: &'g impl Section) -> &'g T {
-        // SAFETY: never null, by the field's promise; it is alive, and stays for as long as the guard, as in `RcuOption::load`.
+        // SAFETY: never null, by the field's promise; it is alive, and stays for as long as the
+        // guard, as in `RcuOption::load`.
         unsafe { &*self.0.pointer(guard) }
     }
 
-    /// The present value together with `guard`, in one value that derefs to it: for a request's struct, an extractor, a stream.
+    /// The present value together with `guard`, in one value that derefs to it: for a request's
+    /// struct, an extractor, a stream.
     ///
-    /// With an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which must be of the cell's domain, it may go to other threads; one of
+    /// With an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which must be of the cell's domain,
+    /// it may go to other threads; one of
     /// [`read_lock_static`](crate::tasks_trace::TraceDomain::read_lock_static) borrows from nothing.
     ///
     /// ```
@@ -164,8 +176,8 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         self.0.read(|value| read(full(value)))
     }
 
-    /// The present value, outside any section: for the one who alone replaces it, under a lock say. The kernel's
-    /// `rcu_dereference_protected()`.
+    /// The present value, outside any section: for the one who alone replaces it, under a lock say.
+    /// The kernel's `rcu_dereference_protected()`.
     ///
     /// # Safety
     ///
@@ -194,7 +206,8 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         full(unsafe { self.0.peek() })
     }
 
-    /// Replaces the value; the old one is freed after a grace period. The kernel's `rcu_assign_pointer()` and `kvfree_rcu()`.
+    /// Replaces the value; the old one is freed after a grace period. The kernel's
+    /// `rcu_assign_pointer()` and `kvfree_rcu()`.
     ///
     /// Allocates, retires; may wait a bounded time where [`Domain::retire`] does.
     #[inline]
@@ -209,9 +222,11 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         full(self.0.swap(value))
     }
 
-    /// Replaces the value if it is still `current`, a reference that [`Rcu::load`] gave. Returns the old value.
+    /// Replaces the value if it is still `current`, a reference that [`Rcu::load`] gave. Returns
+    /// the old value.
     ///
-    /// There is no ABA: as long as `guard` is held, nothing else can come to lie at `current`'s address.
+    /// There is no ABA: as long as `guard` is held, nothing else can come to lie at `current`'s
+    /// address.
     ///
     /// # Errors
     ///
@@ -221,14 +236,24 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// If `guard` is of another domain than the cell.
     #[track_caller]
-    pub fn compare_exchange<'g>(&self, current: &'g T, new: Box<T>, guard: &'g impl Section) -> Result<Retired<T>, Box<T>> {
-        self.0.compare_exchange(Some(current), Some(new), guard).map(full).map_err(full)
+    pub fn compare_exchange<'g>(
+        &self,
+        current: &'g T,
+        new: Box<T>,
+        guard: &'g impl Section,
+    ) -> Result<Retired<T>, Box<T>> {
+        self.0
+            .compare_exchange(Some(current), Some(new), guard)
+            .map(full)
+            .map_err(full)
     }
 
-    /// Replaces the value by what `update` makes of it, again and again until no other thread has been faster. Read, copy, update.
+    /// Replaces the value by what `update` makes of it, again and again until no other thread has
+    /// been faster. Read, copy, update.
     ///
-    /// Returns the old value: drop it to have it freed after a grace period, or [`wait`](Retired::wait) for its readers. `update` runs
-    /// in a section that begins here, so it should be short. If it replaces this cell's value itself, each time, it never ends.
+    /// Returns the old value: drop it to have it freed after a grace period, or
+    /// [`wait`](Retired::wait) for its readers. `update` runs in a section that begins here, so it
+    /// should be short. If it replaces this cell's value itself, each time, it never ends.
     ///
     /// ```
     /// let counts = stillpoint::Rcu::new(vec![1, 2]);
@@ -253,12 +278,17 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// What `update` returned.
     #[inline]
-    pub fn try_update<E>(&self, mut update: impl FnMut(&T) -> Result<T, E>) -> Result<Retired<T>, E> {
-        self.0.try_update(|old| update(full(old)).map(Some)).map(full)
+    pub fn try_update<E>(
+        &self,
+        mut update: impl FnMut(&T) -> Result<T, E>,
+    ) -> Result<Retired<T>, E> {
+        self.0
+            .try_update(|old| update(full(old)).map(Some))
+            .map(full)
     }
 
-    /// Changes a clone of the value and publishes it, again and again until no other thread has been faster. Returns what `modify`
-    /// does.
+    /// Changes a clone of the value and publishes it, again and again until no other thread has
+    /// been faster. Returns what `modify` does.
     ///
     /// As [`update`](Self::update); the old value is freed after a grace period.
     ///
@@ -280,8 +310,8 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         result
     }
 
-    /// The value, to be changed in place. Waits for a grace period if there is one: readers may have found it through a reference to the
-    /// cell that is gone by now, in a section that is not.
+    /// The value, to be changed in place. Waits for a grace period if there is one: readers may
+    /// have found it through a reference to the cell that is gone by now, in a section that is not.
     ///
     /// # Panics
     ///
@@ -289,7 +319,8 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// # Deadlocks
     ///
-    /// If the caller itself keeps an [`OwnedGuard`](crate::tasks_trace::OwnedGuard) of that domain, or a [`Snapshot`] with one.
+    /// If the caller itself keeps an [`OwnedGuard`](crate::tasks_trace::OwnedGuard) of that domain,
+    /// or a [`Snapshot`] with one.
     #[must_use]
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {

@@ -1,9 +1,13 @@
-//! A domain's engine and its heap, with the machinery that a [`Policy`] leaves: what is behind a [`Domain`](super::Domain), which has all of it, and
-//! documents it. Only tortures use this type itself, for the sake of broken policies.
+//! A domain's engine and its heap, with the machinery that a [`Policy`] leaves: what is behind a
+//! [`Domain`](super::Domain), which has all of it, and documents it. Only tortures use this type
+//! itself, for the sake of broken policies.
 
 use super::{Guard, QsbrReader, thread};
 use crate::{
-    gp::{BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Record, Seq, Sequence, Served, StallReport, Work},
+    gp::{
+        BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Record, Seq, Sequence, Served,
+        StallReport, Work,
+    },
     kvfree::{Heap, Policy},
     platform::{
         fork::{AtForkHandle, ForkReset},
@@ -38,8 +42,12 @@ impl<P: Policy> Work for Inner<P> {
     fn pass(&self) -> Outlook {
         let callbacks = self.engine.run_callbacks();
         let drain = self.heap.drain(&self.engine);
-        // The older of the two: the service thread sleeps until its readers have left, and must not sleep past the other's end.
-        Outlook { cookie: Cookie::oldest(callbacks.cookie, drain.cookie), at: callbacks.at.into_iter().chain(drain.at).min() }
+        // The older of the two: the service thread sleeps until its readers have left, and must not
+        // sleep past the other's end.
+        Outlook {
+            cookie: Cookie::oldest(callbacks.cookie, drain.cookie),
+            at: callbacks.at.into_iter().chain(drain.at).min(),
+        }
     }
 }
 
@@ -78,7 +86,8 @@ impl<P: Policy> Inner<P> {
                 closed: AtomicBool::new(false),
             }
         });
-        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its fields to be dropped.
+        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its
+        // fields to be dropped.
         unsafe { inner.place.occupy(&*inner) };
         inner
     }
@@ -88,7 +97,8 @@ impl<P: Policy> Inner<P> {
     }
 
     pub(in crate::rcu) fn is_closed(&self) -> bool {
-        // Acquire, pairs with `close`: what was done through the domain's handles happens before its bindings go.
+        // Acquire, pairs with `close`: what was done through the domain's handles happens before
+        // its bindings go.
         self.closed.load(Ordering::Acquire)
     }
 
@@ -109,12 +119,14 @@ impl<P: Policy> Inner<P> {
         self.engine.callbacks_pending() > 0 || self.heap.waiting().objects > 0
     }
 
-    /// Invokes and frees what is left, and wakes the tasks whose futures were forgotten; there are no readers any more.
+    /// Invokes and frees what is left, and wakes the tasks whose futures were forgotten; there are
+    /// no readers any more.
     fn finish(&self) {
-        // User code, like the callbacks: it must not linger until the last thread lets go of the domain.
+        // User code, like the callbacks: it must not linger until the last thread lets go of the
+        // domain.
         self.engine.set_stall_handler(None);
-        // A callback or destructor may have left something new behind it. By what is done, not by what is counted as waiting: a fault may have
-        // left a count behind.
+        // A callback or destructor may have left something new behind it. By what is done, not by
+        // what is counted as waiting: a fault may have left a count behind.
         loop {
             let called = self.engine.run_all_callbacks();
             if !self.heap.free_all(&self.engine) && !called {
@@ -141,13 +153,21 @@ impl<P: Policy> Core<P> {
     /// A domain whose sequence starts at `first`: for tests that want to see it wrap.
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        Self { inner: Inner::new(next_id(), BarrierMode::Membarrier, Sequence::new(first.seq())) }
+        Self {
+            inner: Inner::new(
+                next_id(),
+                BarrierMode::Membarrier,
+                Sequence::new(first.seq()),
+            ),
+        }
     }
 
     /// A domain whose readers fence.
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
-        Self { inner: Inner::new(next_id(), BarrierMode::Fence, Sequence::new(first.seq())) }
+        Self {
+            inner: Inner::new(next_id(), BarrierMode::Fence, Sequence::new(first.seq())),
+        }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -161,7 +181,13 @@ impl<P: Policy> Core<P> {
 
     /// One of the global domains.
     pub(super) fn global(global: usize) -> Self {
-        Self { inner: Inner::new(thread::global_id(global), BarrierMode::Membarrier, Sequence::of_global(global)) }
+        Self {
+            inner: Inner::new(
+                thread::global_id(global),
+                BarrierMode::Membarrier,
+                Sequence::of_global(global),
+            ),
+        }
     }
 
     /// [`Domain::read_lock`](super::Domain::read_lock).
@@ -182,7 +208,11 @@ impl<P: Policy> Core<P> {
     /// [`Domain::qsbr_reader`](super::Domain::qsbr_reader).
     #[must_use = "dropping it takes the thread's registration back"]
     pub fn qsbr_reader(&self) -> QsbrReader<'_> {
-        QsbrReader::new(self, self.engine().register(platform_thread::token(), Flavour::Qsbr))
+        QsbrReader::new(
+            self,
+            self.engine()
+                .register(platform_thread::token(), Flavour::Qsbr),
+        )
     }
 
     /// [`Domain::set_stall_timeout`](super::Domain::set_stall_timeout).
@@ -192,7 +222,8 @@ impl<P: Policy> Core<P> {
 
     /// [`Domain::on_stall`](super::Domain::on_stall).
     pub fn on_stall(&self, handler: impl Fn(&StallReport) + Send + Sync + 'static) {
-        self.engine().set_stall_handler(Some(std::sync::Arc::new(handler)));
+        self.engine()
+            .set_stall_handler(Some(std::sync::Arc::new(handler)));
     }
 
     #[cold]
@@ -200,11 +231,12 @@ impl<P: Policy> Core<P> {
         Guard::of(self.lock_late())
     }
 
-    /// Begins a section of a thread without a record of its own, because that is gone, or cannot be had: a level of the one that it has
-    /// open, or one through a record for that section alone. That allocates only if all records that the domain has are taken.
+    /// Begins a section of a thread without a record of its own, because that is gone, or cannot be
+    /// had: a level of the one that it has open, or one through a record for that section alone.
+    /// That allocates only if all records that the domain has are taken.
     ///
-    /// All levels have one record, and the thread is not bound before they are over ([`thread`]): so it makes no difference which of them
-    /// an unlock without a guard ends.
+    /// All levels have one record, and the thread is not bound before they are over ([`thread`]):
+    /// so it makes no difference which of them an unlock without a guard ends.
     #[cold]
     pub(super) fn lock_late(&self) -> &Record {
         let me = platform_thread::token();
@@ -228,7 +260,8 @@ impl<P: Policy> Core<P> {
     /// For a thread whose thread-local state is gone.
     #[cold]
     fn quiescent_record_late(&self) -> &Record {
-        self.engine().register(platform_thread::token(), Flavour::Owned)
+        self.engine()
+            .register(platform_thread::token(), Flavour::Owned)
     }
 
     /// The oldest section that the calling thread has open here.
@@ -236,7 +269,8 @@ impl<P: Policy> Core<P> {
         self.engine().section_of(platform_thread::token())
     }
 
-    /// Whether the calling thread is inside a section here, so that it must not wait for a grace period. Looks at all records.
+    /// Whether the calling thread is inside a section here, so that it must not wait for a grace
+    /// period. Looks at all records.
     pub(crate) fn is_reading(&self) -> bool {
         self.section().is_some()
     }
@@ -251,13 +285,16 @@ impl<P: Policy> Core<P> {
 impl<P: Policy> Clone for Core<P> {
     fn clone(&self) -> Self {
         self.inner.handles.fetch_add(1, Ordering::Relaxed);
-        Self { inner: Arc::clone(&self.inner) }
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
     }
 }
 
 impl<P: Policy> Core<P> {
     pub(super) fn let_go(&self, end: End) {
-        // Acquire and release, pairs with `let_go` of other threads: what was done through other handles is done before the end.
+        // Acquire and release, pairs with `let_go` of other threads: what was done through other
+        // handles is done before the end.
         if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.inner.close(end);
         }
@@ -274,7 +311,10 @@ impl<P: Policy> fmt::Debug for Core<P> {
     /// Takes no lock: what threads have retired that is not in a full page yet is not counted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let glimpse = Statistics::glimpse(self.engine(), &self.inner.heap);
-        f.debug_struct("Domain").field("id", &self.id()).field("statistics", &glimpse).finish()
+        f.debug_struct("Domain")
+            .field("id", &self.id())
+            .field("statistics", &glimpse)
+            .finish()
     }
 }
 

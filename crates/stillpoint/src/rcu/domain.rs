@@ -1,4 +1,5 @@
-//! Domains: readers, grace periods and deferred frees that have nothing to do with those of other domains.
+//! Domains: readers, grace periods and deferred frees that have nothing to do with those of other
+//! domains.
 
 use super::{Core, Guard, QsbrReader};
 use crate::{
@@ -7,35 +8,43 @@ use crate::{
 };
 use std::{fmt, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
 
-/// A domain of read-copy update: its sections delay its own grace periods only, and its own deferred frees.
+/// A domain of read-copy update: its sections delay its own grace periods only, and its own
+/// deferred frees.
 ///
-/// Most programs use the global domain ([`global`](crate::global)) through the crate's functions. A domain of one's own keeps
-/// long sections away from others, or bounds one part's memory by itself.
+/// Most programs use the global domain ([`global`](crate::global)) through the crate's functions. A
+/// domain of one's own keeps long sections away from others, or bounds one part's memory by itself.
 ///
-/// This is a handle: cloning it names the same domain. When the last handle is dropped nobody can be reading (a guard borrows
-/// from a handle); the callbacks that still wait are then invoked, the objects freed, and the service thread is stopped and
-/// joined (detached, if user code that the library runs drops the handle: a callback, a deferred destructor, a stall handler, a shrinker).
+/// This is a handle: cloning it names the same domain. When the last handle is dropped nobody can
+/// be reading (a guard borrows from a handle); the callbacks that still wait are then invoked, the
+/// objects freed, and the service thread is stopped and joined (detached, if user code that the
+/// library runs drops the handle: a callback, a deferred destructor, a stall handler, a shrinker).
 ///
-/// So dropping the last handle may block for as long as callbacks and destructors take. It never does where that is not a `Domain` but what
-/// has been made in one, and keeps it: a cell, what was swapped out of it, an arena, an area, an owned guard that borrows from nothing. The service thread
-/// then does what is left, and ends by itself; a process that exits before does not wait for that, and there is no way to wait for it. If the system has
-/// no thread for it, the one who drops does it. Each domain that ends so keeps a thread of its own, and its memory, until that is done: a callback that
-/// never returns keeps them for good. A program that makes many, or unloads the code of its callbacks, drops the `Domain` last, which waits.
+/// So dropping the last handle may block for as long as callbacks and destructors take. It never
+/// does where that is not a `Domain` but what has been made in one, and keeps it: a cell, what was
+/// swapped out of it, an arena, an area, an owned guard that borrows from nothing. The service
+/// thread then does what is left, and ends by itself; a process that exits before does not wait for
+/// that, and there is no way to wait for it. If the system has no thread for it, the one who drops
+/// does it. Each domain that ends so keeps a thread of its own, and its memory, until that is done:
+/// a callback that never returns keeps them for good. A program that makes many, or unloads the
+/// code of its callbacks, drops the `Domain` last, which waits.
 ///
 /// # Forking
 ///
-/// On Linux a process that forks may go on using its domains: in the parent as if nothing had happened, and in the child as a
-/// process with one thread. That thread's sections are open as before, and cookies stay good. What waited is the parent's: in the
-/// child, callbacks of before the fork are not run and retired objects not freed; they are forgotten, and so are those that were
-/// to follow the callback or destructor that forks. Service threads start again when they are needed. Handles that other threads
-/// held are never dropped there, so a domain may outlive those that are left. A domain whose callback forked is not joined when
-/// it ends in the child.
+/// On Linux a process that forks may go on using its domains: in the parent as if nothing had
+/// happened, and in the child as a process with one thread. That thread's sections are open as
+/// before, and cookies stay good. What waited is the parent's: in the child, callbacks of before
+/// the fork are not run and retired objects not freed; they are forgotten, and so are those that
+/// were to follow the callback or destructor that forks. Service threads start again when they are
+/// needed. Handles that other threads held are never dropped there, so a domain may outlive those
+/// that are left. A domain whose callback forked is not joined when it ends in the child.
 ///
-/// Sections of other threads are over in the child. It must not use what those had found, not even a reference that one of them
-/// leaked or handed over: this is among the things that the caller of fork, which is unsafe, has to see to. So is what fork asks
-/// in any program: threads of the standard library take a lock when they start and end, which one that has vanished in the middle
-/// of that holds for ever, so [`std::thread::spawn`] may hang in the child (the service threads do without). The children of
-/// `vfork`, `_Fork`, a bare `clone`, and of a fork in a signal handler, must not use the library at all.
+/// Sections of other threads are over in the child. It must not use what those had found, not even
+/// a reference that one of them leaked or handed over: this is among the things that the caller of
+/// fork, which is unsafe, has to see to. So is what fork asks in any program: threads of the
+/// standard library take a lock when they start and end, which one that has vanished in the middle
+/// of that holds for ever, so [`std::thread::spawn`] may hang in the child (the service threads do
+/// without). The children of `vfork`, `_Fork`, a bare `clone`, and of a fork in a signal handler,
+/// must not use the library at all.
 ///
 /// ```
 /// let domain = stillpoint::Domain::new();
@@ -60,10 +69,11 @@ impl Domain {
 
     /// A domain whose readers fence, where those of [`Domain::new`] leave it to `membarrier(2)`.
     ///
-    /// A section costs two fences (some ten nanoseconds); a grace period makes no system call and interrupts nobody. For readers
-    /// that must not be disturbed, for updates as frequent as reads, and for [`QsbrReader`]s, which fence only where they
-    /// pass a quiescent state that somebody may wait for. When a thread that has retired here falls idle, the service thread still makes one
-    /// membarrier; without any: `STILLPOINT_MEMBARRIER=off`.
+    /// A section costs two fences (some ten nanoseconds); a grace period makes no system call and
+    /// interrupts nobody. For readers that must not be disturbed, for updates as frequent as reads,
+    /// and for [`QsbrReader`]s, which fence only where they pass a quiescent state that somebody
+    /// may wait for. When a thread that has retired here falls idle, the service thread still makes
+    /// one membarrier; without any: `STILLPOINT_MEMBARRIER=off`.
     ///
     /// ```
     /// let domain = stillpoint::Domain::with_fences();
@@ -79,18 +89,24 @@ impl Domain {
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        Self { core: Core::starting_at(first) }
+        Self {
+            core: Core::starting_at(first),
+        }
     }
 
     /// The same, of a domain whose readers fence.
     #[doc(hidden)]
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
-        Self { core: Core::fencing_from(first) }
+        Self {
+            core: Core::fencing_from(first),
+        }
     }
 
     pub(super) fn global(global: usize) -> Self {
-        Self { core: Core::global(global) }
+        Self {
+            core: Core::global(global),
+        }
     }
 
     /// What is behind this.
@@ -103,7 +119,8 @@ impl Domain {
         self.core.id()
     }
 
-    /// Whether the calling thread is inside a section here, so that it must not wait for a grace period. Looks at all records.
+    /// Whether the calling thread is inside a section here, so that it must not wait for a grace
+    /// period. Looks at all records.
     pub(crate) fn is_reading(&self) -> bool {
         self.core.is_reading()
     }
@@ -113,17 +130,19 @@ impl Domain {
         self.core.engine()
     }
 
-    /// Begins a read-side critical section, which lasts until the guard is dropped. The kernel's `rcu_read_lock()`.
+    /// Begins a read-side critical section, which lasts until the guard is dropped. The kernel's
+    /// `rcu_read_lock()`.
     ///
-    /// Never blocks. Sections nest up to 65,535 deep; one more aborts. A thread's first section in a domain registers it (which
-    /// may allocate); after that this is async-signal-safe. Works in thread-local destructors.
+    /// Never blocks. Sections nest up to 65,535 deep; one more aborts. A thread's first section in
+    /// a domain registers it (which may allocate); after that this is async-signal-safe. Works in
+    /// thread-local destructors.
     #[inline]
     pub fn read_lock(&self) -> Guard<'_> {
         self.core.read_lock()
     }
 
-    /// Registers the calling thread as a reader that is always inside a section but where it says otherwise. The userspace RCU
-    /// library's `urcu_qsbr_register_thread()`; see [`QsbrReader`].
+    /// Registers the calling thread as a reader that is always inside a section but where it says
+    /// otherwise. The userspace RCU library's `urcu_qsbr_register_thread()`; see [`QsbrReader`].
     ///
     /// May allocate; does not block.
     #[must_use = "dropping it takes the thread's registration back"]
@@ -139,8 +158,9 @@ impl Domain {
         section(&self.read_lock())
     }
 
-    /// How many bytes (of objects, by the allocator's size classes, and of the pages that remember them) may wait before those
-    /// who retire more are slowed down. 8 MiB by default. It is a target, not a wall: see the crate's "The memory budget".
+    /// How many bytes (of objects, by the allocator's size classes, and of the pages that remember
+    /// them) may wait before those who retire more are slowed down. 8 MiB by default. It is a
+    /// target, not a wall: see the crate's "The memory budget".
     pub fn set_budget(&self, bytes: usize) {
         self.core.inner.heap.set_budget(bytes);
     }
@@ -151,15 +171,18 @@ impl Domain {
         self.core.inner.heap.budget()
     }
 
-    /// Callbacks that are queued from now on run no earlier than `delay` after that (by whole batches, so up to twice as late), and after a grace
-    /// period in any case. 0 by default, or what `STILLPOINT_CALLBACK_DELAY_MS` says in the environment, in whole milliseconds, for all domains
-    /// (what is no such number is told of on stderr, and ignored).
+    /// Callbacks that are queued from now on run no earlier than `delay` after that (by whole
+    /// batches, so up to twice as late), and after a grace period in any case. 0 by default, or
+    /// what `STILLPOINT_CALLBACK_DELAY_MS` says in the environment, in whole milliseconds, for all
+    /// domains (what is no such number is told of on stderr, and ignored).
     ///
-    /// For programs that use an object for a while after queueing its callback, outside of sections, which is wrong, and goes well where callbacks
-    /// are late. What is retired is freed as before, but for what there was no memory to remember by, which goes by callbacks. A barrier cuts the
-    /// delay short for what it waits for, so that it takes no longer than without; so does the end of the domain; neither minds a delay that is set
-    /// meanwhile. All others that are kept already are kept as long as this says from about now on; with 0 they are due. Takes a
-    /// lock for a moment, and may start the service thread. Not async-signal-safe.
+    /// For programs that use an object for a while after queueing its callback, outside of
+    /// sections, which is wrong, and goes well where callbacks are late. What is retired is freed
+    /// as before, but for what there was no memory to remember by, which goes by callbacks. A
+    /// barrier cuts the delay short for what it waits for, so that it takes no longer than without;
+    /// so does the end of the domain; neither minds a delay that is set meanwhile. All others that
+    /// are kept already are kept as long as this says from about now on; with 0 they are due. Takes
+    /// a lock for a moment, and may start the service thread. Not async-signal-safe.
     ///
     /// ```
     /// use std::{sync::mpsc::channel, time::Duration};
@@ -181,18 +204,22 @@ impl Domain {
         self.engine().callback_delay()
     }
 
-    /// How long a grace period (or the service thread) may be held up before that counts as a stall. 10 seconds by default.
+    /// How long a grace period (or the service thread) may be held up before that counts as a
+    /// stall. 10 seconds by default.
     pub fn set_stall_timeout(&self, timeout: Duration) {
         self.core.set_stall_timeout(timeout);
     }
 
-    /// Has `handler` told of every stall from now on, in place of an earlier one; once a stall. The kernel's "rcu detected stalls".
+    /// Has `handler` told of every stall from now on, in place of an earlier one; once a stall. The
+    /// kernel's "rcu detected stalls".
     ///
-    /// A grace period is watched while anybody waits for it, in a call or by a deferred free. The handler runs on the thread that
-    /// finds the stall: one that waits, one that retires, or the service thread. It may use the library's read side, and log; it must
-    /// not wait for callbacks or deferred frees, as if it were a callback, nor take locks that are held around calls of this
-    /// library. If it panics that is counted ([`Statistics::panics`]), and if its destructor does too. A handler that owns a handle of the
-    /// domain keeps it open until it is replaced. One that is replaced is dropped by this call, or by the report under way.
+    /// A grace period is watched while anybody waits for it, in a call or by a deferred free. The
+    /// handler runs on the thread that finds the stall: one that waits, one that retires, or the
+    /// service thread. It may use the library's read side, and log; it must not wait for callbacks
+    /// or deferred frees, as if it were a callback, nor take locks that are held around calls of
+    /// this library. If it panics that is counted ([`Statistics::panics`]), and if its destructor
+    /// does too. A handler that owns a handle of the domain keeps it open until it is replaced. One
+    /// that is replaced is dropped by this call, or by the report under way.
     ///
     /// ```
     /// # use std::{sync::mpsc::channel, time::Duration};
@@ -208,7 +235,8 @@ impl Domain {
         self.core.on_stall(handler);
     }
 
-    /// What the domain does and has done. Takes a lock a thread that has used the domain; exact at rest, else a glimpse.
+    /// What the domain does and has done. Takes a lock a thread that has used the domain; exact at
+    /// rest, else a glimpse.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.core.statistics()
@@ -228,8 +256,8 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// A handle that is kept by something which was made in the domain: a cell, an arena, a guard. Who drops such a thing need not know that it is the
-/// last handle, so dropping this never waits.
+/// A handle that is kept by something which was made in the domain: a cell, an arena, a guard. Who
+/// drops such a thing need not know that it is the last handle, so dropping this never waits.
 pub struct Kept(ManuallyDrop<Domain>);
 
 impl From<&Domain> for Kept {
@@ -262,7 +290,8 @@ impl fmt::Debug for Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         self.core.let_go(End::LeftToService);
-        // SAFETY: what is left of the handle, which nothing drops a second time, as it is never dropped as a `Domain`.
+        // SAFETY: what is left of the handle, which nothing drops a second time, as it is never
+        // dropped as a `Domain`.
         unsafe { ptr::drop_in_place(&raw mut self.0.core.inner) };
     }
 }
@@ -272,7 +301,8 @@ mod tests {
     use super::*;
     use std::{ptr::NonNull, sync::mpsc::channel};
 
-    /// A thread may be stopped while it holds its lock, and a debugger's or a log's look at the domain must not hang with it.
+    /// A thread may be stopped while it holds its lock, and a debugger's or a log's look at the
+    /// domain must not hang with it.
     #[test]
     fn to_show_a_domain_takes_no_lock_of_a_thread() {
         let domain = Domain::new();
@@ -282,7 +312,8 @@ mod tests {
             let (tell, told) = channel();
             let theirs = domain.clone();
             std::thread::spawn(move || tell.send(format!("{theirs:?}")));
-            told.recv_timeout(Duration::from_secs(120)).expect("it does not wait for a lock")
+            told.recv_timeout(Duration::from_secs(120))
+                .expect("it does not wait for a lock")
         });
         assert!(shown.contains("objects_pending"), "{shown}");
     }

@@ -1,10 +1,12 @@
 //! Waiting without a thread: grace periods and barriers as futures, for any executor.
 //!
-//! A future registers its task's waker with the domain, whose service thread calls it (`gp/engine/wakers.rs`), and which is all that works for
-//! it. So nothing depends on a future being polled, and one that is dropped leaves nothing behind.
+//! A future registers its task's waker with the domain, whose service thread calls it
+//! (`gp/engine/wakers.rs`), and which is all that works for it. So nothing depends on a future
+//! being polled, and one that is dropped leaves nothing behind.
 //!
-//! In the child of a fork the wakers are forgotten. A future of before the fork registers again when it is polled: its grace period is asked
-//! for again, and of the callbacks that a barrier is for there are none left.
+//! In the child of a fork the wakers are forgotten. A future of before the fork registers again
+//! when it is polled: its grace period is asked for again, and of the callbacks that a barrier is
+//! for there are none left.
 
 use super::{Core, Domain};
 use crate::{
@@ -36,10 +38,17 @@ struct Sleeper<'d, P: Policy> {
 impl<'d, P: Policy> Sleeper<'d, P> {
     #[track_caller]
     fn new(domain: &'d Core<P>, awaited: Awaited) -> Self {
-        Self { engine: domain.engine(), awaited, made_at: Location::caller(), place: None, listed: None }
+        Self {
+            engine: domain.engine(),
+            awaited,
+            made_at: Location::caller(),
+            place: None,
+            listed: None,
+        }
     }
 
-    /// Ready if what is waited for has come; `last_try` may bring it about, where that costs less than to be woken.
+    /// Ready if what is waited for has come; `last_try` may bring it about, where that costs less
+    /// than to be woken.
     fn poll(&mut self, waker: &Waker, last_try: impl FnOnce(&Engine<P>) -> bool) -> Poll<()> {
         let (engine, awaited) = (self.engine, self.awaited);
         let will_wake = |place: &Place| engine.will_wake(awaited, waker, place);
@@ -59,7 +68,8 @@ impl<'d, P: Policy> Sleeper<'d, P> {
                     self.leave();
                     panic!("stillpoint: {why}");
                 }
-                // The system has no thread to give, or it is down: the task has to ask again by itself.
+                // The system has no thread to give, or it is down: the task has to ask again by
+                // itself.
                 waker.wake_by_ref();
             }
         }
@@ -68,7 +78,9 @@ impl<'d, P: Policy> Sleeper<'d, P> {
 
     fn poll_grace_period(&mut self, waker: &Waker, cookie: Cookie) -> Poll<()> {
         // Idle, one attempt ends it.
-        self.poll(waker, |engine| engine.recheck(cookie, thread::token()) == Progress::Ended)
+        self.poll(waker, |engine| {
+            engine.recheck(cookie, thread::token()) == Progress::Ended
+        })
     }
 
     /// For callbacks that are queued in `process`; in another one there are none of them.
@@ -80,7 +92,11 @@ impl<'d, P: Policy> Sleeper<'d, P> {
     /// Takes back what was registered.
     fn leave(&mut self) {
         self.listed = None;
-        drop(self.place.take().and_then(|place| self.engine.forget_waker(self.awaited, &place)));
+        drop(
+            self.place
+                .take()
+                .and_then(|place| self.engine.forget_waker(self.awaited, &place)),
+        );
     }
 }
 
@@ -108,11 +124,13 @@ impl<P: Policy> Core<P> {
     }
 }
 
-/// Ready when a grace period has ended: made by [`Domain::synchronize_async`](crate::Domain::synchronize_async) and
+/// Ready when a grace period has ended: made by
+/// [`Domain::synchronize_async`](crate::Domain::synchronize_async) and
 /// [`Domain::cond_synchronize_async`](crate::Domain::cond_synchronize_async).
 ///
-/// May be dropped at any time, and moved between threads and executors between polls. Polling it again after it was ready is
-/// harmless. What wakes its task, and what must not block on it: see [`Domain::synchronize_async`](crate::Domain::synchronize_async).
+/// May be dropped at any time, and moved between threads and executors between polls. Polling it
+/// again after it was ready is harmless. What wakes its task, and what must not block on it: see
+/// [`Domain::synchronize_async`](crate::Domain::synchronize_async).
 #[must_use = "a future does nothing for its task unless it is awaited"]
 pub struct GracePeriod<'d> {
     domain: &'d Domain,
@@ -123,7 +141,11 @@ pub struct GracePeriod<'d> {
 impl<'d> GracePeriod<'d> {
     #[track_caller]
     pub(super) fn new(domain: &'d Domain, cookie: Cookie) -> Self {
-        Self { domain, cookie, sleeper: Sleeper::new(domain.core(), Awaited::GracePeriod(cookie)) }
+        Self {
+            domain,
+            cookie,
+            sleeper: Sleeper::new(domain.core(), Awaited::GracePeriod(cookie)),
+        }
     }
 
     /// The grace period's cookie.
@@ -143,15 +165,18 @@ impl Future for GracePeriod<'_> {
 
 impl fmt::Debug for GracePeriod<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GracePeriod").field("domain", &self.domain.id()).field("cookie", &self.cookie).finish()
+        f.debug_struct("GracePeriod")
+            .field("domain", &self.domain.id())
+            .field("cookie", &self.cookie)
+            .finish()
     }
 }
 
 /// Ready when every callback that was queued before it was made has been invoked: made by
 /// [`Domain::barrier_async`](crate::Domain::barrier_async).
 ///
-/// May be dropped at any time, and moved between threads and executors between polls. Polling it again after it was ready is
-/// harmless.
+/// May be dropped at any time, and moved between threads and executors between polls. Polling it
+/// again after it was ready is harmless.
 #[must_use = "a future does nothing for its task unless it is awaited"]
 pub struct CallbackBarrier<'d> {
     domain: &'d Domain,
@@ -164,7 +189,11 @@ impl<'d> CallbackBarrier<'d> {
     #[track_caller]
     pub(super) fn new(domain: &'d Domain) -> Self {
         let awaited = Awaited::Callbacks(domain.engine().callbacks_queued());
-        Self { domain, process: fork::process(), sleeper: Sleeper::new(domain.core(), awaited) }
+        Self {
+            domain,
+            process: fork::process(),
+            sleeper: Sleeper::new(domain.core(), awaited),
+        }
     }
 }
 
@@ -179,6 +208,8 @@ impl Future for CallbackBarrier<'_> {
 
 impl fmt::Debug for CallbackBarrier<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallbackBarrier").field("domain", &self.domain.id()).finish_non_exhaustive()
+        f.debug_struct("CallbackBarrier")
+            .field("domain", &self.domain.id())
+            .finish_non_exhaustive()
     }
 }

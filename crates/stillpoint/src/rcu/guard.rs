@@ -4,17 +4,21 @@ use super::thread;
 use crate::gp::Record;
 use std::{fmt, marker::PhantomData};
 
-/// A read-side critical section, open until this is dropped: what a thread finds through it is not freed meanwhile.
+/// A read-side critical section, open until this is dropped: what a thread finds through it is not
+/// freed meanwhile.
 ///
-/// Made by [`read_lock`](crate::read_lock) or [`Domain::read_lock`](crate::Domain::read_lock); the kernel's `rcu_read_lock()` and
-/// `rcu_read_unlock()`. Guards nest, and may be dropped in any order: the section ends with the last one. A guard belongs to its
-/// thread: it is neither `Send` nor `Sync`, and cannot be kept across an `.await` in a task that moves between threads.
+/// Made by [`read_lock`](crate::read_lock) or [`Domain::read_lock`](crate::Domain::read_lock); the
+/// kernel's `rcu_read_lock()` and `rcu_read_unlock()`. Guards nest, and may be dropped in any
+/// order: the section ends with the last one. A guard belongs to its thread: it is neither `Send`
+/// nor `Sync`, and cannot be kept across an `.await` in a task that moves between threads.
 ///
-/// A guard that is leaked leaves its section open for ever, because references that it lent may be anywhere: grace periods of
-/// its domain end no more (a stall that is counted in [`Statistics::stalls`](crate::Statistics::stalls)), and nothing is freed.
+/// A guard that is leaked leaves its section open for ever, because references that it lent may be
+/// anywhere: grace periods of its domain end no more (a stall that is counted in
+/// [`Statistics::stalls`](crate::Statistics::stalls)), and nothing is freed.
 ///
-/// Costs, together with making it, about a nanosecond where membarrier works and two fences where it does not. Making and dropping it
-/// is async-signal-safe in a thread that has read in the domain before, until its thread-local destructors run.
+/// Costs, together with making it, about a nanosecond where membarrier works and two fences where
+/// it does not. Making and dropping it is async-signal-safe in a thread that has read in the domain
+/// before, until its thread-local destructors run.
 ///
 /// It cannot be sent:
 ///
@@ -33,7 +37,10 @@ impl<'d> Guard<'d> {
     /// For a section that has just been begun, for this guard.
     #[inline(always)]
     pub(super) fn of(record: &'d Record) -> Self {
-        Self { record, thread: PhantomData }
+        Self {
+            record,
+            thread: PhantomData,
+        }
     }
 
     #[inline]
@@ -43,9 +50,11 @@ impl<'d> Guard<'d> {
     }
 }
 
-/// An open read-side critical section, of whatever kind: what [`Rcu::load`](crate::Rcu::load) relies on.
+/// An open read-side critical section, of whatever kind: what [`Rcu::load`](crate::Rcu::load)
+/// relies on.
 ///
-/// A [`Guard`], an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), or an online [`QsbrReader`](crate::QsbrReader). Sealed: no other type can be one.
+/// A [`Guard`], an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), or an online
+/// [`QsbrReader`](crate::QsbrReader). Sealed: no other type can be one.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a read-side critical section",
     label = "this protects nothing that is read through it",
@@ -89,6 +98,8 @@ impl Drop for Guard<'_> {
 
 impl fmt::Debug for Guard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("domain", &self.record.domain()).finish_non_exhaustive()
+        f.debug_struct("Guard")
+            .field("domain", &self.record.domain())
+            .finish_non_exhaustive()
     }
 }

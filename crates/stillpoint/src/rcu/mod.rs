@@ -25,7 +25,8 @@ pub(crate) mod guard;
 mod option;
 mod qsbr;
 #[cfg(unix)]
-// Its functions end sections without having the guards: for the C face alone, which has its own contract.
+// Its functions end sections without having the guards: for the C face alone, which has its own
+// contract.
 #[cfg_attr(not(feature = "c-symbols"), allow(dead_code))]
 pub mod raw;
 mod retire;
@@ -56,28 +57,38 @@ use std::{
 
 /// The global domain, which the functions of this crate use.
 ///
-/// Made on first use and never dropped: what waits in it when the process exits is neither called nor freed.
+/// Made on first use and never dropped: what waits in it when the process exits is neither called
+/// nor freed.
 #[inline]
 pub fn global() -> &'static Domain {
     global_domain::<RCU>()
 }
 
-static GLOBAL_DOMAINS: [AtomicPtr<Domain>; GLOBALS] = [const { AtomicPtr::new(ptr::null_mut()) }; GLOBALS];
+static GLOBAL_DOMAINS: [AtomicPtr<Domain>; GLOBALS] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; GLOBALS];
 
 /// A global domain, made on first use.
 #[inline]
 pub(crate) fn global_domain<const GLOBAL: usize>() -> &'static Domain {
     // Acquire, pairs with `make_global`: the domain that is found is complete.
     // SAFETY: null, or what `make_global` has put there for ever.
-    unsafe { GLOBAL_DOMAINS[GLOBAL].load(Ordering::Acquire).as_ref() }.unwrap_or_else(|| make_global(GLOBAL))
+    unsafe { GLOBAL_DOMAINS[GLOBAL].load(Ordering::Acquire).as_ref() }
+        .unwrap_or_else(|| make_global(GLOBAL))
 }
 
-/// Two threads may both make one; the slower drops its own. Neither waits for the other, which may have vanished in a fork.
+/// Two threads may both make one; the slower drops its own. Neither waits for the other, which may
+/// have vanished in a fork.
 #[cold]
 fn make_global(global: usize) -> &'static Domain {
     let made = Box::into_raw(Box::new(Domain::global(global)));
-    // Release, pairs with `global_domain`: the domain is complete before it is found. Acquire: so is the faster thread's.
-    match GLOBAL_DOMAINS[global].compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+    // Release, pairs with `global_domain`: the domain is complete before it is found. Acquire: so
+    // is the faster thread's.
+    match GLOBAL_DOMAINS[global].compare_exchange(
+        ptr::null_mut(),
+        made,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    ) {
         // SAFETY: leaked.
         Ok(_) => unsafe { &*made },
         Err(faster) => {
@@ -111,8 +122,10 @@ pub(crate) fn is_global(section: &impl Section) -> bool {
 
 /// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.
 ///
-/// As [`Domain::read_lock`], with one thread-local load in place of a look-up. A guard of [`tasks_trace`](crate::tasks_trace)'s `read_lock`, or of a domain of one's own,
-/// has the same type and does not do in its place: [`Rcu::load`] panics with a guard of another domain than the cell's.
+/// As [`Domain::read_lock`], with one thread-local load in place of a look-up. A guard of
+/// [`tasks_trace`](crate::tasks_trace)'s `read_lock`, or of a domain of one's own, has the same
+/// type and does not do in its place: [`Rcu::load`] panics with a guard of another domain than the
+/// cell's.
 ///
 /// ```
 /// let cell = stillpoint::Rcu::new("routes");

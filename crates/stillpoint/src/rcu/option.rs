@@ -1,8 +1,10 @@
-//! `RcuOption<T>`: what every cell is made of. A pointer that is replaced atomically, and may be null.
+//! `RcuOption<T>`: what every cell is made of. A pointer that is replaced atomically, and may be
+//! null.
 //!
-//! The store that publishes a value (release) pairs with the load that finds it (acquire): the reader sees the value
-//! complete. (Consume would do; Rust has none, and on x86-64 and AArch64 an acquire load costs the same or one cycle more.) The
-//! store that replaces a value is also what unlinks it; it comes before W1 in the program order of whoever retires the old value.
+//! The store that publishes a value (release) pairs with the load that finds it (acquire): the
+//! reader sees the value complete. (Consume would do; Rust has none, and on x86-64 and AArch64 an
+//! acquire load costs the same or one cycle more.) The store that replaces a value is also what
+//! unlinks it; it comes before W1 in the program order of whoever retires the old value.
 
 use super::{
     Domain, Retired, Section, Snapshot,
@@ -20,7 +22,8 @@ use std::{
 
 /// An [`Rcu`](crate::Rcu) cell that may be empty.
 ///
-/// Has what an `Rcu` has, with an `Option` where that has a value: [`load`](Self::load) gives `Option<&T>`, and
+/// Has what an `Rcu` has, with an `Option` where that has a value: [`load`](Self::load) gives
+/// `Option<&T>`, and
 /// [`update`](Self::update) maps an `Option` to an `Option`, so that an update of an empty cell is not lost. [`empty`](Self::empty)
 /// is `const`: for statics that are filled when the program knows with what.
 ///
@@ -49,7 +52,11 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     /// A cell of the global domain that holds nothing. Does not allocate.
     #[must_use]
     pub const fn empty() -> Self {
-        Self { value: AtomicPtr::new(ptr::null_mut()), domain: None, first: None }
+        Self {
+            value: AtomicPtr::new(ptr::null_mut()),
+            domain: None,
+            first: None,
+        }
     }
 
     /// A cell of `domain` that holds nothing. The cell keeps the domain alive.
@@ -76,28 +83,45 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         T: Clone,
     {
         // Else a box of a value without size might have its address.
-        assert!(size_of::<T>() != 0, "a value without size needs no static: use Rcu::new");
-        let first = First { value, copy: |value| Box::new(value.clone()) };
-        Self { value: AtomicPtr::new(ptr::from_ref(value).cast_mut()), domain: None, first: Some(first) }
+        assert!(
+            size_of::<T>() != 0,
+            "a value without size needs no static: use Rcu::new"
+        );
+        let first = First {
+            value,
+            copy: |value| Box::new(value.clone()),
+        };
+        Self {
+            value: AtomicPtr::new(ptr::from_ref(value).cast_mut()),
+            domain: None,
+            first: Some(first),
+        }
     }
 
     fn of(value: Option<Box<T>>, domain: Option<Kept>) -> Self {
-        Self { value: AtomicPtr::new(into_raw(value)), domain, first: None }
+        Self {
+            value: AtomicPtr::new(into_raw(value)),
+            domain,
+            first: None,
+        }
     }
 
     /// The present value. The kernel's `rcu_dereference()`.
     ///
-    /// A load and two comparisons; async-signal-safe. The value stays for as long as the guard does.
+    /// A load and two comparisons; async-signal-safe. The value stays for as long as the guard
+    /// does.
     ///
     /// # Panics
     ///
-    /// If `guard` is of another domain than the cell, or an offline [`QsbrReader`](crate::QsbrReader): it would protect nothing.
+    /// If `guard` is of another domain than the cell, or an offline
+    /// [`QsbrReader`](crate::QsbrReader): it would protect nothing.
     #[inline]
     #[must_use]
     #[track_caller]
     pub fn load<'g>(&self, guard: &'g impl Section) -> Option<&'g T> {
-        // SAFETY: the value is alive now, because whoever unlinks it retires it in the cell's domain and the guard's section of
-        // that domain has begun before; it stays for as long as the guard, which `'g` borrows.
+        // SAFETY: the value is alive now, because whoever unlinks it retires it in the cell's
+        // domain and the guard's section of that domain has begun before; it stays for as long as
+        // the guard, which `'g` borrows.
         unsafe { self.pointer(guard).as_ref() }
     }
 
@@ -106,20 +130,25 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     #[track_caller]
     pub(super) fn pointer(&self, guard: &impl Section) -> *const T {
         self.check(guard);
-        // Acquire, pairs with `replace`, `compare_exchange` and `load_or_init`: the value is complete.
+        // Acquire, pairs with `replace`, `compare_exchange` and `load_or_init`: the value is
+        // complete.
         self.value.load(Ordering::Acquire)
     }
 
     #[inline(always)]
     #[track_caller]
     fn check(&self, guard: &impl Section) {
-        let own = self.domain.as_ref().map_or(const { global_id(RCU) }, |domain| domain.id());
+        let own = self
+            .domain
+            .as_ref()
+            .map_or(const { global_id(RCU) }, |domain| domain.id());
         if guard.domain_id() != own {
             wrong_domain(guard.domain_id(), own);
         }
     }
 
-    /// The present value together with `guard`, in one value that derefs to it. See [`Rcu::load_owned`](crate::Rcu::load_owned).
+    /// The present value together with `guard`, in one value that derefs to it. See
+    /// [`Rcu::load_owned`](crate::Rcu::load_owned).
     ///
     /// # Panics
     ///
@@ -151,11 +180,12 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         read(self.load(&home(&self.domain).read_lock()))
     }
 
-    /// The present value, or else what `init` makes, which is then the cell's. Where two threads meet, one value stays and both
-    /// get it; the other is dropped.
+    /// The present value, or else what `init` makes, which is then the cell's. Where two threads
+    /// meet, one value stays and both get it; the other is dropped.
     ///
-    /// For statics that fill themselves. It takes no lock, so threads that meet may each call `init`, and a fork leaves nothing
-    /// locked behind; if `init` panics, the cell stays empty for the next one. Allocates if the cell is empty.
+    /// For statics that fill themselves. It takes no lock, so threads that meet may each call
+    /// `init`, and a fork leaves nothing locked behind; if `init` panics, the cell stays empty for
+    /// the next one. Allocates if the cell is empty.
     ///
     /// ```
     /// use stillpoint::{RcuOption, read_lock};
@@ -183,9 +213,15 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     fn init<'g>(&self, guard: &'g impl Section, value: T) -> &'g T {
         let new = Box::into_raw(Box::new(value));
         loop {
-            // Release, pairs with `pointer`: the new value is complete. Acquire, pairs with `replace`: so is the old one.
-            if self.value.compare_exchange(ptr::null_mut(), new, Ordering::Release, Ordering::Relaxed).is_ok() {
-                // SAFETY: as in `load`: if it has been unlinked since, then after the guard's section had begun.
+            // Release, pairs with `pointer`: the new value is complete. Acquire, pairs with
+            // `replace`: so is the old one.
+            if self
+                .value
+                .compare_exchange(ptr::null_mut(), new, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+            {
+                // SAFETY: as in `load`: if it has been unlinked since, then after the guard's
+                // section had begun.
                 return unsafe { &*new };
             }
             if let Some(value) = self.load(guard) {
@@ -196,7 +232,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         }
     }
 
-    /// The present value, outside any section: for the one who alone replaces it. See [`Rcu::peek`](crate::Rcu::peek).
+    /// The present value, outside any section: for the one who alone replaces it. See
+    /// [`Rcu::peek`](crate::Rcu::peek).
     ///
     /// # Safety
     ///
@@ -214,7 +251,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         self.value.load(Ordering::Relaxed).is_null()
     }
 
-    /// Replaces the value; the old one is freed after a grace period. The kernel's `rcu_assign_pointer()` and `kvfree_rcu()`.
+    /// Replaces the value; the old one is freed after a grace period. The kernel's
+    /// `rcu_assign_pointer()` and `kvfree_rcu()`.
     ///
     /// Allocates, retires; may wait a bounded time where [`Domain::retire`] does.
     #[inline]
@@ -236,24 +274,33 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
 
     #[inline]
     fn replace(&self, new: Option<Box<T>>) -> Option<Retired<T>> {
-        // Release, pairs with `pointer`: the new value is complete. Acquire, pairs with the release here: so is the old one.
+        // Release, pairs with `pointer`: the new value is complete. Acquire, pairs with the release
+        // here: so is the old one.
         self.unlinked(self.value.swap(into_raw(new), Ordering::AcqRel))
     }
 
     #[inline]
     fn unlinked(&self, old: *mut T) -> Option<Retired<T>> {
-        // SAFETY: it came out of a box when it was stored, or is the first; the caller has just unlinked it, which only one can.
-        NonNull::new(old).map(|old| unsafe { Retired::new(old, self.domain.clone(), self.copy_of_first(old.as_ptr())) })
+        // SAFETY: it came out of a box when it was stored, or is the first; the caller has just
+        // unlinked it, which only one can.
+        NonNull::new(old).map(|old| unsafe {
+            Retired::new(old, self.domain.clone(), self.copy_of_first(old.as_ptr()))
+        })
     }
 
     /// How to copy `value` if it is the first of a static cell, which cannot be had otherwise.
     fn copy_of_first(&self, value: *const T) -> Option<CopyOut<T>> {
-        self.first.as_ref().filter(|first| ptr::eq(first.value, value)).map(|first| first.copy)
+        self.first
+            .as_ref()
+            .filter(|first| ptr::eq(first.value, value))
+            .map(|first| first.copy)
     }
 
-    /// Replaces the value if it is still `current`, what [`load`](Self::load) gave. Returns the old value.
+    /// Replaces the value if it is still `current`, what [`load`](Self::load) gave. Returns the old
+    /// value.
     ///
-    /// There is no ABA: as long as `guard` is held, nothing else can come to lie at `current`'s address.
+    /// There is no ABA: as long as `guard` is held, nothing else can come to lie at `current`'s
+    /// address.
     ///
     /// # Errors
     ///
@@ -264,20 +311,28 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     /// If `guard` is of another domain than the cell.
     #[track_caller]
     pub fn compare_exchange<'g>(
-        &self, current: Option<&'g T>, new: Option<Box<T>>, guard: &'g impl Section,
+        &self,
+        current: Option<&'g T>,
+        new: Option<Box<T>>,
+        guard: &'g impl Section,
     ) -> Result<Option<Retired<T>>, Option<Box<T>>> {
         self.check(guard);
         let current = current.map_or(ptr::null_mut(), |current| ptr::from_ref(current).cast_mut());
         let new = into_raw(new);
-        // Release, pairs with `pointer`: the new value is complete. Acquire, pairs with `replace`: so is the old one.
-        match self.value.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed) {
+        // Release, pairs with `pointer`: the new value is complete. Acquire, pairs with `replace`:
+        // so is the old one.
+        match self
+            .value
+            .compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed)
+        {
             Ok(old) => Ok(self.unlinked(old)),
             // SAFETY: it came out of a box a moment ago and nobody has seen it.
             Err(_) => Err(NonNull::new(new).map(|new| unsafe { Box::from_raw(new.as_ptr()) })),
         }
     }
 
-    /// Replaces what the cell holds by what `update` makes of it. See [`Rcu::update`](crate::Rcu::update).
+    /// Replaces what the cell holds by what `update` makes of it. See
+    /// [`Rcu::update`](crate::Rcu::update).
     ///
     /// `update` is also called for an empty cell, and may empty the cell. Returns what it held.
     ///
@@ -291,14 +346,19 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         old
     }
 
-    /// The same for an `update` that may refuse, which leaves the cell as it is. See [`Rcu::try_update`](crate::Rcu::try_update).
+    /// The same for an `update` that may refuse, which leaves the cell as it is. See
+    /// [`Rcu::try_update`](crate::Rcu::try_update).
     ///
     /// # Errors
     ///
     /// What `update` returned.
     #[inline]
-    pub fn try_update<E>(&self, mut update: impl FnMut(Option<&T>) -> Result<Option<T>, E>) -> Result<Option<Retired<T>>, E> {
-        self.try_replace(|old| Ok((update(old)?, ()))).map(|(old, ())| old)
+    pub fn try_update<E>(
+        &self,
+        mut update: impl FnMut(Option<&T>) -> Result<Option<T>, E>,
+    ) -> Result<Option<Retired<T>>, E> {
+        self.try_replace(|old| Ok((update(old)?, ())))
+            .map(|(old, ())| old)
     }
 
     /// Changes a clone of what the cell holds and publishes it. Returns what `modify` does. See
@@ -315,13 +375,15 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         result
     }
 
-    /// Replaces the value by what `replace` makes of it, until no other thread has been faster. Returns the old one and what else
-    /// `replace` made.
+    /// Replaces the value by what `replace` makes of it, until no other thread has been faster.
+    /// Returns the old one and what else `replace` made.
     ///
-    /// User code runs in a section of ours: in `replace`, and where the value of an attempt that was lost is dropped.
+    /// User code runs in a section of ours: in `replace`, and where the value of an attempt that
+    /// was lost is dropped.
     #[inline]
     pub(super) fn try_replace<R, E>(
-        &self, mut replace: impl FnMut(Option<&T>) -> Result<(Option<T>, R), E>,
+        &self,
+        mut replace: impl FnMut(Option<&T>) -> Result<(Option<T>, R), E>,
     ) -> Result<(Option<Retired<T>>, R), E> {
         let guard = home(&self.domain).read_lock();
         loop {
@@ -347,8 +409,9 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         } else if !value.is_null() {
             home(&self.domain).synchronize();
         }
-        // SAFETY: it came out of a box, and is still ours. Readers can find it only through this cell, which we have to ourselves; those who had
-        // found it before have left, or it is a copy that none has seen.
+        // SAFETY: it came out of a box, and is still ours. Readers can find it only through this
+        // cell, which we have to ourselves; those who had found it before have left, or it is a
+        // copy that none has seen.
         unsafe { self.value.get_mut().as_mut() }
     }
 

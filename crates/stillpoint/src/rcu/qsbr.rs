@@ -15,20 +15,23 @@ impl<P: Policy> Synchronize for Core<P> {
     }
 }
 
-/// A thread that is inside a read-side critical section at all times, but for the moments at which it says otherwise: QSBR, the
-/// fastest read side there is, because it is nothing.
+/// A thread that is inside a read-side critical section at all times, but for the moments at which
+/// it says otherwise: QSBR, the fastest read side there is, because it is nothing.
 ///
-/// Made by [`Domain::qsbr_reader`](crate::Domain::qsbr_reader). While it is online every reference that was found through it stays
-/// valid; [`quiescent_state`](Self::quiescent_state) and [`offline`](Self::offline) take it by `&mut`, so that none survives
-/// them. Whoever waits for a grace period waits for the next of these calls: **a reader that neither comes by one nor goes offline
-/// (around a blocking call, say) holds up every grace period of its domain**, and with it the domain's memory. It is then named in
-/// the stall report.
+/// Made by [`Domain::qsbr_reader`](crate::Domain::qsbr_reader). While it is online every reference
+/// that was found through it stays valid; [`quiescent_state`](Self::quiescent_state) and
+/// [`offline`](Self::offline) take it by `&mut`, so that none survives them. Whoever waits for a
+/// grace period waits for the next of these calls: **a reader that neither comes by one nor goes
+/// offline (around a blocking call, say) holds up every grace period of its domain**, and with it
+/// the domain's memory. It is then named in the stall report.
 ///
-/// Grace periods, deferred frees and cells are the domain's as ever, and guards may be used in it at the same time. In a domain
-/// [with fences](crate::Domain::with_fences) no grace period makes a system call; that is the best use of QSBR readers, and what
-/// the userspace RCU library's `urcu-qsbr` does.
+/// Grace periods, deferred frees and cells are the domain's as ever, and guards may be used in it
+/// at the same time. In a domain [with fences](crate::Domain::with_fences) no grace period makes a
+/// system call; that is the best use of QSBR readers, and what the userspace RCU library's
+/// `urcu-qsbr` does.
 ///
-/// A reader belongs to its thread: it is neither `Send` nor `Sync`. One that is leaked stays online for ever.
+/// A reader belongs to its thread: it is neither `Send` nor `Sync`. One that is leaked stays online
+/// for ever.
 ///
 /// ```
 /// use stillpoint::{Domain, Rcu};
@@ -55,17 +58,23 @@ impl<P: Policy> Synchronize for Core<P> {
 pub struct QsbrReader<'d> {
     domain: &'d dyn Synchronize,
     record: &'d Record,
-    /// The domain's number; 0 while offline, which is no domain's, so that every load is refused also if the [`Offline`] that would
-    /// end it has been leaked.
+    /// The domain's number; 0 while offline, which is no domain's, so that every load is refused
+    /// also if the [`Offline`] that would end it has been leaked.
     protects: Cell<u64>,
     /// Not Send, not Sync: the record is one thread's.
     thread: PhantomData<*mut ()>,
 }
 
 impl<'d> QsbrReader<'d> {
-    /// An online reader of `domain` through `record`, which is one of its own that is used by no other.
+    /// An online reader of `domain` through `record`, which is one of its own that is used by no
+    /// other.
     pub(super) fn new<P: Policy>(domain: &'d Core<P>, record: &'d Record) -> Self {
-        let reader = Self { domain, record, protects: Cell::new(0), thread: PhantomData };
+        let reader = Self {
+            domain,
+            record,
+            protects: Cell::new(0),
+            thread: PhantomData,
+        };
         reader.go_online();
         reader
     }
@@ -82,17 +91,19 @@ impl<'d> QsbrReader<'d> {
 
     /// Says that this thread uses nothing that it has found. `urcu_qsbr_quiescent_state()`.
     ///
-    /// Two loads and a comparison if no grace period has started since the last time, which is what it nearly always costs; else a
-    /// store and a fence, and a wake-up if somebody sleeps for it. Never blocks. Does nothing while offline.
+    /// Two loads and a comparison if no grace period has started since the last time, which is what
+    /// it nearly always costs; else a store and a fence, and a wake-up if somebody sleeps for it.
+    /// Never blocks. Does nothing while offline.
     #[inline]
     pub fn quiescent_state(&mut self) {
         self.record.quiescent_state();
     }
 
-    /// Goes offline until the returned value is dropped: around everything that may block. `urcu_qsbr_thread_offline()` and
-    /// `urcu_qsbr_thread_online()`.
+    /// Goes offline until the returned value is dropped: around everything that may block.
+    /// `urcu_qsbr_thread_offline()` and `urcu_qsbr_thread_online()`.
     ///
-    /// Two fences together. If the value is leaked, the reader stays offline and protects nothing: loads through it then panic.
+    /// Two fences together. If the value is leaked, the reader stays offline and protects nothing:
+    /// loads through it then panic.
     ///
     /// ```
     /// # let domain = stillpoint::Domain::with_fences();
@@ -117,10 +128,11 @@ impl<'d> QsbrReader<'d> {
         self.protects.get() != 0
     }
 
-    /// Goes offline, waits for a grace period as [`Domain::synchronize`](crate::Domain::synchronize) does, and comes back.
+    /// Goes offline, waits for a grace period as
+    /// [`Domain::synchronize`](crate::Domain::synchronize) does, and comes back.
     ///
-    /// `urcu_qsbr_synchronize_rcu()`. The domain's own `synchronize` would panic while this reader is online, because it cannot know
-    /// that no reference is held.
+    /// `urcu_qsbr_synchronize_rcu()`. The domain's own `synchronize` would panic while this reader
+    /// is online, because it cannot know that no reference is held.
     ///
     /// # Panics
     ///
@@ -152,7 +164,10 @@ impl Drop for QsbrReader<'_> {
 
 impl fmt::Debug for QsbrReader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QsbrReader").field("domain", &self.record.domain()).field("online", &self.is_online()).finish()
+        f.debug_struct("QsbrReader")
+            .field("domain", &self.record.domain())
+            .field("online", &self.is_online())
+            .finish()
     }
 }
 
@@ -170,6 +185,8 @@ impl Drop for Offline<'_, '_> {
 
 impl fmt::Debug for Offline<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Offline").field("domain", &self.reader.record.domain()).finish()
+        f.debug_struct("Offline")
+            .field("domain", &self.reader.record.domain())
+            .finish()
     }
 }

@@ -1,10 +1,12 @@
 //! Readers without guards, waits without panics, blocks of `malloc()`: what the C face stands on.
 //!
-//! A section here belongs to the calling thread and has no object that stands for it; so the end of one has to find the record. It is that
-//! of the thread's binding; at the thread's very end, when that is gone, the one that is still open, by a walk over all records.
+//! A section here belongs to the calling thread and has no object that stands for it; so the end of
+//! one has to find the record. It is that of the thread's binding; at the thread's very end, when
+//! that is gone, the one that is still open, by a walk over all records.
 //!
-//! The C face caches the records of the global domains in its own thread-local state, and has the fast path of a section
-//! itself: [`Record`] says what it may rely on. It clears them when [`at_thread_exit`] says so.
+//! The C face caches the records of the global domains in its own thread-local state, and has the
+//! fast path of a section itself: [`Record`] says what it may rely on. It clears them when
+//! [`at_thread_exit`] says so.
 
 use super::{Domain, thread};
 pub use crate::kvfree::OnNoPage;
@@ -28,7 +30,8 @@ pub const RCU: usize = thread::RCU;
 pub const TRACE: usize = thread::TRACE;
 const _: () = assert!(RCU < GLOBALS && TRACE < GLOBALS);
 
-/// A thread's record, 64 bytes. The first eight are its word (`gp/record.rs` has its meaning and all orderings), the next four its flags.
+/// A thread's record, 64 bytes. The first eight are its word (`gp/record.rs` has its meaning and
+/// all orderings), the next four its flags.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Record(gp::Record);
@@ -74,7 +77,8 @@ impl Record {
     ///
     /// # Safety
     ///
-    /// As for [`Record::lock`]; and nothing goes on using what was found in that level, not even a [`Guard`](crate::Guard) of the thread.
+    /// As for [`Record::lock`]; and nothing goes on using what was found in that level, not even a
+    /// [`Guard`](crate::Guard) of the thread.
     pub unsafe fn unlock(&self) -> Result<(), NotReading> {
         if !self.0.is_reading() {
             return Err(NotReading);
@@ -85,7 +89,8 @@ impl Record {
         Ok(())
     }
 
-    /// The slow path of an outermost unlock, after its last store, where the flags are not 0: a waiter, or deferred work.
+    /// The slow path of an outermost unlock, after its last store, where the flags are not 0: a
+    /// waiter, or deferred work.
     ///
     /// # Safety
     ///
@@ -112,14 +117,15 @@ impl Record {
     ///
     /// # Safety
     ///
-    /// As for [`Record::lock`]; and it is not used through this any more, but for what ends that section.
+    /// As for [`Record::lock`]; and it is not used through this any more, but for what ends that
+    /// section.
     pub unsafe fn release(&self) {
         self.0.depart();
     }
 }
 
-/// Has `exit` called when the calling thread exits, before its records are given back. False if that could not be arranged: at the thread's very
-/// end, or without memory.
+/// Has `exit` called when the calling thread exits, before its records are given back. False if
+/// that could not be arranged: at the thread's very end, or without memory.
 ///
 /// # Safety
 ///
@@ -133,13 +139,15 @@ pub fn is_exiting() -> bool {
     thread::is_over()
 }
 
-/// How badly the calling thread needs what it allocates at this moment: for an allocator with a reserve. Neither allocates nor unwinds.
+/// How badly the calling thread needs what it allocates at this moment: for an allocator with a
+/// reserve. Neither allocates nor unwinds.
 #[cfg(feature = "c-symbols")]
 pub fn need() -> Need {
     crate::platform::memory::need()
 }
 
-/// Where a section of `domain` that begins loads its word from, by acquire. It stays there as long as the domain.
+/// Where a section of `domain` that begins loads its word from, by acquire. It stays there as long
+/// as the domain.
 ///
 /// A pointer and not a reference, with which safe code could store there:
 ///
@@ -151,11 +159,15 @@ pub fn started(domain: &Domain) -> *const AtomicU64 {
     domain.engine().started()
 }
 
-/// Begins a section of the calling thread in a global domain, or a level of it. The record, if sections may be begun through it from
-/// now on without this function: while its nesting is 0, by storing what [`started`] has.
+/// Begins a section of the calling thread in a global domain, or a level of it. The record, if
+/// sections may be begun through it from now on without this function: while its nesting is 0, by
+/// storing what [`started`] has.
 pub fn lock_global(global: usize) -> Option<&'static Record> {
     if global == TRACE {
-        lock_through(thread::global_record::<TRACE>(), super::global_domain::<TRACE>)
+        lock_through(
+            thread::global_record::<TRACE>(),
+            super::global_domain::<TRACE>,
+        )
     } else {
         lock_through(thread::global_record::<RCU>(), super::global_domain::<RCU>)
     }
@@ -166,7 +178,10 @@ pub fn lock_static(domain: &'static Domain) -> Option<&'static Record> {
     lock_through(thread::record(domain.core()), || domain)
 }
 
-fn lock_through(record: Option<&'static gp::Record>, domain: impl FnOnce() -> &'static Domain) -> Option<&'static Record> {
+fn lock_through(
+    record: Option<&'static gp::Record>,
+    domain: impl FnOnce() -> &'static Domain,
+) -> Option<&'static Record> {
     let Some(record) = record else {
         lock_unregistered(domain());
         return None;
@@ -175,14 +190,15 @@ fn lock_through(record: Option<&'static gp::Record>, domain: impl FnOnce() -> &'
     (!barrier::readers_fence()).then(|| Record::of(record))
 }
 
-/// Binds the calling thread to `domain`, so that its sections there are async-signal-safe from now on. Whether that could be done: not at
-/// the thread's very end, nor without memory to arrange it.
+/// Binds the calling thread to `domain`, so that its sections there are async-signal-safe from now
+/// on. Whether that could be done: not at the thread's very end, nor without memory to arrange it.
 pub fn register(domain: &Domain) -> bool {
     thread::record(domain.core()).is_some()
 }
 
-/// The calling thread's record in `domain`, if it is bound to that, and if its sections may be begun without a function of this crate: while
-/// the nesting is 0, by storing what [`started`] has. It is the thread's until its end, or the domain's.
+/// The calling thread's record in `domain`, if it is bound to that, and if its sections may be
+/// begun without a function of this crate: while the nesting is 0, by storing what [`started`] has.
+/// It is the thread's until its end, or the domain's.
 pub fn cacheable_record(domain: &Domain) -> Option<NonNull<Record>> {
     let record = thread::bound_record(domain.core())?;
     (!domain.engine().readers_fence()).then(|| Record::of(record).into())
@@ -202,8 +218,9 @@ pub fn lock(domain: &Domain) {
     }
 }
 
-/// As [`lock`], for a thread without a record of its own, because that is gone, or cannot be had: a level of the section that it still has
-/// open, or one through a record for that section alone. That allocates only if all records that the domain has are taken.
+/// As [`lock`], for a thread without a record of its own, because that is gone, or cannot be had: a
+/// level of the section that it still has open, or one through a record for that section alone.
+/// That allocates only if all records that the domain has are taken.
 #[cold]
 pub fn lock_unregistered(domain: &Domain) {
     domain.core().lock_late();
@@ -235,7 +252,10 @@ pub unsafe fn unlock(domain: &Domain) -> Result<(), NotReading> {
 /// As for [`Record::unlock`].
 #[cold]
 unsafe fn unlock_unregistered(domain: &Domain) -> Result<(), NotReading> {
-    let record = domain.engine().open_record_of(platform_thread::token()).ok_or(NotReading)?;
+    let record = domain
+        .engine()
+        .open_record_of(platform_thread::token())
+        .ok_or(NotReading)?;
     // SAFETY: the calling thread's; the rest is the caller's promise.
     unsafe { Record::of(record).unlock() }
 }
@@ -250,7 +270,10 @@ pub fn is_reading(domain: &Domain) -> bool {
 
 /// Whether the calling thread has left a section open, also at its very end.
 pub fn has_open_section(domain: &Domain) -> bool {
-    domain.engine().open_record_of(platform_thread::token()).is_some()
+    domain
+        .engine()
+        .open_record_of(platform_thread::token())
+        .is_some()
 }
 
 /// Whether the calling thread runs a callback or a deferred destructor of `domain`.
@@ -267,11 +290,19 @@ pub fn has_readers(domain: &Domain) -> bool {
 ///
 /// It is the calling thread's alone until that releases it.
 pub fn register_qsbr(domain: &'static Domain) -> &'static Record {
-    Record::of(domain.engine().register(platform_thread::token(), Flavour::Qsbr))
+    Record::of(
+        domain
+            .engine()
+            .register(platform_thread::token(), Flavour::Qsbr),
+    )
 }
 
 fn haste(expedited: bool) -> Haste {
-    if expedited { Haste::Expedited } else { Haste::Normal }
+    if expedited {
+        Haste::Expedited
+    } else {
+        Haste::Normal
+    }
 }
 
 /// [`Domain::synchronize`], or [`Domain::synchronize_expedited`].
@@ -289,7 +320,9 @@ pub fn synchronize(domain: &Domain, expedited: bool) -> Result<(), Deadlock> {
 ///
 /// If the grace period waits for a section of the calling thread.
 pub fn cond_synchronize(domain: &Domain, cookie: Cookie, expedited: bool) -> Result<(), Deadlock> {
-    Ok(domain.core().try_wait(domain.core().known(cookie), haste(expedited))?)
+    Ok(domain
+        .core()
+        .try_wait(domain.core().known(cookie), haste(expedited))?)
 }
 
 /// [`Domain::barrier`].
@@ -310,20 +343,31 @@ pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
     Ok(domain.core().try_kvfree_barrier()?)
 }
 
-/// Calls `free()` with `block`, of `bytes` bytes, after a grace period of `domain`; as [`Domain::try_retire`].
+/// Calls `free()` with `block`, of `bytes` bytes, after a grace period of `domain`; as
+/// [`Domain::try_retire`].
 ///
 /// # Errors
 ///
-/// If there is no memory to track it, and no waiting for a grace period here or, by `on_no_page`, at all. The block is then the
-/// caller's.
+/// If there is no memory to track it, and no waiting for a grace period here or, by `on_no_page`,
+/// at all. The block is then the caller's.
 ///
 /// # Safety
 ///
 /// `block` came from `malloc()` and its kin; the rest as for [`Domain::retire`].
 #[inline]
-pub unsafe fn retire_malloced(domain: &Domain, block: NonNull<u8>, bytes: usize, on_no_page: OnNoPage) -> Result<(), NoMemory> {
+pub unsafe fn retire_malloced(
+    domain: &Domain,
+    block: NonNull<u8>,
+    bytes: usize,
+    on_no_page: OnNoPage,
+) -> Result<(), NoMemory> {
     // SAFETY: the caller's promise.
-    unsafe { domain.core().try_retire_request(RetireRequest::malloced(block, bytes), on_no_page) }.map_err(|_| NoMemory)
+    unsafe {
+        domain
+            .core()
+            .try_retire_request(RetireRequest::malloced(block, bytes), on_no_page)
+    }
+    .map_err(|_| NoMemory)
 }
 
 /// Whether the callback of `head` waits in `domain`: a look at all that do, by their addresses.
@@ -336,8 +380,8 @@ pub fn is_queued(domain: &Domain, head: *const CallbackHead) -> bool {
 #[derive(Debug)]
 pub struct ThreadBuffer(kvfree::ThreadBuffer);
 
-/// That of the calling thread, if it has one already: by its first [`retire_malloced`] in the global domain. It stays until the end of the
-/// thread, at which [`at_thread_exit`] comes first.
+/// That of the calling thread, if it has one already: by its first [`retire_malloced`] in the
+/// global domain. It stays until the end of the thread, at which [`at_thread_exit`] comes first.
 pub fn thread_buffer() -> Option<NonNull<ThreadBuffer>> {
     thread::global_buffer().map(NonNull::cast)
 }
@@ -353,13 +397,21 @@ pub fn thread_buffer() -> Option<NonNull<ThreadBuffer>> {
 /// As for [`retire_malloced`]; the buffer is the calling thread's.
 #[inline]
 pub unsafe fn retire_malloced_to(
-    buffer: &ThreadBuffer, block: NonNull<u8>, bytes: usize, on_no_page: OnNoPage,
+    buffer: &ThreadBuffer,
+    block: NonNull<u8>,
+    bytes: usize,
+    on_no_page: OnNoPage,
 ) -> Result<(), NoMemory> {
     let object = RetireRequest::malloced(block, bytes);
     match buffer.0.append(object) {
         Pushed::Ok => Ok(()),
         // SAFETY: the caller's promise.
-        pushed => unsafe { super::global().core().retire_slow(object, Some(pushed), on_no_page) }.map_err(|_| NoMemory),
+        pushed => unsafe {
+            super::global()
+                .core()
+                .retire_slow(object, Some(pushed), on_no_page)
+        }
+        .map_err(|_| NoMemory),
     }
 }
 
@@ -368,7 +420,8 @@ pub fn has_cached_record(domain: &Domain) -> bool {
     thread::has_spare(domain.core())
 }
 
-/// Begins a section that belongs to no thread: [`OwnedGuard`](crate::tasks_trace::OwnedGuard), by its record.
+/// Begins a section that belongs to no thread: [`OwnedGuard`](crate::tasks_trace::OwnedGuard), by
+/// its record.
 #[track_caller]
 pub fn lock_owned(domain: &Domain) -> NonNull<Record> {
     let record = domain.core().quiescent_record();

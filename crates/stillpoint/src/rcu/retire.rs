@@ -16,30 +16,40 @@ pub unsafe fn retire<T: Send + 'static>(object: NonNull<T>) {
         Some(Pushed::Ok) => {}
         pushed => {
             // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-            let retired = unsafe { global().core().retire_slow(object, pushed, OnNoPage::BlockOrCall) };
+            let retired = unsafe {
+                global()
+                    .core()
+                    .retire_slow(object, pushed, OnNoPage::BlockOrCall)
+            };
             debug_assert!(retired.is_ok(), "a callback never gives it back");
         }
     }
 }
 
 impl Domain {
-    /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one argument.
+    /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one
+    /// argument.
     ///
-    /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees older ones, ends a grace period,
-    /// or, where readers hold up twice the thread's quota or the budget, waits outside sections: 10 ms at most for each 64 KiB, or part of
-    /// it, that a page and its objects weigh, a second at most. What is retired inside a section is waited for at the section's end, by its part of
-    /// that: 40 us for a small object. Objects with a destructor are dropped on the service
-    /// thread, and count towards no thread's quota; others are freed by the retiring thread. May be called inside sections, callbacks and
-    /// thread-local destructors; not in signal handlers.
+    /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees
+    /// older ones, ends a grace period, or, where readers hold up twice the thread's quota or the
+    /// budget, waits outside sections: 10 ms at most for each 64 KiB, or part of it, that a page
+    /// and its objects weigh, a second at most. What is retired inside a section is waited for at
+    /// the section's end, by its part of that: 40 us for a small object. Objects with a destructor
+    /// are dropped on the service thread, and count towards no thread's quota; others are freed by
+    /// the retiring thread. May be called inside sections, callbacks and thread-local destructors;
+    /// not in signal handlers.
     ///
-    /// If there is no memory for a page the caller waits for a grace period and frees the object itself; inside a section or a
-    /// callback, where that is impossible, a callback of its own does, and if there is no memory for that either, the object is never
-    /// freed ([`Statistics::objects_leaked`](crate::Statistics::objects_leaked)): see [`Domain::try_retire`].
+    /// If there is no memory for a page the caller waits for a grace period and frees the object
+    /// itself; inside a section or a callback, where that is impossible, a callback of its own
+    /// does, and if there is no memory for that either, the object is never freed
+    /// ([`Statistics::objects_leaked`](crate::Statistics::objects_leaked)): see
+    /// [`Domain::try_retire`].
     ///
     /// # Safety
     ///
-    /// `object` came from [`Box::into_raw`] (or [`Box::leak`]); readers that begin from now on cannot find it; nobody else frees or
-    /// retires it, and nobody but readers whose sections in this domain have begun already uses it.
+    /// `object` came from [`Box::into_raw`] (or [`Box::leak`]); readers that begin from now on
+    /// cannot find it; nobody else frees or retires it, and nobody but readers whose sections in
+    /// this domain have begun already uses it.
     ///
     /// ```
     /// # use std::ptr::NonNull;
@@ -55,7 +65,8 @@ impl Domain {
         unsafe { self.core().retire(object) };
     }
 
-    /// As [`Domain::retire`], but gives the object back if there is no memory for a page and no way to wait.
+    /// As [`Domain::retire`], but gives the object back if there is no memory for a page and no way
+    /// to wait.
     ///
     /// # Errors
     ///
@@ -65,16 +76,25 @@ impl Domain {
     ///
     /// As for [`Domain::retire`].
     #[inline]
-    pub unsafe fn try_retire<T: Send + 'static>(&self, object: NonNull<T>) -> Result<(), NonNull<T>> {
+    pub unsafe fn try_retire<T: Send + 'static>(
+        &self,
+        object: NonNull<T>,
+    ) -> Result<(), NonNull<T>> {
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        unsafe { self.core().try_retire_request(RetireRequest::boxed(object), OnNoPage::Block) }.map_err(|NoPage| object)
+        unsafe {
+            self.core()
+                .try_retire_request(RetireRequest::boxed(object), OnNoPage::Block)
+        }
+        .map_err(|NoPage| object)
     }
 
-    /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the middle of any later retire, and at the
-    /// end of any section in which one was made: one that only frees memory, such as that of `Vec<u8>` or `String`.
+    /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the
+    /// middle of any later retire, and at the end of any section in which one was made: one that
+    /// only frees memory, such as that of `Vec<u8>` or `String`.
     ///
-    /// Freed where it was allocated, it is cheaper than on the service thread. A destructor that takes a lock may deadlock with a
-    /// caller of `retire`, or with one who drops a guard, while holding it.
+    /// Freed where it was allocated, it is cheaper than on the service thread. A destructor that
+    /// takes a lock may deadlock with a caller of `retire`, or with one who drops a guard, while
+    /// holding it.
     ///
     /// # Safety
     ///
@@ -91,7 +111,8 @@ impl Domain {
     ///
     /// # Safety
     ///
-    /// `block` came from the global allocator with `layout`, whose size is not 0; the rest as for [`Domain::retire`].
+    /// `block` came from the global allocator with `layout`, whose size is not 0; the rest as for
+    /// [`Domain::retire`].
     ///
     /// ```
     /// use std::{alloc::{Layout, alloc}, ptr::NonNull};
@@ -104,7 +125,10 @@ impl Domain {
     #[inline]
     pub unsafe fn retire_sized(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
-        unsafe { self.core().retire_request(RetireRequest::memory(block, layout)) };
+        unsafe {
+            self.core()
+                .retire_request(RetireRequest::memory(block, layout))
+        };
     }
 
     /// Drops a reference after a grace period, as [`Domain::retire`] frees an object.
@@ -113,10 +137,11 @@ impl Domain {
         unsafe { self.core().retire_request(RetireRequest::shared(object)) };
     }
 
-    /// Frees a boxed object that embeds a [`CallbackHead`](crate::CallbackHead). The kernel's `kvfree_rcu()` with two arguments.
+    /// Frees a boxed object that embeds a [`CallbackHead`](crate::CallbackHead). The kernel's
+    /// `kvfree_rcu()` with two arguments.
     ///
-    /// As [`Domain::retire`], but it never fails and never waits for want of memory: if there is none for a page, the object is
-    /// chained through its head.
+    /// As [`Domain::retire`], but it never fails and never waits for want of memory: if there is
+    /// none for a page, the object is chained through its head.
     ///
     /// # Safety
     ///
@@ -126,19 +151,22 @@ impl Domain {
         unsafe { self.core().retire_with_head(object) };
     }
 
-    /// For the lab, which compares: all objects that wait are freed together, after one more grace period, by the service thread, as
-    /// `kvfree_rcu()` did before it polled a grace period a page. There is no budget then.
+    /// For the lab, which compares: all objects that wait are freed together, after one more grace
+    /// period, by the service thread, as `kvfree_rcu()` did before it polled a grace period a page.
+    /// There is no budget then.
     #[doc(hidden)]
     pub fn free_whole_batches(&self, whole: bool) {
         self.core().inner.heap.set_whole_batches(whole);
     }
 }
 
-/// A type with a [`CallbackHead`](crate::CallbackHead) in it, through which a callback can free it when there is no memory for a page.
+/// A type with a [`CallbackHead`](crate::CallbackHead) in it, through which a callback can free it
+/// when there is no memory for a page.
 ///
 /// # Safety
 ///
-/// A `CallbackHead` lies at `HEAD_OFFSET` bytes from the start of the type, and nothing else touches it.
+/// A `CallbackHead` lies at `HEAD_OFFSET` bytes from the start of the type, and nothing else
+/// touches it.
 ///
 /// ```
 /// use std::{mem::offset_of, ptr::NonNull};
@@ -163,16 +191,27 @@ mod tests {
 
     fn retire_some(domain: &Domain, objects: usize) {
         // SAFETY: from a box just now; no other thread has ever known the object.
-        (0..objects).for_each(|number| unsafe { domain.retire(NonNull::from(Box::leak(Box::new(number)))) });
+        (0..objects).for_each(|number| unsafe {
+            domain.retire(NonNull::from(Box::leak(Box::new(number))))
+        });
     }
 
     /// How often those who retire have waited, and for how long they might have, in nanoseconds.
     fn waits(domain: &Domain) -> (u64, u64) {
-        (domain.statistics().waits, domain.core().inner.heap.waits_granted.load(Ordering::Relaxed))
+        (
+            domain.statistics().waits,
+            domain
+                .core()
+                .inner
+                .heap
+                .waits_granted
+                .load(Ordering::Relaxed),
+        )
     }
 
     fn is_throttled(domain: &Domain) -> bool {
-        crate::rcu::thread::with(domain.core(), |retirer| retirer.buffer.is_throttled()).expect("it has retired")
+        crate::rcu::thread::with(domain.core(), |retirer| retirer.buffer.is_throttled())
+            .expect("it has retired")
     }
 
     /// While a reader on another thread holds everything up: `work`, in a domain without a budget.
@@ -209,16 +248,22 @@ mod tests {
         held_up(|domain| {
             retire_some(domain, SLOTS - 1);
             assert_eq!(waits(domain), (0, 0), "no page is full");
-            // The first pays for its own, not for the page; so do those that come after, unless the machine leaves the thread idle for so long that
-            // it is parked.
-            let sections = (1..).take_while(|_| waits(domain).0 < 10).take(100 * SLOTS).map(|_| {
-                let before = waits(domain);
-                let guard = domain.read_lock();
-                retire_some(domain, 1);
-                drop(guard);
-                let after = waits(domain);
-                assert!(after.0 <= before.0 + 1 && after.1 <= before.1 + FOR_A_PAGE / SLOTS as u64, "{before:?}, {after:?}");
-            });
+            // The first pays for its own, not for the page; so do those that come after, unless the
+            // machine leaves the thread idle for so long that it is parked.
+            let sections = (1..)
+                .take_while(|_| waits(domain).0 < 10)
+                .take(100 * SLOTS)
+                .map(|_| {
+                    let before = waits(domain);
+                    let guard = domain.read_lock();
+                    retire_some(domain, 1);
+                    drop(guard);
+                    let after = waits(domain);
+                    assert!(
+                        after.0 <= before.0 + 1 && after.1 <= before.1 + FOR_A_PAGE / SLOTS as u64,
+                        "{before:?}, {after:?}"
+                    );
+                });
             sections.for_each(drop);
             assert_eq!(waits(domain).0, 10);
             // One that retires nothing waits for nothing.
@@ -232,7 +277,8 @@ mod tests {
         held_up(|domain| {
             retire_some(domain, SLOTS);
             assert_eq!(waits(domain), (1, FOR_A_PAGE), "outside sections");
-            // In percent of a page's, of which none was paid for twice; less where the machine leaves the thread idle for so long that it is parked.
+            // In percent of a page's, of which none was paid for twice; less where the machine
+            // leaves the thread idle for so long that it is parked.
             let paid_for = |section: &dyn Fn()| {
                 let before = waits(domain).1;
                 section();
@@ -246,8 +292,14 @@ mod tests {
             };
             let each = || (0..2 * SLOTS).for_each(|_| in_a_section(1));
             let together = || in_a_section(2 * SLOTS);
-            assert!((0..20).any(|_| paid_for(&each) > 190), "one object at a time");
-            assert!((0..20).any(|_| paid_for(&together) > 190), "two pages in a section");
+            assert!(
+                (0..20).any(|_| paid_for(&each) > 190),
+                "one object at a time"
+            );
+            assert!(
+                (0..20).any(|_| paid_for(&together) > 190),
+                "two pages in a section"
+            );
         });
     }
 }

@@ -7,10 +7,12 @@ use std::{fmt, mem, ops::Deref, ptr::NonNull};
 /// How to get a box of a value that is not in one.
 pub(super) type CopyOut<T> = fn(&T) -> Box<T>;
 
-/// A value that was taken out of an [`Rcu`](crate::Rcu) cell: readers who found it before may still be using it.
+/// A value that was taken out of an [`Rcu`](crate::Rcu) cell: readers who found it before may still
+/// be using it.
 ///
-/// Drop it, and it is freed after a grace period. Or get the box back: [`Retired::wait`], [`Retired::try_into_box`] (of a
-/// [static](crate::Rcu::from_static) value, a clone in a box). It can be read meanwhile: it derefs to the value.
+/// Drop it, and it is freed after a grace period. Or get the box back: [`Retired::wait`],
+/// [`Retired::try_into_box`] (of a [static](crate::Rcu::from_static) value, a clone in a box). It
+/// can be read meanwhile: it derefs to the value.
 ///
 /// ```
 /// let cell = stillpoint::Rcu::new(String::from("old"));
@@ -28,7 +30,8 @@ pub struct Retired<T: Send + Sync + 'static> {
     copy: Option<CopyOut<T>>,
 }
 
-// SAFETY: it owns a T that others may still read: both ways of sharing apply, and T is Send and Sync.
+// SAFETY: it owns a T that others may still read: both ways of sharing apply, and T is Send and
+// Sync.
 unsafe impl<T: Send + Sync> Send for Retired<T> {}
 // SAFETY: as for Send.
 unsafe impl<T: Send + Sync> Sync for Retired<T> {}
@@ -36,9 +39,19 @@ unsafe impl<T: Send + Sync> Sync for Retired<T> {}
 impl<T: Send + Sync + 'static> Retired<T> {
     /// # Safety
     ///
-    /// `value` came out of a box, new readers of `domain` cannot find it, and nobody else frees it; or it is static, and `copy` is there.
-    pub(super) unsafe fn new(value: NonNull<T>, domain: Option<Kept>, copy: Option<CopyOut<T>>) -> Self {
-        Self { value, domain, cookie: None, copy }
+    /// `value` came out of a box, new readers of `domain` cannot find it, and nobody else frees it;
+    /// or it is static, and `copy` is there.
+    pub(super) unsafe fn new(
+        value: NonNull<T>,
+        domain: Option<Kept>,
+        copy: Option<CopyOut<T>>,
+    ) -> Self {
+        Self {
+            value,
+            domain,
+            cookie: None,
+            copy,
+        }
     }
 
     fn domain(&self) -> &Domain {
@@ -66,14 +79,19 @@ impl<T: Send + Sync + 'static> Retired<T> {
         self.into_box()
     }
 
-    /// Gives the box back if nobody can be reading any more. The first call starts a grace period; none of them waits.
+    /// Gives the box back if nobody can be reading any more. The first call starts a grace period;
+    /// none of them waits.
     ///
     /// # Errors
     ///
     /// `self`, if the grace period has not ended yet.
     pub fn try_into_box(mut self) -> Result<Box<T>, Self> {
         let cookie = self.cookie();
-        if self.domain().poll(cookie) { Ok(self.into_box()) } else { Err(self) }
+        if self.domain().poll(cookie) {
+            Ok(self.into_box())
+        } else {
+            Err(self)
+        }
     }
 
     fn into_box(mut self) -> Box<T> {
@@ -83,7 +101,8 @@ impl<T: Send + Sync + 'static> Retired<T> {
         let (value, domain) = (self.value, self.domain.take());
         mem::forget(self);
         drop(domain);
-        // SAFETY: it came out of a box, and the callers have seen a grace period end that started after it was unlinked.
+        // SAFETY: it came out of a box, and the callers have seen a grace period end that started
+        // after it was unlinked.
         unsafe { Box::from_raw(value.as_ptr()) }
     }
 }

@@ -3,10 +3,12 @@
 use crate::tasks_trace::OwnedGuard;
 use std::{fmt, ops::Deref, ptr::NonNull};
 
-/// A value that was found in a cell, together with the guard of the section in which it was: it derefs to the value.
+/// A value that was found in a cell, together with the guard of the section in which it was: it
+/// derefs to the value.
 ///
-/// Made by [`Rcu::load_owned`](crate::Rcu::load_owned). The value stays as it is for as long as the snapshot is kept, whatever becomes of
-/// the cell; so does the section, with all that a section holds up. Where the guard may be sent to other threads, so may the snapshot.
+/// Made by [`Rcu::load_owned`](crate::Rcu::load_owned). The value stays as it is for as long as the
+/// snapshot is kept, whatever becomes of the cell; so does the section, with all that a section
+/// holds up. Where the guard may be sent to other threads, so may the snapshot.
 ///
 /// ```
 /// use stillpoint::{Rcu, Snapshot, tasks_trace};
@@ -32,8 +34,8 @@ use std::{fmt, ops::Deref, ptr::NonNull};
 /// ```
 #[must_use = "the section ends as soon as the snapshot is dropped"]
 pub struct Snapshot<T: ?Sized, G = OwnedGuard<'static>> {
-    /// Good for as long as the guard is there, and read only: a pointer, because the guard is dropped while this struct is still
-    /// there.
+    /// Good for as long as the guard is there, and read only: a pointer, because the guard is
+    /// dropped while this struct is still there.
     value: NonNull<T>,
     guard: G,
 }
@@ -78,7 +80,10 @@ impl<T: ?Sized, G> Snapshot<T, G> {
     /// ```
     pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> Snapshot<U, G> {
         let value = NonNull::from(part(&this));
-        Snapshot { value, guard: this.guard }
+        Snapshot {
+            value,
+            guard: this.guard,
+        }
     }
 
     /// A part of the value, with the same guard, if there is that part.
@@ -94,9 +99,15 @@ impl<T: ?Sized, G> Snapshot<T, G> {
     /// let tenant = Snapshot::try_map(tenants, |tenants| tenants.get("a")).expect("it is there");
     /// assert_eq!(*tenant, 1);
     /// ```
-    pub fn try_map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> Option<&U>) -> Result<Snapshot<U, G>, Self> {
+    pub fn try_map<U: ?Sized>(
+        this: Self,
+        part: impl FnOnce(&T) -> Option<&U>,
+    ) -> Result<Snapshot<U, G>, Self> {
         match part(&this).map(NonNull::from) {
-            Some(value) => Ok(Snapshot { value, guard: this.guard }),
+            Some(value) => Ok(Snapshot {
+                value,
+                guard: this.guard,
+            }),
             None => Err(this),
         }
     }

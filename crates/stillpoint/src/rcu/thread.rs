@@ -1,22 +1,25 @@
 //! What a thread keeps: its record and its buffer of retired objects, for each domain it has used.
 //!
-//! A thread is bound to a domain by its first read or retire there. The bindings are a list; other cells stand before it, so that the usual
-//! way costs one thread-local load: the record and the buffer of the global domain, and the binding used last. None of them has a destructor:
-//! the platform calls [`end`].
+//! A thread is bound to a domain by its first read or retire there. The bindings are a list; other
+//! cells stand before it, so that the usual way costs one thread-local load: the record and the
+//! buffer of the global domain, and the binding used last. None of them has a destructor: the
+//! platform calls [`end`].
 //!
 //! # Signal handlers
 //!
-//! A handler may read, and so look bindings up, between any two instructions of this file, in domains that the thread is bound to.
-//! Each look-up therefore loads one pointer, once, to a binding that stays: what a handler changes meanwhile (the binding used last)
-//! makes no difference to one who has loaded. Bindings are added and removed by one store each.
+//! A handler may read, and so look bindings up, between any two instructions of this file, in
+//! domains that the thread is bound to. Each look-up therefore loads one pointer, once, to a
+//! binding that stays: what a handler changes meanwhile (the binding used last) makes no difference
+//! to one who has loaded. Bindings are added and removed by one store each.
 //!
 //! # At the thread's end
 //!
 //! [`end`] gives everything back. Records whose guards are still alive (in other thread-local objects, or leaked)
-//! are given back by the unlock that ends their section, if there ever is one. Later destructors of the thread may still read and
-//! retire: a read gets a record for that one section, a retire goes through a buffer that such threads share. So it is with a
-//! thread for whose end nothing could be arranged, or of which the domain could not take note for want of memory, until they can; and until
-//! the section is over that it has begun by then.
+//! are given back by the unlock that ends their section, if there ever is one. Later destructors of
+//! the thread may still read and retire: a read gets a record for that one section, a retire goes
+//! through a buffer that such threads share. So it is with a thread for whose end nothing could be
+//! arranged, or of which the domain could not take note for want of memory, until they can; and
+//! until the section is over that it has begun by then.
 
 use super::core::{Core, Inner};
 use crate::{
@@ -53,7 +56,8 @@ impl<P: Policy> Bound for Inner<P> {
 }
 
 struct Binding {
-    /// Keeps `record` and everything else of the domain in place, also after its last handle is gone.
+    /// Keeps `record` and everything else of the domain in place, also after its last handle is
+    /// gone.
     domain: Arc<dyn Bound>,
     id: u64,
     record: *const Record,
@@ -75,7 +79,8 @@ struct Bindings(Cell<*const Binding>);
 
 impl Bindings {
     fn iter(&self) -> impl Iterator<Item = &Binding> {
-        // SAFETY: a binding in the list stays until `remove` takes it out, which nobody calls while iterating.
+        // SAFETY: a binding in the list stays until `remove` takes it out, which nobody calls while
+        // iterating.
         let at = |binding: *const Binding| unsafe { binding.as_ref() };
         iter::successors(at(self.0.get()), move |binding| at(binding.next.get()))
     }
@@ -87,14 +92,16 @@ impl Bindings {
     fn add(&self, binding: Binding) -> &Binding {
         binding.next.set(self.0.get());
         let binding = Box::into_raw(Box::new(binding));
-        // A handler that finds the binding finds it complete. Needs no partner: handlers run on this thread.
+        // A handler that finds the binding finds it complete. Needs no partner: handlers run on
+        // this thread.
         compiler_fence(Ordering::Release);
         self.0.set(binding);
         // SAFETY: made just now; it stays until `remove` takes it out.
         unsafe { &*binding }
     }
 
-    /// Takes out all that are to go, and then gives them back: what runs at that may bind the thread again.
+    /// Takes out all that are to go, and then gives them back: what runs at that may bind the
+    /// thread again.
     fn remove(&self, goes: impl Fn(&Binding) -> bool) {
         let mut gone: *const Binding = ptr::null();
         let mut link = &self.0;
@@ -109,10 +116,12 @@ impl Bindings {
         }
         // A handler may have found one of them until a moment ago.
         LAST.set(ptr::null());
-        // Needs no partner: handlers run on this thread, before this and find it, or after and do not.
+        // Needs no partner: handlers run on this thread, before this and find it, or after and do
+        // not.
         compiler_fence(Ordering::SeqCst);
         while !gone.is_null() {
-            // SAFETY: `add` made it of a box, it is out of the list, and no handler that may have seen it there runs any more.
+            // SAFETY: `add` made it of a box, it is out of the list, and no handler that may have
+            // seen it there runs any more.
             let binding = unsafe { Box::from_raw(gone.cast_mut()) };
             gone = binding.next.get();
             give_back(binding);
@@ -164,7 +173,8 @@ pub(super) fn note_late() {
 
 /// The calling thread's end.
 fn end() {
-    // From here on nobody finds the bindings, so that what is forgotten below is not remembered again by a handler.
+    // From here on nobody finds the bindings, so that what is forgotten below is not remembered
+    // again by a handler.
     LIFE.set(Life::Over);
     LAST.set(ptr::null());
     // Needs no partner: handlers run on this thread.
@@ -179,7 +189,11 @@ fn end() {
 
 /// What `look` finds in the calling thread's bindings. Neither allocates nor binds.
 fn look_up<R>(look: impl FnOnce(&Bindings) -> Option<R>) -> Option<R> {
-    if LIFE.get() == Life::Bound { BINDINGS.with(look) } else { None }
+    if LIFE.get() == Life::Bound {
+        BINDINGS.with(look)
+    } else {
+        None
+    }
 }
 
 /// The global domains, by the constant that tells them apart.
@@ -192,12 +206,13 @@ pub(super) const fn global_id(global: usize) -> u64 {
 }
 
 thread_local! {
-    /// Has whoever else remembers this thread's records forget them, before they are given back. Set per thread by who does, so that no
-    /// lock of the process stands in its way.
+    /// Has whoever else remembers this thread's records forget them, before they are given back.
+    /// Set per thread by who does, so that no lock of the process stands in its way.
     static AT_THREADS_END: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Has `forget` called at the calling thread's end, before its records are given back. Whether that could be arranged.
+/// Has `forget` called at the calling thread's end, before its records are given back. Whether that
+/// could be arranged.
 pub(super) fn at_threads_end(forget: fn()) -> bool {
     AT_THREADS_END.set(Some(forget));
     arrange_end()
@@ -205,14 +220,17 @@ pub(super) fn at_threads_end(forget: fn()) -> bool {
 
 static UNREGISTERED: Record = Record::unregistered();
 
-/// A place for a record that lasts. It keeps a pointer: in the constant that thread-local state begins with, Rust 1.88 refuses a reference to
-/// a static that changes. One that says that it is not null, which the usual way of a section would otherwise look at.
+/// A place for a record that lasts. It keeps a pointer: in the constant that thread-local state
+/// begins with, Rust 1.88 refuses a reference to a static that changes. One that says that it is
+/// not null, which the usual way of a section would otherwise look at.
 struct Remembered(Cell<NonNull<Record>>);
 
 impl Remembered {
     const fn nobody() -> Self {
         // SAFETY: a static's address.
-        Self(Cell::new(unsafe { NonNull::new_unchecked((&raw const UNREGISTERED).cast_mut()) }))
+        Self(Cell::new(unsafe {
+            NonNull::new_unchecked((&raw const UNREGISTERED).cast_mut())
+        }))
     }
 
     #[inline(always)]
@@ -228,7 +246,8 @@ impl Remembered {
 }
 
 thread_local! {
-    /// The thread's record in each global domain, where readers need no fence; else, and before the first section, nobody's.
+    /// The thread's record in each global domain, where readers need no fence; else, and before the
+    /// first section, nobody's.
     static GLOBAL_RECORDS: [Remembered; GLOBALS] = const { [const { Remembered::nobody() }; GLOBALS] };
     /// The thread's buffer in the first of them; null before the first use.
     static GLOBAL_BUFFER: Cell<*const ThreadBuffer> = const { Cell::new(ptr::null()) };
@@ -240,22 +259,26 @@ thread_local! {
     static WAS_LATE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Begins an outermost section of a global domain through the calling thread's record; `None` if that takes more than the usual.
+/// Begins an outermost section of a global domain through the calling thread's record; `None` if
+/// that takes more than the usual.
 #[inline(always)]
 pub(super) fn lock_global_outermost<const GLOBAL: usize>() -> Option<&'static Record> {
     let record = GLOBAL_RECORDS.with(|records| records[GLOBAL].get());
     record.lock_global_outermost::<GLOBAL>().then_some(record)
 }
 
-/// Appends an object to the calling thread's buffer in the global domain; `None` if it has no buffer yet, or no more.
+/// Appends an object to the calling thread's buffer in the global domain; `None` if it has no
+/// buffer yet, or no more.
 #[inline(always)]
 pub(super) fn append_global(object: RetireRequest) -> Option<Pushed> {
-    // SAFETY: the list holds the buffer until the thread's end, which sets this to null before; it cannot come meanwhile.
+    // SAFETY: the list holds the buffer until the thread's end, which sets this to null before; it
+    // cannot come meanwhile.
     let buffer = unsafe { GLOBAL_BUFFER.get().as_ref()? };
     Some(buffer.append(object))
 }
 
-/// Appends an object to the calling thread's buffer in `domain`; `None` if that is not the domain that it used last.
+/// Appends an object to the calling thread's buffer in `domain`; `None` if that is not the domain
+/// that it used last.
 #[inline(always)]
 pub(super) fn append<P: Policy>(domain: &Core<P>, object: RetireRequest) -> Option<Pushed> {
     // SAFETY: as in `binding`.
@@ -268,7 +291,8 @@ pub(super) fn global_buffer() -> Option<NonNull<ThreadBuffer>> {
     NonNull::new(GLOBAL_BUFFER.get().cast_mut())
 }
 
-/// The calling thread's record in a global domain; registers it on first use. `None` at the thread's very end.
+/// The calling thread's record in a global domain; registers it on first use. `None` at the
+/// thread's very end.
 pub(super) fn global_record<const GLOBAL: usize>() -> Option<&'static Record> {
     let known = GLOBAL_RECORDS.with(|records| records[GLOBAL].get());
     if !ptr::eq(known, &UNREGISTERED) {
@@ -281,12 +305,13 @@ pub(super) fn global_record<const GLOBAL: usize>() -> Option<&'static Record> {
     Some(record)
 }
 
-/// The calling thread's record in `domain`; registers it on first use. `None` at the thread's very end, and where that cannot be arranged.
+/// The calling thread's record in `domain`; registers it on first use. `None` at the thread's very
+/// end, and where that cannot be arranged.
 #[inline]
 pub(super) fn record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     let binding = binding(domain)?;
-    // SAFETY: the binding stays until the thread's end or the domain's, and its record as long as the domain, which the caller's
-    // handle keeps.
+    // SAFETY: the binding stays until the thread's end or the domain's, and its record as long as
+    // the domain, which the caller's handle keeps.
     Some(unsafe { &*(*binding).record })
 }
 
@@ -303,37 +328,55 @@ pub(super) fn bound_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     Some(unsafe { &*(*binding).record })
 }
 
-/// The calling thread's record and buffer in `domain`, for as long as `work` runs; binds it on first use. `None` at the thread's very end.
-pub(super) fn with<P: Policy, R>(domain: &Core<P>, work: impl FnOnce(Retirer<'_>) -> R) -> Option<R> {
+/// The calling thread's record and buffer in `domain`, for as long as `work` runs; binds it on
+/// first use. `None` at the thread's very end.
+pub(super) fn with<P: Policy, R>(
+    domain: &Core<P>,
+    work: impl FnOnce(Retirer<'_>) -> R,
+) -> Option<R> {
     let binding = binding(domain)?;
-    // SAFETY: the binding stays until the thread's end or the domain's; neither can come while `work` runs.
+    // SAFETY: the binding stays until the thread's end or the domain's; neither can come while
+    // `work` runs.
     let binding = unsafe { &*binding };
-    Some(work(Retirer { record: binding.record(), buffer: &binding.buffer }))
+    Some(work(Retirer {
+        record: binding.record(),
+        buffer: &binding.buffer,
+    }))
 }
 
-/// A record for an owned guard, quiescent and the calling thread's, and the right to give it to one. `None` at the thread's very end.
+/// A record for an owned guard, quiescent and the calling thread's, and the right to give it to
+/// one. `None` at the thread's very end.
 #[inline]
 pub(crate) fn take_cached_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     let binding = binding(domain)?;
     // SAFETY: as in `with`.
     let binding = unsafe { &*binding };
-    Some(binding.spares.take(&domain.inner.engine, thread::token(), binding.record()))
+    Some(
+        binding
+            .spares
+            .take(&domain.inner.engine, thread::token(), binding.record()),
+    )
 }
 
 /// Whether [`take_cached_record`] needs neither memory nor a lock.
 pub(super) fn has_spare<P: Policy>(domain: &Core<P>) -> bool {
     // SAFETY: as in `binding`.
-    unsafe { LAST.get().as_ref() }.is_some_and(|last| last.id == domain.id() && last.spares.has_some())
+    unsafe { LAST.get().as_ref() }
+        .is_some_and(|last| last.id == domain.id() && last.spares.has_some())
 }
 
-/// Takes the quiescent record of an owned guard back, which is no guard's any more: keeps it for the calling thread's next one, if the
-/// thread is bound to the domain, else gives it back to that.
+/// Takes the quiescent record of an owned guard back, which is no guard's any more: keeps it for
+/// the calling thread's next one, if the thread is bound to the domain, else gives it back to that.
 #[inline]
 pub(crate) fn cache_record(record: &Record) {
     let last = LAST.get();
     // SAFETY: as in `binding`.
     match unsafe { last.as_ref() } {
-        Some(binding) if binding.id == record.domain() => binding.spares.keep(record, thread::token(), binding.record()),
+        Some(binding) if binding.id == record.domain() => {
+            binding
+                .spares
+                .keep(record, thread::token(), binding.record())
+        }
         _ => keep_spare_elsewhere(record),
     }
 }
@@ -343,7 +386,9 @@ pub(crate) fn cache_record(record: &Record) {
 fn keep_spare_elsewhere(record: &Record) {
     let keep = |bindings: &Bindings| {
         let binding = bindings.find(record.domain())?;
-        binding.spares.keep(record, thread::token(), binding.record());
+        binding
+            .spares
+            .keep(record, thread::token(), binding.record());
         LAST.set(binding);
         Some(())
     };
@@ -356,9 +401,14 @@ fn keep_spare_elsewhere(record: &Record) {
 #[inline(always)]
 fn binding<P: Policy>(domain: &Core<P>) -> Option<*const Binding> {
     let last = LAST.get();
-    // SAFETY: null or a binding of this thread; who frees one clears `LAST` before, when no handler can find it any more.
+    // SAFETY: null or a binding of this thread; who frees one clears `LAST` before, when no handler
+    // can find it any more.
     let is_it = unsafe { last.as_ref() }.is_some_and(|last| last.id == domain.id());
-    if is_it { Some(last) } else { find_or_bind(domain) }
+    if is_it {
+        Some(last)
+    } else {
+        find_or_bind(domain)
+    }
 }
 
 #[cold]
@@ -367,15 +417,22 @@ fn find_or_bind<P: Policy>(domain: &Core<P>) -> Option<*const Binding> {
     if !arrange_end() {
         return None;
     }
-    let binding =
-        BINDINGS.with(|bindings| Some(ptr::from_ref(bindings.find(domain.id()).or_else(|| bind(bindings, domain))?)))?;
+    let binding = BINDINGS.with(|bindings| {
+        Some(ptr::from_ref(
+            bindings
+                .find(domain.id())
+                .or_else(|| bind(bindings, domain))?,
+        ))
+    })?;
     LAST.set(binding);
     Some(binding)
 }
 
-/// `None` if there is no memory to list the thread's buffer, and inside a section that has begun without a binding.
+/// `None` if there is no memory to list the thread's buffer, and inside a section that has begun
+/// without a binding.
 fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Core<P>) -> Option<&'a Binding> {
-    // Lets go of domains that are no more, so that a thread which outlives many of them does not collect them.
+    // Lets go of domains that are no more, so that a thread which outlives many of them does not
+    // collect them.
     bindings.remove(|binding| binding.domain.is_closed());
     let inner = &domain.inner;
     if WAS_LATE.get() && inner.engine.open_record_of(thread::token()).is_some() {
@@ -396,10 +453,16 @@ fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Core<P>) -> Option<&'a B
     Some(binding)
 }
 
-/// Runs `work` with the calling thread's buffer in domain `id`, if it has one. Neither binds it nor allocates.
+/// Runs `work` with the calling thread's buffer in domain `id`, if it has one. Neither binds it nor
+/// allocates.
 pub(super) fn with_buffer<R>(id: u64, work: impl FnOnce(&ThreadBuffer) -> R) -> Option<R> {
-    let buffer = look_up(|bindings| bindings.find(id).map(|binding| Arc::as_ptr(&binding.buffer)))?;
-    // SAFETY: the list holds the buffer until the thread's end or the domain's; neither can come while `work` runs.
+    let buffer = look_up(|bindings| {
+        bindings
+            .find(id)
+            .map(|binding| Arc::as_ptr(&binding.buffer))
+    })?;
+    // SAFETY: the list holds the buffer until the thread's end or the domain's; neither can come
+    // while `work` runs.
     Some(work(unsafe { &*buffer }))
 }
 
@@ -407,10 +470,15 @@ pub(super) fn with_buffer<R>(id: u64, work: impl FnOnce(&ThreadBuffer) -> R) -> 
 #[cold]
 pub(super) fn run_deferred_work(record: &Record) {
     let found = look_up(|bindings| {
-        let binding = bindings.iter().find(|binding| ptr::eq(binding.record, record))?;
+        let binding = bindings
+            .iter()
+            .find(|binding| ptr::eq(binding.record, record))?;
         Some((Arc::clone(&binding.domain), Arc::clone(&binding.buffer)))
     });
     if let Some((domain, buffer)) = found {
-        domain.run_deferred_work(Retirer { record, buffer: &buffer });
+        domain.run_deferred_work(Retirer {
+            record,
+            buffer: &buffer,
+        });
     }
 }

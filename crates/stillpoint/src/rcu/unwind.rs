@@ -1,9 +1,14 @@
-//! Panics of user code break nothing here: what the compiler could not know, because of the atomics and locks inside.
+//! Panics of user code break nothing here: what the compiler could not know, because of the atomics
+//! and locks inside.
 //!
-//! User code runs where our own state is whole and none of our locks is held, and what it was to change stays as it was. So one may go on
-//! after a `catch_unwind` with whatever of this the closure used; of a cell, if that goes for its value.
+//! User code runs where our own state is whole and none of our locks is held, and what it was to
+//! change stays as it was. So one may go on after a `catch_unwind` with whatever of this the
+//! closure used; of a cell, if that goes for its value.
 
-use super::{CallbackBarrier, Domain, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption, Retired, Snapshot};
+use super::{
+    CallbackBarrier, Domain, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption, Retired,
+    Snapshot,
+};
 use crate::tasks_trace::{OwnedGuard, TraceDomain};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 

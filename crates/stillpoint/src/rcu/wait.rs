@@ -8,11 +8,14 @@ use crate::{
 use std::ptr::NonNull;
 
 impl Domain {
-    /// Waits until every section that had begun before this call has ended. The kernel's `synchronize_rcu()`.
+    /// Waits until every section that had begun before this call has ended. The kernel's
+    /// `synchronize_rcu()`.
     ///
-    /// Everything that the caller unlinked before cannot be reached by any reader afterwards. Idle, it costs one membarrier
-    /// (a fraction of a microsecond to some tens), and a fence where no other thread is registered as a reader here; else it lasts as long as the
-    /// longest of those sections. The caller does the work by itself and depends on no other thread but the readers. Not async-signal-safe.
+    /// Everything that the caller unlinked before cannot be reached by any reader afterwards. Idle,
+    /// it costs one membarrier (a fraction of a microsecond to some tens), and a fence where no
+    /// other thread is registered as a reader here; else it lasts as long as the longest of those
+    /// sections. The caller does the work by itself and depends on no other thread but the readers.
+    /// Not async-signal-safe.
     ///
     /// # Panics
     ///
@@ -26,10 +29,11 @@ impl Domain {
         self.core().synchronize();
     }
 
-    /// As [`Domain::synchronize`], in haste: looks for up to 50 microseconds, in place of 2, whether the readers have left before it
-    /// sleeps. The kernel's `synchronize_rcu_expedited()`.
+    /// As [`Domain::synchronize`], in haste: looks for up to 50 microseconds, in place of 2,
+    /// whether the readers have left before it sleeps. The kernel's `synchronize_rcu_expedited()`.
     ///
-    /// Where sections last some tens of microseconds it saves the wake-up, and costs the processor's time meanwhile.
+    /// Where sections last some tens of microseconds it saves the wake-up, and costs the
+    /// processor's time meanwhile.
     ///
     /// # Panics
     ///
@@ -45,7 +49,8 @@ impl Domain {
 
     /// Names the next grace period without starting it. The kernel's `get_state_synchronize_rcu()`.
     ///
-    /// One atomic read-modify-write. What was unlinked before is unreachable once [`Domain::poll`] says so.
+    /// One atomic read-modify-write. What was unlinked before is unreachable once [`Domain::poll`]
+    /// says so.
     #[must_use]
     pub fn get_state(&self) -> Cookie {
         self.core().get_state()
@@ -53,9 +58,10 @@ impl Domain {
 
     /// Starts a grace period and names it. The kernel's `start_poll_synchronize_rcu()`.
     ///
-    /// It ends without a further call, as soon as its readers have left: the service thread sees to it, unless somebody else
-    /// (a [`Domain::poll`], a waiter, a deferred free) has. A few atomic operations; where the service thread sleeps, also a
-    /// wake-up, of some microseconds. Does not block; not async-signal-safe.
+    /// It ends without a further call, as soon as its readers have left: the service thread sees to
+    /// it, unless somebody else (a [`Domain::poll`], a waiter, a deferred free) has. A few atomic
+    /// operations; where the service thread sleeps, also a wake-up, of some microseconds. Does not
+    /// block; not async-signal-safe.
     #[must_use]
     pub fn start_poll(&self) -> Cookie {
         self.core().start_poll()
@@ -63,15 +69,15 @@ impl Domain {
 
     /// Whether the grace period has ended. The kernel's `poll_state_synchronize_rcu()`.
     ///
-    /// A load if it is known to have; else one attempt to end it, which costs a membarrier at first and a scan of the readers
-    /// after that. Never waits. Inside a section, that section counts.
+    /// A load if it is known to have; else one attempt to end it, which costs a membarrier at first
+    /// and a scan of the readers after that. Never waits. Inside a section, that section counts.
     #[must_use]
     pub fn poll(&self, cookie: Cookie) -> bool {
         self.core().poll(cookie)
     }
 
-    /// Waits until the grace period has ended. The kernel's `cond_synchronize_rcu()`. As [`Domain::synchronize`], and a load if it
-    /// has ended already.
+    /// Waits until the grace period has ended. The kernel's `cond_synchronize_rcu()`. As
+    /// [`Domain::synchronize`], and a load if it has ended already.
     ///
     /// # Panics
     ///
@@ -81,30 +87,40 @@ impl Domain {
         self.core().cond_synchronize(cookie);
     }
 
-    /// Waits until `deadline`, a moment of `platform::clock`'s. Whether the grace period has ended; it has not, either, if a section of
-    /// the calling thread holds it up.
+    /// Waits until `deadline`, a moment of `platform::clock`'s. Whether the grace period has ended;
+    /// it has not, either, if a section of the calling thread holds it up.
     pub(crate) fn wait_until(&self, cookie: Cookie, deadline: Nanos) -> bool {
-        self.engine().wait_for(cookie, platform_thread::token(), Some(deadline), Haste::Normal) == Waited::Ended
+        self.engine().wait_for(
+            cookie,
+            platform_thread::token(),
+            Some(deadline),
+            Haste::Normal,
+        ) == Waited::Ended
     }
 
-    /// As [`Domain::synchronize`], for tasks: a future that is ready when every section that had begun before this call has ended.
+    /// As [`Domain::synchronize`], for tasks: a future that is ready when every section that had
+    /// begun before this call has ended.
     ///
-    /// The grace period starts now and ends by itself, whether or not the future is polled; no thread waits. For any executor.
-    /// Sections of the very thread that polls hold it up like all others: where the same task keeps a guard across the `.await`,
-    /// or another task of a single-threaded executor that would have to run first, it never ends, which nobody can see
+    /// The grace period starts now and ends by itself, whether or not the future is polled; no
+    /// thread waits. For any executor. Sections of the very thread that polls hold it up like all
+    /// others: where the same task keeps a guard across the `.await`, or another task of a
+    /// single-threaded executor that would have to run first, it never ends, which nobody can see
     /// beforehand; it is then reported as a stall, and the guard's thread named.
     ///
-    /// The domain's service thread wakes the task, between its passes, in no order that later calls could hold up. An executor that goes on
-    /// with a task inside its waker does so on that thread: there the task may call [`Domain::barrier`], but whatever it waits for, the tasks
-    /// and callbacks behind it wait too.
+    /// The domain's service thread wakes the task, between its passes, in no order that later calls
+    /// could hold up. An executor that goes on with a task inside its waker does so on that thread:
+    /// there the task may call [`Domain::barrier`], but whatever it waits for, the tasks and
+    /// callbacks behind it wait too.
     ///
     /// # Deadlocks
     ///
-    /// A callback, deferred destructor or waker of this domain that blocks its thread on this future waits for ever, since it
-    /// stands in the way of the thread that would wake it. There, call [`Domain::synchronize`], which needs no other thread, or leave the
-    /// future to an executor.
+    /// A callback, deferred destructor or waker of this domain that blocks its thread on this
+    /// future waits for ever, since it stands in the way of the thread that would wake it. There,
+    /// call [`Domain::synchronize`], which needs no other thread, or leave the future to an
+    /// executor.
     ///
-    /// If the system has no thread to give, the task is woken to ask again, until it has or the grace period has ended.
+    /// If the system has no thread to give, the task is woken to ask again, until it has or the
+    /// grace period has ended.
     ///
     /// ```
     /// # fn block_on<F: Future>(future: F) -> F::Output {
@@ -124,30 +140,36 @@ impl Domain {
         self.cond_synchronize_async(self.start_poll())
     }
 
-    /// As [`Domain::cond_synchronize`], for tasks: a future that is ready when the grace period has ended. See
+    /// As [`Domain::cond_synchronize`], for tasks: a future that is ready when the grace period has
+    /// ended. See
     /// [`Domain::synchronize_async`].
     #[track_caller]
     pub fn cond_synchronize_async(&self, cookie: Cookie) -> GracePeriod<'_> {
         GracePeriod::new(self, self.core().known(cookie))
     }
 
-    /// As [`Domain::barrier`], for tasks: a future that is ready when every callback that was queued before this call has been
-    /// invoked. Takes a lock for a moment; does not block. Never refused: what would wait for itself is reported as a stall. Nothing of the
-    /// domain may block its thread on it, as on [`Domain::synchronize_async`].
+    /// As [`Domain::barrier`], for tasks: a future that is ready when every callback that was
+    /// queued before this call has been invoked. Takes a lock for a moment; does not block. Never
+    /// refused: what would wait for itself is reported as a stall. Nothing of the domain may block
+    /// its thread on it, as on [`Domain::synchronize_async`].
     ///
     /// # Panics
     ///
-    /// The future does, when it is polled and would have to wait, if the service thread stays down after faults of this library
-    /// ([`Statistics::service_failures`](crate::Statistics::service_failures)). [`Domain::barrier`] goes on working.
+    /// The future does, when it is polled and would have to wait, if the service thread stays down
+    /// after faults of this library
+    /// ([`Statistics::service_failures`](crate::Statistics::service_failures)). [`Domain::barrier`]
+    /// goes on working.
     #[track_caller]
     pub fn barrier_async(&self) -> CallbackBarrier<'_> {
         CallbackBarrier::new(self)
     }
 
-    /// Has `callback` run on the domain's service thread after a grace period. The kernel's `call_rcu()`, for a closure.
+    /// Has `callback` run on the domain's service thread after a grace period. The kernel's
+    /// `call_rcu()`, for a closure.
     ///
-    /// Allocates; does not block; may be called inside sections and callbacks. Callbacks run one after the other, in the order in
-    /// which they were queued. One that panics is counted ([`Statistics::panics`](crate::Statistics::panics)) and the rest go on. One may call
+    /// Allocates; does not block; may be called inside sections and callbacks. Callbacks run one
+    /// after the other, in the order in which they were queued. One that panics is counted
+    /// ([`Statistics::panics`](crate::Statistics::panics)) and the rest go on. One may call
     /// [`Domain::synchronize`], but must not block on a future of this domain, whose tasks that thread wakes. Not async-signal-safe.
     /// The process's exit does not wait for callbacks: see [`Domain::barrier`].
     ///
@@ -162,13 +184,14 @@ impl Domain {
         self.core().call(callback);
     }
 
-    /// Has `run` called with `head` on the domain's service thread after a grace period, without allocating. The kernel's
-    /// `call_rcu()`: the head is part of the object that the callback is about.
+    /// Has `run` called with `head` on the domain's service thread after a grace period, without
+    /// allocating. The kernel's `call_rcu()`: the head is part of the object that the callback is
+    /// about.
     ///
     /// # Safety
     ///
-    /// `head` is valid and not queued; from now until `run` is called, it is the queue's alone; `run` may be called with it on
-    /// another thread.
+    /// `head` is valid and not queued; from now until `run` is called, it is the queue's alone;
+    /// `run` may be called with it on another thread.
     ///
     /// ```
     /// use std::{ptr::NonNull, sync::mpsc::{Sender, channel}};
@@ -186,32 +209,39 @@ impl Domain {
     /// unsafe { stillpoint::global().call_head(NonNull::from(node).cast(), reclaim) };
     /// assert_eq!(told.recv(), Ok("reclaimed"));
     /// ```
-    pub unsafe fn call_head(&self, head: NonNull<CallbackHead>, run: unsafe fn(NonNull<CallbackHead>)) {
+    pub unsafe fn call_head(
+        &self,
+        head: NonNull<CallbackHead>,
+        run: unsafe fn(NonNull<CallbackHead>),
+    ) {
         // SAFETY: the caller's promise.
         unsafe { self.core().call_head(head, run) };
     }
 
-    /// Waits until every callback that was queued before has been invoked. The kernel's `rcu_barrier()`.
+    /// Waits until every callback that was queued before has been invoked. The kernel's
+    /// `rcu_barrier()`.
     ///
-    /// Not async-signal-safe. Inside a section it goes through as long as no such callback waits for that section.
+    /// Not async-signal-safe. Inside a section it goes through as long as no such callback waits
+    /// for that section.
     ///
     /// # Panics
     ///
-    /// If it would wait for itself: inside a callback or a deferred destructor of this domain, or inside a section that began
-    /// before one of those callbacks was queued.
+    /// If it would wait for itself: inside a callback or a deferred destructor of this domain, or
+    /// inside a section that began before one of those callbacks was queued.
     #[track_caller]
     pub fn barrier(&self) {
         self.core().barrier();
     }
 
-    /// Waits until everything that was retired before has been freed. The kernel's `kvfree_rcu_barrier()`.
+    /// Waits until everything that was retired before has been freed. The kernel's
+    /// `kvfree_rcu_barrier()`.
     ///
     /// Not async-signal-safe.
     ///
     /// # Panics
     ///
-    /// If it would wait for itself: inside a callback or a deferred destructor of this domain; inside a section while anything
-    /// waits.
+    /// If it would wait for itself: inside a callback or a deferred destructor of this domain;
+    /// inside a section while anything waits.
     #[track_caller]
     pub fn kvfree_barrier(&self) {
         self.core().kvfree_barrier();

@@ -10,18 +10,20 @@ use std::{ops::Deref, ptr};
 
 /// A domain whose readers may sleep, block, and be tasks.
 ///
-/// It derefs to a [`Domain`]: guards of threads, `synchronize` and its asynchronous form, cookies, callbacks, deferred frees, stall
-/// reports and statistics are those of every domain. What it adds is [`OwnedGuard`]s; the type says of a domain that its grace periods may last
-/// long.
+/// It derefs to a [`Domain`]: guards of threads, `synchronize` and its asynchronous form, cookies,
+/// callbacks, deferred frees, stall reports and statistics are those of every domain. What it adds
+/// is [`OwnedGuard`]s; the type says of a domain that its grace periods may last long.
 ///
 /// A handle: cloning it names the same domain.
 ///
 /// # Forking
 ///
-/// As [`Domain`], "Forking", says, and in the child an owned guard of before the fork is still a section: it is an object of the
-/// program's memory, which the child may go on with. If it does not, because the guard was on the stack of a thread that has vanished or in the
-/// queue of an executor that has, the child has to say so ([`TraceDomain::abandon_owned_guards`]) or do without grace periods in
-/// that domain. Reports in the child do not know the names of guards of before the fork.
+/// As [`Domain`], "Forking", says, and in the child an owned guard of before the fork is still a
+/// section: it is an object of the program's memory, which the child may go on with. If it does
+/// not, because the guard was on the stack of a thread that has vanished or in the queue of an
+/// executor that has, the child has to say so ([`TraceDomain::abandon_owned_guards`]) or do without
+/// grace periods in that domain. Reports in the child do not know the names of guards of before the
+/// fork.
 ///
 /// ```
 /// use stillpoint::tasks_trace::TraceDomain;
@@ -41,8 +43,8 @@ impl TraceDomain {
         Self(Domain::new())
     }
 
-    /// A domain whose readers fence, as [`Domain::with_fences`]: no grace period interrupts anybody. The kernel's
-    /// `CONFIG_TASKS_TRACE_RCU_READ_MB`.
+    /// A domain whose readers fence, as [`Domain::with_fences`]: no grace period interrupts
+    /// anybody. The kernel's `CONFIG_TASKS_TRACE_RCU_READ_MB`.
     #[must_use]
     pub fn with_fences() -> Self {
         Self(Domain::with_fences())
@@ -60,12 +62,15 @@ impl TraceDomain {
         unsafe { &*ptr::from_ref(domain).cast() }
     }
 
-    /// Begins a section that belongs to whoever has the guard: a task, a request, an object that lives on.
+    /// Begins a section that belongs to whoever has the guard: a task, a request, an object that
+    /// lives on.
     ///
-    /// The guard is `Send` and `Sync`, may be dropped on any thread, and may be held across an `.await`. It lasts until it is dropped,
-    /// also by the cancellation or the panic of its task. Making and dropping it costs some 10 nanoseconds. Waits for no reader and no grace
-    /// period; one in 16, at most, takes a lock, under which 3 KiB are allocated for each 31 more guards than there have ever been at a
-    /// time. Not async-signal-safe. Works in thread-local destructors.
+    /// The guard is `Send` and `Sync`, may be dropped on any thread, and may be held across an
+    /// `.await`. It lasts until it is dropped, also by the cancellation or the panic of its task.
+    /// Making and dropping it costs some 10 nanoseconds. Waits for no reader and no grace period;
+    /// one in 16, at most, takes a lock, under which 3 KiB are allocated for each 31 more guards
+    /// than there have ever been at a time. Not async-signal-safe. Works in thread-local
+    /// destructors.
     ///
     /// ```
     /// let domain = stillpoint::tasks_trace::TraceDomain::new();
@@ -80,10 +85,11 @@ impl TraceDomain {
         self.core().read_lock_owned()
     }
 
-    /// The same, for a guard that need not be dropped before this handle of the domain: it has one of its own.
+    /// The same, for a guard that need not be dropped before this handle of the domain: it has one
+    /// of its own.
     ///
-    /// Costs two atomic read-modify-writes more, and as many when it is dropped. Where it was the domain's last handle, dropping the guard
-    /// ends the domain, without waiting: see [`Domain`].
+    /// Costs two atomic read-modify-writes more, and as many when it is dropped. Where it was the
+    /// domain's last handle, dropping the guard ends the domain, without waiting: see [`Domain`].
     ///
     /// ```
     /// use stillpoint::tasks_trace::{OwnedGuard, TraceDomain};
@@ -100,12 +106,14 @@ impl TraceDomain {
         OwnedGuard::enter(record, Some((&self.0).into()))
     }
 
-    /// Ends the sections of all owned guards that there are. For the child of a fork, in which the tasks that held them are not.
+    /// Ends the sections of all owned guards that there are. For the child of a fork, in which the
+    /// tasks that held them are not.
     ///
     /// # Safety
     ///
-    /// No owned guard of this domain that was made before this call is used any more, not even dropped, nor anything that was
-    /// found through one; and no other thread makes one during this call.
+    /// No owned guard of this domain that was made before this call is used any more, not even
+    /// dropped, nor anything that was found through one; and no other thread makes one during this
+    /// call.
     ///
     /// ```
     /// let domain = stillpoint::tasks_trace::TraceDomain::new();

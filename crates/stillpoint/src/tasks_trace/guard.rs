@@ -7,14 +7,16 @@ use crate::{
 };
 use std::{fmt, marker::PhantomData, panic::Location, ptr::NonNull};
 
-/// A read-side critical section that belongs to whoever has this: it lasts until it is dropped, on whatever thread that may be.
+/// A read-side critical section that belongs to whoever has this: it lasts until it is dropped, on
+/// whatever thread that may be.
 ///
 /// Made by [`TraceDomain::read_lock_owned`](super::TraceDomain::read_lock_owned), or
 /// [`read_lock_owned`](super::read_lock_owned) for the global domain. `Send` and `Sync`: it may be moved into tasks and threads, held
-/// across an `.await`, and shared by reference with threads that read through it at the same time. A clone would be another section:
-/// make one.
+/// across an `.await`, and shared by reference with threads that read through it at the same time.
+/// A clone would be another section: make one.
 ///
-/// A guard that is leaked leaves its section open for ever, because references that it lent may be anywhere.
+/// A guard that is leaked leaves its section open for ever, because references that it lent may be
+/// anywhere.
 ///
 /// ```
 /// use stillpoint::{Rcu, tasks_trace};
@@ -41,26 +43,33 @@ use std::{fmt, marker::PhantomData, panic::Location, ptr::NonNull};
 /// ```
 #[must_use = "the section ends as soon as the guard is dropped"]
 pub struct OwnedGuard<'d> {
-    /// Alive for as long as the domain, which the guard borrows or has a handle of. A pointer, because dropping that handle may end the
-    /// domain while a reference in the guard's place would still have to be good.
+    /// Alive for as long as the domain, which the guard borrows or has a handle of. A pointer,
+    /// because dropping that handle may end the domain while a reference in the guard's place would
+    /// still have to be good.
     record: NonNull<Record>,
     /// Dropped after the section has ended.
     _held: Option<Kept>,
     borrowed: PhantomData<&'d Record>,
 }
 
-// SAFETY: it stands for a reference to a record, which is Sync, and a handle, which is Send and Sync.
+// SAFETY: it stands for a reference to a record, which is Sync, and a handle, which is Send and
+// Sync.
 unsafe impl Send for OwnedGuard<'_> {}
 // SAFETY: as for Send.
 unsafe impl Sync for OwnedGuard<'_> {}
 
 impl<'d> OwnedGuard<'d> {
-    /// Enters a section through `record`, which is quiescent and the calling thread's, and from now on the guard's.
+    /// Enters a section through `record`, which is quiescent and the calling thread's, and from now
+    /// on the guard's.
     #[inline]
     #[track_caller]
     pub(super) fn enter(record: &'d Record, held: Option<Kept>) -> Self {
         record.lock_owned(Location::caller(), clock::coarse());
-        Self { record: record.into(), _held: held, borrowed: PhantomData }
+        Self {
+            record: record.into(),
+            _held: held,
+            borrowed: PhantomData,
+        }
     }
 
     #[inline(always)]
@@ -71,7 +80,8 @@ impl<'d> OwnedGuard<'d> {
 
     /// Gives the section a name for stall reports: that of the task or request that it is for.
     ///
-    /// Allocates, and takes an uncontended lock. A guard without a name is known by the place where it was made and the thread that made it.
+    /// Allocates, and takes an uncontended lock. A guard without a name is known by the place where
+    /// it was made and the thread that made it.
     pub fn named(self, name: impl Into<Box<str>>) -> Self {
         self.record().set_name(name.into());
         self
@@ -97,7 +107,9 @@ impl Drop for OwnedGuard<'_> {
 
 impl fmt::Debug for OwnedGuard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnedGuard").field("domain", &self.record().domain()).finish_non_exhaustive()
+        f.debug_struct("OwnedGuard")
+            .field("domain", &self.record().domain())
+            .finish_non_exhaustive()
     }
 }
 

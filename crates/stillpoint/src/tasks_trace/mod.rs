@@ -1,16 +1,21 @@
-//! Readers that sleep, block and await: the kernel's RCU Tasks Trace, for threads and for async tasks.
+//! Readers that sleep, block and await: the kernel's RCU Tasks Trace, for threads and for async
+//! tasks.
 //!
-//! A section of the crate's own [`read_lock`](crate::read_lock) should be short, because all deferred frees of the program wait for
-//! it. One of this module may sleep, wait for a lock or a socket, and last for minutes: it delays grace periods of its own
-//! domain only, which no other domain waits for. And it need not stay on its thread: an [`OwnedGuard`] may be moved and shared between
-//! threads, and be held across an `.await`.
+//! A section of the crate's own [`read_lock`](crate::read_lock) should be short, because all
+//! deferred frees of the program wait for it. One of this module may sleep, wait for a lock or a
+//! socket, and last for minutes: it delays grace periods of its own domain only, which no other
+//! domain waits for. And it need not stay on its thread: an [`OwnedGuard`] may be moved and shared
+//! between threads, and be held across an `.await`.
 //!
 //! * [`read_lock`] is a section of the calling thread, as fast as that of the crate.
-//! * [`read_lock_owned`] is a section of whoever has the guard, for some 10 nanoseconds: a task, a request, an object.
-//! * [`synchronize`], [`synchronize_async`], [`call`], [`barrier`] wait for them, until the last one that had begun before has left, and
-//!   some microseconds more. Waiters sleep, and the reader that they wait for wakes them; there are no intervals of polling.
-//! * A [`TraceDomain`] of one's own (what the kernel's SRCU is used for) has its own readers and its own grace periods. It has all that
-//!   a [`Domain`](crate::Domain) has; cells are made in it by [`Rcu::new_in`](crate::Rcu::new_in).
+//! * [`read_lock_owned`] is a section of whoever has the guard, for some 10 nanoseconds: a task, a
+//!   request, an object.
+//! * [`synchronize`], [`synchronize_async`], [`call`], [`barrier`] wait for them, until the last
+//!   one that had begun before has left, and some microseconds more. Waiters sleep, and the reader
+//!   that they wait for wakes them; there are no intervals of polling.
+//! * A [`TraceDomain`] of one's own (what the kernel's SRCU is used for) has its own readers and
+//!   its own grace periods. It has all that a [`Domain`](crate::Domain) has; cells are made in it
+//!   by [`Rcu::new_in`](crate::Rcu::new_in).
 //!
 //! ```
 //! use stillpoint::{Rcu, tasks_trace::{self, TraceDomain}};
@@ -31,20 +36,28 @@
 //!
 //! # What can go wrong
 //!
-//! * **A wait for one's own guard.** Waiting for a grace period while the thread holds a [`Guard`] of the same domain panics. With an
+//! * **A wait for one's own guard.** Waiting for a grace period while the thread holds a [`Guard`]
+//!   of the same domain panics. With an
 //!   [`OwnedGuard`] it cannot be seen: a task that waits (`.await`s) for a grace period while it holds one waits for ever, and so do
-//!   two tasks that each wait for what the other one's guard holds up, and an executor whose only thread waits in
+//!   two tasks that each wait for what the other one's guard holds up, and an executor whose only
+//!   thread waits in
 //!   [`synchronize`] for a guard that a task of its own would have to drop: use [`synchronize_async`] there. All of these
-//!   are reported as stalls, with the tasks' names, the places where their guards were made, and the threads that wait:
-//!   see [`Domain::on_stall`](crate::Domain::on_stall).
-//! * **A guard of another domain.** The guards of [`read_lock`] and of the crate's own [`read_lock`](crate::read_lock) have one type, and so have owned guards of all
-//!   domains. The compiler does not tell them apart: a cell, an arena or a list that is read with a guard of another domain panics at run time, at
-//!   each load, and reads nothing. [`Rcu::new`](crate::Rcu::new) makes cells of the crate's domain, `Rcu::new_in(tasks_trace::global(), ..)` of this one.
-//! * **A forgotten guard**, leaked or kept in a task that is never polled again, holds the domain's memory for ever. It is reported in the same
-//!   way, with the place where it was made; with the feature `stall-backtrace`, with the whole stack.
-//! * **Memory.** What is retired while a reader sleeps waits for it, in the domain's budget ([`Domain::set_budget`](crate::Domain::set_budget)): past that, threads that
-//!   retire more are slowed down, by 10 ms at most for each 64 KiB, until the reader is reported as stalled. The library cannot know that the
-//!   very task which retires holds an owned guard; it is then slowed down in vain, and never stopped.
+//!   are reported as stalls, with the tasks' names, the places where their guards were made, and
+//!   the threads that wait: see [`Domain::on_stall`](crate::Domain::on_stall).
+//! * **A guard of another domain.** The guards of [`read_lock`] and of the crate's own
+//!   [`read_lock`](crate::read_lock) have one type, and so have owned guards of all domains. The
+//!   compiler does not tell them apart: a cell, an arena or a list that is read with a guard of
+//!   another domain panics at run time, at each load, and reads nothing.
+//!   [`Rcu::new`](crate::Rcu::new) makes cells of the crate's domain,
+//!   `Rcu::new_in(tasks_trace::global(), ..)` of this one.
+//! * **A forgotten guard**, leaked or kept in a task that is never polled again, holds the domain's
+//!   memory for ever. It is reported in the same way, with the place where it was made; with the
+//!   feature `stall-backtrace`, with the whole stack.
+//! * **Memory.** What is retired while a reader sleeps waits for it, in the domain's budget
+//!   ([`Domain::set_budget`](crate::Domain::set_budget)): past that, threads that retire more are
+//!   slowed down, by 10 ms at most for each 64 KiB, until the reader is reported as stalled. The
+//!   library cannot know that the very task which retires holds an owned guard; it is then slowed
+//!   down in vain, and never stopped.
 //!
 //! # Which one to take
 //!
@@ -79,11 +92,13 @@ pub fn global() -> &'static TraceDomain {
     TraceDomain::of(rcu::global_domain::<TRACE>())
 }
 
-/// Begins a section of the calling thread that may sleep and block. The kernel's `rcu_read_lock_trace()`.
+/// Begins a section of the calling thread that may sleep and block. The kernel's
+/// `rcu_read_lock_trace()`.
 ///
-/// As the crate's [`read_lock`](crate::read_lock), of another domain: about a nanosecond, nests, async-signal-safe in a thread that has read here before.
-/// The guard belongs to its thread; one that may move is that of [`read_lock_owned`]. It has the type of the crate's, but protects what is in this domain
-/// alone: [`Rcu::load`](crate::Rcu::load) panics if the cell is of another.
+/// As the crate's [`read_lock`](crate::read_lock), of another domain: about a nanosecond, nests,
+/// async-signal-safe in a thread that has read here before. The guard belongs to its thread; one
+/// that may move is that of [`read_lock_owned`]. It has the type of the crate's, but protects what
+/// is in this domain alone: [`Rcu::load`](crate::Rcu::load) panics if the cell is of another.
 ///
 /// ```
 /// let guard = stillpoint::tasks_trace::read_lock();
@@ -95,7 +110,8 @@ pub fn read_lock() -> Guard<'static> {
     rcu::global_read_lock::<TRACE>()
 }
 
-/// Begins a section that belongs to whoever has the guard: [`TraceDomain::read_lock_owned`] of the global domain.
+/// Begins a section that belongs to whoever has the guard: [`TraceDomain::read_lock_owned`] of the
+/// global domain.
 ///
 /// ```
 /// # fn spawn(_: impl Future<Output = ()> + Send + 'static) {}
@@ -111,32 +127,36 @@ pub fn read_lock_owned() -> OwnedGuard<'static> {
     global().read_lock_owned()
 }
 
-/// Waits until every section of the global domain that had begun before has ended. The kernel's `synchronize_rcu_tasks_trace()`.
+/// Waits until every section of the global domain that had begun before has ended. The kernel's
+/// `synchronize_rcu_tasks_trace()`.
 ///
-/// Blocks for as long as the longest of them lasts; idle, it costs one membarrier. As [`Domain::synchronize`](crate::Domain::synchronize).
+/// Blocks for as long as the longest of them lasts; idle, it costs one membarrier. As
+/// [`Domain::synchronize`](crate::Domain::synchronize).
 ///
 /// # Panics
 ///
-/// If the calling thread holds a [`Guard`] of this domain. An [`OwnedGuard`] that it would have to drop cannot be seen: it then waits for
-/// ever, and the stall is reported.
+/// If the calling thread holds a [`Guard`] of this domain. An [`OwnedGuard`] that it would have to
+/// drop cannot be seen: it then waits for ever, and the stall is reported.
 #[track_caller]
 pub fn synchronize() {
     global().synchronize();
 }
 
-/// The same for tasks: [`Domain::synchronize_async`](crate::Domain::synchronize_async) of the global domain.
+/// The same for tasks: [`Domain::synchronize_async`](crate::Domain::synchronize_async) of the
+/// global domain.
 #[track_caller]
 pub fn synchronize_async() -> GracePeriod<'static> {
     global().synchronize_async()
 }
 
-/// Has `callback` run after a grace period of the global domain. The kernel's `call_rcu_tasks_trace()`; as [`Domain::call`](crate::Domain::call).
+/// Has `callback` run after a grace period of the global domain. The kernel's
+/// `call_rcu_tasks_trace()`; as [`Domain::call`](crate::Domain::call).
 pub fn call(callback: impl FnOnce() + Send + 'static) {
     global().call(callback);
 }
 
-/// Waits until every callback that was queued in the global domain before has been invoked. The kernel's
-/// `rcu_barrier_tasks_trace()`; as [`Domain::barrier`](crate::Domain::barrier).
+/// Waits until every callback that was queued in the global domain before has been invoked. The
+/// kernel's `rcu_barrier_tasks_trace()`; as [`Domain::barrier`](crate::Domain::barrier).
 ///
 /// # Panics
 ///

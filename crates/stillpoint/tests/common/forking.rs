@@ -22,7 +22,11 @@ impl Forked {
         let mut status = 0;
         // SAFETY: our own child, and a place for its status. The child's alarm bounds the wait.
         assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, 0) }, self.0);
-        assert_ne!(libc::WTERMSIG(status), libc::SIGALRM, "the forked child hangs");
+        assert_ne!(
+            libc::WTERMSIG(status),
+            libc::SIGALRM,
+            "the forked child hangs"
+        );
         assert_eq!(status, 0, "the forked child has failed");
     }
 }
@@ -39,7 +43,8 @@ pub fn end(failed: bool) -> ! {
         unsafe extern "C" {
             fn __llvm_profile_write_file() -> libc::c_int;
         }
-        // SAFETY: programs that are built for coverage have it; it adds this process's counts to those in the file, which it locks.
+        // SAFETY: programs that are built for coverage have it; it adds this process's counts to
+        // those in the file, which it locks.
         unsafe { __llvm_profile_write_file() };
     }
     // SAFETY: ends the process.
@@ -67,8 +72,9 @@ pub fn in_both(work: impl FnOnce()) {
 
 /// Forks, and returns in both. `None`: in the child.
 pub fn fork_here() -> Option<Forked> {
-    // SAFETY: what the child goes on to use is this library, whose promise is the subject here, and Rust's, whose locks no other
-    // thread of these tests holds for longer than glibc's fork can see to.
+    // SAFETY: what the child goes on to use is this library, whose promise is the subject here, and
+    // Rust's, whose locks no other thread of these tests holds for longer than glibc's fork can see
+    // to.
     match unsafe { libc::fork() } {
         -1 => panic!("no process"),
         0 => {
@@ -80,7 +86,8 @@ pub fn fork_here() -> Option<Forked> {
     }
 }
 
-/// A thread that is none of std's, for forked children: those take a lock at their start and end, which a vanished one may hold.
+/// A thread that is none of std's, for forked children: those take a lock at their start and end,
+/// which a vanished one may hold.
 #[must_use]
 pub struct Bare(libc::pthread_t);
 
@@ -98,8 +105,11 @@ impl Bare {
         }
         let work: *mut Work = Box::into_raw(Box::new(Box::new(work)));
         let mut thread = mem::MaybeUninit::uninit();
-        // SAFETY: a place for the id, the usual attributes, and what `start` expects.
-        assert_eq!(unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), start, work.cast()) }, 0);
+        assert_eq!(
+            // SAFETY: a place for the id, the usual attributes, and what `start` expects.
+            unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), start, work.cast()) },
+            0
+        );
         // SAFETY: it has been written.
         Self(unsafe { thread.assume_init() })
     }
@@ -147,15 +157,25 @@ pub fn retire_inline<T: Send + 'static>(domain: &Domain, value: T) {
 }
 
 /// What waits: objects, bytes, pages, callbacks.
-pub fn waiting(Statistics { objects_pending, bytes_pending, pages, callbacks_pending, .. }: Statistics) -> [u64; 4] {
+pub fn waiting(
+    Statistics {
+        objects_pending,
+        bytes_pending,
+        pages,
+        callbacks_pending,
+        ..
+    }: Statistics,
+) -> [u64; 4] {
     [objects_pending, bytes_pending, pages, callbacks_pending]
 }
 
-/// Checks that everything in `domain` works, on this thread and on a new one, which is outside any section.
+/// Checks that everything in `domain` works, on this thread and on a new one, which is outside any
+/// section.
 pub fn assert_works(domain: &Domain) {
     assert_works_here(domain);
     elsewhere(|| assert_works_here(domain));
-    // A thread that ends hands its open pages over, empty as they are; the bytes are a glimpse until those are back.
+    // A thread that ends hands its open pages over, empty as they are; the bytes are a glimpse
+    // until those are back.
     eventually(|| {
         let [objects, bytes, _open, callbacks] = waiting(domain.statistics());
         assert_eq!((objects, callbacks), (0, 0));
@@ -190,5 +210,10 @@ pub fn assert_works_here(domain: &Domain) {
     domain.barrier();
     drop(cell);
     domain.kvfree_barrier();
-    assert!(tally.all_dropped(), "{} of {}", tally.dropped(), tally.made());
+    assert!(
+        tally.all_dropped(),
+        "{} of {}",
+        tally.dropped(),
+        tally.made()
+    );
 }

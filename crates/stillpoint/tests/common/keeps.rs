@@ -1,4 +1,5 @@
-//! A domain's end where its last handle is kept by something that was made in it: who drops that does not wait.
+//! A domain's end where its last handle is kept by something that was made in it: who drops that
+//! does not wait.
 
 use super::{PATIENCE, Tally, Tracked, eventually, returns};
 use std::{
@@ -9,7 +10,9 @@ use std::{
 use stillpoint::{Domain, Rcu, tasks_trace::TraceDomain};
 
 /// A callback that stays until this is dropped.
-pub struct Blocked(#[expect(dead_code, reason = "its end is what the callback waits for")] Sender<()>);
+pub struct Blocked(
+    #[expect(dead_code, reason = "its end is what the callback waits for")] Sender<()>,
+);
 
 impl Blocked {
     /// Returns when the domain's service thread is in it.
@@ -20,7 +23,9 @@ impl Blocked {
             entered.send(()).expect("the receiver is there");
             may_end.recv().expect_err("nothing is sent");
         });
-        has_entered.recv_timeout(PATIENCE).expect("the service thread runs it");
+        has_entered
+            .recv_timeout(PATIENCE)
+            .expect("the service thread runs it");
         Self(end)
     }
 }
@@ -28,7 +33,8 @@ impl Blocked {
 /// Makes something that keeps the domain.
 pub type Keep = fn(&TraceDomain) -> Box<dyn Send>;
 
-/// A domain with objects and callbacks that wait for its service thread, which is blocked; what keeps it; the counts.
+/// A domain with objects and callbacks that wait for its service thread, which is blocked; what
+/// keeps it; the counts.
 pub fn kept_by(keep: Keep) -> (Box<dyn Send>, Blocked, Tally) {
     let (domain, tally) = (TraceDomain::new(), Tally::new());
     let blocked = Blocked::on(&domain);

@@ -1,4 +1,5 @@
-//! What the tests share: patience, values that know whether they live, readers that stay, child processes.
+//! What the tests share: patience, values that know whether they live, readers that stay, child
+//! processes.
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
 use std::{
@@ -22,7 +23,8 @@ use stillpoint::Domain;
 pub mod forking;
 pub mod keeps;
 
-/// How long a test waits for what must come before it fails. Nothing is asserted about how soon it comes.
+/// How long a test waits for what must come before it fails. Nothing is asserted about how soon it
+/// comes.
 pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 120 });
 
 /// Waits until `condition` holds; fails the test if it never does.
@@ -30,7 +32,10 @@ pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 
 pub fn eventually(mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "what should have come in the end has not come");
+        assert!(
+            start.elapsed() < PATIENCE,
+            "what should have come in the end has not come"
+        );
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -73,8 +78,8 @@ pub fn quietly<R>(work: impl FnOnce() -> R) -> R {
     result.unwrap_or_else(|payload| panic::resume_unwind(payload))
 }
 
-/// Panics, as a test means it, and prints nothing: the panic hook is not called. For what the library calls on threads of its own,
-/// whose output the test harness does not capture.
+/// Panics, as a test means it, and prints nothing: the panic hook is not called. For what the
+/// library calls on threads of its own, whose output the test harness does not capture.
 pub fn expected_panic() -> ! {
     panic::resume_unwind(Box::new("expected"))
 }
@@ -90,7 +95,9 @@ pub fn panic_message<R>(work: impl FnOnce() -> R) -> String {
 
 fn text(payload: &(dyn Any + Send)) -> String {
     let literal = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
-    literal.or_else(|| payload.downcast_ref::<String>().cloned()).expect("a panic with a text")
+    literal
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .expect("a panic with a text")
 }
 
 /// Counts values that are made and dropped.
@@ -111,7 +118,11 @@ impl Tally {
     /// A value that this tally counts.
     pub fn value(&self, number: u64) -> Tracked {
         self.0.made.fetch_add(1, Ordering::Relaxed);
-        Tracked { number, life: AtomicU64::new(ALIVE), tally: self.clone() }
+        Tracked {
+            number,
+            life: AtomicU64::new(ALIVE),
+            tally: self.clone(),
+        }
     }
 
     pub fn made(&self) -> usize {
@@ -142,7 +153,11 @@ impl Tracked {
     /// The number; fails if the value has been dropped.
     #[track_caller]
     pub fn get(&self) -> u64 {
-        assert_eq!(self.life.load(Ordering::Relaxed), ALIVE, "a reader sees a value that has been freed");
+        assert_eq!(
+            self.life.load(Ordering::Relaxed),
+            ALIVE,
+            "a reader sees a value that has been freed"
+        );
         self.number
     }
 }
@@ -158,7 +173,8 @@ impl Drop for Tracked {
     }
 }
 
-/// Says that it is over when it is dropped, also by a test that fails: for threads that would else go on for ever.
+/// Says that it is over when it is dropped, also by a test that fails: for threads that would else
+/// go on for ever.
 #[derive(Debug)]
 pub struct Over<'a>(pub &'a AtomicBool);
 
@@ -194,8 +210,13 @@ impl Reader {
             last();
             drop(guard);
         });
-        has_entered.recv_timeout(PATIENCE).expect("a reader never waits");
-        Self { leave: Some(leave), thread: Some(thread) }
+        has_entered
+            .recv_timeout(PATIENCE)
+            .expect("a reader never waits");
+        Self {
+            leave: Some(leave),
+            thread: Some(thread),
+        }
     }
 
     /// Tells the reader to leave, without waiting for it.
@@ -206,14 +227,22 @@ impl Reader {
     /// Returns when the thread has ended.
     pub fn leave(mut self) {
         self.tell_to_leave();
-        self.thread.take().expect("joined once").join().expect("the reader does not panic");
+        self.thread
+            .take()
+            .expect("joined once")
+            .join()
+            .expect("the reader does not panic");
     }
 }
 
 /// The number of a domain.
 pub fn number(domain: &impl std::fmt::Debug) -> u64 {
     let text = format!("{domain:?}");
-    let number = text.split_once("id: ").and_then(|(_, rest)| rest.split_once(',')).expect("its number").0;
+    let number = text
+        .split_once("id: ")
+        .and_then(|(_, rest)| rest.split_once(','))
+        .expect("its number")
+        .0;
     number.parse().expect("a number")
 }
 
@@ -221,8 +250,13 @@ pub fn number(domain: &impl std::fmt::Debug) -> u64 {
 #[cfg(target_os = "linux")]
 pub fn service_threads(domain: u64) -> usize {
     let name = format!("stillpoint/{domain}");
-    let threads = std::fs::read_dir("/proc/self/task").expect("Linux").flatten().map(|thread| thread.path().join("comm"));
-    threads.filter(|comm| std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim_end() == name)).count()
+    let threads = std::fs::read_dir("/proc/self/task")
+        .expect("Linux")
+        .flatten()
+        .map(|thread| thread.path().join("comm"));
+    threads
+        .filter(|comm| std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim_end() == name))
+        .count()
 }
 
 /// The child process's name for itself; see [`child`].
@@ -245,15 +279,33 @@ impl Ended {
     /// Fails the test, with what the child said, unless it went well.
     #[track_caller]
     pub fn well(&self) {
-        assert!(self.status.success(), "{}\n{}\n{}", self.status, self.stdout, self.stderr);
+        assert!(
+            self.status.success(),
+            "{}\n{}\n{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
     }
 
     /// Fails the test unless the child aborted and said `message` on its standard error.
     #[track_caller]
     pub fn by_abort_with(&self, message: &str) {
         use std::os::unix::process::ExitStatusExt;
-        assert_eq!(self.status.signal(), Some(libc::SIGABRT), "{}\n{}\n{}", self.status, self.stdout, self.stderr);
-        assert!(self.stderr.contains(message), "{:?} is not in {:?}", message, self.stderr);
+        assert_eq!(
+            self.status.signal(),
+            Some(libc::SIGABRT),
+            "{}\n{}\n{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
+        assert!(
+            self.stderr.contains(message),
+            "{:?} is not in {:?}",
+            message,
+            self.stderr
+        );
     }
 }
 
@@ -266,12 +318,9 @@ pub fn child(name: &str) -> Ended {
 /// The same where `variable` is in the environment in place of that.
 #[track_caller]
 pub fn in_environment(name: &str, variable: &str, value: &str) -> Ended {
-    run(Command::new(env::current_exe().expect("the test program")).env(variable, value).args([
-        name,
-        "--exact",
-        "--nocapture",
-        "--test-threads=1",
-    ]))
+    run(Command::new(env::current_exe().expect("the test program"))
+        .env(variable, value)
+        .args([name, "--exact", "--nocapture", "--test-threads=1"]))
 }
 
 /// Runs all of this test program again without membarrier, where [`without_membarrier`].
@@ -289,13 +338,23 @@ pub fn without_membarrier() -> bool {
 
 #[track_caller]
 fn run(command: &mut Command) -> Ended {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a process");
     let stdout = collect(child.stdout.take().expect("piped"));
     let stderr = collect(child.stderr.take().expect("piped"));
     let status = wait(&mut child);
     let (stdout, stderr) = (stdout.join().expect("read"), stderr.join().expect("read"));
-    let status = status.unwrap_or_else(|| panic!("the child process has not ended\n{stdout}\n{stderr}"));
-    Ended { status, stdout, stderr }
+    let status =
+        status.unwrap_or_else(|| panic!("the child process has not ended\n{stdout}\n{stderr}"));
+    Ended {
+        status,
+        stdout,
+        stderr,
+    }
 }
 
 fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
@@ -323,16 +382,38 @@ fn wait(child: &mut Child) -> Option<ExitStatus> {
 /// What `work` returns, done under a limit on the address space below which no thread's stack fits.
 pub fn without_new_threads<R>(work: impl FnOnce() -> R) -> R {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number of pages");
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a pointer to our own structure.
-    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }, 0);
-    let low = libc::rlimit { rlim_cur: pages * 4096 + (512 << 10), ..limit };
-    // SAFETY: the same.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const low) }, 0);
-    assert!(thread::Builder::new().spawn(|| ()).is_err(), "no thread can be started");
+    let pages: u64 = statm
+        .split(' ')
+        .next()
+        .and_then(|pages| pages.parse().ok())
+        .expect("a number of pages");
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    assert_eq!(
+        // SAFETY: a pointer to our own structure.
+        unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) },
+        0
+    );
+    let low = libc::rlimit {
+        rlim_cur: pages * 4096 + (512 << 10),
+        ..limit
+    };
+    assert_eq!(
+        // SAFETY: the same.
+        unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const low) },
+        0
+    );
+    assert!(
+        thread::Builder::new().spawn(|| ()).is_err(),
+        "no thread can be started"
+    );
     let result = work();
-    // SAFETY: the same.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    assert_eq!(
+        // SAFETY: the same.
+        unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) },
+        0
+    );
     result
 }

@@ -1,5 +1,5 @@
-//! Deferred frees: nothing goes while a section is open that was open when it was retired, everything goes once, and what is due goes while
-//! younger sections stay.
+//! Deferred frees: nothing goes while a section is open that was open when it was retired,
+//! everything goes once, and what is due goes while younger sections stay.
 
 use super::{Sections, Steps};
 use std::{
@@ -34,13 +34,15 @@ impl Drop for Counted {
     }
 }
 
-/// As many objects as no page holds: behind so many of its kind, by the same thread, an object is in a page that is sealed.
+/// As many objects as no page holds: behind so many of its kind, by the same thread, an object is
+/// in a page that is sealed.
 const MORE_THAN_A_PAGE: usize = 256;
 
 /// How long what must come may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The domain's open sections: nested ones of this thread, of which all end with the last, and such as each end by themselves.
+/// The domain's open sections: nested ones of this thread, of which all end with the last, and such
+/// as each end by themselves.
 struct Open<'d> {
     domain: &'d TraceDomain,
     nested: Sections<'d>,
@@ -57,7 +59,12 @@ struct Numbers {
 
 impl<'d> Open<'d> {
     fn new(domain: &'d TraceDomain) -> Self {
-        Self { domain, nested: Sections::new(domain), apart: BTreeMap::new(), next: 0 }
+        Self {
+            domain,
+            nested: Sections::new(domain),
+            apart: BTreeMap::new(),
+            next: 0,
+        }
     }
 
     fn enter_apart(&mut self) {
@@ -78,12 +85,19 @@ impl<'d> Open<'d> {
     }
 
     fn numbers(&self) -> Numbers {
-        Numbers { nested: self.nested.numbers(), apart: self.apart.keys().copied().collect() }
+        Numbers {
+            nested: self.nested.numbers(),
+            apart: self.apart.keys().copied().collect(),
+        }
     }
 
     /// Whether one of them still is.
     fn any(&self, numbers: &Numbers) -> bool {
-        self.nested.any(&numbers.nested) || numbers.apart.iter().any(|number| self.apart.contains_key(number))
+        self.nested.any(&numbers.nested)
+            || numbers
+                .apart
+                .iter()
+                .any(|number| self.apart.contains_key(number))
     }
 }
 
@@ -91,13 +105,15 @@ impl<'d> Open<'d> {
 struct Retired {
     drops: Arc<AtomicUsize>,
     open: Numbers,
-    /// Of this thread's objects: with or without destructor, and how many of these it had retired by then.
+    /// Of this thread's objects: with or without destructor, and how many of these it had retired
+    /// by then.
     at: Option<(usize, usize)>,
     /// Those of the sections that may have begun before its page was sealed.
     sealed_in: Option<Numbers>,
 }
 
-/// An array without a destructor that a section still reads: whether it has been freed shows under a sanitizer, or in its contents.
+/// An array without a destructor that a section still reads: whether it has been freed shows under
+/// a sanitizer, or in its contents.
 struct Read {
     array: NonNull<[u64; 4]>,
     open: Numbers,
@@ -112,7 +128,8 @@ pub fn run(program: &[u8]) {
     // What those who retire wait for is known before the first has waited for long.
     domain.set_stall_timeout(Duration::from_millis(1));
     let mut sections = Open::new(&domain);
-    // What this thread has retired to be freed without and with a destructor, and whether pages are freed one by one.
+    // What this thread has retired to be freed without and with a destructor, and whether pages are
+    // freed one by one.
     let (mut counts, mut per_page) = ([0; 2], true);
     let cell = Rcu::new_in(&domain, [ALIVE; 8]);
     let (mut retired, mut read): (Vec<Retired>, Vec<Read>) = (Vec::new(), Vec::new());
@@ -124,17 +141,35 @@ pub fn run(program: &[u8]) {
             1 => sections.enter_apart(),
             leave @ (2 | 3) => {
                 check(&sections, &retired, &mut read);
-                if leave == 2 { sections.nested.leave(count) } else { sections.leave_apart(count) }
+                if leave == 2 {
+                    sections.nested.leave(count)
+                } else {
+                    sections.leave_apart(count)
+                }
             }
             4 | 5 => (0..count * count).for_each(|_| {
                 let drops = Arc::new(AtomicUsize::new(0));
-                let object = Box::new(Counted { mark: ALIVE, drops: Arc::clone(&drops) });
+                let object = Box::new(Counted {
+                    mark: ALIVE,
+                    drops: Arc::clone(&drops),
+                });
                 let object = NonNull::from(Box::leak(object));
                 // SAFETY: from a box that nobody else knows. The destructor takes no lock.
-                unsafe { if step % 16 == 4 { domain.retire(object) } else { domain.retire_inline(object) } }
+                unsafe {
+                    if step % 16 == 4 {
+                        domain.retire(object)
+                    } else {
+                        domain.retire_inline(object)
+                    }
+                }
                 let kind = usize::from(step % 16 == 4);
                 counts[kind] += 1;
-                retired.push(Retired { drops, open: sections.numbers(), at: Some((kind, counts[kind])), sealed_in: None });
+                retired.push(Retired {
+                    drops,
+                    open: sections.numbers(),
+                    at: Some((kind, counts[kind])),
+                    sealed_in: None,
+                });
             }),
             6..=8 => (0..count * 16).for_each(|_| {
                 let array = NonNull::from(Box::leak(Box::new([ALIVE; 4])));
@@ -142,7 +177,10 @@ pub fn run(program: &[u8]) {
                 unsafe { domain.retire(array) };
                 counts[0] += 1;
                 if !sections.is_empty() && read.len() < 1000 {
-                    read.push(Read { array, open: sections.numbers() });
+                    read.push(Read {
+                        array,
+                        open: sections.numbers(),
+                    });
                 }
             }),
             9 => {
@@ -163,7 +201,12 @@ pub fn run(program: &[u8]) {
             }
             13 if sections.is_empty() => {
                 domain.kvfree_barrier();
-                assert!(retired.iter().all(|object| object.drops.load(Ordering::SeqCst) == 1), "a barrier has left something");
+                assert!(
+                    retired
+                        .iter()
+                        .all(|object| object.drops.load(Ordering::SeqCst) == 1),
+                    "a barrier has left something"
+                );
                 retired.clear();
             }
             // Another thread retires, and ends.
@@ -172,17 +215,28 @@ pub fn run(program: &[u8]) {
                 let theirs = Arc::clone(&drops);
                 thread::scope(|scope| {
                     scope.spawn(|| {
-                        let object = NonNull::from(Box::leak(Box::new(Counted { mark: ALIVE, drops: theirs })));
+                        let object = NonNull::from(Box::leak(Box::new(Counted {
+                            mark: ALIVE,
+                            drops: theirs,
+                        })));
                         // SAFETY: from a box that nobody else knows.
                         unsafe { domain.retire(object) };
                     });
                 });
-                retired.push(Retired { drops, open: sections.numbers(), at: None, sealed_in: None });
+                retired.push(Retired {
+                    drops,
+                    open: sections.numbers(),
+                    at: None,
+                    sealed_in: None,
+                });
             }
             _ => check(&sections, &retired, &mut read),
         }
         let is_sealed = |(kind, at): (usize, usize)| counts[kind] >= at + MORE_THAN_A_PAGE;
-        for object in retired.iter_mut().filter(|object| object.sealed_in.is_none() && object.at.is_some_and(is_sealed)) {
+        for object in retired
+            .iter_mut()
+            .filter(|object| object.sealed_in.is_none() && object.at.is_some_and(is_sealed))
+        {
             object.sealed_in = Some(sections.numbers());
         }
     }
@@ -196,16 +250,33 @@ pub fn run(program: &[u8]) {
     check(&sections, &retired, &mut read);
     sections.apart.clear();
     domain.kvfree_barrier();
-    assert!(retired.iter().all(|object| object.drops.load(Ordering::SeqCst) == 1), "an object is lost, or was freed twice");
+    assert!(
+        retired
+            .iter()
+            .all(|object| object.drops.load(Ordering::SeqCst) == 1),
+        "an object is lost, or was freed twice"
+    );
     assert_eq!(domain.statistics().objects_pending, 0);
 }
 
-/// What no open section may read is freed, by and by, if its page is sealed, whatever waits beside it.
+/// What no open section may read is freed, by and by, if its page is sealed, whatever waits beside
+/// it.
 fn what_is_due_goes(sections: &Open<'_>, retired: &[Retired]) {
     let start = Instant::now();
-    let is_due = |object: &Retired| object.sealed_in.as_ref().is_some_and(|numbers| !sections.any(numbers));
-    while retired.iter().any(|object| is_due(object) && object.drops.load(Ordering::SeqCst) == 0) {
-        assert!(start.elapsed() < PATIENCE, "what is due stays because of what is not");
+    let is_due = |object: &Retired| {
+        object
+            .sealed_in
+            .as_ref()
+            .is_some_and(|numbers| !sections.any(numbers))
+    };
+    while retired
+        .iter()
+        .any(|object| is_due(object) && object.drops.load(Ordering::SeqCst) == 0)
+    {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "what is due stays because of what is not"
+        );
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -221,7 +292,11 @@ fn check(sections: &Open<'_>, retired: &[Retired], read: &mut Vec<Read>) {
     }
     read.retain(|object| sections.any(&object.open));
     for object in read {
-        // SAFETY: a section is open that was when the array was retired.
-        assert_eq!(unsafe { *object.array.as_ptr() }, [ALIVE; 4], "an array is freed in a section that was open before");
+        assert_eq!(
+            // SAFETY: a section is open that was when the array was retired.
+            unsafe { *object.array.as_ptr() },
+            [ALIVE; 4],
+            "an array is freed in a section that was open before"
+        );
     }
 }

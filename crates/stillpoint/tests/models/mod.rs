@@ -1,5 +1,5 @@
-//! Programs of random steps, beside models that say what must come of them. A program is bytes, so that property tests (`tests/random_programs.rs`)
-//! and fuzzers (`fuzz/`) run the same.
+//! Programs of random steps, beside models that say what must come of them. A program is bytes, so
+//! that property tests (`tests/random_programs.rs`) and fuzzers (`fuzz/`) run the same.
 
 pub mod kvfree;
 pub mod sequence;
@@ -30,7 +30,11 @@ pub struct Sections<'d> {
 
 impl<'d> Sections<'d> {
     pub fn new(domain: &'d Domain) -> Self {
-        Self { domain, open: BTreeMap::new(), next: 0 }
+        Self {
+            domain,
+            open: BTreeMap::new(),
+            next: 0,
+        }
     }
 
     pub fn enter(&mut self) {

@@ -37,15 +37,29 @@ impl Bars<'_> {
         }
         let values: Vec<f64> = self.bars.iter().map(|bar| bar.value).collect();
         let scale = Scale::of(&values, self.unit);
-        let said: Vec<String> = self.bars.iter().map(|bar| format!("{} {}", bar.name, self.unit.show(bar.value))).collect();
-        let label = format!("Bar chart: {}, {}. {}.", self.title, self.better.words(), said.join("; "));
+        let said: Vec<String> = self
+            .bars
+            .iter()
+            .map(|bar| format!("{} {}", bar.name, self.unit.show(bar.value)))
+            .collect();
+        let label = format!(
+            "Bar chart: {}, {}. {}.",
+            self.title,
+            self.better.words(),
+            said.join("; ")
+        );
         let drawing = html! {
             div.bars role="img" aria-label=(label) {
                 @for bar in &self.bars { (row(&bar.name, bar.tone, scale.at(bar.value), &self.unit.show(bar.value), &scale)) }
                 (axis(&scale))
             }
         };
-        figure(self.title, &[self.better.words(), scale.words()], &drawing, self.command)
+        figure(
+            self.title,
+            &[self.better.words(), scale.words()],
+            &drawing,
+            self.command,
+        )
     }
 }
 

@@ -1,4 +1,5 @@
-//! Curves over common axes, each with its name at its end. The drawing is stretched to the room there is; the strokes and the text are not.
+//! Curves over common axes, each with its name at its end. The drawing is stretched to the room
+//! there is; the strokes and the text are not.
 
 use std::fmt::Write;
 
@@ -48,26 +49,54 @@ fn percentiles(percentile: f64) -> f64 {
 impl Curves<'_> {
     /// The chart; nothing where there is no curve.
     pub fn draw(&self) -> Markup {
-        let lines: Vec<_> = self.lines.iter().filter(|line| !line.points.is_empty()).collect();
+        let lines: Vec<_> = self
+            .lines
+            .iter()
+            .filter(|line| !line.points.is_empty())
+            .collect();
         if lines.is_empty() {
             return Markup::default();
         }
-        let shown = |line: &Line| line.points.iter().copied().filter(|&(x, _)| x <= LAST + 1e-6).collect::<Vec<_>>();
+        let shown = |line: &Line| {
+            line.points
+                .iter()
+                .copied()
+                .filter(|&(x, _)| x <= LAST + 1e-6)
+                .collect::<Vec<_>>()
+        };
         let drawn: Vec<Vec<(f64, f64)>> = lines.iter().map(|line| shown(line)).collect();
         let values = || drawn.iter().flatten().map(|&(_, y)| y).filter(|&y| y > 0.0);
-        let scale = Scale::log(values().fold(f64::INFINITY, f64::min).min(1e9), values().fold(1e-9, f64::max), self.unit);
+        let scale = Scale::log(
+            values().fold(f64::INFINITY, f64::min).min(1e9),
+            values().fold(1e-9, f64::max),
+            self.unit,
+        );
 
         let ends: Vec<(f64, f64)> = drawn
             .iter()
-            .map(|points| points.last().map_or((0.0, 50.0), |&(x, y)| (percentiles(x), 100.0 - scale.at(y))))
+            .map(|points| {
+                points
+                    .last()
+                    .map_or((0.0, 50.0), |&(x, y)| (percentiles(x), 100.0 - scale.at(y)))
+            })
             .collect();
         let places = spread(&ends.iter().map(|end| end.1).collect::<Vec<_>>());
         let said: Vec<String> = lines
             .iter()
             .zip(&drawn)
-            .filter_map(|(line, points)| Some(format!("{} up to {}", line.name, self.unit.show(points.last()?.1))))
+            .filter_map(|(line, points)| {
+                Some(format!(
+                    "{} up to {}",
+                    line.name,
+                    self.unit.show(points.last()?.1)
+                ))
+            })
             .collect();
-        let label = format!("Curves of percentiles: {}, less is better. {}.", self.title, said.join("; "));
+        let label = format!(
+            "Curves of percentiles: {}, less is better. {}.",
+            self.title,
+            said.join("; ")
+        );
 
         let drawing = html! {
             div.curves role="img" aria-label=(label) {
@@ -96,7 +125,12 @@ impl Curves<'_> {
                 p.axis-name { "Percentile: so many percent of the waits took no longer. Each nine is as wide as the one before it" }
             }
         };
-        figure(self.title, &[Better::Less.words(), scale.words()], &drawing, self.command)
+        figure(
+            self.title,
+            &[Better::Less.words(), scale.words()],
+            &drawing,
+            self.command,
+        )
     }
 }
 
@@ -109,7 +143,12 @@ fn path(points: &[(f64, f64)], scale: &Scale) -> String {
     let mut path = String::new();
     for (index, &(x, y)) in points.iter().enumerate() {
         let step = if index == 0 { 'M' } else { 'L' };
-        let _ = write!(path, "{step}{} {}", round(percentiles(x)), round(100.0 - scale.at(y)));
+        let _ = write!(
+            path,
+            "{step}{} {}",
+            round(percentiles(x)),
+            round(100.0 - scale.at(y))
+        );
     }
     path
 }
@@ -134,7 +173,10 @@ fn spread(wanted: &[f64]) -> Vec<f64> {
         places[index] = places[index].min(most);
         most = places[index] - APART;
     }
-    places.into_iter().map(|place| round(place.max(0.0))).collect()
+    places
+        .into_iter()
+        .map(|place| round(place.max(0.0)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -145,12 +187,20 @@ mod tests {
     fn names_keep_apart_and_stay_inside() {
         let mut places = spread(&[99.0, 98.0, 98.5, 1.0]);
         places.sort_by(f64::total_cmp);
-        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= APART - 0.02), "{places:?}");
+        assert!(
+            places
+                .windows(2)
+                .all(|pair| pair[1] - pair[0] >= APART - 0.02),
+            "{places:?}"
+        );
         assert!(places.iter().all(|place| (0.0..=100.0).contains(place)));
     }
 
     #[test]
     fn each_nine_is_as_wide_as_the_one_before() {
-        assert_eq!([0.0, 90.0, 99.0, 99.9].map(percentiles).map(f64::round), [0.0, 33.0, 67.0, 100.0]);
+        assert_eq!(
+            [0.0, 90.0, 99.0, 99.9].map(percentiles).map(f64::round),
+            [0.0, 33.0, 67.0, 100.0]
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Charts: HTML for all that is text, SVG for all that is drawn. Widths are shares of what there is, text has the size that the style sheet
-//! gives it, so a chart is as readable on a telephone as on a large screen. Colours are classes; the style sheet has them twice, light and dark.
+//! Charts: HTML for all that is text, SVG for all that is drawn. Widths are shares of what there
+//! is, text has the size that the style sheet gives it, so a chart is as readable on a telephone as
+//! on a large screen. Colours are classes; the style sheet has them twice, light and dark.
 
 use maud::{Markup, html};
 
@@ -66,7 +67,8 @@ impl Better {
     }
 }
 
-/// A chart's frame: what it is about, which way is better, how its axis runs; the drawing; the commands that repeat it, a line each.
+/// A chart's frame: what it is about, which way is better, how its axis runs; the drawing; the
+/// commands that repeat it, a line each.
 fn figure(title: &str, how: &[&str], drawing: &Markup, command: &str) -> Markup {
     html! {
         figure.chart {

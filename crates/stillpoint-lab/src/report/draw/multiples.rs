@@ -1,4 +1,5 @@
-//! Memory over time: a small chart for each subject, all over the same axes, everybody else's curve faint behind it.
+//! Memory over time: a small chart for each subject, all over the same axes, everybody else's curve
+//! faint behind it.
 
 use std::fmt::Write;
 
@@ -36,10 +37,24 @@ impl Multiples<'_> {
         let highest = points().map(|point| point.1).fold(1.0, f64::max);
         let xs = Scale::log((longest / 500.0).max(0.005), longest, Unit::Bare);
         let ys = Scale::log(FLOOR_MIB * 1.5, highest, Unit::Bare);
-        let paths: Vec<String> = self.lines.iter().map(|line| path(line.points, &xs, &ys)).collect();
-        let peak = |line: &Line| Unit::Mebibytes.show(line.points.iter().map(|point| point.1).fold(0.0, f64::max));
-        let said: Vec<String> = self.lines.iter().map(|line| format!("{} up to {}", line.name, peak(line))).collect();
-        let label = format!("Curves: {}, less is better. {}.", self.title, said.join("; "));
+        let paths: Vec<String> = self
+            .lines
+            .iter()
+            .map(|line| path(line.points, &xs, &ys))
+            .collect();
+        let peak = |line: &Line| {
+            Unit::Mebibytes.show(line.points.iter().map(|point| point.1).fold(0.0, f64::max))
+        };
+        let said: Vec<String> = self
+            .lines
+            .iter()
+            .map(|line| format!("{} up to {}", line.name, peak(line)))
+            .collect();
+        let label = format!(
+            "Curves: {}, less is better. {}.",
+            self.title,
+            said.join("; ")
+        );
         let drawing = html! {
             div.multiples role="img" aria-label=(label) {
                 @for (line, own) in self.lines.iter().zip(&paths) {
@@ -60,7 +75,12 @@ impl Multiples<'_> {
         };
         figure(
             self.title,
-            &["MiB over seconds", Better::Less.words(), "both axes log scale", "faint: all others"],
+            &[
+                "MiB over seconds",
+                Better::Less.words(),
+                "both axes log scale",
+                "faint: all others",
+            ],
             &drawing,
             self.command,
         )
@@ -72,9 +92,16 @@ fn path(points: &[(f64, f64)], xs: &Scale, ys: &Scale) -> String {
     let mut path = String::new();
     for slice in points.chunks(stride) {
         // The highest of those that share a point, so that no peak is lost.
-        let Some(&(x, y)) = slice.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+        let Some(&(x, y)) = slice.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else {
+            continue;
+        };
         let step = if path.is_empty() { 'M' } else { 'L' };
-        let _ = write!(path, "{step}{} {}", round(xs.at(x)), round(100.0 - ys.at(y)));
+        let _ = write!(
+            path,
+            "{step}{} {}",
+            round(xs.at(x)),
+            round(100.0 - ys.at(y))
+        );
     }
     path
 }

@@ -1,4 +1,5 @@
-//! Figures in words: three significant digits, since medians of a few rounds have no more, and the unit always beside them.
+//! Figures in words: three significant digits, since medians of a few rounds have no more, and the
+//! unit always beside them.
 
 /// What a figure counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,14 @@ impl Unit {
     pub fn mark(self, value: f64) -> String {
         let text = self.show(value);
         let (number, unit) = text.split_at(text.find([' ', '/']).unwrap_or(text.len()));
-        if number.contains('.') { format!("{}{unit}", number.trim_end_matches('0').trim_end_matches('.')) } else { text }
+        if number.contains('.') {
+            format!(
+                "{}{unit}",
+                number.trim_end_matches('0').trim_end_matches('.')
+            )
+        } else {
+            text
+        }
     }
 
     /// The figure with its unit.
@@ -59,7 +67,10 @@ fn time(nanoseconds: f64) -> String {
 fn scaled(value: f64, units: &[(&str, f64)], space: &str) -> String {
     let (last, _) = units.split_last().expect("there are units");
     // What would be rounded up to 1,000 belongs to the next unit.
-    let &(unit, factor) = units.iter().find(|(_, factor)| value.abs() >= factor * 0.9995).unwrap_or(last);
+    let &(unit, factor) = units
+        .iter()
+        .find(|(_, factor)| value.abs() >= factor * 0.9995)
+        .unwrap_or(last);
     format!("{}{space}{unit}", significant(value / factor))
 }
 
@@ -92,7 +103,11 @@ fn grouped(number: &str) -> String {
 
 /// How many times one figure another is, in words.
 pub fn ratio(times: f64) -> String {
-    if times >= 1.0 { format!("× {}", significant(times)) } else { format!("÷ {}", significant(1.0 / times)) }
+    if times >= 1.0 {
+        format!("× {}", significant(times))
+    } else {
+        format!("÷ {}", significant(1.0 / times))
+    }
 }
 
 #[cfg(test)]
@@ -119,9 +134,18 @@ mod tests {
 
     #[test]
     fn marks_at_an_axis_are_round() {
-        assert_eq!([1e-3, 0.25, 100.0, 1e3].map(|value| Unit::Microseconds.mark(value)), ["1 ns", "250 ns", "100 µs", "1 ms"]);
-        assert_eq!([0.1, 10.0].map(|value| Unit::Bare.mark(value)), ["0.1", "10"]);
-        assert_eq!([1.0, 2e7].map(|value| Unit::PerSecond.mark(value)), ["1/s", "20 M/s"]);
+        assert_eq!(
+            [1e-3, 0.25, 100.0, 1e3].map(|value| Unit::Microseconds.mark(value)),
+            ["1 ns", "250 ns", "100 µs", "1 ms"]
+        );
+        assert_eq!(
+            [0.1, 10.0].map(|value| Unit::Bare.mark(value)),
+            ["0.1", "10"]
+        );
+        assert_eq!(
+            [1.0, 2e7].map(|value| Unit::PerSecond.mark(value)),
+            ["1/s", "20 M/s"]
+        );
     }
 
     #[test]

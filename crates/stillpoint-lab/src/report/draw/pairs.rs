@@ -6,7 +6,8 @@ use super::bars::{axis, row};
 use super::scale::Scale;
 use super::{Better, Tone, Unit, figure, ratio};
 
-/// From so many times before the axis is logarithmic; less than before is well seen on a linear one, however little it is.
+/// From so many times before the axis is logarithmic; less than before is well seen on a linear
+/// one, however little it is.
 const GREAT: f64 = 10.0;
 
 /// One side of a comparison.
@@ -22,12 +23,19 @@ pub struct Side {
 impl Side {
     /// A figure in its unit.
     pub fn new(name: &str, value: f64, unit: Unit) -> Self {
-        Self { name: name.to_owned(), value, text: unit.show(value) }
+        Self {
+            name: name.to_owned(),
+            value,
+            text: unit.show(value),
+        }
     }
 
     /// The same in other words.
     pub fn told(self, text: &str) -> Self {
-        Self { text: text.to_owned(), ..self }
+        Self {
+            text: text.to_owned(),
+            ..self
+        }
     }
 }
 
@@ -44,7 +52,9 @@ pub struct Pair {
 impl Pair {
     /// How many times the first is the second.
     pub fn ratio(&self) -> Option<f64> {
-        let [before, after, ..] = self.sides.as_slice() else { return None };
+        let [before, after, ..] = self.sides.as_slice() else {
+            return None;
+        };
         (before.value > 0.0 && after.value > 0.0).then(|| after.value / before.value)
     }
 
@@ -72,10 +82,23 @@ impl Pairs<'_> {
         if self.pairs.is_empty() {
             return Markup::default();
         }
-        let share = |pair: &Pair, side: &Side| if pair.sides[0].value > 0.0 { side.value / pair.sides[0].value } else { 0.0 };
-        let greatest = self.pairs.iter().flat_map(|pair| pair.sides.iter().map(|side| share(pair, side))).fold(1.0, f64::max);
-        let least =
-            self.pairs.iter().flat_map(|pair| pair.sides.iter().map(|side| share(pair, side))).filter(|&share| share > 0.0);
+        let share = |pair: &Pair, side: &Side| {
+            if pair.sides[0].value > 0.0 {
+                side.value / pair.sides[0].value
+            } else {
+                0.0
+            }
+        };
+        let greatest = self
+            .pairs
+            .iter()
+            .flat_map(|pair| pair.sides.iter().map(|side| share(pair, side)))
+            .fold(1.0, f64::max);
+        let least = self
+            .pairs
+            .iter()
+            .flat_map(|pair| pair.sides.iter().map(|side| share(pair, side)))
+            .filter(|&share| share > 0.0);
         let scale = if greatest > GREAT {
             Scale::log(least.fold(1.0, f64::min), greatest, Unit::Share)
         } else {
@@ -85,11 +108,20 @@ impl Pairs<'_> {
             .pairs
             .iter()
             .map(|pair| {
-                let sides: Vec<String> = pair.sides.iter().map(|side| format!("{} {}", side.name, side.text)).collect();
+                let sides: Vec<String> = pair
+                    .sides
+                    .iter()
+                    .map(|side| format!("{} {}", side.name, side.text))
+                    .collect();
                 format!("{}: {}", pair.title, sides.join(", "))
             })
             .collect();
-        let label = format!("Bar chart: {}, {}. {}.", self.title, self.better.words(), said.join("; "));
+        let label = format!(
+            "Bar chart: {}, {}. {}.",
+            self.title,
+            self.better.words(),
+            said.join("; ")
+        );
         let drawing = html! {
             div.bars.pairs role="img" aria-label=(label) {
                 @for pair in self.pairs {
@@ -105,6 +137,11 @@ impl Pairs<'_> {
                 (axis(&scale))
             }
         };
-        figure(self.title, &["in percent of before", self.better.words(), scale.words()], &drawing, self.command)
+        figure(
+            self.title,
+            &["in percent of before", self.better.words(), scale.words()],
+            &drawing,
+            self.command,
+        )
     }
 }

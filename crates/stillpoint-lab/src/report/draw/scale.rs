@@ -2,7 +2,8 @@
 
 use super::numbers::Unit;
 
-/// From this ratio of the greatest figure to the least on an axis is logarithmic: in a linear chart the least would be a hair.
+/// From this ratio of the greatest figure to the least on an axis is logarithmic: in a linear chart
+/// the least would be a hair.
 const WIDE: f64 = 40.0;
 
 /// An axis.
@@ -23,26 +24,56 @@ impl Scale {
     /// The axis that suits these figures: from 0 where they are of one size.
     pub fn of(values: &[f64], unit: Unit) -> Self {
         let greatest = values.iter().copied().fold(0.0, f64::max);
-        let least = values.iter().copied().filter(|&value| value > 0.0).fold(f64::INFINITY, f64::min);
-        if greatest > WIDE * least { Self::log(least, greatest, unit) } else { Self::linear(greatest, unit) }
+        let least = values
+            .iter()
+            .copied()
+            .filter(|&value| value > 0.0)
+            .fold(f64::INFINITY, f64::min);
+        if greatest > WIDE * least {
+            Self::log(least, greatest, unit)
+        } else {
+            Self::linear(greatest, unit)
+        }
     }
 
     /// From 0.
     pub fn linear(greatest: f64, unit: Unit) -> Self {
-        let greatest = if greatest > 0.0 && greatest.is_finite() { greatest } else { 1.0 };
+        let greatest = if greatest > 0.0 && greatest.is_finite() {
+            greatest
+        } else {
+            1.0
+        };
         let rough = greatest / 4.0;
         let power = 10_f64.powf(rough.log10().floor());
-        let step =
-            [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|&step| step >= rough).unwrap_or(rough);
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+            .map(|factor| factor * power)
+            .into_iter()
+            .find(|&step| step >= rough)
+            .unwrap_or(rough);
         let steps = (greatest / step).ceil().max(1.0);
         let end = steps * step;
         let values = (0..=steps as u32).map(|index| f64::from(index) * step);
         let lines: Vec<f64> = values.clone().map(|value| 100.0 * value / end).collect();
         // At most four are written at, so that they never touch.
         let stride = if steps > 3.0 { 2 } else { 1 };
-        let mark = |value: f64| if value == 0.0 { "0".to_owned() } else { unit.mark(value) };
-        let ticks = lines.iter().copied().zip(values.map(mark)).step_by(stride).collect();
-        Self { kind: Kind::Linear { greatest: end }, lines, ticks }
+        let mark = |value: f64| {
+            if value == 0.0 {
+                "0".to_owned()
+            } else {
+                unit.mark(value)
+            }
+        };
+        let ticks = lines
+            .iter()
+            .copied()
+            .zip(values.map(mark))
+            .step_by(stride)
+            .collect();
+        Self {
+            kind: Kind::Linear { greatest: end },
+            lines,
+            ticks,
+        }
     }
 
     /// Whole decades, the lowest of which the least figure is inside of, not at the end.
@@ -54,9 +85,18 @@ impl Scale {
         let stride = (decades / 3.0).ceil().max(1.0) as usize;
         let ticks = (0..=decades as u32)
             .step_by(stride)
-            .map(|decade| (place(decade), unit.mark(10_f64.powf(low + f64::from(decade)))))
+            .map(|decade| {
+                (
+                    place(decade),
+                    unit.mark(10_f64.powf(low + f64::from(decade))),
+                )
+            })
             .collect();
-        Self { kind: Kind::Log { low, decades }, lines: (0..=decades as u32).map(place).collect(), ticks }
+        Self {
+            kind: Kind::Log { low, decades },
+            lines: (0..=decades as u32).map(place).collect(),
+            ticks,
+        }
     }
 
     /// Whether it is logarithmic.
@@ -93,7 +133,10 @@ mod tests {
         let scale = Scale::of(&[0.29, 8.08, 0.0], Unit::Nanoseconds);
         assert!(!scale.is_log());
         assert_eq!(written(&scale), ["0", "5 ns", "10 ns"]);
-        assert_eq!((scale.at(0.0), scale.at(5.0), scale.at(11.0)), (0.0, 50.0, 100.0));
+        assert_eq!(
+            (scale.at(0.0), scale.at(5.0), scale.at(11.0)),
+            (0.0, 50.0, 100.0)
+        );
     }
 
     #[test]

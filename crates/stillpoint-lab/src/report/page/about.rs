@@ -10,7 +10,12 @@ use crate::report::stored::Stored;
 
 /// The section.
 pub fn section(stored: &Stored) -> Option<Section> {
-    Some(Section { id: "about", title: "The machine, and how it was done", parts: Vec::new(), body: body(stored) })
+    Some(Section {
+        id: "about",
+        title: "The machine, and how it was done",
+        parts: Vec::new(),
+        body: body(stored),
+    })
 }
 
 fn body(stored: &Stored) -> Markup {
@@ -23,9 +28,22 @@ fn body(stored: &Stored) -> Markup {
     let facts = [
         ("CPUs", format!("{}{kind}", host.cpus)),
         ("CPU model", host.cpu_model.clone().unwrap_or_default()),
-        ("Memory", host.memory_mib.map(|mib| format!("{} GiB", significant(mib as f64 / 1024.0))).unwrap_or_default()),
+        (
+            "Memory",
+            host.memory_mib
+                .map(|mib| format!("{} GiB", significant(mib as f64 / 1024.0)))
+                .unwrap_or_default(),
+        ),
         ("Kernel", host.kernel.clone()),
-        ("membarrier", if host.membarrier { "on: readers go without fences" } else { "off: both sides fence" }.to_owned()),
+        (
+            "membarrier",
+            if host.membarrier {
+                "on: readers go without fences"
+            } else {
+                "off: both sides fence"
+            }
+            .to_owned(),
+        ),
         ("Stillpoint", format!("{}, by {}", host.version, host.rustc)),
         ("Date", host.date.clone()),
         ("Seed", stored.params.seed.to_string()),
@@ -71,5 +89,10 @@ fn peers(stored: &Stored) -> String {
         let version = stored.machine.version_of(subject)?;
         Some(format!("{subject} {version}"))
     };
-    subjects.into_iter().filter(|subject| *subject != "stillpoint").filter_map(named).collect::<Vec<_>>().join(", ")
+    subjects
+        .into_iter()
+        .filter(|subject| *subject != "stillpoint")
+        .filter_map(named)
+        .collect::<Vec<_>>()
+        .join(", ")
 }

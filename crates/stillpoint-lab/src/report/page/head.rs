@@ -1,4 +1,5 @@
-//! The head: what was measured, the most important figures, and the five patches beside what became of them here.
+//! The head: what was measured, the most important figures, and the five patches beside what became
+//! of them here.
 
 use maud::{Markup, html};
 
@@ -75,9 +76,21 @@ const TILES: [Tile; 6] = [
 ];
 
 /// A peer's best row: of several variants the one with the least figure.
-pub fn best_of<'s>(stored: &'s Stored, part: &'s str, scenario: Option<&'s str>, peer: &str, metric: &str) -> Option<&'s Row> {
-    let rows = stored.scene(part, scenario).filter(|row| row.subject == peer && row.figure(metric).is_some());
-    rows.min_by(|a, b| a.figure(metric).unwrap_or_default().total_cmp(&b.figure(metric).unwrap_or_default()))
+pub fn best_of<'s>(
+    stored: &'s Stored,
+    part: &'s str,
+    scenario: Option<&'s str>,
+    peer: &str,
+    metric: &str,
+) -> Option<&'s Row> {
+    let rows = stored
+        .scene(part, scenario)
+        .filter(|row| row.subject == peer && row.figure(metric).is_some());
+    rows.min_by(|a, b| {
+        a.figure(metric)
+            .unwrap_or_default()
+            .total_cmp(&b.figure(metric).unwrap_or_default())
+    })
 }
 
 /// Title, summary and tiles.
@@ -116,10 +129,17 @@ pub fn header(stored: &Stored) -> Markup {
 }
 
 fn draw(tile: &Tile, stored: &Stored) -> Markup {
-    let Some(value) = stored.figure(tile.part, tile.scenario, "stillpoint", tile.variant, tile.metric) else {
+    let Some(value) = stored.figure(
+        tile.part,
+        tile.scenario,
+        "stillpoint",
+        tile.variant,
+        tile.metric,
+    ) else {
         return Markup::default();
     };
-    let peer = best_of(stored, tile.part, tile.scenario, tile.peer, tile.metric).and_then(|row| row.figure(tile.metric));
+    let peer = best_of(stored, tile.part, tile.scenario, tile.peer, tile.metric)
+        .and_then(|row| row.figure(tile.metric));
     html! {
         div.tile {
             p.figure { (tile.unit.show(value)) }
@@ -140,14 +160,43 @@ fn date(stored: &str) -> String {
 /// The five patches, and what became of them here.
 pub fn patches(stored: &Stored) -> Markup {
     let cards = [
-        ("kfree", "Deferred frees", "A grace period for each page of objects, in place of one for all.", kfree::pairs(stored)),
-        ("grace", "Waiting for readers", "Direct wake-ups, and no second scan where one will do.", grace::pairs(stored)),
-        ("lru", "LRU lists of many tenants", "Counted under RCU in place of a lock.", lru::pairs(stored)),
-        ("trace", "Readers that sleep", "Grace periods that poll, interrupt and pause less clumsily.", trace::pairs(stored)),
-        ("vmap", "An address space", "Areas found without one lock for all.", vmap::pairs(stored)),
+        (
+            "kfree",
+            "Deferred frees",
+            "A grace period for each page of objects, in place of one for all.",
+            kfree::pairs(stored),
+        ),
+        (
+            "grace",
+            "Waiting for readers",
+            "Direct wake-ups, and no second scan where one will do.",
+            grace::pairs(stored),
+        ),
+        (
+            "lru",
+            "LRU lists of many tenants",
+            "Counted under RCU in place of a lock.",
+            lru::pairs(stored),
+        ),
+        (
+            "trace",
+            "Readers that sleep",
+            "Grace periods that poll, interrupt and pause less clumsily.",
+            trace::pairs(stored),
+        ),
+        (
+            "vmap",
+            "An address space",
+            "Areas found without one lock for all.",
+            vmap::pairs(stored),
+        ),
     ];
-    // The authors' own figures are no reason to show a card: something of ours must stand beside them.
-    let cards: Vec<_> = cards.into_iter().filter(|(.., pairs)| pairs.iter().any(|pair| pair.tone != Tone::Authors)).collect();
+    // The authors' own figures are no reason to show a card: something of ours must stand beside
+    // them.
+    let cards: Vec<_> = cards
+        .into_iter()
+        .filter(|(.., pairs)| pairs.iter().any(|pair| pair.tone != Tone::Authors))
+        .collect();
     if cards.is_empty() {
         return Markup::default();
     }

@@ -17,7 +17,9 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
         format!("{least} to {most} MB")
     };
     let [before, after] = KVFREE_FOOTPRINT_MB;
-    let side = |name, runs| Side::new(name, median(runs), Unit::Megabytes).told(&format!("{} MB", median(runs)));
+    let side = |name, runs| {
+        Side::new(name, median(runs), Unit::Megabytes).told(&format!("{} MB", median(runs)))
+    };
     let authors = Pair {
         title: format!(
             "Kernel's patch, memory (rcuscale, 64 CPUs; medians of five runs of {}, then {})",
@@ -31,17 +33,31 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
     let time = Pair {
         title: "Kernel's patch, time in all (medians of five)".to_owned(),
         tone: Tone::Authors,
-        sides: vec![Side::new("before", before, Unit::Nanoseconds), Side::new("after", after, Unit::Nanoseconds)],
+        sides: vec![
+            Side::new("before", before, Unit::Nanoseconds),
+            Side::new("after", after, Unit::Nanoseconds),
+        ],
     };
     let ours = |metric: &str, title: &str, unit| {
         let figure = |variant| stored.figure(PART, None, "stillpoint", variant, metric);
-        let sides =
-            vec![Side::new("whole-batch", figure("whole-batch")?, unit), Side::new("per-page", figure("per-page")?, unit)];
-        Some(Pair { title: title.to_owned(), tone: Tone::Accent, sides })
+        let sides = vec![
+            Side::new("whole-batch", figure("whole-batch")?, unit),
+            Side::new("per-page", figure("per-page")?, unit),
+        ];
+        Some(Pair {
+            title: title.to_owned(),
+            tone: Tone::Accent,
+            sides,
+        })
     };
     let memory = ours("footprint_mib", "Here, measured, memory", Unit::Mebibytes);
     let total = ours("total_s", "Here, measured, time in all", Unit::Seconds);
-    [authors].into_iter().chain(memory).chain([time]).chain(total).collect()
+    [authors]
+        .into_iter()
+        .chain(memory)
+        .chain([time])
+        .chain(total)
+        .collect()
 }
 
 /// The section.
@@ -53,7 +69,13 @@ fn body(stored: &Stored) -> Markup {
     let command = command(stored, PART);
     let lines = stored
         .rows_of(PART)
-        .filter_map(|row| Some(Line { name: name(row), tone: tone(row), points: &row.curve.as_ref()?.points }))
+        .filter_map(|row| {
+            Some(Line {
+                name: name(row),
+                tone: tone(row),
+                points: &row.curve.as_ref()?.points,
+            })
+        })
         .collect();
     html! {
         p {

@@ -16,27 +16,58 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
         title: "Kernel's patch, profile in two spinlock functions (4 CPUs)".to_owned(),
         tone: Tone::Authors,
         sides: vec![
-            Side::new("before", LRU_SPINLOCK_PERCENT.iter().sum::<f64>() / 100.0, Unit::Share),
+            Side::new(
+                "before",
+                LRU_SPINLOCK_PERCENT.iter().sum::<f64>() / 100.0,
+                Unit::Share,
+            ),
             Side::new("after", 0.0, Unit::Share).told("not among those listed"),
         ],
     };
     let share = |variant| stored.figure(PART, Some(CROWD), "stillpoint", variant, "lock_share");
-    let ours = share("spinlock").zip(share("rcu")).map(|(before, after)| Pair {
-        title: "Here, measured, samples in locks (16 threads)".to_owned(),
-        tone: Tone::Accent,
-        sides: vec![Side::new("spinlock", before, Unit::Share), Side::new("rcu", after, Unit::Share)],
-    });
+    let ours = share("spinlock")
+        .zip(share("rcu"))
+        .map(|(before, after)| Pair {
+            title: "Here, measured, samples in locks (16 threads)".to_owned(),
+            tone: Tone::Accent,
+            sides: vec![
+                Side::new("spinlock", before, Unit::Share),
+                Side::new("rcu", after, Unit::Share),
+            ],
+        });
     [authors].into_iter().chain(ours).collect()
 }
 
 /// The section.
 pub fn section(stored: &Stored) -> Option<Section> {
-    Section::of(stored, "lru", "LRU lists of many tenants", &[PART], || body(stored))
+    Section::of(stored, "lru", "LRU lists of many tenants", &[PART], || {
+        body(stored)
+    })
 }
 
 fn body(stored: &Stored) -> Markup {
-    let counts = |scenario, title| bars(stored, PART, Some(scenario), title, "counts_per_s", Unit::PerSecond, Better::More);
-    let adds = |scenario, title| bars(stored, PART, Some(scenario), title, "adds_per_s", Unit::PerSecond, Better::More);
+    let counts = |scenario, title| {
+        bars(
+            stored,
+            PART,
+            Some(scenario),
+            title,
+            "counts_per_s",
+            Unit::PerSecond,
+            Better::More,
+        )
+    };
+    let adds = |scenario, title| {
+        bars(
+            stored,
+            PART,
+            Some(scenario),
+            title,
+            "adds_per_s",
+            Unit::PerSecond,
+            Better::More,
+        )
+    };
     html! {
         p {
             "Who is short of memory asks every list of every tenant how much it has: here 40 lists of 1,000 tenants, while others add and delete. "

@@ -1,4 +1,5 @@
-//! The page: a head, the patches and what became of them here, a section for each system, the torture, the machine.
+//! The page: a head, the patches and what became of them here, a section for each system, the
+//! torture, the machine.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -21,7 +22,8 @@ pub use head::best_of;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Stillpoint's usual way in each experiment; its others are there for comparison, or are for special readers.
+/// Stillpoint's usual way in each experiment; its others are there for comparison, or are for
+/// special readers.
 const USUAL: [&str; 5] = ["per-page", "guard", "rcu", "native", "default"];
 
 /// The page of a report.
@@ -73,13 +75,26 @@ pub struct Section {
 impl Section {
     /// The section, unless none of its parts has been run.
     fn of(
-        stored: &Stored, id: &'static str, title: &'static str, parts: &[&'static str], body: impl FnOnce() -> Markup,
+        stored: &Stored,
+        id: &'static str,
+        title: &'static str,
+        parts: &[&'static str],
+        body: impl FnOnce() -> Markup,
     ) -> Option<Self> {
-        let parts: Vec<_> = parts.iter().copied().filter(|part| stored.part(part).is_some()).collect();
+        let parts: Vec<_> = parts
+            .iter()
+            .copied()
+            .filter(|part| stored.part(part).is_some())
+            .collect();
         if parts.is_empty() {
             return None;
         }
-        Some(Self { id, title, parts, body: body() })
+        Some(Self {
+            id,
+            title,
+            parts,
+            body: body(),
+        })
     }
 
     fn draw(&self, stored: &Stored) -> Markup {
@@ -112,7 +127,12 @@ fn command<'s>(stored: &'s Stored, part: &str) -> &'s str {
 
 /// What repeats several parts, a line each.
 fn commands(stored: &Stored, parts: &[&str]) -> String {
-    parts.iter().map(|part| command(stored, part)).filter(|command| !command.is_empty()).collect::<Vec<_>>().join("\n")
+    parts
+        .iter()
+        .map(|part| command(stored, part))
+        .filter(|command| !command.is_empty())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// How a row is drawn.
@@ -136,9 +156,28 @@ fn name(row: &Row) -> String {
 
 /// A bar for each row of a scenario that has the figure.
 fn bars<'t>(
-    stored: &'t Stored, part: &'t str, scenario: Option<&'t str>, title: &'t str, metric: &str, unit: Unit, better: Better,
+    stored: &'t Stored,
+    part: &'t str,
+    scenario: Option<&'t str>,
+    title: &'t str,
+    metric: &str,
+    unit: Unit,
+    better: Better,
 ) -> Markup {
-    let bar = |row: &Row| Some(Bar { name: name(row), tone: tone(row), value: row.figure(metric)? });
+    let bar = |row: &Row| {
+        Some(Bar {
+            name: name(row),
+            tone: tone(row),
+            value: row.figure(metric)?,
+        })
+    };
     let bars = stored.scene(part, scenario).filter_map(bar).collect();
-    Bars { title, better, unit, bars, command: command(stored, part) }.draw()
+    Bars {
+        title,
+        better,
+        unit,
+        bars,
+        command: command(stored, part),
+    }
+    .draw()
 }

@@ -10,7 +10,13 @@ const PARTS: [&str; 3] = ["sim-sync", "sim-bridge", "sim-trace"];
 
 /// The section.
 pub fn section(stored: &Stored) -> Option<Section> {
-    Section::of(stored, "simulated", "The kernel's timing, simulated", &PARTS, || body(stored))
+    Section::of(
+        stored,
+        "simulated",
+        "The kernel's timing, simulated",
+        &PARTS,
+        || body(stored),
+    )
 }
 
 fn body(stored: &Stored) -> Markup {
@@ -36,9 +42,23 @@ fn beside(stored: &Stored, part: &str, metric: &str, title: &str) -> Markup {
     let mut bars = Vec::new();
     for row in stored.rows_of(part).filter(|row| row.is_ours()) {
         let seed = stored.figure(part, row.scenario.as_deref(), "seed", &row.variant, metric);
-        let bar = |value, tone, how| Bar { name: format!("{}, {how}", row.variant), tone, value };
+        let bar = |value, tone, how| Bar {
+            name: format!("{}, {how}", row.variant),
+            tone,
+            value,
+        };
         bars.extend(seed.map(|value| bar(value, Tone::Authors, "authors")));
-        bars.extend(row.figure(metric).map(|value| bar(value, Tone::Simulated, "simulated")));
+        bars.extend(
+            row.figure(metric)
+                .map(|value| bar(value, Tone::Simulated, "simulated")),
+        );
     }
-    Bars { title, better: Better::Less, unit: Unit::Milliseconds, bars, command: command(stored, part) }.draw()
+    Bars {
+        title,
+        better: Better::Less,
+        unit: Unit::Milliseconds,
+        bars,
+        command: command(stored, part),
+    }
+    .draw()
 }

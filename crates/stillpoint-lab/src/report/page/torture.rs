@@ -23,7 +23,10 @@ const COUNTS: [(&str, &str); 8] = [
 
 /// The section.
 pub fn section(stored: &Stored) -> Option<Section> {
-    let parts: Vec<&'static str> = [PART].into_iter().chain(broken().map(|flavour| flavour.name)).collect();
+    let parts: Vec<&'static str> = [PART]
+        .into_iter()
+        .chain(broken().map(|flavour| flavour.name))
+        .collect();
     Section::of(stored, "torture", "Torture", &parts, || body(stored))
 }
 
@@ -32,7 +35,9 @@ fn broken() -> impl Iterator<Item = &'static Entry> {
 }
 
 fn about(name: &str) -> &'static str {
-    torture::flavours().find(|flavour| flavour.name == name).map_or("", |flavour| flavour.about)
+    torture::flavours()
+        .find(|flavour| flavour.name == name)
+        .map_or("", |flavour| flavour.about)
 }
 
 fn body(stored: &Stored) -> Markup {
@@ -78,13 +83,24 @@ fn counted(metric: &str, count: f64) -> String {
         return format!("{count:.1}");
     }
     let digits = format!("{count:.0}");
-    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .filter_map(|group| std::str::from_utf8(group).ok())
+        .collect();
     groups.join(",")
 }
 
 /// The broken flavours that were run, each with its part and its row.
 fn broken_rows(stored: &Stored) -> impl Iterator<Item = (&'static Entry, &Part, Option<&Row>)> {
-    broken().filter_map(|flavour| Some((flavour, stored.part(flavour.name)?, stored.rows_of(flavour.name).next())))
+    broken().filter_map(|flavour| {
+        Some((
+            flavour,
+            stored.part(flavour.name)?,
+            stored.rows_of(flavour.name).next(),
+        ))
+    })
 }
 
 fn survived(stored: &Stored) -> Markup {
@@ -92,11 +108,22 @@ fn survived(stored: &Stored) -> Markup {
     let bars = found
         .filter_map(|(flavour, _, row)| {
             let seconds = row?.figure("survived_s")?;
-            Some(Bar { name: flavour.name.to_owned(), tone: Tone::Peer, value: seconds })
+            Some(Bar {
+                name: flavour.name.to_owned(),
+                tone: Tone::Peer,
+                value: seconds,
+            })
         })
         .collect();
     let title = "How long the broken flavours survived";
-    Bars { title, better: Better::Less, unit: Unit::Seconds, bars, command: "" }.draw()
+    Bars {
+        title,
+        better: Better::Less,
+        unit: Unit::Seconds,
+        bars,
+        command: "",
+    }
+    .draw()
 }
 
 fn left_out(stored: &Stored) -> Markup {
@@ -107,9 +134,11 @@ fn left_out(stored: &Stored) -> Markup {
     let verdict = |part: &Part, row: Option<&Row>| match (&part.failure, row) {
         (Some(_), _) => "NOT found out".to_owned(),
         (None, None) => part.notes.clone(),
-        (None, Some(row)) => {
-            row.figure("survived_s").map_or_else(String::new, |seconds| format!("found after {}", Unit::Seconds.show(seconds)))
-        }
+        (None, Some(row)) => row
+            .figure("survived_s")
+            .map_or_else(String::new, |seconds| {
+                format!("found after {}", Unit::Seconds.show(seconds))
+            }),
     };
     html! {
         h3 { "What is broken on purpose" }

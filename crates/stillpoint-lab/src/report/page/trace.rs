@@ -15,44 +15,94 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
     let authors = Pair {
         title: "Kernel's series, mean grace period (a laptop)".to_owned(),
         tone: Tone::Authors,
-        sides: vec![Side::new("before", before, Unit::Milliseconds), Side::new("after", after, Unit::Milliseconds)],
+        sides: vec![
+            Side::new("before", before, Unit::Milliseconds),
+            Side::new("after", after, Unit::Milliseconds),
+        ],
     };
     let simulated = || {
         let side = |variant: &str| {
             let figure = stored.figure("sim-trace", None, "stillpoint", variant, "mean_ms")?;
             Some(Side::new(variant, figure, Unit::Milliseconds))
         };
-        let sides = ["baseline", "gp_sleep"].map(side).into_iter().collect::<Option<_>>()?;
-        Some(Pair { title: "The same, simulated".to_owned(), tone: Tone::Simulated, sides })
+        let sides = ["baseline", "gp_sleep"]
+            .map(side)
+            .into_iter()
+            .collect::<Option<_>>()?;
+        Some(Pair {
+            title: "The same, simulated".to_owned(),
+            tone: Tone::Simulated,
+            sides,
+        })
     };
     let [before, after] = TRACE_READ_NS;
     let read = Pair {
         title: "Kernel's series, a pair of lock and unlock".to_owned(),
         tone: Tone::Authors,
-        sides: vec![Side::new("before", before, Unit::Nanoseconds), Side::new("after", after, Unit::Nanoseconds)],
+        sides: vec![
+            Side::new("before", before, Unit::Nanoseconds),
+            Side::new("after", after, Unit::Nanoseconds),
+        ],
     };
     let measured = |metric: &str, unit, title: &str| {
         let figure = stored.figure(PART, Some("idle"), "stillpoint", "native", metric)?;
-        Some(Pair { title: title.to_owned(), tone: Tone::Accent, sides: vec![Side::new("native", figure, unit)] })
+        Some(Pair {
+            title: title.to_owned(),
+            tone: Tone::Accent,
+            sides: vec![Side::new("native", figure, unit)],
+        })
     };
     let mut pairs = vec![authors];
     pairs.extend(simulated());
-    pairs.extend(measured("gp_mean_ms", Unit::Milliseconds, "Here, measured, a grace period when nobody reads"));
+    pairs.extend(measured(
+        "gp_mean_ms",
+        Unit::Milliseconds,
+        "Here, measured, a grace period when nobody reads",
+    ));
     pairs.push(read);
-    pairs.extend(measured("read_ns", Unit::Nanoseconds, "Here, measured, a pair of lock and unlock"));
+    pairs.extend(measured(
+        "read_ns",
+        Unit::Nanoseconds,
+        "Here, measured, a pair of lock and unlock",
+    ));
     pairs
 }
 
 /// The section.
 pub fn section(stored: &Stored) -> Option<Section> {
-    Section::of(stored, "trace", "Readers that sleep", &[PART], || body(stored))
+    Section::of(stored, "trace", "Readers that sleep", &[PART], || {
+        body(stored)
+    })
 }
 
 fn body(stored: &Stored) -> Markup {
     let all_commands = commands(stored, &[PART, "sim-trace"]);
-    let compared: Vec<Pair> = pairs(stored).into_iter().filter(|pair| pair.sides.len() > 1).collect();
-    let less = |scenario, title, metric, unit| bars(stored, PART, Some(scenario), title, metric, unit, Better::Less);
-    let more = |title, metric| bars(stored, PART, Some("async10000"), title, metric, Unit::PerSecond, Better::More);
+    let compared: Vec<Pair> = pairs(stored)
+        .into_iter()
+        .filter(|pair| pair.sides.len() > 1)
+        .collect();
+    let less = |scenario, title, metric, unit| {
+        bars(
+            stored,
+            PART,
+            Some(scenario),
+            title,
+            metric,
+            unit,
+            Better::Less,
+        )
+    };
+    let more = |title, metric| {
+        bars(
+            stored,
+            PART,
+            Some("async10000"),
+            title,
+            metric,
+            Unit::PerSecond,
+            Better::More,
+        )
+    };
     html! {
         p {
             "Sections that block, sleep, or are held by a task across an await. " em { "native" } " readers go without fences, " em { "read-mb" }

@@ -17,16 +17,25 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
     let authors = Pair {
         title: "Kernel's series, requests to nginx (48 CPUs)".to_owned(),
         tone: Tone::Authors,
-        sides: vec![side("one lock", before), side("a lock a node", after), side("unchecked", unchecked)],
+        sides: vec![
+            side("one lock", before),
+            side("a lock a node", after),
+            side("unchecked", unchecked),
+        ],
     };
-    let figure = |variant| stored.figure(PART, Some(SMALL), "stillpoint", variant, "requests_per_s");
+    let figure =
+        |variant| stored.figure(PART, Some(SMALL), "stillpoint", variant, "requests_per_s");
     let ours = || {
         let sides = vec![
             side("global-lock", figure("global-lock")?),
             side("rcu", figure("rcu")?),
             side("unchecked", figure("unchecked")?),
         ];
-        Some(Pair { title: "Here, measured, messages of 256 bytes (16 threads)".to_owned(), tone: Tone::Accent, sides })
+        Some(Pair {
+            title: "Here, measured, messages of 256 bytes (16 threads)".to_owned(),
+            tone: Tone::Accent,
+            sides,
+        })
     };
     [authors].into_iter().chain(ours()).collect()
 }
@@ -37,8 +46,28 @@ pub fn section(stored: &Stored) -> Option<Section> {
 }
 
 fn body(stored: &Stored) -> Markup {
-    let copies = |scenario, title| bars(stored, PART, Some(scenario), title, "requests_per_s", Unit::PerSecond, Better::More);
-    let less = |scenario, title, metric| bars(stored, PART, Some(scenario), title, metric, Unit::Nanoseconds, Better::Less);
+    let copies = |scenario, title| {
+        bars(
+            stored,
+            PART,
+            Some(scenario),
+            title,
+            "requests_per_s",
+            Unit::PerSecond,
+            Better::More,
+        )
+    };
+    let less = |scenario, title, metric| {
+        bars(
+            stored,
+            PART,
+            Some(scenario),
+            title,
+            metric,
+            Unit::Nanoseconds,
+            Better::Less,
+        )
+    };
     html! {
         p {
             "Which area is around this address, and does it live? A server may ask that before every copy. " em { "node-" } " and " em { "global-" }

@@ -23,8 +23,9 @@ pub fn mib(from: f64, to: f64) -> f64 {
     (to - from) / f64::from(1 << 20)
 }
 
-/// Watches the memory from its start to its end. It samples on a thread of its own, for the curve; the highest value comes from
-/// the kernel's own mark, which misses nothing, unless the system forbids resetting that mark: then from the samples.
+/// Watches the memory from its start to its end. It samples on a thread of its own, for the curve;
+/// the highest value comes from the kernel's own mark, which misses nothing, unless the system
+/// forbids resetting that mark: then from the samples.
 pub struct Watch {
     /// Resident when the watch began.
     base: u64,
@@ -45,9 +46,16 @@ impl Watch {
     /// Begins a watch.
     pub fn start() -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
-        let sampler = thread::Builder::new().name("memory".to_owned()).spawn(move || sample_until(&stopped))?;
+        let sampler = thread::Builder::new()
+            .name("memory".to_owned())
+            .spawn(move || sample_until(&stopped))?;
         let mark = Process::myself()?.clear_refs(ClearRefs::PeakRSS).is_ok();
-        Ok(Self { base: resident()?, mark, stop, sampler })
+        Ok(Self {
+            base: resident()?,
+            mark,
+            stop,
+            sampler,
+        })
     }
 
     /// Bytes that were resident when the watch began.
@@ -58,8 +66,15 @@ impl Watch {
     /// Ends the watch; the curve's time 0 is `origin`.
     pub fn finish(self, origin: Instant) -> Result<Seen> {
         drop(self.stop);
-        let samples = self.sampler.join().map_err(|_| anyhow!("the memory sampler panicked"))??;
-        let sampled = samples.iter().map(|&(_, bytes)| bytes).max().unwrap_or(self.base);
+        let samples = self
+            .sampler
+            .join()
+            .map_err(|_| anyhow!("the memory sampler panicked"))??;
+        let sampled = samples
+            .iter()
+            .map(|&(_, bytes)| bytes)
+            .max()
+            .unwrap_or(self.base);
         // The kernel's two accounts may differ by what each CPU has yet to hand in.
         let peak = if self.mark { highest()? } else { sampled }.max(self.base);
         let above = |bytes: u64| mib(self.base as f64, bytes as f64);
@@ -68,16 +83,31 @@ impl Watch {
         let points = samples
             .into_iter()
             .filter(|&(at, _)| at >= origin)
-            .map(|(at, bytes)| (rounded((at - origin).as_secs_f64(), 1e6), rounded(above(bytes), 1e3)))
+            .map(|(at, bytes)| {
+                (
+                    rounded((at - origin).as_secs_f64(), 1e6),
+                    rounded(above(bytes), 1e3),
+                )
+            })
             .collect();
-        let curve = Curve { x: "since_start_s".to_owned(), y: "above_start_mib".to_owned(), points };
-        Ok(Seen { peak_mib: above(peak), curve })
+        let curve = Curve {
+            x: "since_start_s".to_owned(),
+            y: "above_start_mib".to_owned(),
+            points,
+        };
+        Ok(Seen {
+            peak_mib: above(peak),
+            curve,
+        })
     }
 }
 
 /// The kernel's mark of the most memory that was resident, in bytes.
 fn highest() -> Result<u64> {
-    let kib = Process::myself()?.status()?.vmhwm.context("the kernel tells no VmHWM")?;
+    let kib = Process::myself()?
+        .status()?
+        .vmhwm
+        .context("the kernel tells no VmHWM")?;
     Ok(kib * 1024)
 }
 

@@ -1,5 +1,6 @@
-//! `stillpoint scale kfree`: threads allocate small objects and retire each at once, as the kernel's rcuscale does in its
-//! kfree_rcu test; how long that takes, and how much memory waits for grace periods meanwhile.
+//! `stillpoint scale kfree`: threads allocate small objects and retire each at once, as the
+//! kernel's rcuscale does in its kfree_rcu test; how long that takes, and how much memory waits for
+//! grace periods meanwhile.
 //!
 //! [`workload`] says what is measured and why it is fair, [`memory`] how memory is read.
 
@@ -75,23 +76,43 @@ impl super::Work for Work {
     const NAME: &'static str = "kfree";
 
     /// Stillpoint's own variants.
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["per-page", "whole-batch", "call"]);
+    const VARIANTS: PossibleValues =
+        PossibleValues::of_variants(&["per-page", "whole-batch", "call"]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_reclaim);
 
     const METRICS: &'static [Metric] = &[
-        Metric { name: "ns_per_object", decimals: 2 },
-        Metric { name: "total_s", decimals: 3 },
-        Metric { name: "footprint_mib", decimals: 1 },
-        Metric { name: "peak_mib", decimals: 1 },
-        Metric { name: "drain_ms", decimals: 2 },
-        Metric { name: "grace_periods", decimals: 0 },
+        Metric {
+            name: "ns_per_object",
+            decimals: 2,
+        },
+        Metric {
+            name: "total_s",
+            decimals: 3,
+        },
+        Metric {
+            name: "footprint_mib",
+            decimals: 1,
+        },
+        Metric {
+            name: "peak_mib",
+            decimals: 1,
+        },
+        Metric {
+            name: "drain_ms",
+            decimals: 2,
+        },
+        Metric {
+            name: "grace_periods",
+            decimals: 0,
+        },
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let mut benchmarks = vec![
             Benchmark::ours("per-page", measure::<ours::Kvfree>),
-            Benchmark::ours("whole-batch", measure::<ours::Kvfree>).prepared_by(ours::drain_whole_batches),
+            Benchmark::ours("whole-batch", measure::<ours::Kvfree>)
+                .prepared_by(ours::drain_whole_batches),
             Benchmark::ours("call", measure::<ours::Call>),
         ];
         peers::register(&mut Reclaimers(&mut benchmarks));
@@ -99,7 +120,8 @@ impl super::Work for Work {
         benchmarks
     }
 
-    /// Refuses work that cannot fit: the limit alone holds one loop's objects of all threads at once.
+    /// Refuses work that cannot fit: the limit alone holds one loop's objects of all threads at
+    /// once.
     fn check(&self) -> Result<(), clap::Error> {
         let bytes = u64::from(self.threads) * u64::from(self.objects) * self.object_size as u64;
         let half = Meminfo::current().map_or(u64::MAX, |memory| memory.mem_total / 2);
@@ -135,13 +157,27 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let plot = plot.as_deref().map(output::create).transpose()?;
 
     let found = experiment::compare(selection)?;
-    println!("{}; medians of {} rounds", found.report.machine, selection.common.rounds);
-    for row in found.report.rows.iter().filter(|row| row.case.subject == "stillpoint") {
-        println!("\n{}:\n{}", row.case, kernel_line(row, selection.work.loops));
+    println!(
+        "{}; medians of {} rounds",
+        found.report.machine, selection.common.rounds
+    );
+    for row in found
+        .report
+        .rows
+        .iter()
+        .filter(|row| row.case.subject == "stillpoint")
+    {
+        println!(
+            "\n{}:\n{}",
+            row.case,
+            kernel_line(row, selection.work.loops)
+        );
     }
     println!();
 
-    let plotted = plot.map(|file| plot::memory_over_time(file, &title(&selection.work), &curves(&found.report.rows)));
+    let plotted = plot.map(|file| {
+        plot::memory_over_time(file, &title(&selection.work), &curves(&found.report.rows))
+    });
     // A plot that cannot be written costs nobody the figures.
     let outcome = found.conclude()?;
     plotted.transpose()?;
@@ -170,7 +206,14 @@ fn title(work: &Work) -> String {
 
 /// A curve for each case, as the JSON has it.
 fn curves(rows: &[Row]) -> Vec<Line<'_>> {
-    rows.iter().filter_map(|row| Some(Line { case: &row.case, points: &row.curve.as_ref()?.points })).collect()
+    rows.iter()
+        .filter_map(|row| {
+            Some(Line {
+                case: &row.case,
+                points: &row.curve.as_ref()?.points,
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -181,8 +224,9 @@ mod tests {
 
     use super::*;
 
-    /// Some of what a thread retires is freed while the thread lives and retires on, or this is no figure of reclamation. Each peer's objects
-    /// have a size of their own, by which they are told from those of the others.
+    /// Some of what a thread retires is freed while the thread lives and retires on, or this is no
+    /// figure of reclamation. Each peer's objects have a size of their own, by which they are told
+    /// from those of the others.
     #[derive(Default)]
     struct Frees {
         tried: Vec<&'static str>,

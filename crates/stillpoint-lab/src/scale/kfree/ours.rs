@@ -11,8 +11,8 @@ use crate::subject::{Object, Participant, Reader, Reclaimer};
 /// How often a drain is looked for: short against any drain, long against the look.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// All that waits is freed together after one more grace period and nothing bounds it, as in the kernel before its per-page
-/// cookies.
+/// All that waits is freed together after one more grace period and nothing bounds it, as in the
+/// kernel before its per-page cookies.
 pub fn drain_whole_batches() -> Result<()> {
     stillpoint::global().free_whole_batches(true);
     Ok(())
@@ -40,7 +40,8 @@ impl Reclaimer for Kvfree {
 
     fn allocate_and_retire<const N: usize>(&mut self) {
         let object = Object::<N>::allocate();
-        // SAFETY: the object was never published, so no thread can reach it; it came from a Box and is retired once.
+        // SAFETY: the object was never published, so no thread can reach it; it came from a Box and
+        // is retired once.
         unsafe { stillpoint::retire(NonNull::from(Box::leak(object))) };
     }
 }
@@ -71,7 +72,8 @@ impl Reclaimer for Call {
     }
 }
 
-/// Looks until neither an object nor a callback waits, and helps in nothing: what idle threads left must drain by itself.
+/// Looks until neither an object nor a callback waits, and helps in nothing: what idle threads left
+/// must drain by itself.
 fn wait_until_drained() {
     let waiting = || {
         let statistics = stillpoint::global().statistics();
@@ -88,8 +90,9 @@ fn grace_periods() -> u64 {
 
 /// No reclamation: a loop's objects are all allocated, then all freed at once.
 ///
-/// It is a limit for small objects, whose cost is the allocator's. Where a loop's objects outgrow the caches and the allocator
-/// gives memory back to the system, who frees sooner touches less memory and can be faster.
+/// It is a limit for small objects, whose cost is the allocator's. Where a loop's objects outgrow
+/// the caches and the allocator gives memory back to the system, who frees sooner touches less
+/// memory and can be faster.
 pub struct Limit(Vec<NonNull<()>>);
 
 impl Participant for Limit {
@@ -112,7 +115,8 @@ impl Reclaimer for Limit {
 
     fn end_loop<const N: usize>(&mut self) {
         for object in self.0.drain(..) {
-            // SAFETY: `allocate_and_retire` leaked it from a Box; one run retires objects of one size, so it is an `Object<N>`.
+            // SAFETY: `allocate_and_retire` leaked it from a Box; one run retires objects of one
+            // size, so it is an `Object<N>`.
             drop(unsafe { Box::from_raw(object.cast::<Object<N>>().as_ptr()) });
         }
     }

@@ -1,24 +1,28 @@
-//! The work, the same for every subject, as rcuscale's kfree threads do it: each of `threads` threads runs `loops` loops, each
-//! of which allocates `objects` objects, one by one, and retires each at once. Beside them `readers` threads run read sections
-//! of `reader_hold_us` microseconds back to back, by the subject's own means.
+//! The work, the same for every subject, as rcuscale's kfree threads do it: each of `threads`
+//! threads runs `loops` loops, each of which allocates `objects` objects, one by one, and retires
+//! each at once. Beside them `readers` threads run read sections of `reader_hold_us` microseconds
+//! back to back, by the subject's own means.
 //!
 //! Figures:
 //! - `total_s`: seconds from the common start to the last thread's last retire;
 //! - `ns_per_object`: the same time in ns, divided by the objects of all threads;
-//! - `footprint_mib`: the kernel's formula over this process's resident memory: each thread begins with a note of it, and at
-//!   every quarter of its loops moves a running mean halfway to the present value; the figure is that mean less the first note,
-//!   of the thread that ends last. The first note is one for all, from before the start: with fewer CPUs than threads a thread that
+//! - `footprint_mib`: the kernel's formula over this process's resident memory: each thread begins
+//!   with a note of it, and at every quarter of its loops moves a running mean halfway to the
+//!   present value; the figure is that mean less the first note, of the thread that ends last. The
+//!   first note is one for all, from before the start: with fewer CPUs than threads a thread that
 //!   takes its own often begins, and ends, when the others have filled the memory;
-//! - `peak_mib`: the most memory that was resident between just before the threads' start and the end of the drain, above that
-//!   before the start;
-//! - `drain_ms`: milliseconds from the last retire until nothing waits, while all threads live on and call nothing. Stillpoint is
-//!   left to itself, which includes the time by which an idle thread is known; who has a call for it (liburcu, haphazard, ps-reclaim) is asked;
+//! - `peak_mib`: the most memory that was resident between just before the threads' start and the
+//!   end of the drain, above that before the start;
+//! - `drain_ms`: milliseconds from the last retire until nothing waits, while all threads live on
+//!   and call nothing. Stillpoint is left to itself, which includes the time by which an idle
+//!   thread is known; who has a call for it (liburcu, haphazard, ps-reclaim) is asked;
 //! - `grace_periods`: those completed between the start and the last retire.
 //!
-//! Fair: one allocator (the system's malloc, objects aligned to 16 bytes) serves all; what a subject keeps beside an object or in it is its own
-//! choice, and its memory counts; a process has one subject, a registration
-//! that a subject asks for comes before the start, and no subject is told beforehand how much will come. Unlike the kernel's,
-//! the threads are not pinned, run at normal priority and start together.
+//! Fair: one allocator (the system's malloc, objects aligned to 16 bytes) serves all; what a
+//! subject keeps beside an object or in it is its own choice, and its memory counts; a process has
+//! one subject, a registration that a subject asks for comes before the start, and no subject is
+//! told beforehand how much will come. Unlike the kernel's, the threads are not pinned, run at
+//! normal priority and start together.
 
 use std::hint;
 use std::sync::Barrier;
@@ -54,7 +58,8 @@ pub fn measure<R: Reclaimer>(work: &Work) -> Result<Sample> {
 struct Shared {
     /// Everybody begins together here.
     start: Barrier,
-    /// Producers and the main thread meet here after the last retire, and once more after the drain.
+    /// Producers and the main thread meet here after the last retire, and once more after the
+    /// drain.
     finish: Barrier,
     /// Readers go on until this is set.
     stop: AtomicBool,
@@ -80,10 +85,17 @@ fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
 
     let (producers, drained) = thread::scope(|scope| {
         for _ in 0..work.readers {
-            spawn(Builder::new(), scope, || read_back_to_back::<R>(&shared, work));
+            spawn(Builder::new(), scope, || {
+                read_back_to_back::<R>(&shared, work)
+            });
         }
-        let producers: Vec<_> =
-            (0..work.threads).map(|_| spawn(Builder::new(), scope, || produce::<R, N>(&shared, work, watch.base()))).collect();
+        let producers: Vec<_> = (0..work.threads)
+            .map(|_| {
+                spawn(Builder::new(), scope, || {
+                    produce::<R, N>(&shared, work, watch.base())
+                })
+            })
+            .collect();
 
         shared.finish.wait();
         let drained = R::DRAIN.map(|drain| {
@@ -92,30 +104,49 @@ fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
         });
         shared.stop.store(true, Ordering::Relaxed);
         shared.finish.wait();
-        let seen = producers.into_iter().map(|producer| producer.join().map_err(|_| anyhow!("a thread panicked"))?);
+        let seen = producers
+            .into_iter()
+            .map(|producer| producer.join().map_err(|_| anyhow!("a thread panicked"))?);
         anyhow::Ok((seen.collect::<Result<Vec<Seen>>>()?, drained))
     })?;
 
-    let began = producers.iter().map(|seen| seen.began).min().context("no thread began")?;
-    let last = producers.iter().max_by_key(|seen| seen.ended).context("no thread ended")?;
+    let began = producers
+        .iter()
+        .map(|seen| seen.began)
+        .min()
+        .context("no thread began")?;
+    let last = producers
+        .iter()
+        .max_by_key(|seen| seen.ended)
+        .context("no thread ended")?;
     let memory = watch.finish(began)?;
     let total = last.ended - began;
     let mut metrics = Metrics::from([
         ("total_s".to_owned(), total.as_secs_f64()),
-        ("ns_per_object".to_owned(), total.as_nanos() as f64 / work.all_objects() as f64),
+        (
+            "ns_per_object".to_owned(),
+            total.as_nanos() as f64 / work.all_objects() as f64,
+        ),
         ("footprint_mib".to_owned(), last.footprint_mib),
         ("peak_mib".to_owned(), memory.peak_mib),
     ]);
     if let Some(drained) = drained {
-        metrics.insert("drain_ms".to_owned(), (drained - last.ended).as_secs_f64() * 1e3);
+        metrics.insert(
+            "drain_ms".to_owned(),
+            (drained - last.ended).as_secs_f64() * 1e3,
+        );
     }
     if let (Some(before), Some(after)) = (grace_periods_before, last.grace_periods) {
         metrics.insert("grace_periods".to_owned(), (after - before) as f64);
     }
-    Ok(Sample { metrics, curve: memory.curve })
+    Ok(Sample {
+        metrics,
+        curve: memory.curve,
+    })
 }
 
-/// A thread that allocates and retires, and then waits for the drain without a further call on the subject.
+/// A thread that allocates and retires, and then waits for the drain without a further call on the
+/// subject.
 fn produce<R: Reclaimer, const N: usize>(shared: &Shared, work: &Work, base: u64) -> Result<Seen> {
     let mut part = R::register_thread();
     shared.start.wait();
@@ -125,11 +156,20 @@ fn produce<R: Reclaimer, const N: usize>(shared: &Shared, work: &Work, base: u64
     let grace_periods = R::GRACE_PERIODS.map(|count| count());
     shared.finish.wait();
     shared.finish.wait();
-    Ok(Seen { began, ended, footprint_mib: footprint?, grace_periods })
+    Ok(Seen {
+        began,
+        ended,
+        footprint_mib: footprint?,
+        grace_periods,
+    })
 }
 
 /// The loops; returns the kernel's footprint above `base`.
-fn allocate_and_retire<R: Reclaimer, const N: usize>(part: &mut R, work: &Work, base: u64) -> Result<f64> {
+fn allocate_and_retire<R: Reclaimer, const N: usize>(
+    part: &mut R,
+    work: &Work,
+    base: u64,
+) -> Result<f64> {
     let quarter = (work.loops / 4).max(1);
     let first = base as f64;
     let mut mean = first;

@@ -1,7 +1,9 @@
-//! The lists as the kernel had them before: one lock for an LRU's lists of all tenants, which counting takes too; and without one.
+//! The lists as the kernel had them before: one lock for an LRU's lists of all tenants, which
+//! counting takes too; and without one.
 //!
-//! The lists are those of `intrusive-collections`, which have the same steps as the library's: an item is in an `Arc` with its link beside
-//! it, and each tenant's list is allocated by itself, as in the kernel.
+//! The lists are those of `intrusive-collections`, which have the same steps as the library's: an
+//! item is in an `Arc` with its link beside it, and each tenant's list is allocated by itself, as
+//! in the kernel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,7 +65,10 @@ pub struct Item {
 
 impl Item {
     fn new(number: usize) -> Arc<Self> {
-        Arc::new(Self { link: LinkedListAtomicLink::new(), _number: number })
+        Arc::new(Self {
+            link: LinkedListAtomicLink::new(),
+            _number: number,
+        })
     }
 }
 
@@ -76,13 +81,19 @@ struct One {
 }
 
 /// The lists of one LRU.
-#[allow(clippy::vec_box, reason = "each is allocated by itself, so that no two share a cache line")]
+#[allow(
+    clippy::vec_box,
+    reason = "each is allocated by itself, so that no two share a cache line"
+)]
 pub struct Tenants(Vec<Box<One>>);
 
 impl Tenants {
     fn new(tenants: usize) -> Self {
         let one = |_| {
-            let mut one = Box::new(One { list: LinkedList::new(Linked::new()), count: 0 });
+            let mut one = Box::new(One {
+                list: LinkedList::new(Linked::new()),
+                count: 0,
+            });
             (0..RESIDENTS).for_each(|resident| one.add(Item::new(resident)));
             one
         };
@@ -131,8 +142,14 @@ pub type Mutexes = Lists<parking_lot::Mutex<Tenants>>;
 impl<L: Lock<Tenants>> Subject for Lists<L> {
     fn new(lists: usize, tenants: usize, mutators: usize) -> Self {
         let lists = (0..lists).map(|_| L::new(Tenants::new(tenants))).collect();
-        let items = (0..mutators).map(|_| (0..MOVED).map(Item::new).collect()).collect();
-        Self { lists, tenants, items }
+        let items = (0..mutators)
+            .map(|_| (0..MOVED).map(Item::new).collect())
+            .collect();
+        Self {
+            lists,
+            tenants,
+            items,
+        }
     }
 
     #[inline]
@@ -148,7 +165,8 @@ impl<L: Lock<Tenants>> Subject for Lists<L> {
     fn delete(&self, place: Place, mutator: usize, item: usize) {
         let item = &self.items[mutator][item];
         // SAFETY: a mutator deletes where it has added.
-        let deleted = self.lists[place.list].with(|tenants| unsafe { tenants.0[place.tenant].delete(item) });
+        let deleted =
+            self.lists[place.list].with(|tenants| unsafe { tenants.0[place.tenant].delete(item) });
         assert!(deleted.is_some(), "it is where the mutator put it");
     }
 
@@ -174,7 +192,11 @@ pub struct Nothing(Vec<Vec<AtomicUsize>>);
 
 impl Subject for Nothing {
     fn new(lists: usize, tenants: usize, _mutators: usize) -> Self {
-        Self((0..lists).map(|_| (0..tenants).map(|_| AtomicUsize::new(RESIDENTS)).collect()).collect())
+        Self(
+            (0..lists)
+                .map(|_| (0..tenants).map(|_| AtomicUsize::new(RESIDENTS)).collect())
+                .collect(),
+        )
     }
 
     #[inline]

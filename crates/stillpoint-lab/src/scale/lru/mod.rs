@@ -1,5 +1,5 @@
-//! `stillpoint scale lru`: threads count what many tenants have on LRU lists, as all do that are short of memory, while a few add and
-//! delete; the kernel's fork bomb in a small control group.
+//! `stillpoint scale lru`: threads count what many tenants have on LRU lists, as all do that are
+//! short of memory, while a few add and delete; the kernel's fork bomb in a small control group.
 //!
 //! [`workload`] says what is measured and why it is fair, [`ours`] and [`locked`] have the lists, [`profile`] the sampling.
 
@@ -45,15 +45,22 @@ pub struct Work {
 
 impl Work {
     fn custom(&self) -> Roles {
-        let counters = self.counters.unwrap_or_else(|| self.threads.saturating_sub(self.mutators).max(1));
-        Roles { counters: counters as usize, mutators: self.mutators as usize, spread: false }
+        let counters = self
+            .counters
+            .unwrap_or_else(|| self.threads.saturating_sub(self.mutators).max(1));
+        Roles {
+            counters: counters as usize,
+            mutators: self.mutators as usize,
+            spread: false,
+        }
     }
 }
 
 impl super::Work for Work {
     const NAME: &'static str = "lru";
 
-    /// Stillpoint's own variants: the lists as they are, and the kernel's as they were, a lock for each list of all tenants.
+    /// Stillpoint's own variants: the lists as they are, and the kernel's as they were, a lock for
+    /// each list of all tenants.
     const VARIANTS: PossibleValues = PossibleValues::of_variants(&["rcu", "spinlock", "mutex"]);
 
     /// The peers: none has lists of tenants.
@@ -62,21 +69,51 @@ impl super::Work for Work {
     const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(SCENARIOS));
 
     const METRICS: &'static [Metric] = &[
-        Metric { name: "counts_per_s", decimals: 0 },
-        Metric { name: "adds_per_s", decimals: 0 },
-        Metric { name: "count_ns", decimals: 2 },
-        Metric { name: "lock_share", decimals: 4 },
-        Metric { name: "tenants_per_s", decimals: 0 },
-        Metric { name: "add_p999_us", decimals: 2 },
+        Metric {
+            name: "counts_per_s",
+            decimals: 0,
+        },
+        Metric {
+            name: "adds_per_s",
+            decimals: 0,
+        },
+        Metric {
+            name: "count_ns",
+            decimals: 2,
+        },
+        Metric {
+            name: "lock_share",
+            decimals: 4,
+        },
+        Metric {
+            name: "tenants_per_s",
+            decimals: 0,
+        },
+        Metric {
+            name: "add_p999_us",
+            decimals: 2,
+        },
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let mut benchmarks = Vec::new();
         for &scenario in SCENARIOS {
             let roles = move |work: &Work| match scenario {
-                "threads-2" | "churn" => Roles { counters: 1, mutators: 1, spread: false },
-                "threads-16" => Roles { counters: 14, mutators: 2, spread: false },
-                "spread-16" => Roles { counters: 14, mutators: 2, spread: true },
+                "threads-2" | "churn" => Roles {
+                    counters: 1,
+                    mutators: 1,
+                    spread: false,
+                },
+                "threads-16" => Roles {
+                    counters: 14,
+                    mutators: 2,
+                    spread: false,
+                },
+                "spread-16" => Roles {
+                    counters: 14,
+                    mutators: 2,
+                    spread: true,
+                },
                 _ => work.custom(),
             };
             if scenario == "churn" {
@@ -89,10 +126,18 @@ impl super::Work for Work {
             }
             benchmarks.extend(
                 [
-                    Benchmark::ours("rcu", move |work: &Work| measure::<ours::Lists>(work, roles(work), None)),
-                    Benchmark::ours("spinlock", move |work: &Work| measure::<locked::Spinlocks>(work, roles(work), None)),
-                    Benchmark::ours("mutex", move |work: &Work| measure::<locked::Mutexes>(work, roles(work), None)),
-                    Benchmark::limit(move |work: &Work| measure::<locked::Nothing>(work, roles(work), None)),
+                    Benchmark::ours("rcu", move |work: &Work| {
+                        measure::<ours::Lists>(work, roles(work), None)
+                    }),
+                    Benchmark::ours("spinlock", move |work: &Work| {
+                        measure::<locked::Spinlocks>(work, roles(work), None)
+                    }),
+                    Benchmark::ours("mutex", move |work: &Work| {
+                        measure::<locked::Mutexes>(work, roles(work), None)
+                    }),
+                    Benchmark::limit(move |work: &Work| {
+                        measure::<locked::Nothing>(work, roles(work), None)
+                    }),
                 ]
                 .map(|benchmark| benchmark.in_scenario(scenario)),
             );

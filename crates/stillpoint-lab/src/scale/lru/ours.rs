@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Probe, Registration, Scope, Shrink, Tenant};
+use stillpoint_lru::{
+    Entry, Hierarchy, Isolate, ListLru, Node, Probe, Registration, Scope, Shrink, Tenant,
+};
 
 use super::profile;
 use super::workload::{MOVED, Place, RESIDENTS, Subject};
@@ -24,7 +26,8 @@ impl Probe for Profiled {
 
 type Lru = ListLru<usize, Profiled>;
 
-/// An LRU whose items are used all the time: a pass looks at them and leaves them as the newest ones.
+/// An LRU whose items are used all the time: a pass looks at them and leaves them as the newest
+/// ones.
 struct InUse(Arc<Lru>);
 
 impl Shrink for InUse {
@@ -33,7 +36,10 @@ impl Shrink for InUse {
     }
 
     fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-        Some(self.0.walk_one(scope.tenant, scope.node, objects, |_| Isolate::Rotate))
+        Some(
+            self.0
+                .walk_one(scope.tenant, scope.node, objects, |_| Isolate::Rotate),
+        )
     }
 
     fn batch(&self) -> usize {
@@ -56,22 +62,40 @@ pub struct Lists {
 impl Subject for Lists {
     fn new(lists: usize, tenants: usize, mutators: usize) -> Self {
         let hierarchy = Hierarchy::new();
-        let tenants: Vec<_> = (0..tenants).map(|_| hierarchy.root().create().expect("there is memory")).collect();
-        let lists: Vec<_> = (0..lists).map(|_| Arc::new(Lru::with_probe(Some(&hierarchy)))).collect();
+        let tenants: Vec<_> = (0..tenants)
+            .map(|_| hierarchy.root().create().expect("there is memory"))
+            .collect();
+        let lists: Vec<_> = (0..lists)
+            .map(|_| Arc::new(Lru::with_probe(Some(&hierarchy))))
+            .collect();
         for lru in &lists {
             for tenant in &tenants {
                 for resident in 0..RESIDENTS {
-                    assert!(lru.add(tenant, Arc::new(Entry::new(resident))), "the item is new");
+                    assert!(
+                        lru.add(tenant, Arc::new(Entry::new(resident))),
+                        "the item is new"
+                    );
                 }
             }
         }
         let register = |lru: &Arc<Lru>| {
-            let registration = hierarchy.register(Arc::new(InUse(Arc::clone(lru)))).expect("the command line allows 1000 lists");
+            let registration = hierarchy
+                .register(Arc::new(InUse(Arc::clone(lru))))
+                .expect("the command line allows 1000 lists");
             registration.covers(&**lru);
             registration
         };
-        let items = (0..mutators).map(|_| (0..MOVED).map(|item| Arc::new(Entry::new(item))).collect()).collect();
-        Self { _shrinkers: lists.iter().map(register).collect(), lists, tenants, hierarchy, items, node: Node::current() }
+        let items = (0..mutators)
+            .map(|_| (0..MOVED).map(|item| Arc::new(Entry::new(item))).collect())
+            .collect();
+        Self {
+            _shrinkers: lists.iter().map(register).collect(),
+            lists,
+            tenants,
+            hierarchy,
+            items,
+            node: Node::current(),
+        }
     }
 
     #[inline]
@@ -80,12 +104,20 @@ impl Subject for Lists {
     }
 
     fn add(&self, place: Place, mutator: usize, item: usize) {
-        let added = self.lists[place.list].add(&self.tenants[place.tenant], Arc::clone(&self.items[mutator][item]));
+        let added = self.lists[place.list].add(
+            &self.tenants[place.tenant],
+            Arc::clone(&self.items[mutator][item]),
+        );
         assert!(added, "a mutator's item is on no list");
     }
 
     fn delete(&self, place: Place, mutator: usize, item: usize) {
-        assert!(self.lists[place.list].del(&self.items[mutator][item]).is_some(), "it is where the mutator put it");
+        assert!(
+            self.lists[place.list]
+                .del(&self.items[mutator][item])
+                .is_some(),
+            "it is where the mutator put it"
+        );
     }
 
     fn reclaim_pass(&self) {
@@ -94,10 +126,13 @@ impl Subject for Lists {
 }
 
 impl Lists {
-    /// Tenants come, get an item on every LRU, and go, as fast as they can: their items must be on the root's lists then, once each.
+    /// Tenants come, get an item on every LRU, and go, as fast as they can: their items must be on
+    /// the root's lists then, once each.
     pub fn churn(&self, over: &dyn Fn() -> bool) -> u64 {
         let root = self.hierarchy.root();
-        let items: Vec<_> = (0..self.lists.len()).map(|number| Arc::new(Entry::new(number))).collect();
+        let items: Vec<_> = (0..self.lists.len())
+            .map(|number| Arc::new(Entry::new(number)))
+            .collect();
         let mut tenants = 0;
         while !over() {
             let tenant = root.create().expect("there is memory");
@@ -106,8 +141,15 @@ impl Lists {
             }
             tenant.delete().expect("it has no children");
             for (lru, item) in self.lists.iter().zip(&items) {
-                assert!(lru.del(item).is_some(), "an item of a deleted tenant is lost");
-                assert_eq!(lru.count_one(root, self.node), 0, "an item of a deleted tenant is counted twice");
+                assert!(
+                    lru.del(item).is_some(),
+                    "an item of a deleted tenant is lost"
+                );
+                assert_eq!(
+                    lru.count_one(root, self.node),
+                    0,
+                    "an item of a deleted tenant is counted twice"
+                );
             }
             tenants += 1;
         }

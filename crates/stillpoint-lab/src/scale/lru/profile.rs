@@ -1,9 +1,11 @@
-//! What share of the processors' time goes into waiting for locks: samples of the profiling timer, as `perf` would take them.
+//! What share of the processors' time goes into waiting for locks: samples of the profiling timer,
+//! as `perf` would take them.
 //!
-//! The timer counts the time of all threads, in the kernel and out of it; its signal finds the thread that runs. Each thread says by a
-//! flag of its own whether it waits for a lock that somebody else has: what the kernel spends in the slow path of its spinlocks. To take a
-//! lock that is free is no wait. Threads that sleep take no time, so those that wait for a mutex in the kernel count only for their way
-//! there and back.
+//! The timer counts the time of all threads, in the kernel and out of it; its signal finds the
+//! thread that runs. Each thread says by a flag of its own whether it waits for a lock that
+//! somebody else has: what the kernel spends in the slow path of its spinlocks. To take a lock that
+//! is free is no wait. Threads that sleep take no time, so those that wait for a mutex in the
+//! kernel count only for their way there and back.
 
 use std::cell::Cell;
 use std::io;
@@ -68,13 +70,23 @@ impl Profile {
         // It cannot fail where it has been started.
         let _ = set_timer(0);
         let samples = SAMPLES.load(Ordering::Relaxed);
-        if samples == 0 { 0.0 } else { WAITED.load(Ordering::Relaxed) as f64 / samples as f64 }
+        if samples == 0 {
+            0.0
+        } else {
+            WAITED.load(Ordering::Relaxed) as f64 / samples as f64
+        }
     }
 }
 
 fn set_timer(interval_us: libc::suseconds_t) -> Result<()> {
-    let interval = libc::timeval { tv_sec: 0, tv_usec: interval_us };
-    let timer = libc::itimerval { it_interval: interval, it_value: interval };
+    let interval = libc::timeval {
+        tv_sec: 0,
+        tv_usec: interval_us,
+    };
+    let timer = libc::itimerval {
+        it_interval: interval,
+        it_value: interval,
+    };
     // SAFETY: a pointer to our own value, and none for the old one.
     if unsafe { libc::setitimer(libc::ITIMER_PROF, &raw const timer, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error()).context("cannot set the profiling timer");

@@ -1,9 +1,11 @@
-//! What is done, the same for every subject: [`Work`]'s LRUs have a list for each tenant, each with [`RESIDENTS`] items on it from the
-//! beginning.
+//! What is done, the same for every subject: [`Work`]'s LRUs have a list for each tenant, each with
+//! [`RESIDENTS`] items on it from the beginning.
 //!
-//! A **counter** counts one LRU's lists, tenant by tenant, and then looks which LRU is next. A **mutator** goes over one LRU's tenants,
-//! takes an item of its own off the list that it is on, and adds it to the tenant's. All work on the same LRU at a time, as processes that
-//! are short of memory do: the first mutator says which. In spread-16 each goes its own way, as far from the others as there are LRUs.
+//! A **counter** counts one LRU's lists, tenant by tenant, and then looks which LRU is next. A
+//! **mutator** goes over one LRU's tenants, takes an item of its own off the list that it is on,
+//! and adds it to the tenant's. All work on the same LRU at a time, as processes that are short of
+//! memory do: the first mutator says which. In spread-16 each goes its own way, as far from the
+//! others as there are LRUs.
 //!
 //! | figure | |
 //! |---|---|
@@ -13,8 +15,8 @@
 //! | `tenants_per_s` | in churn: tenants that one more thread makes, gives an item on every LRU, and deletes, while the others count and add |
 //! | `add_p999_us` | of each single add while a reclaim pass goes over all lists in place of the counters; with one mutator only (threads-2) |
 //!
-//! A reclaim pass looks at items 128 at a time, and makes each the newest one. Under a lock of the old kind it holds that for as long
-//! as it looks at 128, which is what the kernel does.
+//! A reclaim pass looks at items 128 at a time, and makes each the newest one. Under a lock of the
+//! old kind it holds that for as long as it looks at 128, which is what the kernel does.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, Builder};
@@ -104,7 +106,8 @@ struct Shared<'a, S> {
     ready: AtomicU64,
 }
 
-/// What one more thread does until the other function says that it is over; returns how many tenants have come and gone.
+/// What one more thread does until the other function says that it is over; returns how many
+/// tenants have come and gone.
 pub type Churn<S> = fn(&S, &dyn Fn() -> bool) -> u64;
 
 /// Measures one subject.
@@ -113,8 +116,13 @@ pub fn measure<S: Subject>(work: &Work, roles: Roles, churn: Option<Churn<S>>) -
     let subject = S::new(lists, tenants, roles.mutators);
     let count_ns = count_ns(&subject, tenants);
 
-    let (done, took, shares) = run_threads(&Shared::new(&subject, lists, tenants, roles.spread), roles, churn)?;
-    let per_s = |what: fn(&Done) -> u64| done.iter().map(what).sum::<u64>() as f64 / took.as_secs_f64();
+    let (done, took, shares) = run_threads(
+        &Shared::new(&subject, lists, tenants, roles.spread),
+        roles,
+        churn,
+    )?;
+    let per_s =
+        |what: fn(&Done) -> u64| done.iter().map(what).sum::<u64>() as f64 / took.as_secs_f64();
     let mut metrics = Metrics::from([
         ("counts_per_s".to_owned(), per_s(|done| done.counts)),
         ("adds_per_s".to_owned(), per_s(|done| done.adds)),
@@ -127,7 +135,10 @@ pub fn measure<S: Subject>(work: &Work, roles: Roles, churn: Option<Churn<S>>) -
         let p999 = add_p999_during_reclaim(&Shared::new(&subject, lists, tenants, false));
         metrics.insert("add_p999_us".to_owned(), p999);
     }
-    Ok(Sample { metrics, curve: Curve::new() })
+    Ok(Sample {
+        metrics,
+        curve: Curve::new(),
+    })
 }
 
 /// Counts that nobody disturbs.
@@ -136,7 +147,10 @@ fn count_ns<S: Subject>(subject: &S, tenants: usize) -> f64 {
         let begun = Instant::now();
         let mut all = 0;
         for count in 0..SLICE {
-            all += subject.count(Place { list: 0, tenant: count % IN_CACHE.min(tenants) });
+            all += subject.count(Place {
+                list: 0,
+                tenant: count % IN_CACHE.min(tenants),
+            });
         }
         assert_eq!(all, SLICE * RESIDENTS);
         begun.elapsed().as_nanos() as f64 / SLICE as f64
@@ -144,14 +158,26 @@ fn count_ns<S: Subject>(subject: &S, tenants: usize) -> f64 {
     (0..SLICES).map(|_| slice()).fold(f64::INFINITY, f64::min)
 }
 
-fn run_threads<S: Subject>(shared: &Shared<'_, S>, roles: Roles, churn: Option<Churn<S>>) -> Result<(Vec<Done>, Duration, f64)> {
+fn run_threads<S: Subject>(
+    shared: &Shared<'_, S>,
+    roles: Roles,
+    churn: Option<Churn<S>>,
+) -> Result<(Vec<Done>, Duration, f64)> {
     thread::scope(|scope| {
-        let counters: Vec<_> =
-            (0..roles.counters).map(|counter| spawn(Builder::new(), scope, move || shared.counter(counter))).collect();
-        let mutators: Vec<_> = (0..roles.mutators)
-            .map(|mutator| spawn(Builder::new(), scope, move || shared.mutator(mutator, |add| add())))
+        let counters: Vec<_> = (0..roles.counters)
+            .map(|counter| spawn(Builder::new(), scope, move || shared.counter(counter)))
             .collect();
-        let churners: Vec<_> = churn.map(|churn| spawn(Builder::new(), scope, move || shared.churn(churn))).into_iter().collect();
+        let mutators: Vec<_> = (0..roles.mutators)
+            .map(|mutator| {
+                spawn(Builder::new(), scope, move || {
+                    shared.mutator(mutator, |add| add())
+                })
+            })
+            .collect();
+        let churners: Vec<_> = churn
+            .map(|churn| spawn(Builder::new(), scope, move || shared.churn(churn)))
+            .into_iter()
+            .collect();
         let all = (roles.counters + roles.mutators + churners.len()) as u64;
         while shared.ready.load(Ordering::Acquire) < all {
             thread::yield_now();
@@ -163,15 +189,20 @@ fn run_threads<S: Subject>(shared: &Shared<'_, S>, roles: Roles, churn: Option<C
         shared.stop.store(true, Ordering::Release);
         let took = begun.elapsed();
         let share = profile.finish();
-        let done =
-            counters.into_iter().chain(mutators).chain(churners).map(|thread| thread.join().expect("no thread panics")).collect();
+        let done = counters
+            .into_iter()
+            .chain(mutators)
+            .chain(churners)
+            .map(|thread| thread.join().expect("no thread panics"))
+            .collect();
         Ok((done, took, share))
     })
 }
 
 /// The 99.9th percentile of an add, in microseconds.
 fn add_p999_during_reclaim<S: Subject>(shared: &Shared<'_, S>) -> f64 {
-    let mut times = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are constants, and in order");
+    let mut times = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)
+        .expect("the bounds are constants, and in order");
     thread::scope(|scope| {
         spawn(Builder::new(), scope, || {
             shared.enter();
@@ -196,7 +227,16 @@ fn add_p999_during_reclaim<S: Subject>(shared: &Shared<'_, S>) -> f64 {
 impl<'a, S: Subject> Shared<'a, S> {
     fn new(subject: &'a S, lists: usize, tenants: usize, spread: bool) -> Self {
         let (current, ready) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Self { subject, lists, tenants, spread, current, go: AtomicBool::new(false), stop: AtomicBool::new(false), ready }
+        Self {
+            subject,
+            lists,
+            tenants,
+            spread,
+            current,
+            go: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            ready,
+        }
     }
 
     /// Comes, and waits until all have.
@@ -213,7 +253,11 @@ impl<'a, S: Subject> Shared<'a, S> {
 
     /// The LRU that this thread goes over next: after `turn` others, where each goes its own way.
     fn list(&self, thread: usize, turn: usize) -> usize {
-        if self.spread { (thread * 7 + turn) % self.lists } else { self.current.load(Ordering::Relaxed) }
+        if self.spread {
+            (thread * 7 + turn) % self.lists
+        } else {
+            self.current.load(Ordering::Relaxed)
+        }
     }
 
     fn counter(&self, number: usize) -> Done {
@@ -236,7 +280,10 @@ impl<'a, S: Subject> Shared<'a, S> {
 
     fn churn(&self, churn: Churn<S>) -> Done {
         self.enter();
-        Done { tenants: churn(self.subject, &|| self.over()), ..Done::default() }
+        Done {
+            tenants: churn(self.subject, &|| self.over()),
+            ..Done::default()
+        }
     }
 
     /// Each add is made by `around_add`, which may time it.
@@ -251,7 +298,10 @@ impl<'a, S: Subject> Shared<'a, S> {
             // The others are where counters are, so they are told apart by far.
             let list = self.list(self.lists / 2 + number * self.lists / 4, turn);
             for step in 0..self.tenants {
-                let place = Place { list, tenant: (step * 7 + number * 501) % self.tenants };
+                let place = Place {
+                    list,
+                    tenant: (step * 7 + number * 501) % self.tenants,
+                };
                 let item = step % MOVED;
                 if let Some(old) = places[item].take() {
                     self.subject.delete(old, number, item);

@@ -1,11 +1,13 @@
 //! `stillpoint scale read`: what it costs to enter and leave a read section that does nothing.
 //!
-//! `ns_per_pair` is the time of one thread for one pair, the loop around it included, which the limit shows alone. Every subject
-//! has a loop of its own ([`ReadSide::pairs`]), so that an inlined read side is inlined; the body is a compiler barrier in all of
-//! them, in C as in Rust. Under QSBR a pair is nothing, and the thread passes one quiescent state after the loop. A process times
+//! `ns_per_pair` is the time of one thread for one pair, the loop around it included, which the
+//! limit shows alone. Every subject has a loop of its own ([`ReadSide::pairs`]), so that an inlined
+//! read side is inlined; the body is a compiler barrier in all of them, in C as in Rust. Under QSBR
+//! a pair is nothing, and the thread passes one quiescent state after the loop. A process times
 //! [`SLICES`] slices of about [`SLICE`] each and reports the best: a pair's cost does not vary, so whatever lengthens a slice is
-//! the machine's other work. With more threads than one, all run a slice together, and its figure is their mean; with more than
-//! there are CPUs, it holds the time that a thread waits for one. `scale trace` takes its `read_ns` in the same way.
+//! the machine's other work. With more threads than one, all run a slice together, and its figure
+//! is their mean; with more than there are CPUs, it holds the time that a thread waits for one.
+//! `scale trace` takes its `read_ns` in the same way.
 
 use std::sync::Barrier;
 use std::thread::{self, Builder};
@@ -45,11 +47,15 @@ impl super::Work for Work {
     const NAME: &'static str = "read";
 
     /// Stillpoint's own variants.
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["guard", "closure", "qsbr", "trace", "trace-owned"]);
+    const VARIANTS: PossibleValues =
+        PossibleValues::of_variants(&["guard", "closure", "qsbr", "trace", "trace-owned"]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_read);
 
-    const METRICS: &'static [Metric] = &[Metric { name: "ns_per_pair", decimals: 2 }];
+    const METRICS: &'static [Metric] = &[Metric {
+        name: "ns_per_pair",
+        decimals: 2,
+    }];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let mut benchmarks = vec![
@@ -76,7 +82,10 @@ impl Registry for Readers<'_> {
 
 fn measure<R: ReadSide>(work: &Work) -> Result<Sample> {
     let metrics = Metrics::from([("ns_per_pair".to_owned(), ns_per_pair::<R>(work.threads)?)]);
-    Ok(Sample { metrics, curve: Curve::new() })
+    Ok(Sample {
+        metrics,
+        curve: Curve::new(),
+    })
 }
 
 /// What a pair costs while so many threads read.
@@ -95,10 +104,15 @@ pub fn ns_per_pair<R: ReadSide>(threads: u32) -> Result<f64> {
                 })
             })
             .collect();
-        started.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))).collect::<Result<_>>()
+        started
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")))
+            .collect::<Result<_>>()
     })?;
 
-    let mean = |slice: usize| threads.iter().map(|slices| slices[slice]).sum::<f64>() / threads.len() as f64;
+    let mean = |slice: usize| {
+        threads.iter().map(|slices| slices[slice]).sum::<f64>() / threads.len() as f64
+    };
     Ok((0..SLICES).map(mean).fold(f64::INFINITY, f64::min))
 }
 

@@ -24,7 +24,12 @@ impl CallbackLatch {
         loop {
             match kept.take() {
                 Some(at) => return at,
-                None => kept = self.changed.wait(kept).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    kept = self
+                        .changed
+                        .wait(kept)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
             }
         }
     }

@@ -1,11 +1,12 @@
 //! What is noted of the waits, and the figures made of it.
 //!
-//! - `mean_us`, `min_us`, `p50_us`, `p99_us`, `max_us`: the times of the single waits. Each holds one reading of the clock (some
-//!   twenty nanoseconds), the limit's as well;
-//! - `cpu_us_per_gp`: processor time of the process between the first wait's start and the last one's end, without that of the
-//!   readers that spin, for each wait. It holds the work of the subject's own threads, and the timing itself (some fifty
-//!   nanoseconds a wait);
-//! - `calls_per_gp`: waits for each grace period that has ended meanwhile; absent where none had to, because no other thread is registered (idle).
+//! - `mean_us`, `min_us`, `p50_us`, `p99_us`, `max_us`: the times of the single waits. Each holds
+//!   one reading of the clock (some twenty nanoseconds), the limit's as well;
+//! - `cpu_us_per_gp`: processor time of the process between the first wait's start and the last
+//!   one's end, without that of the readers that spin, for each wait. It holds the work of the
+//!   subject's own threads, and the timing itself (some fifty nanoseconds a wait);
+//! - `calls_per_gp`: waits for each grace period that has ended meanwhile; absent where none had
+//!   to, because no other thread is registered (idle).
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +48,10 @@ pub fn time(wait: impl FnOnce()) -> Timed {
     let begun = Instant::now();
     wait();
     let ended = Instant::now();
-    Timed { took: ended - begun, ended }
+    Timed {
+        took: ended - begun,
+        ended,
+    }
 }
 
 /// Notes one wait.
@@ -73,18 +77,28 @@ pub struct Cost {
     grace_periods: Option<u64>,
 }
 
-/// Sets the busy readers going, runs `waits`, halts the readers; what `waits` returned and what it cost.
+/// Sets the busy readers going, runs `waits`, halts the readers; what `waits` returned and what it
+/// cost.
 pub fn observe<S: Updater, T>(control: &ReaderControl, waits: impl FnOnce() -> T) -> (T, Cost) {
     let ended_before = S::GRACE_PERIODS.map(|count| count());
-    // The kernel's sum over threads is exact only for those that do not run: it is read while all readers sleep.
+    // The kernel's sum over threads is exact only for those that do not run: it is read while all
+    // readers sleep.
     let cpu_before = cpu_time(ClockId::ProcessCPUTime);
     control.set_going();
     let result = waits();
     let readers = control.halt();
     let cpu = cpu_time(ClockId::ProcessCPUTime) - cpu_before;
     let ended = S::GRACE_PERIODS.map(|count| count());
-    let grace_periods = ended.zip(ended_before).map(|(after, before)| after - before);
-    (result, Cost { cpu: cpu.saturating_sub(readers), grace_periods })
+    let grace_periods = ended
+        .zip(ended_before)
+        .map(|(after, before)| after - before);
+    (
+        result,
+        Cost {
+            cpu: cpu.saturating_sub(readers),
+            grace_periods,
+        },
+    )
 }
 
 /// The figures that every scenario reports.
@@ -99,23 +113,38 @@ pub fn sample(times: &Times, cost: &Cost) -> Sample {
         ("max_us", us(times.max())),
         ("cpu_us_per_gp", cost.cpu.as_secs_f64() * 1e6 / waits),
     ];
-    let mut metrics: Metrics = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
+    let mut metrics: Metrics = figures
+        .map(|(name, figure)| (name.to_owned(), figure))
+        .into();
     if let Some(grace_periods) = cost.grace_periods.filter(|&count| count > 0) {
         metrics.insert("calls_per_gp".to_owned(), waits / grace_periods as f64);
     }
-    Sample { metrics, curve: distribution(times) }
+    Sample {
+        metrics,
+        curve: distribution(times),
+    }
 }
 
 /// Points of a distribution's curve for each further tenth of the waits that are left above.
 const POINTS_A_TENTH: u32 = 8;
 
-/// How long the fastest so many percent of the waits took at most: at percentiles ever closer to 100, as far as there are waits between them.
+/// How long the fastest so many percent of the waits took at most: at percentiles ever closer to
+/// 100, as far as there are waits between them.
 fn distribution(times: &Times) -> Curve {
     let rounded = |percentile: f64| (percentile * 1e5).round() / 1e5;
     let points = (0..)
         .map(|step| 0.1_f64.powf(f64::from(step) / f64::from(POINTS_A_TENTH)))
         .take_while(|left| left * times.len() as f64 >= 1.0)
-        .map(|left| (rounded(100.0 * (1.0 - left)), times.value_at_quantile(1.0 - left) as f64 / 1e3))
+        .map(|left| {
+            (
+                rounded(100.0 * (1.0 - left)),
+                times.value_at_quantile(1.0 - left) as f64 / 1e3,
+            )
+        })
         .collect();
-    Curve { x: "percentile".to_owned(), y: "wait_us".to_owned(), points }
+    Curve {
+        x: "percentile".to_owned(),
+        y: "wait_us".to_owned(),
+        points,
+    }
 }

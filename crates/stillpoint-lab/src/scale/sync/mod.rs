@@ -1,5 +1,5 @@
-//! `stillpoint scale sync`: how long it takes to wait for a grace period, beside readers that sleep or work, and what processor
-//! time the wait costs.
+//! `stillpoint scale sync`: how long it takes to wait for a grace period, beside readers that sleep
+//! or work, and what processor time the wait costs.
 //!
 //! [`workload`] says what happens in each scenario and what is timed, [`readers`] who reads meanwhile, [`figures`] what is
 //! reported of it.
@@ -36,7 +36,8 @@ impl super::Work for Work {
     const NAME: &'static str = "sync";
 
     /// Stillpoint's own variants.
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["rcu", "expedited", "qsbr", "service-led"]);
+    const VARIANTS: PossibleValues =
+        PossibleValues::of_variants(&["rcu", "expedited", "qsbr", "service-led"]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_wait);
 
@@ -54,15 +55,42 @@ impl super::Work for Work {
     ]));
 
     const METRICS: &'static [Metric] = &[
-        Metric { name: "mean_us", decimals: 3 },
-        Metric { name: "min_us", decimals: 3 },
-        Metric { name: "p50_us", decimals: 3 },
-        Metric { name: "p99_us", decimals: 3 },
-        Metric { name: "max_us", decimals: 1 },
-        Metric { name: "cpu_us_per_gp", decimals: 3 },
-        Metric { name: "calls_per_gp", decimals: 2 },
-        Metric { name: "calls_per_s", decimals: 0 },
-        Metric { name: "total_s", decimals: 5 },
+        Metric {
+            name: "mean_us",
+            decimals: 3,
+        },
+        Metric {
+            name: "min_us",
+            decimals: 3,
+        },
+        Metric {
+            name: "p50_us",
+            decimals: 3,
+        },
+        Metric {
+            name: "p99_us",
+            decimals: 3,
+        },
+        Metric {
+            name: "max_us",
+            decimals: 1,
+        },
+        Metric {
+            name: "cpu_us_per_gp",
+            decimals: 3,
+        },
+        Metric {
+            name: "calls_per_gp",
+            decimals: 2,
+        },
+        Metric {
+            name: "calls_per_s",
+            decimals: 0,
+        },
+        Metric {
+            name: "total_s",
+            decimals: 5,
+        },
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
@@ -88,7 +116,9 @@ impl super::Work for Work {
 
     fn check(&self) -> Result<(), clap::Error> {
         if !ours::has_limit() {
-            eprintln!("stillpoint: limit left out: the kernel has no membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)");
+            eprintln!(
+                "stillpoint: limit left out: the kernel has no membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)"
+            );
         }
         Ok(())
     }
@@ -99,14 +129,20 @@ struct Waiters<'c>(&'c mut Vec<Benchmark<Work>>);
 
 impl Registry for Waiters<'_> {
     fn waits<S: Updater>(&mut self, peer: Peer) {
-        let with = |scenario, pool| Benchmark::new(peer, move |_work: &Work| workload::waits::<S>(pool)).in_scenario(scenario);
+        let with = |scenario, pool| {
+            Benchmark::new(peer, move |_work: &Work| workload::waits::<S>(pool))
+                .in_scenario(scenario)
+        };
         self.0.extend([
             with("idle", ReaderPool::NONE),
             with("idle16", ReaderPool::asleep(16)),
             with("idle1000", ReaderPool::asleep(1000)),
             with("busy1", ReaderPool::busy(1)),
             with("busy-oversub", ReaderPool::busy(2).on_two_cpus()),
-            Benchmark::new(peer, |work: &Work| workload::herd::<S>(work.threads as usize)).in_scenario("herd64"),
+            Benchmark::new(peer, |work: &Work| {
+                workload::herd::<S>(work.threads as usize)
+            })
+            .in_scenario("herd64"),
             Benchmark::new(peer, |_work: &Work| workload::bridge::<S>()).in_scenario("bridge"),
         ]);
     }
@@ -119,13 +155,19 @@ impl Registry for Waiters<'_> {
     }
 
     fn polls<S: Polled>(&mut self, peer: Peer) {
-        self.0.push(Benchmark::new(peer, |_work: &Work| workload::poll::<S>()).in_scenario("poll"));
+        self.0
+            .push(Benchmark::new(peer, |_work: &Work| workload::poll::<S>()).in_scenario("poll"));
     }
 }
 
 /// A bare wait where others defer or poll, for the limit.
 fn bare_waits<S: Updater>(limit: Peer) -> impl Iterator<Item = Benchmark<Work>> {
-    ["callback", "barrier", "poll"].into_iter().map(move |scenario| {
-        Benchmark::new(limit, |_work: &Work| workload::waits::<S>(workload::IDLE_READERS)).in_scenario(scenario)
-    })
+    ["callback", "barrier", "poll"]
+        .into_iter()
+        .map(move |scenario| {
+            Benchmark::new(limit, |_work: &Work| {
+                workload::waits::<S>(workload::IDLE_READERS)
+            })
+            .in_scenario(scenario)
+        })
 }

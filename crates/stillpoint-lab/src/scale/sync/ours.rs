@@ -15,7 +15,8 @@ pub struct Global<W>(W);
 /// A way to wait.
 pub trait Way: Default + 'static {
     /// Grace periods that have ended; `None` where the way has none.
-    const GRACE_PERIODS: Option<fn() -> u64> = Some(|| stillpoint::global().statistics().grace_periods);
+    const GRACE_PERIODS: Option<fn() -> u64> =
+        Some(|| stillpoint::global().statistics().grace_periods);
 
     /// Waits.
     fn wait(&mut self);
@@ -27,10 +28,12 @@ pub type Rcu = Global<Normal>;
 /// `stillpoint::synchronize_expedited`.
 pub type Expedited = Global<ExpeditedWait>;
 
-/// The wait travels as a callback through the service thread, and the caller sleeps until it is invoked.
+/// The wait travels as a callback through the service thread, and the caller sleeps until it is
+/// invoked.
 pub type ServiceLed = Global<Callback>;
 
-/// A bare membarrier, beside Stillpoint's readers: one is what a grace period cannot do without where readers do not fence.
+/// A bare membarrier, beside Stillpoint's readers: one is what a grace period cannot do without
+/// where readers do not fence.
 pub type Limit = Global<Membarrier>;
 
 impl<W: Way> Participant for Global<W> {
@@ -124,7 +127,8 @@ impl Way for Membarrier {
 
 /// One membarrier, after [`prepare_limit`].
 pub fn bare_membarrier() {
-    membarrier(MembarrierCommand::PrivateExpedited).expect("`prepare_limit` has registered the process");
+    membarrier(MembarrierCommand::PrivateExpedited)
+        .expect("`prepare_limit` has registered the process");
 }
 
 /// Whether the kernel has what the limit is made of.
@@ -134,7 +138,8 @@ pub fn has_limit() -> bool {
 
 /// Registers the process for the limit's membarriers.
 pub fn prepare_limit() -> Result<()> {
-    membarrier(MembarrierCommand::RegisterPrivateExpedited).context("cannot register for membarrier")
+    membarrier(MembarrierCommand::RegisterPrivateExpedited)
+        .context("cannot register for membarrier")
 }
 
 /// The domain of the threads under QSBR.

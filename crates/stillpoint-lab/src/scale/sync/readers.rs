@@ -1,13 +1,13 @@
-//! The readers beside the callers, the same for every subject: registered threads that have read once and sleep, and threads
-//! that read without a pause.
+//! The readers beside the callers, the same for every subject: registered threads that have read
+//! once and sleep, and threads that read without a pause.
 //!
 //! ```text
 //!   asleep   join, read once, settle ------------------------------------------------> end
 //!   busy     join, read once, settle -> start -> section, section, ... -> halt ------> end
 //! ```
 //!
-//! At every arrow a thread sleeps [away](Reader::offline). All have settled before the first wait is timed, and nobody leaves
-//! before the last figure is taken.
+//! At every arrow a thread sleeps [away](Reader::offline). All have settled before the first wait
+//! is timed, and nobody leaves before the last figure is taken.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,21 +41,34 @@ pub struct ReaderPool {
 
 impl ReaderPool {
     /// Nobody.
-    pub const NONE: Self = Self { asleep: 0, busy: 0, two_cpus: false };
+    pub const NONE: Self = Self {
+        asleep: 0,
+        busy: 0,
+        two_cpus: false,
+    };
 
     /// Registered threads that sleep.
     pub const fn asleep(count: usize) -> Self {
-        Self { asleep: count, ..Self::NONE }
+        Self {
+            asleep: count,
+            ..Self::NONE
+        }
     }
 
     /// Threads that read section after section.
     pub const fn busy(count: usize) -> Self {
-        Self { busy: count, ..Self::NONE }
+        Self {
+            busy: count,
+            ..Self::NONE
+        }
     }
 
     /// The same, with two CPUs for the whole process, however many the machine has.
     pub const fn on_two_cpus(self) -> Self {
-        Self { two_cpus: true, ..self }
+        Self {
+            two_cpus: true,
+            ..self
+        }
     }
 }
 
@@ -119,7 +132,8 @@ impl ReaderControl {
             part.read(|| section.run());
         }
         let spent = cpu_time(ClockId::ThreadCPUTime) - before;
-        self.spent.fetch_add(spent.as_nanos() as u64, Ordering::Relaxed);
+        self.spent
+            .fetch_add(spent.as_nanos() as u64, Ordering::Relaxed);
         part.offline(|| {
             self.halted.arrive();
             self.end.wait();
@@ -127,7 +141,8 @@ impl ReaderControl {
     }
 }
 
-/// Lets all readers go when it is dropped, also where something failed and they would wait for ever.
+/// Lets all readers go when it is dropped, also where something failed and they would wait for
+/// ever.
 struct StopOnDrop<'s>(&'s ReaderControl);
 
 impl Drop for StopOnDrop<'_> {
@@ -139,7 +154,10 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// Runs `measured` beside the pool, whose readers belong to `R`.
-pub fn with_readers<R: Reader, T>(pool: ReaderPool, measured: impl FnOnce(&ReaderControl) -> Result<T>) -> Result<T> {
+pub fn with_readers<R: Reader, T>(
+    pool: ReaderPool,
+    measured: impl FnOnce(&ReaderControl) -> Result<T>,
+) -> Result<T> {
     if pool.two_cpus {
         confine_to_two_cpus()?;
     }
@@ -166,26 +184,32 @@ pub fn start_thread<'scope>(scope: &'scope Scope<'scope, '_>, body: impl FnOnce(
 
 /// What `clock` shows, one of those that count processor time.
 pub fn cpu_time(clock: ClockId) -> Duration {
-    clock_gettime(clock).try_into().expect("processor time counts from 0")
+    clock_gettime(clock)
+        .try_into()
+        .expect("processor time counts from 0")
 }
 
 /// Leaves the process the first two of its CPUs; to be called before it starts threads.
 fn confine_to_two_cpus() -> Result<()> {
     let allowed = sched_getaffinity(None).context("cannot read the CPU affinity")?;
     let mut two = CpuSet::new();
-    (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(2).for_each(|cpu| two.set(cpu));
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| allowed.is_set(cpu))
+        .take(2)
+        .for_each(|cpu| two.set(cpu));
     sched_setaffinity(None, &two).context("cannot set the CPU affinity")
 }
 
-/// Work of a known length that touches no memory and makes no call. Not the processor's pause instruction, which a hypervisor
-/// may take for a sign that somebody else should run.
+/// Work of a known length that touches no memory and makes no call. Not the processor's pause
+/// instruction, which a hypervisor may take for a sign that somebody else should run.
 #[derive(Clone, Copy)]
 struct Section {
     turns: u32,
 }
 
 impl Section {
-    /// Finds out how much work lasts so long: by the best of some tries, since whatever lengthens one is other people's work.
+    /// Finds out how much work lasts so long: by the best of some tries, since whatever lengthens
+    /// one is other people's work.
     fn lasting(length: Duration) -> Self {
         const TRIES: usize = 20;
         let sample = Self { turns: 10_000 };
@@ -196,7 +220,9 @@ impl Section {
         };
         let best = (0..TRIES).map(time).min().expect("there are tries");
         let turns = f64::from(sample.turns) * length.as_secs_f64() / best.as_secs_f64();
-        Self { turns: turns.round() as u32 }
+        Self {
+            turns: turns.round() as u32,
+        }
     }
 
     #[inline]
@@ -204,7 +230,9 @@ impl Section {
         let mut value = black_box(1_u64);
         for _ in 0..self.turns {
             // Each turn needs the one before (a generator of Knuth's), so that no two overlap.
-            value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            value = value
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
         }
         black_box(value);
     }
@@ -219,7 +247,10 @@ pub struct Latch {
 impl Latch {
     /// Open from the start if `count` is 0.
     pub fn new(count: usize) -> Self {
-        Self { missing: Mutex::new(count), opened: Condvar::new() }
+        Self {
+            missing: Mutex::new(count),
+            opened: Condvar::new(),
+        }
     }
 
     /// One of those counted is here.
@@ -240,6 +271,9 @@ impl Latch {
     /// Sleeps until it is open.
     pub fn wait(&self) {
         let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        let _open = self.opened.wait_while(missing, |missing| *missing > 0).unwrap_or_else(PoisonError::into_inner);
+        let _open = self
+            .opened
+            .wait_while(missing, |missing| *missing > 0)
+            .unwrap_or_else(PoisonError::into_inner);
     }
 }

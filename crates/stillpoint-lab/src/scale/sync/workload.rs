@@ -1,5 +1,6 @@
-//! What is done in each scenario, the same for every subject. A process registers its threads, makes [`WARM_UPS`] waits that
-//! nobody counts, and then waits again and again for a fixed time (at least a few times).
+//! What is done in each scenario, the same for every subject. A process registers its threads,
+//! makes [`WARM_UPS`] waits that nobody counts, and then waits again and again for a fixed time (at
+//! least a few times).
 //!
 //! | scenario | callers | beside them | what is timed |
 //! |---|---|---|---|
@@ -13,10 +14,11 @@
 //! | barrier | 1 | the same | a call and the barrier behind it |
 //! | poll | 1 | the same | from the start to the first poll that says yes |
 //!
-//! Fair: the callers are registered as the readers are, a thread under QSBR is offline where it sleeps, and one file times all.
-//! bridge is the kernel's test of adding, configuring and deleting a network bridge, which waits for some four grace periods each
-//! time, without the bridge. Who polls never sleeps, so poll's processor time is at least the wait's length; nor do those who have no call that
-//! waits (sdd, ps-reclaim), and wait by looking again and again.
+//! Fair: the callers are registered as the readers are, a thread under QSBR is offline where it
+//! sleeps, and one file times all. bridge is the kernel's test of adding, configuring and deleting
+//! a network bridge, which waits for some four grace periods each time, without the bridge. Who
+//! polls never sleeps, so poll's processor time is at least the wait's length; nor do those who
+//! have no call that waits (sdd, ps-reclaim), and wait by looking again and again.
 
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
@@ -67,7 +69,9 @@ pub fn bridge<S: Updater>() -> Result<Sample> {
             (times, begun.elapsed())
         });
         let mut sample = figures::sample(&times, &cost);
-        sample.metrics.insert("total_s".to_owned(), total.as_secs_f64());
+        sample
+            .metrics
+            .insert("total_s".to_owned(), total.as_secs_f64());
         Ok(sample)
     })
 }
@@ -75,7 +79,12 @@ pub fn bridge<S: Updater>() -> Result<Sample> {
 /// Many callers wait at once.
 pub fn herd<S: Updater>(callers: usize) -> Result<Sample> {
     with_readers::<S, _>(ReaderPool::NONE, |control| {
-        let gates = Gates { ready: Latch::new(callers), go: Latch::new(1), begun: OnceLock::new(), end: Latch::new(1) };
+        let gates = Gates {
+            ready: Latch::new(callers),
+            go: Latch::new(1),
+            begun: OnceLock::new(),
+            end: Latch::new(1),
+        };
         let (report, reports) = mpsc::channel();
         thread::scope(|scope| {
             let _release = Release(&gates);
@@ -101,7 +110,10 @@ pub fn herd<S: Updater>(callers: usize) -> Result<Sample> {
                 last = last.max(ended);
             }
             let mut sample = figures::sample(&all, &cost);
-            sample.metrics.insert("calls_per_s".to_owned(), all.len() as f64 / (last - begun).as_secs_f64());
+            sample.metrics.insert(
+                "calls_per_s".to_owned(),
+                all.len() as f64 / (last - begun).as_secs_f64(),
+            );
             Ok(sample)
         })
     })
@@ -154,7 +166,10 @@ pub fn callback<S: Callbacks>() -> Result<Sample> {
             let begun = Instant::now();
             part.call(move || callback.invoke());
             let invoked = part.offline(|| latch.wait());
-            Timed { took: invoked - begun, ended: Instant::now() }
+            Timed {
+                took: invoked - begun,
+                ended: Instant::now(),
+            }
         }))
     })
 }

@@ -1,4 +1,5 @@
-//! idle: the calling thread has read, and nobody reads any more. It waits again and again, and then the pair of a thread's guard is timed.
+//! idle: the calling thread has read, and nobody reads any more. It waits again and again, and then
+//! the pair of a thread's guard is timed.
 
 use std::time::{Duration, Instant};
 
@@ -16,9 +17,14 @@ pub fn measure<R: ReadSide>(wait: Option<impl Fn()>, work: &Work) -> Result<Samp
     if let Some(wait) = wait {
         R::register_thread().pairs(1);
         wait();
-        let times = repeat(Instant::now() + Duration::from_millis(work.span_ms), || time(&wait));
+        let times = repeat(Instant::now() + Duration::from_millis(work.span_ms), || {
+            time(&wait)
+        });
         metrics.extend(super::of_waits(&times));
     }
     metrics.insert("read_ns".to_owned(), ns_per_pair::<R>(1)?);
-    Ok(Sample { metrics, curve: Curve::new() })
+    Ok(Sample {
+        metrics,
+        curve: Curve::new(),
+    })
 }

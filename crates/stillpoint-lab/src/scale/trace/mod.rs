@@ -1,4 +1,5 @@
-//! `stillpoint scale trace`: readers that sleep, on threads and in tasks; what a grace period takes among them, and what they cost.
+//! `stillpoint scale trace`: readers that sleep, on threads and in tasks; what a grace period takes
+//! among them, and what they cost.
 //!
 //! | scenario | who reads | what is taken |
 //! |---|---|---|
@@ -6,18 +7,24 @@
 //! | sleepers | threads (`--threads`), in sections that sleep for 1 ms | grace periods, and how soon they end: [`sleepers`] |
 //! | async10000 | tasks (`--tasks`), in sections that hold across a timer | sections and updates a second, grace periods in the tasks' domain and in another one: [`tasks`]; memory of a guard: [`footprint`] |
 //!
-//! `native` is the global domain of `stillpoint::tasks_trace`, `read-mb` one made by `TraceDomain::with_fences`. Peers are those
-//! whose readers may be tasks that sleep: a guard of crossbeam-epoch's or a section of liburcu's may not.
+//! `native` is the global domain of `stillpoint::tasks_trace`, `read-mb` one made by
+//! `TraceDomain::with_fences`. Peers are those whose readers may be tasks that sleep: a guard of
+//! crossbeam-epoch's or a section of liburcu's may not.
 //!
-//! - `gp_mean_ms`, `gp_p99_ms`: the times of single waits, one after the other over the span (`--span-ms`);
-//! - `read_ns`: a thread guard's pair, as `scale read` takes `ns_per_pair`; its `trace-owned` is the other guard;
-//! - `exit_to_gp_us`: the mean time from the exit of a grace period's last holdout to the return of the wait;
-//! - `other_domain_gp_us`: the median wait in a domain where nobody reads, while the tasks read in theirs. Not the mean: on a machine
-//!   whose processors the tasks fill, that of anything at all is a matter of turns on them, as the limit's would show;
+//! - `gp_mean_ms`, `gp_p99_ms`: the times of single waits, one after the other over the span
+//!   (`--span-ms`);
+//! - `read_ns`: a thread guard's pair, as `scale read` takes `ns_per_pair`; its `trace-owned` is
+//!   the other guard;
+//! - `exit_to_gp_us`: the mean time from the exit of a grace period's last holdout to the return of
+//!   the wait;
+//! - `other_domain_gp_us`: the median wait in a domain where nobody reads, while the tasks read in
+//!   theirs. Not the mean: on a machine whose processors the tasks fill, that of anything at all is
+//!   a matter of turns on them, as the limit's would show;
 //! - `reads_per_s`, `updates_per_s`: sections that the tasks have ended, and values replaced;
 //! - `bytes_per_guard`: memory for one more live owned guard, itself included.
 //!
-//! The limit is a bare membarrier where others wait for nobody, a bare wake-up where they wait for sleepers, and tasks that read a static.
+//! The limit is a bare membarrier where others wait for nobody, a bare wake-up where they wait for
+//! sleepers, and tasks that read a static.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -54,7 +61,8 @@ pub struct Work {
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     tasks: u32,
 
-    /// Milliseconds that a task's section lasts at most; each lasts some whole number of them, from 1
+    /// Milliseconds that a task's section lasts at most; each lasts some whole number of them, from
+    /// 1
     #[arg(long, value_name = "MS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     hold_ms: u64,
 
@@ -62,7 +70,8 @@ pub struct Work {
     #[arg(long, value_name = "US", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=60_000_000))]
     update_us: u64,
 
-    /// Milliseconds over which figures are taken: in async10000 twice, for the rates and then for the grace periods
+    /// Milliseconds over which figures are taken: in async10000 twice, for the rates and then for
+    /// the grace periods
     #[arg(long, value_name = "MS", default_value_t = 750, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     span_ms: u64,
 }
@@ -75,36 +84,78 @@ impl super::Work for Work {
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_share);
 
-    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(&[IDLE, SLEEPERS, ASYNC]));
+    const SCENARIOS: Option<PossibleValues> =
+        Some(PossibleValues::of_scenarios(&[IDLE, SLEEPERS, ASYNC]));
 
     const METRICS: &'static [Metric] = &[
-        Metric { name: "gp_mean_ms", decimals: 5 },
-        Metric { name: "gp_p99_ms", decimals: 5 },
-        Metric { name: "read_ns", decimals: 2 },
-        Metric { name: "exit_to_gp_us", decimals: 1 },
-        Metric { name: "other_domain_gp_us", decimals: 2 },
-        Metric { name: "reads_per_s", decimals: 0 },
-        Metric { name: "updates_per_s", decimals: 0 },
-        Metric { name: "bytes_per_guard", decimals: 1 },
+        Metric {
+            name: "gp_mean_ms",
+            decimals: 5,
+        },
+        Metric {
+            name: "gp_p99_ms",
+            decimals: 5,
+        },
+        Metric {
+            name: "read_ns",
+            decimals: 2,
+        },
+        Metric {
+            name: "exit_to_gp_us",
+            decimals: 1,
+        },
+        Metric {
+            name: "other_domain_gp_us",
+            decimals: 2,
+        },
+        Metric {
+            name: "reads_per_s",
+            decimals: 0,
+        },
+        Metric {
+            name: "updates_per_s",
+            decimals: 0,
+        },
+        Metric {
+            name: "bytes_per_guard",
+            decimals: 1,
+        },
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let (native, read_mb) = (Mode::Native, Mode::ReadMb);
         let bare = |benchmark: Benchmark<Work>| benchmark.prepared_by(ours::prepare_limit);
         let mut benchmarks = vec![
-            Benchmark::ours("native", move |work| idle::measure::<read::Trace>(Some(|| native.synchronize()), work))
-                .in_scenario(IDLE),
-            Benchmark::ours("read-mb", move |work| idle::measure::<ours::Fenced>(Some(|| read_mb.synchronize()), work))
-                .in_scenario(IDLE),
-            bare(Benchmark::limit(|work| idle::measure::<read::Limit>(ours::limit_of_waits(), work))).in_scenario(IDLE),
-            Benchmark::ours("native", move |work| sleepers::with_readers(native.domain(), work)).in_scenario(SLEEPERS),
-            Benchmark::ours("read-mb", move |work| sleepers::with_readers(read_mb.domain(), work)).in_scenario(SLEEPERS),
+            Benchmark::ours("native", move |work| {
+                idle::measure::<read::Trace>(Some(|| native.synchronize()), work)
+            })
+            .in_scenario(IDLE),
+            Benchmark::ours("read-mb", move |work| {
+                idle::measure::<ours::Fenced>(Some(|| read_mb.synchronize()), work)
+            })
+            .in_scenario(IDLE),
+            bare(Benchmark::limit(|work| {
+                idle::measure::<read::Limit>(ours::limit_of_waits(), work)
+            }))
+            .in_scenario(IDLE),
+            Benchmark::ours("native", move |work| {
+                sleepers::with_readers(native.domain(), work)
+            })
+            .in_scenario(SLEEPERS),
+            Benchmark::ours("read-mb", move |work| {
+                sleepers::with_readers(read_mb.domain(), work)
+            })
+            .in_scenario(SLEEPERS),
             Benchmark::limit(sleepers::bare_wakeups).in_scenario(SLEEPERS),
-            Benchmark::ours("native", move |work| ours::measure_tasks(native, work)).in_scenario(ASYNC),
-            Benchmark::ours("read-mb", move |work| ours::measure_tasks(read_mb, work)).in_scenario(ASYNC),
+            Benchmark::ours("native", move |work| ours::measure_tasks(native, work))
+                .in_scenario(ASYNC),
+            Benchmark::ours("read-mb", move |work| ours::measure_tasks(read_mb, work))
+                .in_scenario(ASYNC),
         ];
         peers::register(&mut Cells(&mut benchmarks));
-        benchmarks.push(bare(Benchmark::limit(|work| tasks::measure(ours::Static, work))).in_scenario(ASYNC));
+        benchmarks.push(
+            bare(Benchmark::limit(|work| tasks::measure(ours::Static, work))).in_scenario(ASYNC),
+        );
         benchmarks
     }
 }
@@ -115,7 +166,8 @@ struct Cells<'c>(&'c mut Vec<Benchmark<Work>>);
 impl Registry for Cells<'_> {
     fn shares<C: Cell>(&mut self, peer: Peer, make: fn(Value) -> C) {
         let measure = move |work: &Work| tasks::measure(make(Value::first()), work);
-        self.0.push(Benchmark::new(peer, measure).in_scenario(ASYNC));
+        self.0
+            .push(Benchmark::new(peer, measure).in_scenario(ASYNC));
     }
 }
 
@@ -131,5 +183,11 @@ impl Drop for SetAtEnd<'_> {
 /// The figures of waits for grace periods.
 fn of_waits(times: &Times) -> [(String, f64); 2] {
     let ms = |nanoseconds: f64| nanoseconds / 1e6;
-    [("gp_mean_ms".to_owned(), ms(times.mean())), ("gp_p99_ms".to_owned(), ms(times.value_at_quantile(0.99) as f64))]
+    [
+        ("gp_mean_ms".to_owned(), ms(times.mean())),
+        (
+            "gp_p99_ms".to_owned(),
+            ms(times.value_at_quantile(0.99) as f64),
+        ),
+    ]
 }

@@ -47,7 +47,8 @@ impl Mode {
     }
 }
 
-/// A thread's guard in the common domain with fences. (That of the global domain is `scale read`'s.)
+/// A thread's guard in the common domain with fences. (That of the global domain is `scale
+/// read`'s.)
 pub struct Fenced(&'static TraceDomain);
 
 impl Participant for Fenced {
@@ -69,12 +70,19 @@ impl ReadSide for Fenced {
 
 /// The tasks, and the memory of their guards.
 pub fn measure_tasks(mode: Mode, work: &Work) -> Result<Sample> {
-    // First, while the process is as it was born; in a domain of its own, which leaves the tasks' as it is.
+    // First, while the process is as it was born; in a domain of its own, which leaves the tasks'
+    // as it is.
     let bytes_per_guard = footprint::bytes_per_guard(&mode.another())?;
     let domain = mode.domain();
-    let cell = Traced { domain, elsewhere: mode.another(), cell: Rcu::new_in(domain, Value::first()) };
+    let cell = Traced {
+        domain,
+        elsewhere: mode.another(),
+        cell: Rcu::new_in(domain, Value::first()),
+    };
     let mut sample = tasks::measure(cell, work)?;
-    sample.metrics.insert("bytes_per_guard".to_owned(), bytes_per_guard);
+    sample
+        .metrics
+        .insert("bytes_per_guard".to_owned(), bytes_per_guard);
     Ok(sample)
 }
 
@@ -129,5 +137,9 @@ pub fn limit_of_waits() -> Option<fn()> {
 
 /// Registers the process for the limit's membarriers, where there are any.
 pub fn prepare_limit() -> Result<()> {
-    if has_limit() { sync::prepare_limit() } else { Ok(()) }
+    if has_limit() {
+        sync::prepare_limit()
+    } else {
+        Ok(())
+    }
 }

@@ -1,10 +1,13 @@
-//! sleepers: each of some threads sleeps for 1 ms in a section, and then in the next one; beside them one thread waits for grace periods.
+//! sleepers: each of some threads sleeps for 1 ms in a section, and then in the next one; beside
+//! them one thread waits for grace periods.
 //!
-//! Every reader notes when it has entered a section and when it is about to leave it, the waiter when it calls and when it is back. From that
-//! follows afterwards, exactly and without a word between them, whom a wait was for: those that had entered when it was called and had not
-//! left. The last of them to leave ends the grace period, as far as readers can: `exit_to_gp_us` is counted from there. A reader that
-//! enters at the moment of the call may be waited for as well and be none of them in the notes; the figure is then too large, never
-//! too small. A wait that is back before one of its holdouts has left fails the measurement.
+//! Every reader notes when it has entered a section and when it is about to leave it, the waiter
+//! when it calls and when it is back. From that follows afterwards, exactly and without a word
+//! between them, whom a wait was for: those that had entered when it was called and had not left.
+//! The last of them to leave ends the grace period, as far as readers can: `exit_to_gp_us` is
+//! counted from there. A reader that enters at the moment of the call may be waited for as well and
+//! be none of them in the notes; the figure is then too large, never too small. A wait that is back
+//! before one of its holdouts has left fails the measurement.
 
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,12 +38,21 @@ struct SectionTimes {
 
 /// Threads that sleep in guards of `domain`, and a thread that waits for them.
 pub fn with_readers(domain: &TraceDomain, work: &Work) -> Result<Sample> {
-    measure(work.threads, || domain.read_lock(), || domain.synchronize(), work)
+    measure(
+        work.threads,
+        || domain.read_lock(),
+        || domain.synchronize(),
+        work,
+    )
 }
 
-/// One thread that sleeps, and at each end of that wakes one that waits for it: less than this no wait can do.
+/// One thread that sleeps, and at each end of that wakes one that waits for it: less than this no
+/// wait can do.
 pub fn bare_wakeups(work: &Work) -> Result<Sample> {
-    let wake_up = WakeUp { awaited: AtomicBool::new(false), waiter: thread::current() };
+    let wake_up = WakeUp {
+        awaited: AtomicBool::new(false),
+        waiter: thread::current(),
+    };
     let mut sample = measure(1, || WakeAtEnd(&wake_up), || wake_up.wait(), work)?;
     // It is no grace period of all the threads.
     sample.metrics.retain(|name, _| name == "exit_to_gp_us");
@@ -48,7 +60,12 @@ pub fn bare_wakeups(work: &Work) -> Result<Sample> {
 }
 
 /// Calls `wait` on this thread beside so many readers; `enter` gives a guard.
-fn measure<G>(readers: u32, enter: impl Fn() -> G + Sync, wait: impl Fn(), work: &Work) -> Result<Sample> {
+fn measure<G>(
+    readers: u32,
+    enter: impl Fn() -> G + Sync,
+    wait: impl Fn(),
+    work: &Work,
+) -> Result<Sample> {
     let halt = AtomicBool::new(false);
     let sections = Mutex::new(Vec::new());
     let mut waits = Vec::new();
@@ -57,7 +74,10 @@ fn measure<G>(readers: u32, enter: impl Fn() -> G + Sync, wait: impl Fn(), work:
         for _ in 0..readers {
             start_thread(scope, || {
                 let own = sleep_in_sections(&enter, &halt);
-                sections.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+                sections
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(own);
             });
         }
         thread::sleep(SETTLING);
@@ -69,20 +89,40 @@ fn measure<G>(readers: u32, enter: impl Fn() -> G + Sync, wait: impl Fn(), work:
         })
     });
 
-    let sections = sections.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let sections = sections
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     let mut delays = no_times();
     for wait in &waits {
         let called = wait.ended - wait.took;
-        let Some(left) = sections.iter().filter_map(|sections| exit_of_holdout(sections, called)).max() else { continue };
-        ensure!(left <= wait.ended, "a grace period has ended before a reader that it was for has left");
-        note(&mut delays, &Timed { took: wait.ended - left, ended: wait.ended });
+        let Some(left) = sections
+            .iter()
+            .filter_map(|sections| exit_of_holdout(sections, called))
+            .max()
+        else {
+            continue;
+        };
+        ensure!(
+            left <= wait.ended,
+            "a grace period has ended before a reader that it was for has left"
+        );
+        note(
+            &mut delays,
+            &Timed {
+                took: wait.ended - left,
+                ended: wait.ended,
+            },
+        );
     }
     let mut metrics = Metrics::from(super::of_waits(&times));
     // Absent where no wait had anyone to wait for, which only a very short run can bring about.
     if !delays.is_empty() {
         metrics.insert("exit_to_gp_us".to_owned(), delays.mean() / 1e3);
     }
-    Ok(Sample { metrics, curve: Curve::new() })
+    Ok(Sample {
+        metrics,
+        curve: Curve::new(),
+    })
 }
 
 fn sleep_in_sections<G>(enter: impl Fn() -> G, halt: &AtomicBool) -> Vec<SectionTimes> {
@@ -94,13 +134,18 @@ fn sleep_in_sections<G>(enter: impl Fn() -> G, halt: &AtomicBool) -> Vec<Section
         drop(guard);
         SectionTimes { entered, left }
     };
-    iter::repeat_with(section).take_while(|_| !halt.load(Ordering::Relaxed)).collect()
+    iter::repeat_with(section)
+        .take_while(|_| !halt.load(Ordering::Relaxed))
+        .collect()
 }
 
 /// When the reader with these sections, the oldest first, left the one in which it was at `moment`.
 fn exit_of_holdout(sections: &[SectionTimes], moment: Instant) -> Option<Instant> {
     let entered_before = sections.partition_point(|section| section.entered <= moment);
-    sections[..entered_before].last().map(|section| section.left).filter(|&left| left > moment)
+    sections[..entered_before]
+        .last()
+        .map(|section| section.left)
+        .filter(|&left| left > moment)
 }
 
 /// By which a reader wakes the one who waits for it.

@@ -1,20 +1,25 @@
-//! async10000: so many tasks on one runtime with a worker for each CPU, and a thread that replaces a value they all read.
+//! async10000: so many tasks on one runtime with a worker for each CPU, and a thread that replaces
+//! a value they all read.
 //!
-//! A task reads the value, sleeps on a timer for some milliseconds, looks at what it has found once more and reads the value anew, all in one
-//! section; and then the next one, without a pause. The updater makes a new value, puts it in place of the old one, and sleeps for
-//! `--update-us`. Once every task has ended a section, two spans are timed:
+//! A task reads the value, sleeps on a timer for some milliseconds, looks at what it has found once
+//! more and reads the value anew, all in one section; and then the next one, without a pause. The
+//! updater makes a new value, puts it in place of the old one, and sleeps for `--update-us`. Once
+//! every task has ended a section, two spans are timed:
 //!
 //! 1. the tasks and the updater alone: `reads_per_s` (sections ended) and `updates_per_s`;
-//! 2. beside them, where the subject has grace periods, a thread that waits for one of the tasks' domain after the other, and one that
-//!    waits in another domain every millisecond: `gp_mean_ms`, `gp_p99_ms`, and `other_domain_gp_us`. The first span has no such
-//!    threads, so that nobody's rates pay for what others cannot do.
+//! 2. beside them, where the subject has grace periods, a thread that waits for one of the tasks'
+//!    domain after the other, and one that waits in another domain every millisecond: `gp_mean_ms`,
+//!    `gp_p99_ms`, and `other_domain_gp_us`. The first span has no such threads, so that nobody's
+//!    rates pay for what others cannot do.
 //!
-//! Fair: the same tasks, timers, runtime, values and allocator for all; the sleeps come from the same seeds; who has no updates (the
-//! limit, a static) has no updater. With the default sleeps the timers alone keep the workers busy: rates are those of a full
-//! machine, and whoever waits competes for a processor with the workers.
+//! Fair: the same tasks, timers, runtime, values and allocator for all; the sleeps come from the
+//! same seeds; who has no updates (the limit, a static) has no updater. With the default sleeps the
+//! timers alone keep the workers busy: rates are those of a full machine, and whoever waits
+//! competes for a processor with the workers.
 //!
-//! Every value holds a number twice, in two ways. A task that finds them different, or a number that is smaller than one found before,
-//! has found memory that was freed, and ends the process, so that a subject that frees too early has no figures.
+//! Every value holds a number twice, in two ways. A task that finds them different, or a number
+//! that is smaller than one found before, has found memory that was freed, and ends the process, so
+//! that a subject that frees too early has no figures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +39,8 @@ use crate::subject::{Cell, Value};
 /// Between two waits in the other domain.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Sections that one task has ended. A line of its own, so that tasks of two workers do not write to the same.
+/// Sections that one task has ended. A line of its own, so that tasks of two workers do not write
+/// to the same.
 #[derive(Default)]
 #[repr(align(64))]
 struct Count(AtomicU64);
@@ -47,24 +53,36 @@ struct Counts {
 
 impl Counts {
     fn sections(&self) -> u64 {
-        self.sections.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+        self.sections
+            .iter()
+            .map(|count| count.0.load(Ordering::Relaxed))
+            .sum()
     }
 
     fn all_have_begun(&self) -> bool {
-        self.sections.iter().all(|count| count.0.load(Ordering::Relaxed) > 0)
+        self.sections
+            .iter()
+            .all(|count| count.0.load(Ordering::Relaxed) > 0)
     }
 }
 
 /// Measures the work on `cell`.
 pub fn measure<C: Cell>(cell: C, work: &Work) -> Result<Sample> {
     let cell = Arc::new(cell);
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(Machine::here().cpus).enable_time().build()?;
-    let counts = Counts { sections: start_tasks(&runtime, &cell, work), updates: AtomicU64::new(0) };
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(Machine::here().cpus)
+        .enable_time()
+        .build()?;
+    let counts = Counts {
+        sections: start_tasks(&runtime, &cell, work),
+        updates: AtomicU64::new(0),
+    };
     let halt = AtomicBool::new(false);
 
     let (cell, counts, halt) = (&*cell, &counts, &halt);
     let metrics = thread::scope(|scope| {
-        // Dropped at the end of this closure, by which the tasks are cancelled: an updater that waits for them goes on then.
+        // Dropped at the end of this closure, by which the tasks are cancelled: an updater that
+        // waits for them goes on then.
         let _runtime = runtime;
         let _halt = SetAtEnd(halt);
         if let Some(replace) = C::REPLACE {
@@ -79,7 +97,11 @@ pub fn measure<C: Cell>(cell: C, work: &Work) -> Result<Sample> {
         let mut metrics = rates::<C>(counts, work);
 
         let until = Instant::now() + Duration::from_millis(work.span_ms);
-        let here = C::SYNCHRONIZE.map(|wait| spawn(Builder::new(), scope, move || repeat(until, || time(|| wait(cell)))));
+        let here = C::SYNCHRONIZE.map(|wait| {
+            spawn(Builder::new(), scope, move || {
+                repeat(until, || time(|| wait(cell)))
+            })
+        });
         let elsewhere = cell.synchronize_elsewhere().map(|wait| {
             spawn(Builder::new(), scope, move || {
                 repeat(until, || {
@@ -102,7 +124,10 @@ pub fn measure<C: Cell>(cell: C, work: &Work) -> Result<Sample> {
     if let Some(synchronize) = C::SYNCHRONIZE {
         synchronize(cell);
     }
-    Ok(Sample { metrics, curve: Curve::new() })
+    Ok(Sample {
+        metrics,
+        curve: Curve::new(),
+    })
 }
 
 fn start_tasks<C: Cell>(runtime: &Runtime, cell: &Arc<C>, work: &Work) -> Vec<Arc<Count>> {
@@ -113,8 +138,10 @@ fn start_tasks<C: Cell>(runtime: &Runtime, cell: &Arc<C>, work: &Work) -> Vec<Ar
         let mut random = fastrand::Rng::with_seed(seed);
         runtime.spawn(async move {
             loop {
-                cell.section(Duration::from_millis(random.u64(1..=hold_ms))).await;
-                own.0.store(own.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                cell.section(Duration::from_millis(random.u64(1..=hold_ms)))
+                    .await;
+                own.0
+                    .store(own.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             }
         });
         count
@@ -122,7 +149,12 @@ fn start_tasks<C: Cell>(runtime: &Runtime, cell: &Arc<C>, work: &Work) -> Vec<Ar
     (0..u64::from(work.tasks)).map(start).collect()
 }
 
-fn update_again_and_again(replace: impl Fn(Value), updates: &AtomicU64, halt: &AtomicBool, work: &Work) {
+fn update_again_and_again(
+    replace: impl Fn(Value),
+    updates: &AtomicU64,
+    halt: &AtomicBool,
+    work: &Work,
+) {
     let pause = Duration::from_micros(work.update_us);
     for number in 1.. {
         if halt.load(Ordering::Relaxed) {
@@ -153,5 +185,7 @@ fn rates<C: Cell>(counts: &Counts, work: &Work) -> Metrics {
 }
 
 fn times_of(waiter: ScopedJoinHandle<'_, Times>) -> Result<Times> {
-    waiter.join().map_err(|_| anyhow!("a thread that waits has panicked"))
+    waiter
+        .join()
+        .map_err(|_| anyhow!("a thread that waits has panicked"))
 }

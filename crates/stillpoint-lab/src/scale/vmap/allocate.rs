@@ -1,8 +1,10 @@
 //! Allocating and freeing, in the shapes of the kernel's test_vmalloc, and giving memory back.
 //!
-//! `alloc_free_ns` is the time of one allocation and its free. Nobody touches the pages, here or there; what Stillpoint puts off to its drains is
-//! part of the time, down to the last one. `purge_ns_per_page` is the time of taking the memory out of touched pages: every second of many areas is freed
-//! and drained, so that no two ranges can be made one; beside it an unmapping for each, and one large `MADV_DONTNEED` as the limit.
+//! `alloc_free_ns` is the time of one allocation and its free. Nobody touches the pages, here or
+//! there; what Stillpoint puts off to its drains is part of the time, down to the last one.
+//! `purge_ns_per_page` is the time of taking the memory out of touched pages: every second of many
+//! areas is freed and drained, so that no two ranges can be made one; beside it an unmapping for
+//! each, and one large `MADV_DONTNEED` as the limit.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -70,7 +72,14 @@ pub struct Mapped {
 impl Mapped {
     fn new(len: usize) -> Result<Self> {
         // SAFETY: a new mapping, wherever the kernel likes.
-        let at = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)? };
+        let at = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )?
+        };
         Ok(Self { at, len })
     }
 }
@@ -124,24 +133,42 @@ pub fn shapes<A: Allocator>() -> [Shape; 7] {
         ("fix-size", || timed::<A>(0, |_, _| (1, 1))),
         ("full-fit", full_fit::<A>),
         // 100 pages and 1 in turn, above a long list of others.
-        ("long-busy-list", || timed::<A>(15_000, |number, _| (if number % 2 == 0 { 100 } else { 1 }, 1))),
-        ("random-size", || timed::<A>(0, |_, random| (random.usize(1..=100), 1))),
+        ("long-busy-list", || {
+            timed::<A>(15_000, |number, _| {
+                (if number % 2 == 0 { 100 } else { 1 }, 1)
+            })
+        }),
+        ("random-size", || {
+            timed::<A>(0, |_, random| (random.usize(1..=100), 1))
+        }),
         ("fix-align", || timed::<A>(0, |_, _| (5, 32 << 10))),
-        ("random-size-align", || timed::<A>(0, |_, random| (random.usize(1..=10), 1 << random.u32(0..23)))),
+        ("random-size-align", || {
+            timed::<A>(0, |_, random| {
+                (random.usize(1..=10), 1 << random.u32(0..23))
+            })
+        }),
     ]
 }
 
-/// Allocates and frees `pages(number, random)` and an alignment at a time, beside `others` of one page that stay.
-fn timed<A: Allocator>(others: usize, pages: impl Fn(usize, &mut fastrand::Rng) -> (usize, usize)) -> Result<Sample> {
+/// Allocates and frees `pages(number, random)` and an alignment at a time, beside `others` of one
+/// page that stay.
+fn timed<A: Allocator>(
+    others: usize,
+    pages: impl Fn(usize, &mut fastrand::Rng) -> (usize, usize),
+) -> Result<Sample> {
     let allocator = A::new()?;
-    let _others = (0..others).map(|_| allocator.alloc(PAGE, 1)).collect::<Result<Vec<_>>>()?;
+    let _others = (0..others)
+        .map(|_| allocator.alloc(PAGE, 1))
+        .collect::<Result<Vec<_>>>()?;
     time(&allocator, pages)
 }
 
 /// One page at a time, where there are many holes of just that size.
 fn full_fit<A: Allocator>() -> Result<Sample> {
     let allocator = A::new()?;
-    let mut many = (0..15_000).map(|_| allocator.alloc(PAGE, 1)).collect::<Result<Vec<_>>>()?;
+    let mut many = (0..15_000)
+        .map(|_| allocator.alloc(PAGE, 1))
+        .collect::<Result<Vec<_>>>()?;
     let mut stays = false;
     many.retain(|_| {
         stays = !stays;
@@ -151,7 +178,10 @@ fn full_fit<A: Allocator>() -> Result<Sample> {
     time(&allocator, |_, _| (1, 1))
 }
 
-fn time<A: Allocator>(allocator: &A, pages: impl Fn(usize, &mut fastrand::Rng) -> (usize, usize)) -> Result<Sample> {
+fn time<A: Allocator>(
+    allocator: &A,
+    pages: impl Fn(usize, &mut fastrand::Rng) -> (usize, usize),
+) -> Result<Sample> {
     let mut random = fastrand::Rng::with_seed(1);
     let begun = Instant::now();
     for number in 0..ALLOCATIONS {
@@ -159,7 +189,10 @@ fn time<A: Allocator>(allocator: &A, pages: impl Fn(usize, &mut fastrand::Rng) -
         drop(black_box(allocator.alloc(pages * PAGE, align)?));
     }
     allocator.settle()?;
-    Ok(super::sample([("alloc_free_ns", begun.elapsed().as_nanos() as f64 / ALLOCATIONS as f64)]))
+    Ok(super::sample([(
+        "alloc_free_ns",
+        begun.elapsed().as_nanos() as f64 / ALLOCATIONS as f64,
+    )]))
 }
 
 /// # Safety
@@ -167,20 +200,32 @@ fn time<A: Allocator>(allocator: &A, pages: impl Fn(usize, &mut fastrand::Rng) -
 /// `len` bytes from `at` may be written.
 unsafe fn touch(at: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
-    (0..len).step_by(PAGE).for_each(|offset| unsafe { at.add(offset).write_volatile(1) });
+    (0..len)
+        .step_by(PAGE)
+        .for_each(|offset| unsafe { at.add(offset).write_volatile(1) });
 }
 
 fn per_page(begun: Instant, pages: usize) -> Sample {
-    super::sample([("purge_ns_per_page", begun.elapsed().as_nanos() as f64 / pages as f64)])
+    super::sample([(
+        "purge_ns_per_page",
+        begun.elapsed().as_nanos() as f64 / pages as f64,
+    )])
 }
 
 /// A drain of areas of so many pages. The frees themselves are part of `alloc_free_ns`.
 pub fn drain(pages: usize) -> Result<Sample> {
-    let arena = Arena::builder().domain(stillpoint::global()).lazy_limit(1 << 40).build()?;
+    let arena = Arena::builder()
+        .domain(stillpoint::global())
+        .lazy_limit(1 << 40)
+        .build()?;
     let count = PURGED / pages;
-    let mut areas = (0..2 * count).map(|_| arena.alloc(pages * PAGE, 1)).collect::<Result<Vec<_>, _>>()?;
+    let mut areas = (0..2 * count)
+        .map(|_| arena.alloc(pages * PAGE, 1))
+        .collect::<Result<Vec<_>, _>>()?;
     // SAFETY: the areas are ours.
-    areas.iter().for_each(|area| unsafe { touch(area.as_ptr(), area.len()) });
+    areas
+        .iter()
+        .for_each(|area| unsafe { touch(area.as_ptr(), area.len()) });
     let mut stays = false;
     areas.retain(|_| {
         stays = !stays;
@@ -193,13 +238,21 @@ pub fn drain(pages: usize) -> Result<Sample> {
 
 /// The same by an unmapping for each.
 pub fn unmap(pages: usize) -> Result<Sample> {
-    let mut mapped = (0..2 * (PURGED / pages)).map(|_| Mapped::new(pages * PAGE)).collect::<Result<Vec<_>>>()?;
+    let mut mapped = (0..2 * (PURGED / pages))
+        .map(|_| Mapped::new(pages * PAGE))
+        .collect::<Result<Vec<_>>>()?;
     // SAFETY: the mappings are ours.
-    mapped.iter().for_each(|mapped| unsafe { touch(mapped.at.cast(), mapped.len) });
+    mapped
+        .iter()
+        .for_each(|mapped| unsafe { touch(mapped.at.cast(), mapped.len) });
     let (mut gone, mut number) = (Vec::new(), 0);
     while let Some(one) = mapped.pop() {
         number += 1;
-        if number % 2 == 0 { gone.push(one) } else { std::mem::forget(one) }
+        if number % 2 == 0 {
+            gone.push(one)
+        } else {
+            std::mem::forget(one)
+        }
     }
     let begun = Instant::now();
     drop(gone);

@@ -1,8 +1,10 @@
 //! Looking areas up, and checking ranges, on one thread.
 //!
-//! There are so many areas of one page, and as many looked-up addresses as fit a cache, at random. `find_ns` is the time of one look-up,
-//! its section or lock included, when the next does not depend on it; `find_dependent_ns` when the next address cannot be known before; `check_ns` the time of a check of
-//! 64 bytes, section or lock included, in an area that is in the cache. The best of some slices is reported, as in `scale read`.
+//! There are so many areas of one page, and as many looked-up addresses as fit a cache, at random.
+//! `find_ns` is the time of one look-up, its section or lock included, when the next does not
+//! depend on it; `find_dependent_ns` when the next address cannot be known before; `check_ns` the
+//! time of a check of 64 bytes, section or lock included, in an area that is in the cache. The best
+//! of some slices is reported, as in `scale read`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -21,14 +23,23 @@ const LOOKUPS: usize = 1 << 17;
 
 pub fn measure<I: Index>(count: usize) -> Result<Sample> {
     let arena = super::arena()?;
-    let areas = (0..count).map(|_| arena.alloc(4096, 1)).collect::<Result<Vec<_>, _>>()?;
-    let ranges: Vec<_> = areas.iter().map(|area| area.addr()..area.addr() + area.len()).collect();
+    let areas = (0..count)
+        .map(|_| arena.alloc(4096, 1))
+        .collect::<Result<Vec<_>, _>>()?;
+    let ranges: Vec<_> = areas
+        .iter()
+        .map(|area| area.addr()..area.addr() + area.len())
+        .collect();
     let index = I::new(&arena, &ranges);
 
     let mut random = fastrand::Rng::with_seed(1);
-    let addresses: Vec<usize> = (0..ADDRESSES).map(|_| ranges[random.usize(..count)].start + random.usize(..4096)).collect();
+    let addresses: Vec<usize> = (0..ADDRESSES)
+        .map(|_| ranges[random.usize(..count)].start + random.usize(..4096))
+        .collect();
     ensure!(
-        addresses.iter().all(|&addr| index.find(addr).is_some_and(|(start, len)| addr - start < len)),
+        addresses.iter().all(|&addr| index
+            .find(addr)
+            .is_some_and(|(start, len)| addr - start < len)),
         "an area is not found"
     );
 
@@ -40,7 +51,9 @@ pub fn measure<I: Index>(count: usize) -> Result<Sample> {
 }
 
 fn best(mut slice: impl FnMut() -> Duration) -> f64 {
-    (0..SLICES).map(|_| slice().as_nanos() as f64 / LOOKUPS as f64).fold(f64::INFINITY, f64::min)
+    (0..SLICES)
+        .map(|_| slice().as_nanos() as f64 / LOOKUPS as f64)
+        .fold(f64::INFINITY, f64::min)
 }
 
 #[inline(never)]

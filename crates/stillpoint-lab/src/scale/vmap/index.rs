@@ -22,7 +22,8 @@ pub trait Index: Sync {
     /// Whether a range lies inside one area.
     #[inline(always)]
     fn check(&self, addr: usize, len: usize) -> bool {
-        self.find(addr).is_some_and(|(start, size)| len <= size && addr - start <= size - len)
+        self.find(addr)
+            .is_some_and(|(start, size)| len <= size && addr - start <= size - len)
     }
 
     /// Checks a range, and copies it out; in one section where there is one.
@@ -50,13 +51,25 @@ pub trait Index: Sync {
 #[inline(always)]
 fn unchecked_copy_to(_arena: &Arena, addr: usize, to: &mut [u8]) {
     // SAFETY: each connection's area lives as long as its threads, one of which alone uses it.
-    unsafe { std::ptr::copy_nonoverlapping(std::ptr::with_exposed_provenance(addr), to.as_mut_ptr(), to.len()) }
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            std::ptr::with_exposed_provenance(addr),
+            to.as_mut_ptr(),
+            to.len(),
+        )
+    }
 }
 
 #[inline(always)]
 fn unchecked_copy_from(_arena: &Arena, addr: usize, from: &[u8]) {
     // SAFETY: as above.
-    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), std::ptr::with_exposed_provenance_mut(addr), from.len()) }
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            from.as_ptr(),
+            std::ptr::with_exposed_provenance_mut(addr),
+            from.len(),
+        )
+    }
 }
 
 /// No check, and the arena's own copy.
@@ -75,14 +88,26 @@ impl Index for OwnCopy {
     #[inline(always)]
     fn copy_to(&self, _arena: &Arena, addr: usize, to: &mut [u8]) -> bool {
         // SAFETY: each connection's area lives as long as its threads.
-        unsafe { stillpoint_vmap::copy(to.as_mut_ptr(), std::ptr::with_exposed_provenance(addr), to.len()) };
+        unsafe {
+            stillpoint_vmap::copy(
+                to.as_mut_ptr(),
+                std::ptr::with_exposed_provenance(addr),
+                to.len(),
+            )
+        };
         true
     }
 
     #[inline(always)]
     fn copy_from(&self, _arena: &Arena, addr: usize, from: &[u8]) -> bool {
         // SAFETY: as above.
-        unsafe { stillpoint_vmap::copy(std::ptr::with_exposed_provenance_mut(addr), from.as_ptr(), from.len()) };
+        unsafe {
+            stillpoint_vmap::copy(
+                std::ptr::with_exposed_provenance_mut(addr),
+                from.as_ptr(),
+                from.len(),
+            )
+        };
         true
     }
 }
@@ -98,7 +123,9 @@ impl Index for Rcu {
     #[inline(always)]
     fn find(&self, addr: usize) -> Option<(usize, usize)> {
         let guard = stillpoint::read_lock();
-        self.0.find(addr, &guard).map(|found| (found.addr(), found.len()))
+        self.0
+            .find(addr, &guard)
+            .map(|found| (found.addr(), found.len()))
     }
 
     #[inline(always)]
@@ -110,13 +137,19 @@ impl Index for Rcu {
     #[inline(always)]
     fn copy_to(&self, arena: &Arena, addr: usize, to: &mut [u8]) -> bool {
         let guard = stillpoint::read_lock();
-        arena.check(addr, to.len(), &guard).map(|checked| checked.copy_to(to)).is_ok()
+        arena
+            .check(addr, to.len(), &guard)
+            .map(|checked| checked.copy_to(to))
+            .is_ok()
     }
 
     #[inline(always)]
     fn copy_from(&self, arena: &Arena, addr: usize, from: &[u8]) -> bool {
         let guard = stillpoint::read_lock();
-        arena.check(addr, from.len(), &guard).map(|checked| checked.copy_from(from)).is_ok()
+        arena
+            .check(addr, from.len(), &guard)
+            .map(|checked| checked.copy_from(from))
+            .is_ok()
     }
 }
 
@@ -143,10 +176,16 @@ pub struct Flat {
 impl Index for Flat {
     fn new(_arena: &Arena, areas: &[Range<usize>]) -> Self {
         let first = areas.iter().map(|area| area.start).min().unwrap_or(0) >> 12;
-        let last = areas.iter().map(|area| area.end).max().unwrap_or(0).div_ceil(4096);
+        let last = areas
+            .iter()
+            .map(|area| area.end)
+            .max()
+            .unwrap_or(0)
+            .div_ceil(4096);
         let mut pages = vec![(0, 0); last - first];
         for area in areas {
-            (area.start >> 12..area.end.div_ceil(4096)).for_each(|page| pages[page - first] = (area.start, area.len()));
+            (area.start >> 12..area.end.div_ceil(4096))
+                .for_each(|page| pages[page - first] = (area.start, area.len()));
         }
         Self { first, pages }
     }
@@ -227,16 +266,24 @@ impl<L: Locked> Index for Global<L> {
 /// The same with the standard library's lock for readers.
 pub type StdTree = Global<RwLock<Tree>>;
 
-/// A tree and a lock a node, as many as CPUs; zones of 16 pages in turn, and a search that goes on where an area began in another zone: the kernel
-/// with its nodes.
+/// A tree and a lock a node, as many as CPUs; zones of 16 pages in turn, and a search that goes on
+/// where an area began in another zone: the kernel with its nodes.
 pub struct Nodes<L>(Vec<L>);
 
 const ZONE: usize = 16 * 4096;
 
 impl<L: Locked> Index for Nodes<L> {
     fn new(_arena: &Arena, areas: &[Range<usize>]) -> Self {
-        let nodes = thread::available_parallelism().map_or(1, usize::from).clamp(1, 128);
-        let of_node = |node| tree_of(areas.iter().filter(move |area| area.start / ZONE % nodes == node));
+        let nodes = thread::available_parallelism()
+            .map_or(1, usize::from)
+            .clamp(1, 128);
+        let of_node = |node| {
+            tree_of(
+                areas
+                    .iter()
+                    .filter(move |area| area.start / ZONE % nodes == node),
+            )
+        };
         Self((0..nodes).map(|node| L::around(of_node(node))).collect())
     }
 
@@ -244,7 +291,9 @@ impl<L: Locked> Index for Nodes<L> {
     fn find(&self, addr: usize) -> Option<(usize, usize)> {
         let (nodes, first) = (self.0.len(), addr / ZONE);
         // Backwards: an area that spans zones begins in a lower one.
-        (0..nodes).find_map(|step| self.0[(first + nodes - step) % nodes].read(|tree| find_in(tree, addr)))
+        (0..nodes).find_map(|step| {
+            self.0[(first + nodes - step) % nodes].read(|tree| find_in(tree, addr))
+        })
     }
 }
 
@@ -254,12 +303,18 @@ pub struct Ranges(RwLock<RangeMap<usize, usize>>);
 impl Index for Ranges {
     fn new(_arena: &Arena, areas: &[Range<usize>]) -> Self {
         // A value each, or neighbours would be made one range.
-        Self(RwLock::new(areas.iter().map(|area| (area.clone(), area.start)).collect()))
+        Self(RwLock::new(
+            areas
+                .iter()
+                .map(|area| (area.clone(), area.start))
+                .collect(),
+        ))
     }
 
     #[inline(always)]
     fn find(&self, addr: usize) -> Option<(usize, usize)> {
         let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        map.get_key_value(&addr).map(|(range, _)| (range.start, range.len()))
+        map.get_key_value(&addr)
+            .map(|(range, _)| (range.start, range.len()))
     }
 }

@@ -1,9 +1,10 @@
-//! `stillpoint scale vmap`: what it costs to find the area around an address, to check a range before each copy, and to allocate and
-//! free areas.
+//! `stillpoint scale vmap`: what it costs to find the area around an address, to check a range
+//! before each copy, and to allocate and free areas.
 //!
 //! [`find`] looks areas up, [`connections`] is a server that checks and copies every message, [`allocate`] has the shapes of the kernel's
-//! test_vmalloc, and [`index`] the subjects that look up under a lock. All subjects work on areas of the same arena, at the same
-//! addresses; Stillpoint's arena is in the global domain, whose sections are the cheapest.
+//! test_vmalloc, and [`index`] the subjects that look up under a lock. All subjects work on areas
+//! of the same arena, at the same addresses; Stillpoint's arena is in the global domain, whose
+//! sections are the cheapest.
 
 use anyhow::Result;
 use clap::Args;
@@ -42,11 +43,20 @@ pub struct Work {
 impl super::Work for Work {
     const NAME: &'static str = "vmap";
 
-    /// Stillpoint's own variants: its own way, and for comparison none, the kernel's ways, and buffers that are no areas.
-    const VARIANTS: PossibleValues =
-        PossibleValues::of_variants(&["rcu", "unchecked", "node-rwlock", "node-spinlock", "global-lock", "global-mutex", "heap"]);
+    /// Stillpoint's own variants: its own way, and for comparison none, the kernel's ways, and
+    /// buffers that are no areas.
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
+        "rcu",
+        "unchecked",
+        "node-rwlock",
+        "node-spinlock",
+        "global-lock",
+        "global-mutex",
+        "heap",
+    ]);
 
-    const PEERS: PossibleValues = PossibleValues::of_peers(&["std-rwlock-btreemap", "rangemap", "mmap"]);
+    const PEERS: PossibleValues =
+        PossibleValues::of_peers(&["std-rwlock-btreemap", "rangemap", "mmap"]);
 
     const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(&[
         "find-1000",
@@ -68,12 +78,30 @@ impl super::Work for Work {
     ]));
 
     const METRICS: &'static [Metric] = &[
-        Metric { name: "find_ns", decimals: 2 },
-        Metric { name: "find_dependent_ns", decimals: 2 },
-        Metric { name: "check_ns", decimals: 2 },
-        Metric { name: "requests_per_s", decimals: 0 },
-        Metric { name: "alloc_free_ns", decimals: 0 },
-        Metric { name: "purge_ns_per_page", decimals: 0 },
+        Metric {
+            name: "find_ns",
+            decimals: 2,
+        },
+        Metric {
+            name: "find_dependent_ns",
+            decimals: 2,
+        },
+        Metric {
+            name: "check_ns",
+            decimals: 2,
+        },
+        Metric {
+            name: "requests_per_s",
+            decimals: 0,
+        },
+        Metric {
+            name: "alloc_free_ns",
+            decimals: 0,
+        },
+        Metric {
+            name: "purge_ns_per_page",
+            decimals: 0,
+        },
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
@@ -90,13 +118,21 @@ impl super::Work for Work {
         benchmarks.extend(copies("rcu", connections::in_areas::<Rcu>));
         benchmarks.extend(copies("unchecked", connections::unchecked));
         benchmarks.extend(copies("node-rwlock", connections::in_areas::<NodeRwLock>));
-        benchmarks.extend(copies("node-spinlock", connections::in_areas::<NodeSpinlock>));
+        benchmarks.extend(copies(
+            "node-spinlock",
+            connections::in_areas::<NodeSpinlock>,
+        ));
         benchmarks.extend(copies("global-lock", connections::in_areas::<GlobalLock>));
         benchmarks.extend(copies("global-mutex", connections::in_areas::<GlobalMutex>));
         benchmarks.extend(copies("heap", connections::on_the_heap));
-        benchmarks.extend(allocations::<Pooled>(Peer::new("stillpoint").variant("rcu")));
+        benchmarks.extend(allocations::<Pooled>(
+            Peer::new("stillpoint").variant("rcu"),
+        ));
         benchmarks.extend(allocations::<Mmap>(Peer::new("mmap")));
-        benchmarks.extend(purges(Peer::new("stillpoint").variant("rcu"), allocate::drain));
+        benchmarks.extend(purges(
+            Peer::new("stillpoint").variant("rcu"),
+            allocate::drain,
+        ));
         benchmarks.extend(purges(Peer::new("mmap"), allocate::unmap));
         benchmarks.extend(purges(Peer::new("limit"), allocate::one_call));
         benchmarks
@@ -104,7 +140,13 @@ impl super::Work for Work {
 }
 
 fn finds<I: index::Index>(subject: Peer) -> impl Iterator<Item = Benchmark<Work>> {
-    [("find-1000", 1_000), ("find-100000", 100_000), ("find-1000000", 1_000_000)].into_iter().map(move |(scenario, areas)| {
+    [
+        ("find-1000", 1_000),
+        ("find-100000", 100_000),
+        ("find-1000000", 1_000_000),
+    ]
+    .into_iter()
+    .map(move |(scenario, areas)| {
         Benchmark::new(subject, move |_work: &Work| find::measure::<I>(areas)).in_scenario(scenario)
     })
 }
@@ -112,24 +154,35 @@ fn finds<I: index::Index>(subject: Peer) -> impl Iterator<Item = Benchmark<Work>
 type Serve = fn(&Work, threads: u32, message: usize) -> Result<Sample>;
 
 fn copies(variant: &'static str, serve: Serve) -> impl Iterator<Item = Benchmark<Work>> {
-    let few = [("copy-256-2threads", 256), ("copy-4096-2threads", 4096)].map(|(name, message)| (name, Some(2), message));
-    let many = [("copy-256", 256), ("copy-4096", 4096)].map(|(name, message)| (name, None, message));
-    many.into_iter().chain(few).map(move |(scenario, threads, message)| {
-        let measure = move |work: &Work| serve(work, threads.unwrap_or(work.threads), message);
-        Benchmark::ours(variant, measure).in_scenario(scenario)
-    })
+    let few = [("copy-256-2threads", 256), ("copy-4096-2threads", 4096)]
+        .map(|(name, message)| (name, Some(2), message));
+    let many =
+        [("copy-256", 256), ("copy-4096", 4096)].map(|(name, message)| (name, None, message));
+    many.into_iter()
+        .chain(few)
+        .map(move |(scenario, threads, message)| {
+            let measure = move |work: &Work| serve(work, threads.unwrap_or(work.threads), message);
+            Benchmark::ours(variant, measure).in_scenario(scenario)
+        })
 }
 
 fn allocations<A: allocate::Allocator>(subject: Peer) -> impl Iterator<Item = Benchmark<Work>> {
     allocate::shapes::<A>()
         .into_iter()
-        .map(move |(scenario, measure)| Benchmark::new(subject, move |_work: &Work| measure()).in_scenario(scenario))
+        .map(move |(scenario, measure)| {
+            Benchmark::new(subject, move |_work: &Work| measure()).in_scenario(scenario)
+        })
 }
 
-fn purges(subject: Peer, purge: fn(usize) -> Result<Sample>) -> impl Iterator<Item = Benchmark<Work>> {
+fn purges(
+    subject: Peer,
+    purge: fn(usize) -> Result<Sample>,
+) -> impl Iterator<Item = Benchmark<Work>> {
     [("purge", 16), ("purge-single", 1)]
         .into_iter()
-        .map(move |(scenario, pages)| Benchmark::new(subject, move |_work: &Work| purge(pages)).in_scenario(scenario))
+        .map(move |(scenario, pages)| {
+            Benchmark::new(subject, move |_work: &Work| purge(pages)).in_scenario(scenario)
+        })
 }
 
 /// The arena that every subject's areas are of.
@@ -139,7 +192,10 @@ fn arena() -> Result<Arena> {
 
 fn sample<const N: usize>(figures: [(&str, f64); N]) -> Sample {
     Sample {
-        metrics: figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect::<Metrics>(),
+        metrics: figures
+            .into_iter()
+            .map(|(name, figure)| (name.to_owned(), figure))
+            .collect::<Metrics>(),
         curve: Curve::new(),
     }
 }

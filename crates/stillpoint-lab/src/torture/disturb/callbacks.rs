@@ -14,7 +14,8 @@ use crate::torture::tally::{Fault, add};
 /// Callbacks of one flood.
 const FLOOD: u64 = 10_000;
 
-/// A flood: so many callbacks as fast as they can be queued. Then each of them has to come, by itself, and once.
+/// A flood: so many callbacks as fast as they can be queued. Then each of them has to come, by
+/// itself, and once.
 pub fn flood<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
     let came = Arc::new(AtomicU64::new(0));
     let mut queued = 0;
@@ -28,16 +29,23 @@ pub fn flood<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u6
     let mut last = 0;
     let mut looks_without_progress = 0;
     // Looks of 2 ms or more; the first is some 20 s.
-    let patience = 10_000 + (1000.0 * (session.plan.stall_reader_s + session.plan.stall_service_s)) as u64;
+    let patience =
+        10_000 + (1000.0 * (session.plan.stall_reader_s + session.plan.stall_service_s)) as u64;
     loop {
         let now = came.load(Ordering::Acquire);
-        looks_without_progress = if now == last { looks_without_progress + 1 } else { 0 };
+        looks_without_progress = if now == last {
+            looks_without_progress + 1
+        } else {
+            0
+        };
         last = now;
         if now >= queued || session.is_over() {
             break;
         }
         if looks_without_progress > patience {
-            return session.tally.fault(Fault::Lost, || format!("{now} of {queued} callbacks came, and then no more"));
+            return session.tally.fault(Fault::Lost, || {
+                format!("{now} of {queued} callbacks came, and then no more")
+            });
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -45,8 +53,14 @@ pub fn flood<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u6
     let came = came.load(Ordering::Acquire);
     add(&session.tally.invoked, came);
     if came != queued {
-        let fault = if came < queued { Fault::Barrier } else { Fault::Twice };
-        session.tally.fault(fault, || format!("of {queued} callbacks {came} had come when a barrier returned"));
+        let fault = if came < queued {
+            Fault::Barrier
+        } else {
+            Fault::Twice
+        };
+        session.tally.fault(fault, || {
+            format!("of {queued} callbacks {came} had come when a barrier returned")
+        });
     }
 }
 
@@ -70,7 +84,9 @@ pub fn barrier<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, round: u
     let came = came.load(Ordering::Acquire);
     add(&session.tally.invoked, came);
     if came != threads {
-        session.tally.fault(Fault::Barrier, || format!("a barrier returned after {came} of the {threads} callbacks before it"));
+        session.tally.fault(Fault::Barrier, || {
+            format!("a barrier returned after {came} of the {threads} callbacks before it")
+        });
     }
     thread::sleep(Duration::from_micros(200));
 }

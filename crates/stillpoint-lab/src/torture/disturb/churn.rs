@@ -30,8 +30,13 @@ pub fn read_and_exit<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, ro
     add(&session.tally.exits, 4);
 }
 
-/// Readers by quiescent states register, read and deregister; now and then a whole domain comes and goes.
-pub fn register_and_deregister<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, round: u64) {
+/// Readers by quiescent states register, read and deregister; now and then a whole domain comes and
+/// goes.
+pub fn register_and_deregister<P: Policy>(
+    session: &Arc<Session>,
+    harness: &Harness<P>,
+    round: u64,
+) {
     let mut ctx = session.thread_ctx("churn", round as usize);
     for _ in 0..16 {
         let mut reader = harness.domain.qsbr_reader();

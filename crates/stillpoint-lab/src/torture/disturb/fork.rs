@@ -17,13 +17,15 @@ const ALARM: u32 = 60;
 
 /// Forks; the child reads, waits, calls and retires, and the parent waits for the child.
 pub fn fork<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
-    // SAFETY: the child uses this library, whose promise is what is put to the test, and the allocator, which glibc sees to; then it ends.
+    // SAFETY: the child uses this library, whose promise is what is put to the test, and the
+    // allocator, which glibc sees to; then it ends.
     match unsafe { libc::fork() } {
         -1 => {}
         0 => {
             // SAFETY: no handler: the alarm ends the process.
             unsafe { libc::alarm(ALARM) };
-            let well = panic::catch_unwind(AssertUnwindSafe(|| child(harness))).is_ok_and(|well| well);
+            let well =
+                panic::catch_unwind(AssertUnwindSafe(|| child(harness))).is_ok_and(|well| well);
             // SAFETY: ends the process.
             unsafe { libc::_exit(i32::from(!well)) };
         }
@@ -32,12 +34,19 @@ pub fn fork<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64
             // SAFETY: our own child, and a place for its status; the alarm bounds the wait.
             while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1
                 && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
-            {}
+            {
+            }
             if status == 0 {
                 add(&session.tally.forks, 1);
             } else {
-                let how = if libc::WIFSIGNALED(status) { "was ended by a signal, or hung: status" } else { "failed: status" };
-                session.tally.fault(Fault::Fork, || format!("the child of a fork {how} {status:#x}"));
+                let how = if libc::WIFSIGNALED(status) {
+                    "was ended by a signal, or hung: status"
+                } else {
+                    "failed: status"
+                };
+                session.tally.fault(Fault::Fork, || {
+                    format!("the child of a fork {how} {status:#x}")
+                });
             }
         }
     }

@@ -1,5 +1,6 @@
-//! What goes on around readers and writers to make their lives hard, each in a thread of its own, while it is in force
-//! ([`Session::is_active`]). A new one is a name in `plan.rs`, an option in `options.rs`, a file here and a line in [`start`].
+//! What goes on around readers and writers to make their lives hard, each in a thread of its own,
+//! while it is in force ([`Session::is_active`]). A new one is a name in `plan.rs`, an option in
+//! `options.rs`, a file here and a line in [`start`].
 //!
 //! | file | subject |
 //! |---|---|
@@ -29,7 +30,9 @@ pub mod signals;
 
 /// Starts the threads of the disturbances that the plan has.
 pub fn start<'scope, 'env, P: Policy>(
-    scope: &'scope Scope<'scope, 'env>, session: &'env Arc<Session>, harness: &'env Harness<'env, P>,
+    scope: &'scope Scope<'scope, 'env>,
+    session: &'env Arc<Session>,
+    harness: &'env Harness<'env, P>,
 ) {
     for &disturbance in &session.plan.disturbances {
         let once: fn(&Arc<Session>, &Harness<P>, u64) = match disturbance {
@@ -61,8 +64,14 @@ pub fn start<'scope, 'env, P: Policy>(
 }
 
 /// A thread of a disturbance's own.
-fn spawn<'scope>(scope: &'scope Scope<'scope, '_>, name: &str, work: impl FnOnce() + Send + 'scope) {
-    let spawned = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, work);
+fn spawn<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() + Send + 'scope,
+) {
+    let spawned = thread::Builder::new()
+        .name(name.to_owned())
+        .spawn_scoped(scope, work);
     spawned.expect("a few threads more than there are");
 }
 

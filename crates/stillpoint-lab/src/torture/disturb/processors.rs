@@ -12,8 +12,8 @@ use crate::torture::harness::Harness;
 use crate::torture::plan::Disturbance;
 use crate::torture::session::Session;
 
-/// A hog on each processor for some milliseconds, at real-time priority, or else at a better one, or else (where the system allows
-/// neither) at the same as all the others. Then it sleeps as long.
+/// A hog on each processor for some milliseconds, at real-time priority, or else at a better one,
+/// or else (where the system allows neither) at the same as all the others. Then it sleeps as long.
 pub fn hog<P: Policy>(session: &Arc<Session>, _ground: &Harness<P>, round: u64) {
     let mut random = session.thread_ctx("hog", round as usize).random.fork();
     let cpus = thread::available_parallelism().map_or(1, usize::from);
@@ -36,25 +36,38 @@ pub fn hog<P: Policy>(session: &Arc<Session>, _ground: &Harness<P>, round: u64) 
 fn raise_priority() {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: valid parameters, for the calling thread.
-    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameters) } != 0 {
-        // SAFETY: numbers only. On Linux it is for the thread that is named by its kernel id; 0 is the calling one.
+    if unsafe {
+        libc::sched_setscheduler(
+            0,
+            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
+            &raw const parameters,
+        )
+    } != 0
+    {
+        // SAFETY: numbers only. On Linux it is for the thread that is named by its kernel id; 0 is
+        // the calling one.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -5) };
     }
 }
 
-/// Moves every thread of the flavour to one processor, chosen by chance; and lets all of them go where they want at the turn's end.
+/// Moves every thread of the flavour to one processor, chosen by chance; and lets all of them go
+/// where they want at the turn's end.
 pub fn shuffle<P: Policy>(session: &Arc<Session>, _ground: &Harness<P>, round: u64) {
     let mut random = session.thread_ctx("shuffle", round as usize).random.fork();
     let Some((all, allowed)) = allowed() else {
         return thread::sleep(Duration::from_millis(20));
     };
-    // SAFETY: no preconditions. This thread stays where it may go anywhere: it has to know where that is.
+    // SAFETY: no preconditions. This thread stays where it may go anywhere: it has to know where
+    // that is.
     let me = unsafe { libc::gettid() };
     for thread in session.threads().iter().filter(|thread| thread.tid != me) {
         move_to(thread.tid, &only(allowed[random.usize(0..allowed.len())]));
     }
     thread::sleep(Duration::from_millis(20));
     if !session.is_active(Disturbance::Shuffle) || session.is_over() {
-        session.threads().iter().for_each(|thread| move_to(thread.tid, &all));
+        session
+            .threads()
+            .iter()
+            .for_each(|thread| move_to(thread.tid, &all));
     }
 }

@@ -1,4 +1,5 @@
-//! The policies of the broken flavours: each leaves one part out. No build but the torture's has them.
+//! The policies of the broken flavours: each leaves one part out. No build but the torture's has
+//! them.
 
 use stillpoint::torture::{GracePeriodPolicy, Policy};
 
@@ -6,7 +7,8 @@ use stillpoint::torture::{GracePeriodPolicy, Policy};
 #[derive(Debug)]
 pub enum NoWaiting {}
 
-// SAFETY: this and all below: the torture reads type-stable elements of atomics alone, whose state is wrong when a reader has been missed.
+// SAFETY: this and all below: the torture reads type-stable elements of atomics alone, whose state
+// is wrong when a reader has been missed.
 unsafe impl GracePeriodPolicy for NoWaiting {
     const WAITS_FOR_READERS: bool = false;
 }
@@ -35,7 +37,8 @@ unsafe impl GracePeriodPolicy for ShortCookies {
 // SAFETY: of deferred frees everything is present.
 unsafe impl Policy for ShortCookies {}
 
-/// Pages of deferred frees have cookies that are one too old. What they free are notes that nobody reads, on type-stable elements.
+/// Pages of deferred frees have cookies that are one too old. What they free are notes that nobody
+/// reads, on type-stable elements.
 #[derive(Debug)]
 pub enum EarlyPages {}
 

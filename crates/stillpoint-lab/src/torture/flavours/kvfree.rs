@@ -1,5 +1,6 @@
-//! Deferred frees. What is freed are notes, one for each replaced element, whose destructors end the elements: so a free that comes too
-//! early kills an element that a section holds, and touches no memory that anybody reads.
+//! Deferred frees. What is freed are notes, one for each replaced element, whose destructors end
+//! the elements: so a free that comes too early kills an element that a section holds, and touches
+//! no memory that anybody reads.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -36,7 +37,13 @@ pub fn busted(session: &Arc<Session>) {
 fn torture<P: Policy>(session: &Arc<Session>) {
     let domain = Domain::<P>::starting_at(session.first_cookie());
     let pipe = Arc::new(Pipe::new(session.plan.writers, ELEMENTS));
-    let test = PipeTest { shared: Shared { session: Arc::clone(session), pipe }, ..PipeTest::new(session, &domain) };
+    let test = PipeTest {
+        shared: Shared {
+            session: Arc::clone(session),
+            pipe,
+        },
+        ..PipeTest::new(session, &domain)
+    };
     let body = |ctx: &mut ThreadCtx| {
         while !session.is_over() {
             session.wait_while_paused(|| ());
@@ -53,10 +60,19 @@ fn torture<P: Policy>(session: &Arc<Session>) {
     test.run(&|| (), threads);
     domain.kvfree_barrier();
     let tally = &session.tally;
-    let (retired, freed) = (tally.retired.load(Ordering::Acquire), tally.freed.load(Ordering::Acquire));
+    let (retired, freed) = (
+        tally.retired.load(Ordering::Acquire),
+        tally.freed.load(Ordering::Acquire),
+    );
     if retired != freed {
-        let fault = if retired > freed { Fault::Lost } else { Fault::Twice };
-        tally.fault(fault, || format!("of {retired} objects {freed} were free when the last barrier had returned"));
+        let fault = if retired > freed {
+            Fault::Lost
+        } else {
+            Fault::Twice
+        };
+        tally.fault(fault, || {
+            format!("of {retired} objects {freed} were free when the last barrier had returned")
+        });
     }
 }
 
@@ -85,7 +101,8 @@ impl Drop for Note {
     }
 }
 
-/// A writer's body: it replaces elements in bursts, and retires a note for each. Now and then it waits for all of them.
+/// A writer's body: it replaces elements in bursts, and retires a note for each. Now and then it
+/// waits for all of them.
 fn retire<P: Policy>(test: &PipeTest<P>, number: usize) {
     let (session, domain) = (&test.shared.session, test.domain);
     let mut ctx = session.thread_ctx("writer", number);
@@ -101,8 +118,13 @@ fn retire<P: Policy>(test: &PipeTest<P>, number: usize) {
                 thread::sleep(Duration::from_micros(500));
                 continue;
             };
-            let note =
-                Note { head: CallbackHead::new(), shared: test.shared.clone(), lane: number, element, freed: Arc::clone(&freed) };
+            let note = Note {
+                head: CallbackHead::new(),
+                shared: test.shared.clone(),
+                lane: number,
+                element,
+                freed: Arc::clone(&freed),
+            };
             let note = NonNull::from(Box::leak(Box::new(note)));
             retired += 1;
             add(&session.tally.retired, 1);
@@ -124,7 +146,9 @@ fn retire<P: Policy>(test: &PipeTest<P>, number: usize) {
             add(&session.tally.barriers_done, 1);
             let freed = freed.load(Ordering::Acquire);
             if freed != retired {
-                session.tally.fault(Fault::Barrier, || format!("kvfree_barrier returned with {freed} of {retired} objects free"));
+                session.tally.fault(Fault::Barrier, || {
+                    format!("kvfree_barrier returned with {freed} of {retired} objects free")
+                });
             }
         }
         ctx.spin(4000);

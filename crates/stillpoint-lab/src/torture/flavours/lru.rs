@@ -1,8 +1,11 @@
-//! LRU lists: tenants come and go, items are added, walked and taken off, arrays grow, and all the while lists are counted without locks.
+//! LRU lists: tenants come and go, items are added, walked and taken off, arrays grow, and all the
+//! while lists are counted without locks.
 //!
-//! Three things must hold: a tenant whose items nobody takes off has so many at any moment, whatever grows around it; what is added is taken off
-//! once, wherever it has been moved meanwhile; and every item is dropped once. Beside the lists the array that they are found through is
-//! tortured by itself, with a pause between the look at it and the look into it; that is where busted-lru counts outside of a section.
+//! Three things must hold: a tenant whose items nobody takes off has so many at any moment,
+//! whatever grows around it; what is added is taken off once, wherever it has been moved meanwhile;
+//! and every item is dropped once. Beside the lists the array that they are found through is
+//! tortured by itself, with a pause between the look at it and the look into it; that is where
+//! busted-lru counts outside of a section.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,14 +48,22 @@ pub fn run(session: &Arc<Session>) {
     };
     let mutate = |number| {
         let lists = &lists;
-        ThreadSpec::new(format!("writer {number}"), move || lists.mutate(session, number)).with_signals()
+        ThreadSpec::new(format!("writer {number}"), move || {
+            lists.mutate(session, number)
+        })
+        .with_signals()
     };
-    let mut threads: Vec<ThreadSpec> =
-        (0..session.plan.readers).map(count).chain((0..session.plan.writers).map(mutate)).collect();
+    let mut threads: Vec<ThreadSpec> = (0..session.plan.readers)
+        .map(count)
+        .chain((0..session.plan.writers).map(mutate))
+        .collect();
     for number in 0..session.plan.fakewriters {
         let (lists, arrays) = (&lists, &arrays);
         threads.push(ThreadSpec::new(format!("fakewriter {number}"), move || {
-            let (mut ctx, who) = (session.thread_ctx("fakewriter", number), session.plan.writers + number);
+            let (mut ctx, who) = (
+                session.thread_ctx("fakewriter", number),
+                session.plan.writers + number,
+            );
             while !session.is_over() {
                 session.beat(who);
                 session.wait_while_paused(|| session.beat(who));
@@ -62,15 +73,20 @@ pub fn run(session: &Arc<Session>) {
         }));
     }
     let visit_in_handler = || lists.count_in_handler();
-    let harness =
-        Harness { domain: core_of(global()), visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child: &|| () };
+    let harness = Harness {
+        domain: core_of(global()),
+        visit: &visit,
+        visit_in_handler: Some(&visit_in_handler),
+        in_child: &|| (),
+    };
     runner::run(session, &harness, threads);
     lists.check_callbacks(session);
 }
 
 /// Counts outside of sections.
 pub fn busted(session: &Arc<Session>) {
-    // They stay where they are when they have been replaced, so that to count outside of a section is a finding and no more.
+    // They stay where they are when they have been replaced, so that to count outside of a section
+    // is a finding and no more.
     let arrays = Arrays::<false>::new();
     let arrays = &arrays;
     let count = |number| {
@@ -96,11 +112,19 @@ pub fn busted(session: &Arc<Session>) {
             }
         })
     };
-    let threads = (0..session.plan.readers).map(count).chain((0..session.plan.writers).map(grow)).collect();
+    let threads = (0..session.plan.readers)
+        .map(count)
+        .chain((0..session.plan.writers).map(grow))
+        .collect();
     let visit = |ctx: &mut ThreadCtx| global().read(|_| ctx.delay());
     runner::run(
         session,
-        &Harness { domain: core_of(global()), visit: &visit, visit_in_handler: None, in_child: &|| () },
+        &Harness {
+            domain: core_of(global()),
+            visit: &visit,
+            visit_in_handler: None,
+            in_child: &|| (),
+        },
         threads,
     );
 }
@@ -116,7 +140,9 @@ struct Arrays<const FREES: bool> {
 
 impl<const FREES: bool> Arrays<FREES> {
     fn new() -> Self {
-        Self { present: Mutex::new((Arc::new(GrowingArray::new(FIRST)), FIRST)) }
+        Self {
+            present: Mutex::new((Arc::new(GrowingArray::new(FIRST)), FIRST)),
+        }
     }
 
     fn present(&self) -> Arc<GrowingArray<FREES>> {
@@ -147,9 +173,9 @@ impl<const FREES: bool> Arrays<FREES> {
 
 fn check(ctx: &mut ThreadCtx, index: usize, found: Option<usize>) {
     if found != Some(index) {
-        ctx.session
-            .tally
-            .fault(Fault::Count, || format!("in an array that grew, count number {index} was found to be {found:?}"));
+        ctx.session.tally.fault(Fault::Count, || {
+            format!("in an array that grew, count number {index} was found to be {found:?}")
+        });
     }
     ctx.count(0, 0);
 }
@@ -177,8 +203,18 @@ impl<'s> Lists<'s> {
     fn new(session: &'s Session) -> Self {
         let hierarchy = Hierarchy::new();
         let lru = ListLru::for_tenants(&hierarchy);
-        let anchor = hierarchy.root().create().expect("there is memory for a tenant");
-        let lists = Self { session, hierarchy, lru, anchor, made: Arc::default(), dropped: Arc::default() };
+        let anchor = hierarchy
+            .root()
+            .create()
+            .expect("there is memory for a tenant");
+        let lists = Self {
+            session,
+            hierarchy,
+            lru,
+            anchor,
+            made: Arc::default(),
+            dropped: Arc::default(),
+        };
         for _ in 0..ANCHORED {
             lists.lru.add(&lists.anchor, lists.item());
         }
@@ -204,33 +240,45 @@ impl<'s> Lists<'s> {
         };
         let found: usize = Node::all().map(count).sum();
         if found != ANCHORED {
-            self.session.tally.fault(Fault::Count, || format!("a list of {ANCHORED} items, which nobody changes, had {found}"));
+            self.session.tally.fault(Fault::Count, || {
+                format!("a list of {ANCHORED} items, which nobody changes, had {found}")
+            });
         }
         ctx.count(0, 0);
     }
 
     /// The same in a signal handler.
     fn count_in_handler(&self) {
-        let found: usize = Node::all().map(|node| self.lru.count_one(&self.anchor, node)).sum();
+        let found: usize = Node::all()
+            .map(|node| self.lru.count_one(&self.anchor, node))
+            .sum();
         if found != ANCHORED {
             self.session.tally.fault_in_handler(Fault::Count);
         }
         self.session.tally.section_in_handler(0, 0);
     }
 
-    /// A tenant comes, gets items, some under a child of its own, loses some, and goes; its items, wherever they are now, come off once.
+    /// A tenant comes, gets items, some under a child of its own, loses some, and goes; its items,
+    /// wherever they are now, come off once.
     fn mutate(&self, session: &Session, number: usize) {
         let mut ctx = session.thread_ctx("writer", number);
         while !session.is_over() {
             session.beat(number);
             session.wait_while_paused(|| session.beat(number));
-            let (Ok(tenant), mut items) = (self.hierarchy.root().create(), Vec::new()) else { continue };
+            let (Ok(tenant), mut items) = (self.hierarchy.root().create(), Vec::new()) else {
+                continue;
+            };
             let child = tenant.create().ok();
             for _ in 0..ctx.random.usize(1..200) {
                 let item = self.item();
-                let of = child.as_ref().filter(|_| ctx.random.bool()).unwrap_or(&tenant);
+                let of = child
+                    .as_ref()
+                    .filter(|_| ctx.random.bool())
+                    .unwrap_or(&tenant);
                 if !self.lru.add(of, Arc::clone(&item)) {
-                    session.tally.fault(Fault::Twice, || "a new item was on a list already".to_owned());
+                    session.tally.fault(Fault::Twice, || {
+                        "a new item was on a list already".to_owned()
+                    });
                 }
                 items.push(item);
             }
@@ -240,7 +288,9 @@ impl<'s> Lists<'s> {
             self.take_off(items.drain(..early));
             for gone in child.iter().chain([&tenant]) {
                 if let Err(error) = gone.delete() {
-                    session.tally.fault(Fault::Count, || format!("a tenant could not be deleted: {error}"));
+                    session.tally.fault(Fault::Count, || {
+                        format!("a tenant could not be deleted: {error}")
+                    });
                 }
             }
             self.take_off(items.drain(..));
@@ -253,7 +303,9 @@ impl<'s> Lists<'s> {
             let second = self.lru.del(&item).is_some();
             if (first, second) != (true, false) {
                 let fault = if second { Fault::Twice } else { Fault::Lost };
-                self.session.tally.fault(fault, || format!("an item came off a list: {first}, and again: {second}"));
+                self.session.tally.fault(fault, || {
+                    format!("an item came off a list: {first}, and again: {second}")
+                });
             }
             add(&self.session.tally.freed, 1);
         }
@@ -262,25 +314,51 @@ impl<'s> Lists<'s> {
     /// Looks at items, moves some to the end; takes none.
     fn walk(&self, ctx: &mut ThreadCtx) {
         let budget = ctx.random.usize(1..200);
-        let taken = self.lru.walk(budget, |_| if ctx.random.bool() { Isolate::Rotate } else { Isolate::Skip });
+        let taken = self.lru.walk(budget, |_| {
+            if ctx.random.bool() {
+                Isolate::Rotate
+            } else {
+                Isolate::Skip
+            }
+        });
         if taken != 0 {
-            self.session.tally.fault(Fault::Count, || format!("a walk that takes nothing took {taken} items"));
+            self.session.tally.fault(Fault::Count, || {
+                format!("a walk that takes nothing took {taken} items")
+            });
         }
     }
 
     /// All that was made is dropped once the lists are.
     fn check_callbacks(self, session: &Session) {
-        let Self { lru, made, dropped, hierarchy, anchor, .. } = self;
+        let Self {
+            lru,
+            made,
+            dropped,
+            hierarchy,
+            anchor,
+            ..
+        } = self;
         let left = lru.count();
         if left != ANCHORED {
-            session.tally.fault(Fault::Count, || format!("{left} items were left in place of {ANCHORED}"));
+            session.tally.fault(Fault::Count, || {
+                format!("{left} items were left in place of {ANCHORED}")
+            });
         }
         drop((lru, anchor, hierarchy));
         global().barrier();
-        let (made, dropped) = (made.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed));
+        let (made, dropped) = (
+            made.load(Ordering::Relaxed),
+            dropped.load(Ordering::Relaxed),
+        );
         if made != dropped {
-            let fault = if made > dropped { Fault::Lost } else { Fault::Twice };
-            session.tally.fault(fault, || format!("of {made} items {dropped} were dropped"));
+            let fault = if made > dropped {
+                Fault::Lost
+            } else {
+                Fault::Twice
+            };
+            session
+                .tally
+                .fault(fault, || format!("of {made} items {dropped} were dropped"));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What can be tortured. A new flavour is a file here with a function that runs it, and a line in [`FLAVOURS`].
+//! What can be tortured. A new flavour is a file here with a function that runs it, and a line in
+//! [`FLAVOURS`].
 //!
 //! | file | flavours |
 //! |---|---|
@@ -38,9 +39,21 @@ pub struct Threads {
     pub fakewriters: u32,
 }
 
-const USUAL: Threads = Threads { readers: 3, writers: 2, fakewriters: 2 };
-const FEW: Threads = Threads { readers: 2, writers: 1, fakewriters: 0 };
-const PAIR: Threads = Threads { readers: 1, writers: 1, fakewriters: 0 };
+const USUAL: Threads = Threads {
+    readers: 3,
+    writers: 2,
+    fakewriters: 2,
+};
+const FEW: Threads = Threads {
+    readers: 2,
+    writers: 1,
+    fakewriters: 0,
+};
+const PAIR: Threads = Threads {
+    readers: 1,
+    writers: 1,
+    fakewriters: 0,
+};
 
 /// A flavour.
 pub struct Entry {
@@ -52,8 +65,9 @@ pub struct Entry {
     pub expected_faults: &'static [Fault],
     /// Whether only optimised code shows what is broken, where membarrier works, to two processors.
     pub in_the_hardware: bool,
-    /// Whether it is about wake-ups: no thread but its own reader may end a waiter's sleep. So nothing goes on around it unless that is asked for,
-    /// and a waiter that does not come back is missed soon.
+    /// Whether it is about wake-ups: no thread but its own reader may end a waiter's sleep. So
+    /// nothing goes on around it unless that is asked for, and a waiter that does not come back is
+    /// missed soon.
     pub isolated: bool,
     /// Options that it would have to ignore, and refuses.
     pub unsupported_options: &'static [&'static str],
@@ -70,68 +84,207 @@ impl Entry {
     }
 }
 
-const fn sound(name: &'static str, about: &'static str, threads: Threads, run: fn(&Arc<Session>)) -> Entry {
-    Entry { name, about, expected_faults: &[], in_the_hardware: false, isolated: false, unsupported_options: &[], threads, run }
+const fn sound(
+    name: &'static str,
+    about: &'static str,
+    threads: Threads,
+    run: fn(&Arc<Session>),
+) -> Entry {
+    Entry {
+        name,
+        about,
+        expected_faults: &[],
+        in_the_hardware: false,
+        isolated: false,
+        unsupported_options: &[],
+        threads,
+        run,
+    }
 }
 
 const fn broken(
-    name: &'static str, about: &'static str, expected_faults: &'static [Fault], threads: Threads, run: fn(&Arc<Session>),
+    name: &'static str,
+    about: &'static str,
+    expected_faults: &'static [Fault],
+    threads: Threads,
+    run: fn(&Arc<Session>),
 ) -> Entry {
-    Entry { name, about, expected_faults, in_the_hardware: false, isolated: false, unsupported_options: &[], threads, run }
+    Entry {
+        name,
+        about,
+        expected_faults,
+        in_the_hardware: false,
+        isolated: false,
+        unsupported_options: &[],
+        threads,
+        run,
+    }
 }
 
-const fn isolated(name: &'static str, about: &'static str, expected_faults: &'static [Fault], run: fn(&Arc<Session>)) -> Entry {
+const fn isolated(
+    name: &'static str,
+    about: &'static str,
+    expected_faults: &'static [Fault],
+    run: fn(&Arc<Session>),
+) -> Entry {
     // A handler that reads would wake a waiter that has missed its wake-up.
     let unsupported_options = &["--readers", "--writers", "--fakewriters", "--signals"];
-    Entry { name, about, expected_faults, in_the_hardware: false, isolated: true, unsupported_options, threads: PAIR, run }
+    Entry {
+        name,
+        about,
+        expected_faults,
+        in_the_hardware: false,
+        isolated: true,
+        unsupported_options,
+        threads: PAIR,
+        run,
+    }
 }
 
 const EARLY: &[Fault] = &[Fault::TooShort, Fault::Ordering, Fault::Cookie];
 
 /// All flavours, the sound ones first.
 pub const FLAVOURS: &[Entry] = &[
-    sound("rcu", "readers by guards, grace periods by membarrier", USUAL, thread::rcu),
-    sound("rcu-fence", "the same with fences on both sides", USUAL, thread::rcu_fence),
-    sound("qsbr", "readers by quiescent states, in a domain with fences", USUAL, qsbr::run),
-    sound("trace", "readers that sleep, and hand their sections on to other threads", USUAL, trace::run),
-    sound("trace-async", "readers that are tasks, await in sections, and are cancelled there", USUAL, trace_async::run),
+    sound(
+        "rcu",
+        "readers by guards, grace periods by membarrier",
+        USUAL,
+        thread::rcu,
+    ),
+    sound(
+        "rcu-fence",
+        "the same with fences on both sides",
+        USUAL,
+        thread::rcu_fence,
+    ),
+    sound(
+        "qsbr",
+        "readers by quiescent states, in a domain with fences",
+        USUAL,
+        qsbr::run,
+    ),
+    sound(
+        "trace",
+        "readers that sleep, and hand their sections on to other threads",
+        USUAL,
+        trace::run,
+    ),
+    sound(
+        "trace-async",
+        "readers that are tasks, await in sections, and are cancelled there",
+        USUAL,
+        trace_async::run,
+    ),
     sound("kvfree", "deferred frees, of all kinds", USUAL, kvfree::run),
     // Lists belong to the global domain, which is as old as the process.
     Entry {
         unsupported_options: &["--gpwrap"],
-        ..sound("lru", "LRU lists whose tenants come and go, counted without locks", USUAL, lru::run)
+        ..sound(
+            "lru",
+            "LRU lists whose tenants come and go, counted without locks",
+            USUAL,
+            lru::run,
+        )
     },
-    sound("vmap", "areas that are found, checked and copied while they are freed and purged", USUAL, vmap::run),
+    sound(
+        "vmap",
+        "areas that are found, checked and copied while they are freed and purged",
+        USUAL,
+        vmap::run,
+    ),
     isolated(
         "wake",
         "one reader and one waiter, which sleeps without bound, or looks whether a cookie of start_poll has come true",
         &[],
         wake::run,
     ),
-    broken("busted", "grace periods do not wait for readers", EARLY, FEW, thread::busted),
+    broken(
+        "busted",
+        "grace periods do not wait for readers",
+        EARLY,
+        FEW,
+        thread::busted,
+    ),
     Entry {
         in_the_hardware: true,
-        ..broken("busted-membarrier", "no heavy barrier before the scan", EARLY, PAIR, thread::busted_membarrier)
+        ..broken(
+            "busted-membarrier",
+            "no heavy barrier before the scan",
+            EARLY,
+            PAIR,
+            thread::busted_membarrier,
+        )
     },
-    broken("busted-cookie", "a cookie names one grace period too few", EARLY, FEW, thread::busted_cookie),
-    broken("busted-kvfree", "a page of deferred frees has a cookie one too old", EARLY, FEW, kvfree::busted),
+    broken(
+        "busted-cookie",
+        "a cookie names one grace period too few",
+        EARLY,
+        FEW,
+        thread::busted_cookie,
+    ),
+    broken(
+        "busted-kvfree",
+        "a page of deferred frees has a cookie one too old",
+        EARLY,
+        FEW,
+        kvfree::busted,
+    ),
     Entry {
         unsupported_options: &["--fakewriters", "--signals", "--gpwrap"],
-        ..broken("busted-lru", "lists are counted outside of sections", &[Fault::Count], FEW, lru::busted)
+        ..broken(
+            "busted-lru",
+            "lists are counted outside of sections",
+            &[Fault::Count],
+            FEW,
+            lru::busted,
+        )
     },
-    broken("busted-vmap", "memory is purged without a grace period", &[Fault::Content], FEW, vmap::busted),
-    broken("busted-trace", "a scan passes over one holdout", EARLY, FEW, trace::busted),
-    broken("busted-barrier", "a barrier does not wait for callbacks", &[Fault::Barrier], FEW, thread::busted_barrier),
+    broken(
+        "busted-vmap",
+        "memory is purged without a grace period",
+        &[Fault::Content],
+        FEW,
+        vmap::busted,
+    ),
+    broken(
+        "busted-trace",
+        "a scan passes over one holdout",
+        EARLY,
+        FEW,
+        trace::busted,
+    ),
+    broken(
+        "busted-barrier",
+        "a barrier does not wait for callbacks",
+        &[Fault::Barrier],
+        FEW,
+        thread::busted_barrier,
+    ),
     Entry {
         in_the_hardware: true,
-        ..isolated("busted-wake", "no second barrier before sleeping, without bound", &[Fault::WriterStall], wake::busted)
+        ..isolated(
+            "busted-wake",
+            "no second barrier before sleeping, without bound",
+            &[Fault::WriterStall],
+            wake::busted,
+        )
     },
-    isolated("busted-poll", "cookies of start_poll come true only if they are polled", &[Fault::WriterStall], wake::busted_poll),
+    isolated(
+        "busted-poll",
+        "cookies of start_poll come true only if they are polled",
+        &[Fault::WriterStall],
+        wake::busted_poll,
+    ),
 ];
 
 /// A line for each, for scripts: see the option `--list`.
 pub fn list() -> String {
-    let name_of = |fault: &Fault| FAULTS.iter().find(|(known, ..)| known == fault).map_or("", |&(_, _, name)| name);
+    let name_of = |fault: &Fault| {
+        FAULTS
+            .iter()
+            .find(|(known, ..)| known == fault)
+            .map_or("", |&(_, _, name)| name)
+    };
     let line = |entry: &Entry| {
         let kind = match (entry.is_broken(), entry.in_the_hardware) {
             (false, _) => "sound",
@@ -139,7 +292,10 @@ pub fn list() -> String {
             (true, true) => "broken-in-the-hardware",
         };
         let faults: Vec<_> = entry.expected_faults.iter().map(name_of).collect();
-        format!("{} {kind} {}", entry.name, faults.join(",")).trim_end().to_owned() + "\n"
+        format!("{} {kind} {}", entry.name, faults.join(","))
+            .trim_end()
+            .to_owned()
+            + "\n"
     };
     FLAVOURS.iter().map(line).collect()
 }
@@ -149,23 +305,39 @@ pub const ALL: &str = "all";
 
 /// The flavours that a name stands for.
 pub fn named(name: &str) -> Vec<&'static Entry> {
-    FLAVOURS.iter().filter(|entry| if name == ALL { !entry.is_broken() } else { entry.name == name }).collect()
+    FLAVOURS
+        .iter()
+        .filter(|entry| {
+            if name == ALL {
+                !entry.is_broken()
+            } else {
+                entry.name == name
+            }
+        })
+        .collect()
 }
 
 /// Reads a flavour's name.
 pub fn parse(name: &str) -> Result<String, String> {
     if named(name).is_empty() {
         let names: Vec<_> = FLAVOURS.iter().map(|entry| entry.name).collect();
-        return Err(format!("no flavour '{name}'; say {ALL}, {}", names.join(", ")));
+        return Err(format!(
+            "no flavour '{name}'; say {ALL}, {}",
+            names.join(", ")
+        ));
     }
     Ok(name.to_owned())
 }
 
 /// The table for the help.
 pub fn help() -> String {
-    let lines = FLAVOURS.iter().map(|Entry { name, about, .. }| format!("  {name:18} {about}\n"));
+    let lines = FLAVOURS
+        .iter()
+        .map(|Entry { name, about, .. }| format!("  {name:18} {about}\n"));
     let table: String = lines.collect();
-    format!("Flavours; of the broken ones, what is left out on purpose, and has to be found out:\n{table}\n{NOT_HERE}")
+    format!(
+        "Flavours; of the broken ones, what is left out on purpose, and has to be found out:\n{table}\n{NOT_HERE}"
+    )
 }
 
 /// What a run on x86-64 cannot show.

@@ -1,4 +1,5 @@
-//! What the flavours that use the pipe have in common: writers, fake writers, the harness for disturbances, and the count of callbacks at the end.
+//! What the flavours that use the pipe have in common: writers, fake writers, the harness for
+//! disturbances, and the count of callbacks at the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +30,14 @@ impl<'d, P: Policy> PipeTest<'d, P> {
     /// With lanes of [`ELEMENTS`].
     pub fn new(session: &Arc<Session>, domain: &'d Domain<P>) -> Self {
         let pipe = Arc::new(Pipe::new(session.plan.writers, ELEMENTS));
-        Self { shared: Shared { session: Arc::clone(session), pipe }, domain, methods: METHODS }
+        Self {
+            shared: Shared {
+                session: Arc::clone(session),
+                pipe,
+            },
+            domain,
+            methods: METHODS,
+        }
     }
 
     /// The writers and the fake writers.
@@ -39,20 +47,28 @@ impl<'d, P: Policy> PipeTest<'d, P> {
             let work = move || writers::write(&self.shared, self.domain, number, self.methods);
             ThreadSpec::new(format!("writer {number}"), work).with_signals()
         };
-        (0..plan.writers).map(writer).chain(self.fakewriters()).collect()
+        (0..plan.writers)
+            .map(writer)
+            .chain(self.fakewriters())
+            .collect()
     }
 
     /// The fake writers.
     pub fn fakewriters(&self) -> impl Iterator<Item = ThreadSpec<'_>> {
         let fake = move |number| {
-            let work = move || writers::fake_write(&self.shared.session, self.domain, number, self.methods);
+            let work = move || {
+                writers::fake_write(&self.shared.session, self.domain, number, self.methods)
+            };
             ThreadSpec::new(format!("fakewriter {number}"), work)
         };
         (0..self.shared.session.plan.fakewriters).map(fake)
     }
 
     /// So many readers, each of whose work is `body`.
-    pub fn readers<'e>(&'e self, body: &'e (dyn Fn(&mut ThreadCtx) + Sync)) -> impl Iterator<Item = ThreadSpec<'e>> {
+    pub fn readers<'e>(
+        &'e self,
+        body: &'e (dyn Fn(&mut ThreadCtx) + Sync),
+    ) -> impl Iterator<Item = ThreadSpec<'e>> {
         (0..self.shared.session.plan.readers).map(move |number| {
             let session = &self.shared.session;
             let work = move || body(&mut session.thread_ctx("reader", number));
@@ -86,20 +102,36 @@ impl<'d, P: Policy> PipeTest<'d, P> {
 
     /// Runs the threads amid the disturbances, and checks that every callback has come.
     pub fn run(&self, in_child: &(dyn Fn() + Sync), threads: Vec<ThreadSpec>) {
-        let (visit, visit_in_handler) = (|ctx: &mut ThreadCtx| self.visit(ctx), || self.visit_in_handler());
-        let harness = Harness { domain: self.domain, visit: &visit, visit_in_handler: Some(&visit_in_handler), in_child };
+        let (visit, visit_in_handler) = (
+            |ctx: &mut ThreadCtx| self.visit(ctx),
+            || self.visit_in_handler(),
+        );
+        let harness = Harness {
+            domain: self.domain,
+            visit: &visit,
+            visit_in_handler: Some(&visit_in_handler),
+            in_child,
+        };
         runner::run(&self.shared.session, &harness, threads);
         self.check_callbacks();
     }
 
-    /// Every callback has come when its barrier, and those of the ones that it has queued, have returned.
+    /// Every callback has come when its barrier, and those of the ones that it has queued, have
+    /// returned.
     fn check_callbacks(&self) {
         let tally = &self.shared.session.tally;
         (0..=LENGTH).for_each(|_| self.domain.barrier());
-        let (queued, invoked) = (tally.queued.load(Ordering::Acquire), tally.invoked.load(Ordering::Acquire));
+        let (queued, invoked) = (
+            tally.queued.load(Ordering::Acquire),
+            tally.invoked.load(Ordering::Acquire),
+        );
         // Where barriers do not wait, callbacks may come yet.
         if queued != invoked && !tally.is_faulty() {
-            let fault = if queued > invoked { Fault::Lost } else { Fault::Twice };
+            let fault = if queued > invoked {
+                Fault::Lost
+            } else {
+                Fault::Twice
+            };
             tally.fault(fault, || {
                 format!("{queued} callbacks were queued, and {invoked} invoked, when the last barrier had returned")
             });

@@ -17,7 +17,8 @@ pub fn run(session: &Arc<Session>) {
     test.run(&|| (), threads);
 }
 
-/// Sections from one quiescent state to the next, or from one time offline to the next; now and then a guard's inside.
+/// Sections from one quiescent state to the next, or from one time offline to the next; now and
+/// then a guard's inside.
 fn read_loop(test: &PipeTest<Sound>, ctx: &mut ThreadCtx) {
     let session = &test.shared.session;
     let mut reader = test.domain.qsbr_reader();

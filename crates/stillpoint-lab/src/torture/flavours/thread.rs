@@ -36,14 +36,26 @@ pub fn busted_cookie(session: &Arc<Session>) {
     run(&PipeTest::new(session, &domain), nested);
 }
 
-/// No heavy barrier. Elements are looked at as soon as they are found, in sections whose beginning is still in the store buffer.
+/// No heavy barrier. Elements are looked at as soon as they are found, in sections whose beginning
+/// is still in the store buffer.
 pub fn busted_membarrier(session: &Arc<Session>) {
     let domain = Domain::<NoHeavyBarrier>::starting_at(session.first_cookie());
-    let test = PipeTest { methods: &[Method::PollAtOnce], ..PipeTest::new(session, &domain) };
+    let test = PipeTest {
+        methods: &[Method::PollAtOnce],
+        ..PipeTest::new(session, &domain)
+    };
     let body = |ctx: &mut ThreadCtx| read_loop(&test, ctx, with_full_store_buffer);
-    // A reader and a writer take turns on each processor, so that there are one of each on two of them at some time soon.
-    let threads = test.writers().into_iter().enumerate().map(|(number, spec)| spec.pinned_to(number));
-    let readers = test.readers(&body).enumerate().map(|(number, spec)| spec.pinned_to(number + 1));
+    // A reader and a writer take turns on each processor, so that there are one of each on two of
+    // them at some time soon.
+    let threads = test
+        .writers()
+        .into_iter()
+        .enumerate()
+        .map(|(number, spec)| spec.pinned_to(number));
+    let readers = test
+        .readers(&body)
+        .enumerate()
+        .map(|(number, spec)| spec.pinned_to(number + 1));
     test.run(&|| (), threads.chain(readers).collect());
 }
 
@@ -52,12 +64,19 @@ pub fn busted_barrier(session: &Arc<Session>) {
     let domain = Domain::<NoBarriers>::starting_at(session.first_cookie());
     let test = PipeTest::new(session, &domain);
     let visit = |ctx: &mut ThreadCtx| test.visit(ctx);
-    let harness = Harness { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
+    let harness = Harness {
+        domain: &domain,
+        visit: &visit,
+        visit_in_handler: None,
+        in_child: &|| (),
+    };
     let body = |ctx: &mut ThreadCtx| read_loop(&test, ctx, nested);
     let mut threads = test.writers();
     threads.extend(test.readers(&body));
     threads.push(ThreadSpec::new("barrier", || {
-        (0..).take_while(|_| !session.is_over()).for_each(|round| disturb::callbacks::barrier(session, &harness, round));
+        (0..)
+            .take_while(|_| !session.is_over())
+            .for_each(|round| disturb::callbacks::barrier(session, &harness, round));
     }));
     test.run(&|| (), threads);
 }
@@ -80,7 +99,8 @@ fn read_loop<P: Policy>(test: &PipeTest<P>, ctx: &mut ThreadCtx, read: Read<P>) 
     }
 }
 
-/// A section in which guards take turns, so that it ends with another than the one that it began with; or one that is slow to become visible.
+/// A section in which guards take turns, so that it ends with another than the one that it began
+/// with; or one that is slow to become visible.
 fn nested<P: Policy>(test: &PipeTest<P>, ctx: &mut ThreadCtx, stress: &StoreBufferStress) {
     if ctx.one_in(4) {
         return with_full_store_buffer(test, ctx, stress);
@@ -101,7 +121,11 @@ fn nested<P: Policy>(test: &PipeTest<P>, ctx: &mut ThreadCtx, stress: &StoreBuff
 }
 
 /// A section whose beginning takes its time to become visible, and whose look is quick.
-fn with_full_store_buffer<P: Policy>(test: &PipeTest<P>, ctx: &mut ThreadCtx, stress: &StoreBufferStress) {
+fn with_full_store_buffer<P: Policy>(
+    test: &PipeTest<P>,
+    ctx: &mut ThreadCtx,
+    stress: &StoreBufferStress,
+) {
     let lane = ctx.random.usize(0..test.shared.pipe.lanes.len());
     stress.delay_later_stores();
     let guard = test.domain.read_lock();

@@ -43,7 +43,12 @@ fn torture<P: Policy>(session: &Arc<Session>) {
     test.run(&in_child, threads);
 }
 
-fn read_loop<'d, P: Policy>(test: &PipeTest<P>, domain: &'d Domain<P>, exchange: &Exchange<'d>, ctx: &mut ThreadCtx) {
+fn read_loop<'d, P: Policy>(
+    test: &PipeTest<P>,
+    domain: &'d Domain<P>,
+    exchange: &Exchange<'d>,
+    ctx: &mut ThreadCtx,
+) {
     let (session, pipe) = (&test.shared.session, &test.shared.pipe);
     while !session.is_over() {
         session.wait_while_paused(|| ());
@@ -56,7 +61,11 @@ fn read_loop<'d, P: Policy>(test: &PipeTest<P>, domain: &'d Domain<P>, exchange:
             continue;
         }
         let guard = domain.read_lock_owned();
-        let guard = if ctx.one_in(32) { guard.named("handed on") } else { guard };
+        let guard = if ctx.one_in(32) {
+            guard.named("handed on")
+        } else {
+            guard
+        };
         let mut section = (guard, pipe.begin(domain, ctx));
         ctx.delay();
         let mut waiting = exchange.lock();

@@ -1,4 +1,5 @@
-//! Readers that are tasks: they hold their sections across awaits, move between threads meanwhile, and are cancelled there.
+//! Readers that are tasks: they hold their sections across awaits, move between threads meanwhile,
+//! and are cancelled there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +23,13 @@ pub fn run(session: &Arc<Session>) {
     let mut threads = test.writers();
     threads.push(ThreadSpec::new("executor", || {
         let threads = session.plan.readers.clamp(1, 4);
-        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_time().build().expect("there are threads");
-        let tasks = (0..session.plan.readers * TASKS_EACH).map(|number| read_loop(test.shared.clone(), domain.clone(), number));
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_time()
+            .build()
+            .expect("there are threads");
+        let tasks = (0..session.plan.readers * TASKS_EACH)
+            .map(|number| read_loop(test.shared.clone(), domain.clone(), number));
         let tasks: Vec<_> = tasks.map(|task| runtime.spawn(task)).collect();
         for task in tasks {
             if let Err(panicked) = runtime.block_on(task) {

@@ -1,10 +1,13 @@
-//! One waiter and one reader, again and again: the waiter's sleep against the end of the reader's section.
+//! One waiter and one reader, again and again: the waiter's sleep against the end of the reader's
+//! section.
 //!
-//! A reader that goes on reading would wake the waiter at the end of its next section, so here it does not: when its section has ended it waits
-//! for the waiter. Whoever has been forgotten then sleeps until somebody else ends a grace period, and nobody does.
+//! A reader that goes on reading would wake the waiter at the end of its next section, so here it
+//! does not: when its section has ended it waits for the waiter. Whoever has been forgotten then
+//! sleeps until somebody else ends a grace period, and nobody does.
 //!
-//! In some rounds the waiter does not wait by itself: it asks for a promise (`start_poll`) and only looks whether it has come true. Then it is the
-//! service thread that sleeps against the end of the section, and nobody else that ends the grace period.
+//! In some rounds the waiter does not wait by itself: it asks for a promise (`start_poll`) and only
+//! looks whether it has come true. Then it is the service thread that sleeps against the end of the
+//! section, and nobody else that ends the grace period.
 
 use std::hint;
 use std::sync::Arc;
@@ -52,21 +55,41 @@ fn run_pair<P: Policy>(session: &Arc<Session>, by_start_poll: ByStartPoll) {
     let domain = Domain::<P>::starting_at(session.first_cookie());
     let rounds = Rounds::default();
     let visit = |ctx: &mut ThreadCtx| domain.read(|_| ctx.delay());
-    let harness = Harness { domain: &domain, visit: &visit, visit_in_handler: None, in_child: &|| () };
-    let reader = ThreadSpec::new("reader", || read(session, &domain, &rounds, by_start_poll)).pinned_to(0);
-    let waiter = ThreadSpec::new("waiter", || wait(session, &domain, &rounds, by_start_poll)).pinned_to(1);
+    let harness = Harness {
+        domain: &domain,
+        visit: &visit,
+        visit_in_handler: None,
+        in_child: &|| (),
+    };
+    let reader =
+        ThreadSpec::new("reader", || read(session, &domain, &rounds, by_start_poll)).pinned_to(0);
+    let waiter =
+        ThreadSpec::new("waiter", || wait(session, &domain, &rounds, by_start_poll)).pinned_to(1);
     runner::run(session, &harness, vec![reader, waiter]);
 }
 
-fn read<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_start_poll: ByStartPoll) {
-    let (stress, mut ctx) = (StoreBufferStress::default(), session.thread_ctx("reader", 0));
+fn read<P: Policy>(
+    session: &Session,
+    domain: &Domain<P>,
+    rounds: &Rounds,
+    by_start_poll: ByStartPoll,
+) {
+    let (stress, mut ctx) = (
+        StoreBufferStress::default(),
+        session.thread_ctx("reader", 0),
+    );
     let mut round = 0;
     while !session.is_over() {
         round += 1;
         let guard = domain.read_lock();
         rounds.entered.store(round, Ordering::Release);
-        // About as long as a waiter takes for its first barrier and looks before it sleeps; the service thread has to wake up for that, too.
-        let longest = if by_start_poll(round) { 150_000 } else { 40_000 };
+        // About as long as a waiter takes for its first barrier and looks before it sleeps; the
+        // service thread has to wake up for that, too.
+        let longest = if by_start_poll(round) {
+            150_000
+        } else {
+            40_000
+        };
         let stay = Duration::from_nanos(ctx.random.u64(1_000..longest));
         let until = Instant::now() + stay;
         while Instant::now() < until {
@@ -81,7 +104,12 @@ fn read<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_st
     }
 }
 
-fn wait<P: Policy>(session: &Session, domain: &Domain<P>, rounds: &Rounds, by_start_poll: ByStartPoll) {
+fn wait<P: Policy>(
+    session: &Session,
+    domain: &Domain<P>,
+    rounds: &Rounds,
+    by_start_poll: ByStartPoll,
+) {
     let mut round = 0;
     while !session.is_over() {
         session.beat(0);

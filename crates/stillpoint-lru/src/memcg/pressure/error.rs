@@ -29,7 +29,9 @@ pub enum PressureError {
 impl fmt::Display for PressureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Payload => f.write_str("$MEMORY_PRESSURE_WRITE is no base64; see https://systemd.io/MEMORY_PRESSURE"),
+            Self::Payload => f.write_str(
+                "$MEMORY_PRESSURE_WRITE is no base64; see https://systemd.io/MEMORY_PRESSURE",
+            ),
             Self::Kind(path) => write!(
                 f,
                 "{} is no pressure file of the kernel's, FIFO or socket; name one of these, or /dev/null to watch nothing",
@@ -41,7 +43,11 @@ impl fmt::Display for PressureError {
                 path.display()
             ),
             Self::Refused { path, source } => {
-                write!(f, "cannot watch {}: {source}; is it there, and may this process write to it?", path.display())
+                write!(
+                    f,
+                    "cannot watch {}: {source}; is it there, and may this process write to it?",
+                    path.display()
+                )
             }
             Self::Thread(error) => write!(f, "no thread to watch for memory pressure: {error}"),
         }

@@ -1,18 +1,25 @@
-//! What is watched for memory pressure: a file, FIFO or socket, how it is opened, and what is read from it. Nothing here blocks.
+//! What is watched for memory pressure: a file, FIFO or socket, how it is opened, and what is read
+//! from it. Nothing here blocks.
 //!
 //! # A FIFO and what is written to it
 //!
-//! A FIFO is one queue for everybody who has it open: what we write for the other end we may read ourselves, before the other end does. So
-//! it is written through an end for writing alone, which is opened first and which the system refuses where no process reads: then the
-//! payload has no reader to go to, and is left out. Else it is the other end's: we read nothing until it has been taken, or something has been
-//! written behind it, or the other end has had [`PATIENCE`] to begin and [`READING`] to end; and what we then read is no pressure if it is the
-//! payload and nothing else. For reading it is opened for writing, too, so that it does not end when the last writer closes it.
+//! A FIFO is one queue for everybody who has it open: what we write for the other end we may read
+//! ourselves, before the other end does. So it is written through an end for writing alone, which
+//! is opened first and which the system refuses where no process reads: then the payload has no
+//! reader to go to, and is left out. Else it is the other end's: we read nothing until it has been
+//! taken, or something has been written behind it, or the other end has had [`PATIENCE`] to begin
+//! and [`READING`] to end; and what we then read is no pressure if it is the payload and nothing
+//! else. For reading it is opened for writing, too, so that it does not end when the last writer
+//! closes it.
 
 use super::error::PressureError;
 use rustix::{
     event::PollFlags,
     io::ioctl_fionread,
-    net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with},
+    net::{
+        AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send,
+        socket_with,
+    },
 };
 use std::{
     fs::{self, File, OpenOptions},
@@ -25,8 +32,9 @@ use std::{
 };
 use stillpoint_platform::clock::{self, Nanos};
 
-/// How long the other end of a FIFO may take until it reads the payload, and then, if it does so in pieces, while it does: what is there may be
-/// the rest of the payload, or already what it has to tell. We look as often as [`LOOK`].
+/// How long the other end of a FIFO may take until it reads the payload, and then, if it does so in
+/// pieces, while it does: what is there may be the rest of the payload, or already what it has to
+/// tell. We look as often as [`LOOK`].
 const PATIENCE: Nanos = 10_000_000_000;
 const READING: Nanos = 100_000_000;
 pub(crate) const LOOK: Nanos = 20_000_000;
@@ -66,31 +74,48 @@ pub(crate) enum Found {
 impl Source {
     /// Opens `path` and writes `payload` to it.
     pub(crate) fn open(path: &Path, payload: Option<&[u8]>) -> Result<Self, PressureError> {
-        let refused = |source| PressureError::Refused { path: path.to_owned(), source };
+        let refused = |source| PressureError::Refused {
+            path: path.to_owned(),
+            source,
+        };
         let kind = fs::metadata(path).map_err(refused)?.file_type();
         if kind.is_socket() {
             Self::connect(path, payload).map_err(refused)
         } else if kind.is_fifo() {
             Self::fifo(path, payload).map_err(refused)
         } else if kind.is_file() {
-            let mut file = options(true, payload.is_some()).open(path).map_err(refused)?;
+            let mut file = options(true, payload.is_some())
+                .open(path)
+                .map_err(refused)?;
             // Others are always ready, or never.
             const PROC: i64 = 0x9fa0;
             const CGROUP2: i64 = 0x6367_7270;
-            let system = rustix::fs::fstatfs(&file).map_err(|error| refused(error.into()))?.f_type;
-            #[allow(clippy::unnecessary_cast, reason = "it has another type on other processors")]
+            let system = rustix::fs::fstatfs(&file)
+                .map_err(|error| refused(error.into()))?
+                .f_type;
+            #[allow(
+                clippy::unnecessary_cast,
+                reason = "it has another type on other processors"
+            )]
             if ![PROC, CGROUP2].contains(&(system as i64)) {
                 return Err(PressureError::Kind(path.to_owned()));
             }
-            payload.map_or(Ok(()), |payload| file.write_all(payload)).map_err(refused)?;
-            Ok(Self { file, kind: Kind::Stall, unread: None })
+            payload
+                .map_or(Ok(()), |payload| file.write_all(payload))
+                .map_err(refused)?;
+            Ok(Self {
+                file,
+                kind: Kind::Stall,
+                unread: None,
+            })
         } else {
             Err(PressureError::Kind(path.to_owned()))
         }
     }
 
     fn connect(path: &Path, payload: Option<&[u8]>) -> io::Result<Self> {
-        // A listener that has as many connections waiting as it takes would hold a blocking one up for as long as it likes.
+        // A listener that has as many connections waiting as it takes would hold a blocking one up
+        // for as long as it likes.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -103,7 +128,11 @@ impl Source {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Self { file: File::from(socket), kind: Kind::Socket, unread: None })
+        Ok(Self {
+            file: File::from(socket),
+            kind: Kind::Socket,
+            unread: None,
+        })
     }
 
     fn fifo(path: &Path, payload: Option<&[u8]>) -> io::Result<Self> {
@@ -114,13 +143,22 @@ impl Source {
             Err(error) => Err(error),
         });
         let outward = outward.transpose()?.flatten();
-        let file = options(true, true).open(path).or_else(|_| options(true, false).open(path))?;
+        let file = options(true, true)
+            .open(path)
+            .or_else(|_| options(true, false).open(path))?;
         let mut unread = None;
         if let Some((mut outward, payload)) = outward {
             outward.write_all(payload)?;
-            unread = Some(Unread { payload: payload.to_vec(), until: clock::now() + PATIENCE });
+            unread = Some(Unread {
+                payload: payload.to_vec(),
+                until: clock::now() + PATIENCE,
+            });
         }
-        Ok(Self { file, kind: Kind::Fifo, unread })
+        Ok(Self {
+            file,
+            kind: Kind::Fifo,
+            unread,
+        })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -128,12 +166,18 @@ impl Source {
     }
 
     pub(crate) fn interest(&self) -> PollFlags {
-        if self.kind == Kind::Stall { PollFlags::PRI } else { PollFlags::IN }
+        if self.kind == Kind::Stall {
+            PollFlags::PRI
+        } else {
+            PollFlags::IN
+        }
     }
 
     /// Whether it is too early to look: what lies in a FIFO is still the other end's.
     pub(crate) fn is_others(&mut self) -> bool {
-        let Some(unread) = &mut self.unread else { return false };
+        let Some(unread) = &mut self.unread else {
+            return false;
+        };
         let (now, len) = (clock::now(), unread.payload.len() as u64);
         match ioctl_fionread(&self.file) {
             Ok(0) => {
@@ -154,12 +198,14 @@ impl Source {
         }
     }
 
-    /// After a poll that has found something: reads and drops what there is. That there is something is all that is told.
+    /// After a poll that has found something: reads and drops what there is. That there is
+    /// something is all that is told.
     pub(crate) fn take_in(&mut self, heard: PollFlags) -> Found {
         let gone = heard.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
         let told = heard.intersects(self.interest());
         if self.kind == Kind::Stall {
-            // For a file whose group has gone the kernel sets both. What is told is over with the poll.
+            // For a file whose group has gone the kernel sets both. What is told is over with the
+            // poll.
             return if gone {
                 Found::Gone
             } else if told {
@@ -172,13 +218,19 @@ impl Source {
             return if gone { Found::Gone } else { Found::Nothing };
         }
         let unread = self.unread.take();
-        empty(&mut self.file, unread.as_ref().map_or(&[], |unread| &unread.payload))
+        empty(
+            &mut self.file,
+            unread.as_ref().map_or(&[], |unread| &unread.payload),
+        )
     }
 }
 
 fn options(read: bool, write: bool) -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(read).write(write).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY);
+    options
+        .read(read)
+        .write(write)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY);
     options
 }
 
@@ -204,8 +256,13 @@ fn empty(file: &mut File, mut payload: &[u8]) -> Found {
             Err(_) => return Found::Gone,
         }
     }
-    // A part of the payload is none: rather a pass too many than one that was asked for and is not made.
-    if told || some && !payload.is_empty() { Found::Pressure } else { Found::Nothing }
+    // A part of the payload is none: rather a pass too many than one that was asked for and is not
+    // made.
+    if told || some && !payload.is_empty() {
+        Found::Pressure
+    } else {
+        Found::Nothing
+    }
 }
 
 #[cfg(all(test, not(miri)))]
@@ -214,7 +271,8 @@ mod tests {
 
     /// A FIFO with its other end, which has not read the payload.
     fn fifo(name: &str) -> (Source, File) {
-        let path = std::env::temp_dir().join(format!("stillpoint-source-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("stillpoint-source-{}-{name}", std::process::id()));
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
         let other = options(true, true).open(&path).unwrap();
         let source = Source::open(&path, Some(b"payload")).unwrap();
@@ -232,7 +290,10 @@ mod tests {
         assert!(source.is_others());
         source.unread.as_mut().unwrap().until = clock::now();
         assert!(!source.is_others());
-        assert_eq!((source.take_in(PollFlags::IN), queued(&source)), (Found::Nothing, 0));
+        assert_eq!(
+            (source.take_in(PollFlags::IN), queued(&source)),
+            (Found::Nothing, 0)
+        );
     }
 
     #[test]
@@ -245,7 +306,11 @@ mod tests {
                 unread.until = clock::now();
             }
             assert!(!source.is_others(), "{taken}, {written}");
-            assert_eq!((source.take_in(PollFlags::IN), queued(&source)), (Found::Pressure, 0), "{taken}, {written}");
+            assert_eq!(
+                (source.take_in(PollFlags::IN), queued(&source)),
+                (Found::Pressure, 0),
+                "{taken}, {written}"
+            );
             assert_eq!(source.take_in(PollFlags::IN), Found::Nothing);
         }
     }
@@ -256,7 +321,12 @@ mod tests {
         other.read_exact(&mut [0; 3]).unwrap();
         let begun = clock::now();
         assert!(source.is_others() || clock::now() > begun + READING);
-        assert!(source.unread.as_ref().is_some_and(|unread| unread.until <= clock::now() + READING));
+        assert!(
+            source
+                .unread
+                .as_ref()
+                .is_some_and(|unread| unread.until <= clock::now() + READING)
+        );
         other.read_exact(&mut [0; 4]).unwrap();
         assert!(!source.is_others() && source.unread.is_none());
         other.write_all(b"payload").unwrap();

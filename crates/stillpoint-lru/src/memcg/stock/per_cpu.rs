@@ -24,7 +24,10 @@ pub(crate) struct CachedCharge {
     pub(crate) bytes: u64,
 }
 
-pub(crate) const EMPTY: CachedCharge = CachedCharge { tenant: ptr::null(), bytes: 0 };
+pub(crate) const EMPTY: CachedCharge = CachedCharge {
+    tenant: ptr::null(),
+    bytes: 0,
+};
 
 #[derive(Debug)]
 pub(crate) struct PerCpuStock {
@@ -40,15 +43,20 @@ unsafe impl Send for PerCpuStock {}
 // SAFETY: as for Send.
 unsafe impl Sync for PerCpuStock {}
 
-/// The flag, taken. No reference: when the flag is free, what lies on the per-CPU stock may be taken off, and with the last of it the per-CPU stock may go.
-/// Until then it stays: a caller that takes the flag has something that keeps it.
+/// The flag, taken. No reference: when the flag is free, what lies on the per-CPU stock may be
+/// taken off, and with the last of it the per-CPU stock may go. Until then it stays: a caller that
+/// takes the flag has something that keeps it.
 pub(crate) struct StockGuard(pub(crate) *const PerCpuStock);
 
 impl PerCpuStock {
     /// For a caller that can do without: waiters come first.
     #[inline]
     pub(crate) fn try_take(&self) -> Option<StockGuard> {
-        if self.waiting.load(Ordering::Relaxed) > 0 { None } else { self.try_take_now() }
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            None
+        } else {
+            self.try_take_now()
+        }
     }
 
     #[inline]
@@ -62,9 +70,10 @@ impl PerCpuStock {
         self.try_take_now().unwrap_or_else(|| self.wait())
     }
 
-    /// Waits for the holder of the flag, and not for the charges that come after. It is held for some tens of instructions, or until the lock of
-    /// `levels.rs` is to be had, unless its thread has lost its processor. That may be one that has to make way for this one: where
-    /// priorities are strict (SCHED_FIFO), it runs when this one sleeps and not when it yields.
+    /// Waits for the holder of the flag, and not for the charges that come after. It is held for
+    /// some tens of instructions, or until the lock of `levels.rs` is to be had, unless its thread
+    /// has lost its processor. That may be one that has to make way for this one: where priorities
+    /// are strict (SCHED_FIFO), it runs when this one sleeps and not when it yields.
     #[cold]
     pub(crate) fn wait(&self) -> StockGuard {
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -94,7 +103,9 @@ impl StockGuard {
 
     #[inline]
     pub(crate) fn of(&mut self, tenant: *const Memcg) -> Option<&mut CachedCharge> {
-        self.entries().iter_mut().find(|entry| ptr::eq(entry.tenant, tenant))
+        self.entries()
+            .iter_mut()
+            .find(|entry| ptr::eq(entry.tenant, tenant))
     }
 
     /// Adds to what is in stock for `tenant`. Returns what is too much.
@@ -105,33 +116,44 @@ impl StockGuard {
     #[inline]
     pub(crate) unsafe fn put(&mut self, tenant: *const Memcg, bytes: u64) -> Surplus {
         if let Some(entry) = self.of(tenant) {
-            // An entry of no bytes may be one of a tenant that is no more, whose memory is this one's now; so the pointer is replaced.
-            *entry = CachedCharge { tenant, bytes: entry.bytes + bytes };
+            // An entry of no bytes may be one of a tenant that is no more, whose memory is this
+            // one's now; so the pointer is replaced.
+            *entry = CachedCharge {
+                tenant,
+                bytes: entry.bytes + bytes,
+            };
             if entry.bytes <= MAX {
                 return Surplus(EMPTY);
             }
             let surplus = entry.bytes - BATCH;
             entry.bytes = BATCH;
-            return Surplus::of(CachedCharge { tenant, bytes: surplus });
+            return Surplus::of(CachedCharge {
+                tenant,
+                bytes: surplus,
+            });
         }
         // The first entry is the newest; the last one makes room.
         let entries = self.entries();
         entries.rotate_right(1);
-        Surplus::of(mem::replace(&mut entries[0], CachedCharge { tenant, bytes }))
+        Surplus::of(mem::replace(
+            &mut entries[0],
+            CachedCharge { tenant, bytes },
+        ))
     }
 }
 
 impl Drop for StockGuard {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the per-CPU stock stays until the flag is free.
-        // Release, pairs with `try_take`: what we did with the entries happens before the next taker's.
+        // SAFETY: the per-CPU stock stays until the flag is free. Release, pairs with `try_take`:
+        // what we did with the entries happens before the next taker's.
         unsafe { (*self.0).taken.store(false, Ordering::Release) };
     }
 }
 
-/// What did not fit in a per-CPU stock. It is not to be used any more: a thread that has emptied all per-CPU stocks must not meet it. Its tenant, which may go with it, is
-/// let go of with nothing held.
+/// What did not fit in a per-CPU stock. It is not to be used any more: a thread that has emptied
+/// all per-CPU stocks must not meet it. Its tenant, which may go with it, is let go of with nothing
+/// held.
 #[must_use]
 pub(crate) struct Surplus(pub(crate) CachedCharge);
 

@@ -1,8 +1,9 @@
 //! Callbacks: functions that run once a grace period has ended.
 //!
-//! `call` pushes onto a stack that any thread may push to and only the pass takes from, all at once. The pass turns what it took
-//! around and appends it to a queue; from its front it runs what has ended, in order, with nothing of the engine held. Each
-//! callback carries the cookie that was taken when it was queued; running in batches never raises it.
+//! `call` pushes onto a stack that any thread may push to and only the pass takes from, all at
+//! once. The pass turns what it took around and appends it to a queue; from its front it runs what
+//! has ended, in order, with nothing of the engine held. Each callback carries the cookie that was
+//! taken when it was queued; running in batches never raises it.
 
 use super::Engine;
 use crate::{
@@ -43,8 +44,8 @@ impl<P: Policy> Engine<P> {
         unsafe { self.call_head(boxed(run)) };
     }
 
-    /// The same, but refused if there is no memory for it: it does not wait for any. Those who wait for something else than a grace period
-    /// look again when it has run.
+    /// The same, but refused if there is no memory for it: it does not wait for any. Those who wait
+    /// for something else than a grace period look again when it has run.
     pub(crate) fn try_call(&self, run: impl FnOnce() + Send + 'static) -> bool {
         let shared = Arc::clone(&self.shared);
         let callback = try_boxed(move || {
@@ -59,8 +60,9 @@ impl<P: Policy> Engine<P> {
         true
     }
 
-    /// How many callbacks have been queued so far: when as many have been invoked, so have these, because they keep their order. For one who will
-    /// wait for that, so they are not kept for the delay.
+    /// How many callbacks have been queued so far: when as many have been invoked, so have these,
+    /// because they keep their order. For one who will wait for that, so they are not kept for the
+    /// delay.
     pub(crate) fn callbacks_queued(&self) -> u64 {
         let came = {
             let mut waiting = lock(&self.callbacks.waiting);
@@ -74,16 +76,21 @@ impl<P: Policy> Engine<P> {
         came
     }
 
-    /// Waits until all callbacks that were queued before have been invoked. Refused inside a pass, and inside `section`, the
-    /// caller's own, if one of them waits for it.
-    pub(crate) fn barrier(&self, work: &impl Work, section: Option<Seq>) -> Result<(), WouldDeadlock> {
+    /// Waits until all callbacks that were queued before have been invoked. Refused inside a pass,
+    /// and inside `section`, the caller's own, if one of them waits for it.
+    pub(crate) fn barrier(
+        &self,
+        work: &impl Work,
+        section: Option<Seq>,
+    ) -> Result<(), WouldDeadlock> {
         if user_code::runs_for(self.domain) {
             return Err(WouldDeadlock);
         }
         let reached = Arc::new(AtomicBool::new(false));
         let (marker, shared) = (Arc::clone(&reached), Arc::clone(&self.shared));
         let callback = boxed(move || {
-            // Release, pairs with the load below, in `barrier`: the callbacks before this one happen before its return.
+            // Release, pairs with the load below, in `barrier`: the callbacks before this one
+            // happen before its return.
             marker.store(true, Ordering::Release);
             shared.waiters.signal();
         });
@@ -91,17 +98,22 @@ impl<P: Policy> Engine<P> {
         // SAFETY: `boxed` gives a head of its own.
         let queued = unsafe { self.callbacks.push_marker(callback, section, completed) };
         if let Err(refused) = queued {
-            // SAFETY: it was not queued, so this is the one run that `boxed` allows; it frees the memory.
+            // SAFETY: it was not queued, so this is the one run that `boxed` allows; it frees the
+            // memory.
             unsafe { (callback.run)(callback.head) };
             return Err(refused);
         }
-        // Acquire, pairs with the store above, in `barrier`: what the callbacks did is seen after our return.
-        self.wait_for_passes(work, || !P::BARRIER_WAITS || reached.load(Ordering::Acquire))
+        self.wait_for_passes(work, || {
+            // Acquire, pairs with the store above, in `barrier`: what the callbacks did is seen
+            // after our return.
+            !P::BARRIER_WAITS || reached.load(Ordering::Acquire)
+        })
     }
 
     /// The pass's part: runs what is due and returns what the rest waits for.
     pub(crate) fn run_callbacks(&self) -> Outlook {
-        self.callbacks.run(self.domain, |cookie| self.has_ended(cookie))
+        self.callbacks
+            .run(self.domain, |cookie| self.has_ended(cookie))
     }
 
     pub(crate) fn callbacks_pending(&self) -> u64 {
@@ -137,7 +149,8 @@ impl<P: Policy> Engine<P> {
         self.callbacks.panicked.load(Ordering::Relaxed)
     }
 
-    /// For the end of a domain: there are no readers any more, so everything is due. Returns whether there was anything.
+    /// For the end of a domain: there are no readers any more, so everything is due. Returns
+    /// whether there was anything.
     pub(crate) fn run_all_callbacks(&self) -> bool {
         self.callbacks.delay.set(Duration::ZERO);
         let before = self.callbacks_invoked();
@@ -150,7 +163,8 @@ impl<P: Policy> Engine<P> {
 pub(in crate::gp) struct Callbacks {
     pub(in crate::gp) incoming: Stack<CallbackHead>,
     pub(in crate::gp) waiting: Mutex<Queue>,
-    /// What a pass has taken and not come to yet: still the queue's. Taken after the lock of `waiting`, by a thread that takes both.
+    /// What a pass has taken and not come to yet: still the queue's. Taken after the lock of
+    /// `waiting`, by a thread that takes both.
     pub(in crate::gp) running: Mutex<Queue>,
     pub(in crate::gp) delay: Delay,
     pub(in crate::gp) queued: AtomicU64,
@@ -171,41 +185,56 @@ impl Callbacks {
         }
     }
 
-    /// Queues `callback`, to be run once `cookie`'s grace period has ended. Whether nothing was incoming before, so that
-    /// the one who passes may be asleep. Lock-free.
+    /// Queues `callback`, to be run once `cookie`'s grace period has ended. Whether nothing was
+    /// incoming before, so that the one who passes may be asleep. Lock-free.
     ///
     /// # Safety
     ///
-    /// The head is valid, in no queue, and left alone by everyone else until its callback runs; the callback may run on any
-    /// thread.
+    /// The head is valid, in no queue, and left alone by everyone else until its callback runs; the
+    /// callback may run on any thread.
     pub(in crate::gp) unsafe fn push(&self, callback: Callback, cookie: Cookie) -> bool {
         self.queued.fetch_add(1, Ordering::Relaxed);
         let head = callback.head.as_ptr();
         // SAFETY: until the push publishes it the head is the caller's, by contract.
-        let link = |next| unsafe { *Queue::links(head) = Links { next, run: Some(callback.run), cookie } };
+        let link = |next| unsafe {
+            *Queue::links(head) = Links {
+                next,
+                run: Some(callback.run),
+                cookie,
+            }
+        };
         self.incoming.push(head, link)
     }
 
-    /// Queues `callback` behind everything that has been queued before this call, as already due. Refused if something before
-    /// it waits for `section`, the caller's own.
+    /// Queues `callback` behind everything that has been queued before this call, as already due.
+    /// Refused if something before it waits for `section`, the caller's own.
     ///
     /// # Safety
     ///
     /// As for [`Callbacks::push`].
     pub(super) unsafe fn push_marker(
-        &self, callback: Callback, section: Option<Seq>, completed: Cookie,
+        &self,
+        callback: Callback,
+        section: Option<Seq>,
+        completed: Cookie,
     ) -> Result<(), WouldDeadlock> {
         let mut waiting = lock(&self.waiting);
         self.absorb(&mut waiting);
         if let Some(section) = section
-            && waiting.cookies().any(|cookie| !section.at_least(cookie.seq()) && !completed.seq().at_least(cookie.seq()))
+            && waiting.cookies().any(|cookie| {
+                !section.at_least(cookie.seq()) && !completed.seq().at_least(cookie.seq())
+            })
         {
             return Err(WouldDeadlock);
         }
         self.queued.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the head is the caller's, by contract.
         unsafe {
-            *Queue::links(callback.head.as_ptr()) = Links { next: ptr::null_mut(), run: Some(callback.run), cookie: completed };
+            *Queue::links(callback.head.as_ptr()) = Links {
+                next: ptr::null_mut(),
+                run: Some(callback.run),
+                cookie: completed,
+            };
         }
         waiting.push_back(callback.head.as_ptr());
         self.delay.hurry(waiting.last);
@@ -230,16 +259,19 @@ impl Callbacks {
         }
     }
 
-    /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The callers take turns: the
-    /// engine's pass is one thread at a time. Returns what the rest waits for. If a callback forks, those behind it are
-    /// forgotten in the child, like all the others that waited.
+    /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The
+    /// callers take turns: the engine's pass is one thread at a time. Returns what the rest waits
+    /// for. If a callback forks, those behind it are forgotten in the child, like all the others
+    /// that waited.
     pub(super) fn run(&self, domain: u64, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
         let process = fork::process();
         let rest = self.take_ended(has_ended);
         loop {
-            let Some(callback) = lock(&self.running).pop_front() else { break };
-            // SAFETY: it was queued under `push`'s contract, its grace period has ended, and it is in no queue any more. The
-            // head is not touched after this.
+            let Some(callback) = lock(&self.running).pop_front() else {
+                break;
+            };
+            // SAFETY: it was queued under `push`'s contract, its grace period has ended, and it is
+            // in no queue any more. The head is not touched after this.
             if user_code::panics(domain, || unsafe { (callback.run)(callback.head) }) {
                 self.panicked.fetch_add(1, Ordering::Relaxed);
             }
@@ -247,13 +279,15 @@ impl Callbacks {
                 // This one has been forgotten as well: see `reset_in_child`.
                 return Outlook::default();
             }
-            // Release, pairs with `callbacks_invoked`: what the callback did is seen by who sees it counted.
+            // Release, pairs with `callbacks_invoked`: what the callback did is seen by who sees it
+            // counted.
             self.invoked.fetch_add(1, Ordering::Release);
         }
         rest
     }
 
-    /// Moves what `has_ended`, and has been kept as long as it has to be, to `running`, which a pass leaves empty. What the rest waits for.
+    /// Moves what `has_ended`, and has been kept as long as it has to be, to `running`, which a
+    /// pass leaves empty. What the rest waits for.
     fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
         let mut waiting = lock(&self.waiting);
         self.absorb(&mut waiting);
@@ -264,7 +298,10 @@ impl Callbacks {
                 return Outlook { cookie: None, at };
             }
             if !has_ended(front.cookie) {
-                return Outlook { cookie: Some(front.cookie), at: None };
+                return Outlook {
+                    cookie: Some(front.cookie),
+                    at: None,
+                };
             }
             let callback = waiting.pop_front().expect("the queue has a front");
             batch.let_go(callback.head.as_ptr());
@@ -275,10 +312,12 @@ impl Callbacks {
 
     /// Callbacks that wait or run at this moment.
     fn pending(&self) -> u64 {
-        // Invoked first: a callback that is queued and run between the two loads then counts as waiting, never as -1.
-        // Acquire, pairs with `run`: the second load sees those queued that this one sees invoked.
+        // Invoked first: a callback that is queued and run between the two loads then counts as
+        // waiting, never as -1. Acquire, pairs with `run`: the second load sees those queued that
+        // this one sees invoked.
         let invoked = self.invoked.load(Ordering::Acquire);
-        // Needs no partner: what was invoked had been counted before its push, or under the lock, and the load above comes first.
+        // Needs no partner: what was invoked had been counted before its push, or under the lock,
+        // and the load above comes first.
         self.queued.load(Ordering::Acquire).saturating_sub(invoked)
     }
 }

@@ -1,10 +1,11 @@
 //! Coalescing heavy barriers: of many that wait at once one leads, and the others follow.
 //!
-//! A membarrier takes as long as it takes to interrupt every running thread of the process, and two at a time come one after the other
-//! (the kernel has a lock for that). So a waiter that finds another one's under way, too early for its own grace period, gains
-//! nothing by issuing its own: it sleeps, which also makes it one less to interrupt, and one barrier more serves all that have come
-//! meanwhile. Nothing waits in order to be coalesced with: the first to find no leader leads at once. liburcu's queue of waiters, whose first does the
-//! work for all, is the prior art.
+//! A membarrier takes as long as it takes to interrupt every running thread of the process, and two
+//! at a time come one after the other (the kernel has a lock for that). So a waiter that finds
+//! another one's under way, too early for its own grace period, gains nothing by issuing its own:
+//! it sleeps, which also makes it one less to interrupt, and one barrier more serves all that have
+//! come meanwhile. Nothing waits in order to be coalesced with: the first to find no leader leads
+//! at once. liburcu's queue of waiters, whose first does the work for all, is the prior art.
 //!
 //! ```text
 //!   generation = 2k        no leader; barrier k is next
@@ -15,11 +16,15 @@
 //!              if generation != g: again; sleep
 //! ```
 //!
-//! The generation is a hint: what a follower believes is `fenced` and `completed` alone; the generation says whether and where it may sleep.
-//! The leader's last store to it and its signal (E5) against the follower's announcement (E1, E2) and last load are the event count's pair
-//! (`stillpoint-platform/src/event.rs`): a follower sees that the generation is over, or is seen asleep. The one that is woken for the next generation leads it, or, if it need not any more and there is no leader, wakes another; so no
-//! sleeper is left without a leader. Proved by `loom_followers_are_not_left_asleep`. The bound is for a leader that has lost its
-//! processor: past it a follower helps itself, without a generation, as those do that never wait (a poll, a deferred free).
+//! The generation is a hint: what a follower believes is `fenced` and `completed` alone; the
+//! generation says whether and where it may sleep. The leader's last store to it and its signal
+//! (E5) against the follower's announcement (E1, E2) and last load are the event count's pair
+//! (`stillpoint-platform/src/event.rs`): a follower sees that the generation is over, or is seen
+//! asleep. The one that is woken for the next generation leads it, or, if it need not any more and
+//! there is no leader, wakes another; so no sleeper is left without a leader. Proved by
+//! `loom_followers_are_not_left_asleep`. The bound is for a leader that has lost its processor:
+//! past it a follower helps itself, without a generation, as those do that never wait (a poll, a
+//! deferred free).
 
 use super::{Engine, Progress};
 use crate::{
@@ -32,8 +37,8 @@ use crate::{
     },
 };
 
-/// How long others' barriers are waited for. They take some tens of microseconds; past this the leader has lost its processor, and each
-/// follower helps itself.
+/// How long others' barriers are waited for. They take some tens of microseconds; past this the
+/// leader has lost its processor, and each follower helps itself.
 const LONGEST_FOLLOW: Nanos = 5_000_000;
 
 #[derive(Debug)]
@@ -45,7 +50,10 @@ pub(in crate::gp) struct BarrierQueue {
 
 impl BarrierQueue {
     pub(super) fn new() -> Self {
-        Self { generation: AtomicU64::new(0), followers: [EventCount::new(), EventCount::new()] }
+        Self {
+            generation: AtomicU64::new(0),
+            followers: [EventCount::new(), EventCount::new()],
+        }
     }
 
     /// The followers of the barrier of `generation`.
@@ -61,7 +69,8 @@ fn is_led(generation: u64) -> bool {
 impl<P: Policy> Engine<P> {
     /// One attempt, coalesced with others that wait.
     pub(super) fn complete_coalesced(&self, cookie: Cookie, me: Token) -> Progress {
-        // Acquire, pairs with `lead`: a thread that sees a generation over sees what its leader has fenced.
+        // Acquire, pairs with `lead`: a thread that sees a generation over sees what its leader has
+        // fenced.
         let generation = self.barriers.generation.load(Ordering::Acquire);
         if self.is_fenced(cookie) || !self.barriers_are_dear() {
             self.try_complete(cookie, me)
@@ -75,15 +84,27 @@ impl<P: Policy> Engine<P> {
     /// Whether the caller now leads the barrier of `generation`, which had no leader a moment ago.
     fn try_lead(&self, generation: u64) -> bool {
         // Acquire and release, pairs with `lead`: one leader's work happens before the next one's.
-        self.barriers.generation.compare_exchange(generation, generation + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.barriers
+            .generation
+            .compare_exchange(
+                generation,
+                generation + 1,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .is_ok()
     }
 
     fn lead(&self, cookie: Cookie, me: Token, generation: u64) -> Progress {
         let queue = &self.barriers;
-        // Release, pairs with `follow`: what we have fenced is seen by a follower that sees the generation over.
-        let attempt = self.complete_once(cookie, me, || queue.generation.store(generation + 1, Ordering::Release));
+        let attempt = self.complete_once(cookie, me, || {
+            // Release, pairs with `follow`: what we have fenced is seen by a follower that sees the
+            // generation over.
+            queue.generation.store(generation + 1, Ordering::Release)
+        });
         let (mine, next) = (queue.on(generation), queue.on(generation + 1));
-        // An attempt that ended a grace period has done so by a read-modify-write, W5, after that store.
+        // An attempt that ended a grace period has done so by a read-modify-write, W5, after that
+        // store.
         if attempt.ended {
             mine.signal_after_rmw()
         } else {
@@ -99,11 +120,13 @@ impl<P: Policy> Engine<P> {
 
     fn follow(&self, cookie: Cookie, me: Token) -> Progress {
         let queue = &self.barriers;
-        // Acquire, pairs with `lead`: a thread that sees a generation over sees what its leader has fenced.
+        // Acquire, pairs with `lead`: a thread that sees a generation over sees what its leader has
+        // fenced.
         let came_in = queue.generation.load(Ordering::Acquire);
         let until = clock::now() + LONGEST_FOLLOW;
         loop {
-            // Acquire, pairs with `lead`: the look at `fenced` below sees what the leader of an earlier generation has fenced.
+            // Acquire, pairs with `lead`: the look at `fenced` below sees what the leader of an
+            // earlier generation has fenced.
             let generation = queue.generation.load(Ordering::Acquire);
             if self.is_fenced(cookie) || clock::now() >= until {
                 break;
@@ -115,10 +138,19 @@ impl<P: Policy> Engine<P> {
                 continue;
             }
             // A generation that began after we came covers us; the one that we came in does not.
-            let serves = if generation == came_in { generation + 1 } else { generation };
+            let serves = if generation == came_in {
+                generation + 1
+            } else {
+                generation
+            };
             let waiter = queue.on(serves).prepare();
-            // Acquire, pairs with `lead`: we see the generation over, or its leader's signal sees us announced.
-            if queue.generation.load(Ordering::Acquire) == generation { waiter.sleep(Some(until)) } else { waiter.leave() }
+            // Acquire, pairs with `lead`: we see the generation over, or its leader's signal sees
+            // us announced.
+            if queue.generation.load(Ordering::Acquire) == generation {
+                waiter.sleep(Some(until))
+            } else {
+                waiter.leave()
+            }
         }
         // Acquire, pairs with `try_lead`: a hint, by which at worst one more is woken.
         if !is_led(queue.generation.load(Ordering::Acquire)) {

@@ -1,10 +1,12 @@
 //! Stalls: what holds a grace period up for longer than anyone would want, and who waits for it.
 //!
-//! Whoever waits times the wait, and reports it once: the readers that are in the way, and all who have been waiting for a while.
-//! A deadlock (the waiter holds a lock that a reader wants) so ends in a report that names both sides. A service thread that does
-//! not come to its work, because a callback blocks it, is reported in the same way by those who need it.
+//! Whoever waits times the wait, and reports it once: the readers that are in the way, and all who
+//! have been waiting for a while. A deadlock (the waiter holds a lock that a reader wants) so ends
+//! in a report that names both sides. A service thread that does not come to its work, because a
+//! callback blocks it, is reported in the same way by those who need it.
 //!
-//! Nothing here is on a fast path: the first look at the clock comes after the spinning, the first lock after the first sleep.
+//! Nothing here is on a fast path: the first look at the clock comes after the spinning, the first
+//! lock after the first sleep.
 
 use super::Engine;
 use crate::{
@@ -45,8 +47,8 @@ pub(in crate::gp) struct Stalls {
     pub(in crate::gp) grace_period: Watch,
     pub(in crate::gp) service: Watch,
     pub(in crate::gp) waiters: Mutex<Waiters>,
-    /// In a box; null for none. Copied, and replaced, under the lock; the pointer alone is whole at any time, also for the child of a
-    /// fork that finds the lock taken.
+    /// In a box; null for none. Copied, and replaced, under the lock; the pointer alone is whole at
+    /// any time, also for the child of a fork that finds the lock taken.
     handler: AtomicPtr<Handler>,
     pub(in crate::gp) handling: Mutex<()>,
     panicked: AtomicU64,
@@ -92,7 +94,8 @@ impl Stalls {
 
     fn handler(&self) -> Option<Handler> {
         let _handling = lock(&self.handling);
-        // SAFETY: null or a box that is dropped after it has been replaced, which nobody does under our lock.
+        // SAFETY: null or a box that is dropped after it has been replaced, which nobody does under
+        // our lock.
         unsafe { self.handler.load(Ordering::Relaxed).as_ref() }.cloned()
     }
 
@@ -114,7 +117,8 @@ impl Stalls {
     }
 
     fn note_panic(&self, panicked: bool) {
-        self.panicked.fetch_add(u64::from(panicked), Ordering::Relaxed);
+        self.panicked
+            .fetch_add(u64::from(panicked), Ordering::Relaxed);
     }
 }
 
@@ -126,17 +130,22 @@ impl Drop for Stalls {
 
 impl fmt::Debug for Stalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stalls").field("grace_period", &self.grace_period).field("service", &self.service).finish_non_exhaustive()
+        f.debug_struct("Stalls")
+            .field("grace_period", &self.grace_period)
+            .field("service", &self.service)
+            .finish_non_exhaustive()
     }
 }
 
 impl<P: Policy> Engine<P> {
-    /// To be called by whoever finds `cookie` held up. Reports a stall if it is time; when to look again at the latest.
+    /// To be called by whoever finds `cookie` held up. Reports a stall if it is time; when to look
+    /// again at the latest.
     pub(crate) fn note_held_up(&self, cookie: Cookie, now: Nanos) -> Nanos {
         let watch = &self.stalls.grace_period;
         let since = watch.start(now);
         if self.has_ended(cookie) {
-            // It ended before the watch was started, so nobody will stop it: the next grace period must not look old.
+            // It ended before the watch was started, so nobody will stop it: the next grace period
+            // must not look old.
             watch.stop();
             return now;
         }
@@ -146,14 +155,24 @@ impl<P: Policy> Engine<P> {
             Verdict::Due(lasted) => {
                 let mut holdouts: Vec<_> = self.holdouts(cookie.seq()).collect();
                 oldest_first(&mut holdouts, cookie.seq());
-                let listed = holdouts.iter().take(LISTED_HOLDOUTS).map(|(record, _)| Holdout::of(record)).collect();
-                self.report(Stalled::GracePeriod(cookie), lasted, listed, holdouts.len().saturating_sub(LISTED_HOLDOUTS));
+                let listed = holdouts
+                    .iter()
+                    .take(LISTED_HOLDOUTS)
+                    .map(|(record, _)| Holdout::of(record))
+                    .collect();
+                self.report(
+                    Stalled::GracePeriod(cookie),
+                    lasted,
+                    listed,
+                    holdouts.len().saturating_sub(LISTED_HOLDOUTS),
+                );
                 Nanos::MAX
             }
         }
     }
 
-    /// To be called now and then by those for whom the service thread should work. When to look again at the latest.
+    /// To be called now and then by those for whom the service thread should work. When to look
+    /// again at the latest.
     pub(crate) fn note_service(&self, now: Nanos) -> Nanos {
         let watch = &self.stalls.service;
         let since = watch.since.load(Ordering::Relaxed);
@@ -171,21 +190,37 @@ impl<P: Policy> Engine<P> {
     }
 
     /// With nothing of the engine held: the handler may read, and so may a subscriber.
-    fn report(&self, stalled: Stalled, lasted: Duration, holdouts: Vec<Holdout>, more_holdouts: usize) {
+    fn report(
+        &self,
+        stalled: Stalled,
+        lasted: Duration,
+        holdouts: Vec<Holdout>,
+        more_holdouts: usize,
+    ) {
         let Waiters { threads, futures } = lock(&self.stalls.waiters).clone();
         let waiters = threads.into_iter().map(ThreadName::of).collect();
-        let report = StallReport { stalled, domain: self.domain, lasted, holdouts, more_holdouts, waiters, futures };
+        let report = StallReport {
+            stalled,
+            domain: self.domain,
+            lasted,
+            holdouts,
+            more_holdouts,
+            waiters,
+            futures,
+        };
         #[cfg(feature = "tracing")]
         self.stalls.note_panic(user_code::tell(self.domain, || {
             tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
         }));
         if let Some(handler) = self.stalls.handler() {
-            self.stalls.note_panic(user_code::panics(self.domain, || handler(&report)));
+            self.stalls
+                .note_panic(user_code::panics(self.domain, || handler(&report)));
             self.stalls.drop_handler(handler);
         }
     }
 
-    /// Lists a future that was made at `made_at` among those who wait, until the returned value is dropped.
+    /// Lists a future that was made at `made_at` among those who wait, until the returned value is
+    /// dropped.
     pub(crate) fn list_future(&self, made_at: &'static Location<'static>) -> Listed<'_> {
         waiters::list(&self.stalls.waiters, Waiting::Future(made_at))
     }
@@ -208,7 +243,9 @@ impl<P: Policy> Engine<P> {
     }
 
     pub(crate) fn set_stall_timeout(&self, timeout: Duration) {
-        self.stalls.timeout.store(clock::nanos(timeout), Ordering::Relaxed);
+        self.stalls
+            .timeout
+            .store(clock::nanos(timeout), Ordering::Relaxed);
     }
 
     pub(crate) fn set_stall_handler(&self, handler: Option<Handler>) {
@@ -216,8 +253,9 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-/// Sections that began long ago have older numbers; of the same number, guards know when they were made. Each key is taken once: a guard
-/// may change hands meanwhile, and a sort whose keys change panics.
+/// Sections that began long ago have older numbers; of the same number, guards know when they were
+/// made. Each key is taken once: a guard may change hands meanwhile, and a sort whose keys change
+/// panics.
 fn oldest_first(holdouts: &mut [(&Record, Seq)], goal: Seq) {
     holdouts.sort_by_cached_key(|(record, section)| (section.since(goal), record.entry().since()));
 }
@@ -225,27 +263,40 @@ fn oldest_first(holdouts: &mut [(&Record, Seq)], goal: Seq) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gp::{barrier_mode::BarrierMode, flavour::Flavour, registry::Registry, seq::Sequence, shared::Shared};
+    use crate::gp::{
+        barrier_mode::BarrierMode, flavour::Flavour, registry::Registry, seq::Sequence,
+        shared::Shared,
+    };
     use crate::platform::sync::AtomicBool;
 
     #[test]
     fn readers_that_change_while_they_are_sorted_do_no_harm() {
         let seq = Cookie::from_raw(0).seq();
-        let registry = Registry::new(1, BarrierMode::Fence, crate::platform::sync::Arc::new(Shared::new(Sequence::new(seq))));
+        let registry = Registry::new(
+            1,
+            BarrierMode::Fence,
+            crate::platform::sync::Arc::new(Shared::new(Sequence::new(seq))),
+        );
         let mut holdouts = Vec::new();
-        registry.claim_some(thread::token(), 0, Flavour::Owned, 500, |record| holdouts.push((record, seq)));
+        registry.claim_some(thread::token(), 0, Flavour::Owned, 500, |record| {
+            holdouts.push((record, seq))
+        });
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut number = 1_u64;
                 while !over.load(Ordering::Relaxed) {
                     for record in registry.iter() {
-                        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        number = number
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1);
                         record.entry().note_section(Location::caller(), number);
                     }
                 }
             });
-            let sorts = || (0..if cfg!(miri) { 2 } else { 500 }).for_each(|_| oldest_first(&mut holdouts, seq));
+            let sorts = || {
+                (0..if cfg!(miri) { 2 } else { 500 }).for_each(|_| oldest_first(&mut holdouts, seq))
+            };
             let sorted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(sorts));
             over.store(true, Ordering::Relaxed);
             assert!(sorted.is_ok());

@@ -1,6 +1,7 @@
 //! Waiting for a grace period: attempt, spin a little, flag a holdout, sleep until it leaves.
 //!
-//! What is waited for, and why no wake-up is lost, is `engine.rs`'s business; this file holds the pacing alone.
+//! What is waited for, and why no wake-up is lost, is `engine.rs`'s business; this file holds the
+//! pacing alone.
 
 use super::{Engine, Progress};
 use crate::{
@@ -12,16 +13,18 @@ use crate::{
 };
 use std::hint;
 
-/// How long a waiter looks again and again before it sleeps: about what a sleep and a wake-up cost. Not in the model, where
-/// time stands still.
+/// How long a waiter looks again and again before it sleeps: about what a sleep and a wake-up cost.
+/// Not in the model, where time stands still.
 const SPIN: Nanos = if IN_MODEL { 0 } else { 2_000 };
 
-/// The same for those in haste: longer than most sections. They do not yield, or a reader that shares their processor would keep it
-/// for its whole turn, while one that is slept for gives it back at the end of its section.
+/// The same for those in haste: longer than most sections. They do not yield, or a reader that
+/// shares their processor would keep it for its whole turn, while one that is slept for gives it
+/// back at the end of its section.
 const EXPEDITED_SPIN: Nanos = if IN_MODEL { 0 } else { 50_000 };
 
-/// The first sleep lasts this long at most; each further one twice as long as the last, up to [`LONGEST_SLEEP`]. The bounds
-/// are a safety net and what paces stall reports: the proof that a waiter is woken does not need them.
+/// The first sleep lasts this long at most; each further one twice as long as the last, up to
+/// [`LONGEST_SLEEP`]. The bounds are a safety net and what paces stall reports: the proof that a
+/// waiter is woken does not need them.
 pub(super) const FIRST_SLEEP: Nanos = 20_000_000;
 pub(super) const LONGEST_SLEEP: Nanos = 256_000_000;
 
@@ -42,8 +45,15 @@ pub(crate) enum Waited {
 }
 
 impl<P: Policy> Engine<P> {
-    /// Waits until the grace period has ended or `deadline` has passed. At least one attempt is made.
-    pub(crate) fn wait_for(&self, cookie: Cookie, me: Token, deadline: Option<Nanos>, haste: Haste) -> Waited {
+    /// Waits until the grace period has ended or `deadline` has passed. At least one attempt is
+    /// made.
+    pub(crate) fn wait_for(
+        &self,
+        cookie: Cookie,
+        me: Token,
+        deadline: Option<Nanos>,
+        haste: Haste,
+    ) -> Waited {
         let mut bound = FIRST_SLEEP;
         let mut listed = None;
         loop {
@@ -61,22 +71,32 @@ impl<P: Policy> Engine<P> {
                 return Waited::TimedOut;
             }
             let waiter = self.shared.waiters.prepare();
-            // The first may have come true just before the announcement; the second sees to the time after it.
+            // The first may have come true just before the announcement; the second sees to the
+            // time after it.
             if self.has_ended(cookie) || self.flag_holdout(cookie).0 {
                 waiter.leave();
                 continue;
             }
-            let until = if P::BOUNDED_SLEEPS { now.saturating_add(bound).min(due) } else { Nanos::MAX };
+            let until = if P::BOUNDED_SLEEPS {
+                now.saturating_add(bound).min(due)
+            } else {
+                Nanos::MAX
+            };
             waiter.sleep(Some(deadline.map_or(until, |at| at.min(until))));
             bound = (2 * bound).min(LONGEST_SLEEP);
         }
     }
 
-    /// Waits until `done`, which somebody makes true and then signals the waiters, or until `deadline`.
+    /// Waits until `done`, which somebody makes true and then signals the waiters, or until
+    /// `deadline`.
     pub(crate) fn sleep_until(&self, deadline: Nanos, done: impl Fn() -> bool) {
         while !done() && clock::now() < deadline {
             let waiter = self.shared.waiters.prepare();
-            if done() { waiter.leave() } else { waiter.sleep(Some(deadline)) }
+            if done() {
+                waiter.leave()
+            } else {
+                waiter.sleep(Some(deadline))
+            }
         }
     }
 

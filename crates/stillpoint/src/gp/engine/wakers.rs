@@ -1,25 +1,30 @@
-//! The wakers of futures: whom to wake when a grace period has ended, or when callbacks have been invoked.
+//! The wakers of futures: whom to wake when a grace period has ended, or when callbacks have been
+//! invoked.
 //!
-//! A future is no callback. Callbacks run in the order in which they were queued, so a future whose grace period has ended would wait
-//! behind a callback whose has not; and a callback cannot be taken back, so a future that is dropped would leave one behind. Wake-ups need no
-//! order. Each waits for a number to be reached: of a grace period, or of a callback in its queue.
+//! A future is no callback. Callbacks run in the order in which they were queued, so a future whose
+//! grace period has ended would wait behind a callback whose has not; and a callback cannot be
+//! taken back, so a future that is dropped would leave one behind. Wake-ups need no order. Each
+//! waits for a number to be reached: of a grace period, or of a callback in its queue.
 //!
-//! Those who wait are in a heap, the least number first, whose entries know their places. To see whether any is due is one comparison;
-//! to register, to take off and to wake take O(log n), in whatever order a million futures are polled and dropped. The heap owns the
-//! wakers, and a future has a counted reference to its place, not the other way round: so futures stay `Unpin`, and one that is forgotten
-//! ([`std::mem::forget`]) leaves nothing that points to it.
+//! Those who wait are in a heap, the least number first, whose entries know their places. To see
+//! whether any is due is one comparison; to register, to take off and to wake take O(log n), in
+//! whatever order a million futures are polled and dropped. The heap owns the wakers, and a future
+//! has a counted reference to its place, not the other way round: so futures stay `Unpin`, and one
+//! that is forgotten ([`std::mem::forget`]) leaves nothing that points to it.
 //!
 //! # Who wakes
 //!
-//! The service thread, after each pass and outside of it: code that a waker runs there and then (an executor that polls inside its
-//! wakers) may call `barrier`, which a callback must not. Who registers kicks the thread only if its entry becomes the first. That is enough:
-//! of the first entry and what the thread has last seen as the first (under the same lock), the latter is never the younger, unless
-//! a kick is on its way. An entry that comes behind another changes neither; one that comes before all others kicks; to take one off makes the
-//! first younger, or none. So what the thread waits for ends no later than what the first entry waits for, and then it looks again.
-//! How kick and look meet: `service.rs`. `loom_futures_*` are the tests.
+//! The service thread, after each pass and outside of it: code that a waker runs there and then (an
+//! executor that polls inside its wakers) may call `barrier`, which a callback must not. Who
+//! registers kicks the thread only if its entry becomes the first. That is enough: of the first
+//! entry and what the thread has last seen as the first (under the same lock), the latter is never
+//! the younger, unless a kick is on its way. An entry that comes behind another changes neither;
+//! one that comes before all others kicks; to take one off makes the first younger, or none. So
+//! what the thread waits for ends no later than what the first entry waits for, and then it looks
+//! again. How kick and look meet: `service.rs`. `loom_futures_*` are the tests.
 //!
-//! No lock is held while a waker is cloned, called or dropped: that is user code, which may poll and drop other futures. Panics of a wake-up are
-//! contained and counted.
+//! No lock is held while a waker is cloned, called or dropped: that is user code, which may poll
+//! and drop other futures. Panics of a wake-up are contained and counted.
 
 use super::Engine;
 use crate::{
@@ -80,15 +85,23 @@ impl Heap {
 
     fn find(&self, place: &Place) -> Option<usize> {
         let at = place.0.load(Ordering::Relaxed);
-        self.0.get(at).filter(|entry| Arc::ptr_eq(&entry.place, &place.0)).map(|_| at)
+        self.0
+            .get(at)
+            .filter(|entry| Arc::ptr_eq(&entry.place, &place.0))
+            .map(|_| at)
     }
 
-    /// Adds an entry, or gives the one that is there another waker. Whether it is a new one and the first of all; the waker that it had.
+    /// Adds an entry, or gives the one that is there another waker. Whether it is a new one and the
+    /// first of all; the waker that it had.
     fn put(&mut self, due: u64, waker: Waker, place: &Place) -> (bool, Option<Waker>) {
         if let Some(at) = self.find(place) {
             return (false, Some(mem::replace(&mut self.0[at].waker, waker)));
         }
-        self.0.push(Entry { due, waker, place: Arc::clone(&place.0) });
+        self.0.push(Entry {
+            due,
+            waker,
+            place: Arc::clone(&place.0),
+        });
         (self.settle(self.0.len() - 1) == 0, None)
     }
 
@@ -110,7 +123,11 @@ impl Heap {
         }
         loop {
             let (left, right) = (2 * at + 1, 2 * at + 2);
-            let child = if right < self.0.len() && self.is_before(right, left) { right } else { left };
+            let child = if right < self.0.len() && self.is_before(right, left) {
+                right
+            } else {
+                left
+            };
             if child >= self.0.len() || !self.is_before(child, at) {
                 self.0[at].place.store(at, Ordering::Relaxed);
                 return at;
@@ -147,7 +164,8 @@ impl Wakers {
 
     fn knows(&self, place: &Place, waker: &Waker) -> bool {
         let heap = lock(&self.0);
-        heap.find(place).is_some_and(|at| heap.0[at].waker.will_wake(waker))
+        heap.find(place)
+            .is_some_and(|at| heap.0[at].waker.will_wake(waker))
     }
 
     /// Whether it is the first now, and was not there.
@@ -165,7 +183,10 @@ impl Wakers {
 
     fn take_due(&self, reached: u64) -> Option<Waker> {
         let mut heap = lock(&self.0);
-        heap.0.first().is_some_and(|first| !is_before(reached, first.due)).then(|| heap.remove(0))
+        heap.0
+            .first()
+            .is_some_and(|first| !is_before(reached, first.due))
+            .then(|| heap.remove(0))
     }
 
     fn take_all(&self) -> Vec<Entry> {
@@ -191,7 +212,11 @@ pub(in crate::gp) struct Futures {
 
 impl Futures {
     pub(super) fn new() -> Self {
-        Self { grace_periods: Wakers::new(), callbacks: Wakers::new(), panicked: AtomicU64::new(0) }
+        Self {
+            grace_periods: Wakers::new(),
+            callbacks: Wakers::new(),
+            panicked: AtomicU64::new(0),
+        }
     }
 
     fn of(&self, awaited: Awaited) -> &Wakers {
@@ -231,7 +256,8 @@ impl<P: Policy> Engine<P> {
         self.futures.of(awaited).knows(place, waker)
     }
 
-    /// Has `waker`, in place of the one that waits at `place`, woken once `awaited` has come: at once, if it has.
+    /// Has `waker`, in place of the one that waits at `place`, woken once `awaited` has come: at
+    /// once, if it has.
     pub(crate) fn wake_after(&self, awaited: Awaited, waker: &Waker, place: &Place) {
         if self.futures.put(awaited, waker, place) {
             self.kick();
@@ -245,20 +271,26 @@ impl<P: Policy> Engine<P> {
         self.futures.of(awaited).take(place)
     }
 
-    /// Wakes the tasks for which that has come which they wait for. Returns the grace period that the others wait for: none inside a waker that this
-    /// calls, since it goes on afterwards. Tasks that are woken meanwhile and wait again are left for the next time.
+    /// Wakes the tasks for which that has come which they wait for. Returns the grace period that
+    /// the others wait for: none inside a waker that this calls, since it goes on afterwards. Tasks
+    /// that are woken meanwhile and wait again are left for the next time.
     pub(super) fn wake_futures(&self) -> Option<Cookie> {
         if user_code::is_waking(self.domain) {
             return None;
         }
         let (completed, invoked) = (self.shared.seq.completed().bits(), self.callbacks_invoked());
-        self.futures.wake(self.domain, || self.futures.grace_periods.take_due(completed));
-        self.futures.wake(self.domain, || self.futures.callbacks.take_due(invoked));
+        self.futures.wake(self.domain, || {
+            self.futures.grace_periods.take_due(completed)
+        });
+        self.futures
+            .wake(self.domain, || self.futures.callbacks.take_due(invoked));
         self.futures.grace_periods.least().map(Cookie::from_raw)
     }
 
-    /// For the end of a domain, where futures that were forgotten may be left, and of a service thread that stays down. Once each: tasks that wait
-    /// again have to see by themselves that no wake-up will come. If one of them forks, the rest is forgotten in the child, as in `reset_in_child`.
+    /// For the end of a domain, where futures that were forgotten may be left, and of a service
+    /// thread that stays down. Once each: tasks that wait again have to see by themselves that no
+    /// wake-up will come. If one of them forks, the rest is forgotten in the child, as in
+    /// `reset_in_child`.
     pub(crate) fn wake_all_futures(&self) {
         let process = fork::process();
         for wakers in [&self.futures.grace_periods, &self.futures.callbacks] {
@@ -293,7 +325,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-        /// A heap beside a list of what is in it: the least comes first, also across the wrap, and who leaves is no longer there.
+        /// A heap beside a list of what is in it: the least comes first, also across the wrap, and
+        /// who leaves is no longer there.
         #[test]
         fn a_heap_gives_the_least_first(
             base in prop_oneof![Just(0_u64.wrapping_sub(20)), any::<u64>()],
@@ -336,9 +369,14 @@ mod tests {
         let wakers = Wakers::new();
         let mut places: Vec<_> = (0..FUTURES).map(|_| Place::default()).collect();
         for (number, place) in (0..FUTURES).rev().zip(&places) {
-            assert!(wakers.put(number, Waker::noop(), place), "each is before all others");
+            assert!(
+                wakers.put(number, Waker::noop(), place),
+                "each is before all others"
+            );
         }
-        places.drain(10..).for_each(|place| assert!(wakers.take(&place).is_some()));
+        places
+            .drain(10..)
+            .for_each(|place| assert!(wakers.take(&place).is_some()));
         assert!(lock(&wakers.0).0.capacity() <= 2 * SMALL);
         assert_eq!(wakers.len(), 10);
     }

@@ -1,11 +1,14 @@
-//! The Linux kernel's litmus tests of RCU, in words of our own: what readers and grace periods order, and what they do not.
+//! The Linux kernel's litmus tests of RCU, in words of our own: what readers and grace periods
+//! order, and what they do not.
 //!
-//! Each shape is a few threads with plain (relaxed) accesses and an outcome. Where the outcome is forbidden no schedule may show it, and with
-//! the machinery broken, or without the grace period, some schedule must; where it is allowed some schedule must show it, or the model
-//! is stronger than the promise, and the forbidden ones prove nothing.
+//! Each shape is a few threads with plain (relaxed) accesses and an outcome. Where the outcome is
+//! forbidden no schedule may show it, and with the machinery broken, or without the grace period,
+//! some schedule must; where it is allowed some schedule must show it, or the model is stronger
+//! than the promise, and the forbidden ones prove nothing.
 //!
-//! The law behind them (kernel: `tools/memory-model`): a cycle of accesses through read-side critical sections and grace periods is
-//! forbidden if it has at least as many grace periods as sections, and allowed if it has fewer.
+//! The law behind them (kernel: `tools/memory-model`): a cycle of accesses through read-side
+//! critical sections and grace periods is forbidden if it has at least as many grace periods as
+//! sections, and allowed if it has fewer.
 
 use super::{FIRST, NoHeavyBarrier, NoWait};
 use crate::gp::{
@@ -55,14 +58,17 @@ impl<P: Policy> World<P> {
     }
 
     fn in_section<R>(&self, number: usize, work: impl FnOnce() -> R) -> R {
-        let record = self.engine.register(Token::for_model(number as u64 + 1), Flavour::Thread);
+        let record = self
+            .engine
+            .register(Token::for_model(number as u64 + 1), Flavour::Thread);
         record.lock();
         let result = work();
         record.unlock();
         result
     }
 
-    /// Whether a grace period has ended between the call and its return. If not, the schedule is one that the shape is not about.
+    /// Whether a grace period has ended between the call and its return. If not, the schedule is
+    /// one that the shape is not about.
     fn grace_period(&self) -> bool {
         let cookie = self.engine.start();
         self.engine.try_complete(cookie, Token::for_model(1000)) == Progress::Ended
@@ -83,7 +89,8 @@ fn observed(preemptions: usize, test: impl Fn() -> bool + Sync + Send + 'static)
     seen.load(SeqCst)
 }
 
-/// Each thread writes its own word and reads the next one's: whether all can read what was there before the writes.
+/// Each thread writes its own word and reads the next one's: whether all can read what was there
+/// before the writes.
 fn cycle<P: Policy>(roles: &'static [Role], preemptions: usize) -> bool {
     observed(preemptions, move || {
         let world = World::<P>::new(roles.iter().map(|_| 0));
@@ -108,30 +115,49 @@ fn cycle<P: Policy>(roles: &'static [Role], preemptions: usize) -> bool {
             .collect();
         let first = play(&world, 0);
         // All are joined, whatever the first ones say.
-        others.into_iter().map(|other| other.join().unwrap()).fold(first, |all, one| all & one)
+        others
+            .into_iter()
+            .map(|other| other.join().unwrap())
+            .fold(first, |all, one| all & one)
     })
 }
 
-/// One section and one grace period: the kernel's RCU+sync+read, with a write and a read on each side.
+/// One section and one grace period: the kernel's RCU+sync+read, with a write and a read on each
+/// side.
 #[test]
 fn loom_litmus_one_section_one_grace_period() {
     assert!(!cycle::<Sound>(&[Section, GracePeriod], 3));
-    assert!(cycle::<NoWait>(&[Section, GracePeriod], 3), "nothing is shown: the broken one is not caught");
-    assert!(cycle::<NoHeavyBarrier>(&[Section, GracePeriod], 3), "nothing is shown: the broken one is not caught");
+    assert!(
+        cycle::<NoWait>(&[Section, GracePeriod], 3),
+        "nothing is shown: the broken one is not caught"
+    );
+    assert!(
+        cycle::<NoHeavyBarrier>(&[Section, GracePeriod], 3),
+        "nothing is shown: the broken one is not caught"
+    );
 }
 
 /// More grace periods than sections.
 #[test]
 fn loom_litmus_one_section_two_grace_periods() {
     assert!(!cycle::<Sound>(&[Section, GracePeriod, GracePeriod], 2));
-    assert!(cycle::<NoWait>(&[Section, GracePeriod, GracePeriod], 2), "nothing is shown: the broken one is not caught");
+    assert!(
+        cycle::<NoWait>(&[Section, GracePeriod, GracePeriod], 2),
+        "nothing is shown: the broken one is not caught"
+    );
 }
 
 /// As many, of two each.
 #[test]
 fn loom_litmus_two_sections_two_grace_periods() {
-    assert!(!cycle::<Sound>(&[Section, GracePeriod, Section, GracePeriod], 2));
-    assert!(cycle::<NoWait>(&[Section, GracePeriod, Section, GracePeriod], 2), "nothing is shown: the broken one is not caught");
+    assert!(!cycle::<Sound>(
+        &[Section, GracePeriod, Section, GracePeriod],
+        2
+    ));
+    assert!(
+        cycle::<NoWait>(&[Section, GracePeriod, Section, GracePeriod], 2),
+        "nothing is shown: the broken one is not caught"
+    );
 }
 
 /// Fewer: sections order nothing among themselves.
@@ -140,18 +166,21 @@ fn loom_litmus_sections_alone_order_nothing() {
     assert!(cycle::<Sound>(&[Section, Section], 3));
 }
 
-/// Fewer: one grace period cannot order two sections, of which one ends after the grace period has begun, and the other one begins then.
+/// Fewer: one grace period cannot order two sections, of which one ends after the grace period has
+/// begun, and the other one begins then.
 #[test]
 fn loom_litmus_two_sections_one_grace_period() {
     assert!(cycle::<Sound>(&[Section, GracePeriod, Section], 3));
 }
 
-/// RCU+sync+read: a section that misses what was written before a grace period misses what was written after it.
+/// RCU+sync+read: a section that misses what was written before a grace period misses what was
+/// written after it.
 fn sync_and_read<P: Policy>() -> bool {
     observed(3, || {
         let world = World::<P>::new([0, 0]);
         let theirs = Arc::clone(&world);
-        let reader = thread::spawn(move || theirs.in_section(0, || (theirs.read(0), theirs.read(1))));
+        let reader =
+            thread::spawn(move || theirs.in_section(0, || (theirs.read(0), theirs.read(1))));
         world.write(0, 1);
         if world.grace_period() {
             world.write(1, 1);
@@ -163,8 +192,14 @@ fn sync_and_read<P: Policy>() -> bool {
 #[test]
 fn loom_litmus_sync_and_read() {
     assert!(!sync_and_read::<Sound>());
-    assert!(sync_and_read::<NoWait>(), "nothing is shown: the broken one is not caught");
-    assert!(sync_and_read::<NoHeavyBarrier>(), "nothing is shown: the broken one is not caught");
+    assert!(
+        sync_and_read::<NoWait>(),
+        "nothing is shown: the broken one is not caught"
+    );
+    assert!(
+        sync_and_read::<NoHeavyBarrier>(),
+        "nothing is shown: the broken one is not caught"
+    );
 }
 
 /// RCU+sync+free: who finds an old object does not find it freed.
@@ -194,12 +229,18 @@ fn sync_and_free<P: Policy>() -> bool {
 #[test]
 fn loom_litmus_sync_and_free() {
     assert!(!sync_and_free::<Sound>());
-    assert!(sync_and_free::<NoWait>(), "nothing is shown: the broken one is not caught");
-    assert!(sync_and_free::<NoHeavyBarrier>(), "nothing is shown: the broken one is not caught");
+    assert!(
+        sync_and_free::<NoWait>(),
+        "nothing is shown: the broken one is not caught"
+    );
+    assert!(
+        sync_and_free::<NoHeavyBarrier>(),
+        "nothing is shown: the broken one is not caught"
+    );
 }
 
-/// MP+onceassign+derefonce: who finds a new object finds it initialised. The pair is the pointer's release and acquire; there is no grace
-/// period, and a section does not stand in for them.
+/// MP+onceassign+derefonce: who finds a new object finds it initialised. The pair is the pointer's
+/// release and acquire; there is no grace period, and a section does not stand in for them.
 fn assign_and_dereference(publish: Ordering) -> bool {
     const POINTER: usize = 0;
     const OBJECT: usize = 1;
@@ -221,5 +262,8 @@ fn assign_and_dereference(publish: Ordering) -> bool {
 #[test]
 fn loom_litmus_assign_and_dereference() {
     assert!(!assign_and_dereference(Ordering::Release));
-    assert!(assign_and_dereference(Ordering::Relaxed), "nothing is shown: the broken one is not caught");
+    assert!(
+        assign_and_dereference(Ordering::Relaxed),
+        "nothing is shown: the broken one is not caught"
+    );
 }

@@ -1,5 +1,6 @@
-//! Guards that belong to no thread, model-checked: their sections, their records, and what reports look at. Three tests are of races
-//! that the kernel's RCU Tasks Trace had; each stands beside a variant with the race, which must fail.
+//! Guards that belong to no thread, model-checked: their sections, their records, and what reports
+//! look at. Three tests are of races that the kernel's RCU Tasks Trace had; each stands beside a
+//! variant with the race, which must fail.
 
 use super::{FIRST, World, model};
 use crate::gp::{
@@ -33,7 +34,9 @@ fn clear_unless_looked_at<T>(shelf: &Shelf<T>) {
 }
 
 fn lock_owned(world: &World<Sound>, number: u64) -> &Record {
-    let record = world.engine.register(Token::for_model(number), Flavour::Owned);
+    let record = world
+        .engine
+        .register(Token::for_model(number), Flavour::Owned);
     record.lock_owned(Location::caller(), 1);
     record
 }
@@ -100,13 +103,19 @@ fn waiter_and_owned_holdout(unlock: impl Fn(&Record) + Copy + Send + Sync + 'sta
         });
         world.unlink();
         let cookie = world.engine.start();
-        assert_eq!(world.engine.wait_for(cookie, Token::for_model(1000), None, Haste::Normal), Waited::Ended);
+        assert_eq!(
+            world
+                .engine
+                .wait_for(cookie, Token::for_model(1000), None, Haste::Normal),
+            Waited::Ended
+        );
         world.free();
         reader.join().unwrap();
     });
 }
 
-/// The first race: the notifier flags the reader between its look at the flag and its end. Here the end comes first.
+/// The first race: the notifier flags the reader between its look at the flag and its end. Here the
+/// end comes first.
 #[test]
 fn loom_owned_holdout_wakes_its_waiter() {
     waiter_and_owned_holdout(Record::unlock_owned);
@@ -118,7 +127,8 @@ fn loom_look_before_the_end_is_caught() {
     waiter_and_owned_holdout(Record::unlock_looking_first);
 }
 
-/// Something that is gone when its last owner has let go of it, so that a later look at it is an error that loom reports. Its memory stays.
+/// Something that is gone when its last owner has let go of it, so that a later look at it is an
+/// error that loom reports. Its memory stays.
 struct Payload(&'static UnsafeCell<u32>);
 
 // SAFETY: loom checks each access.
@@ -144,8 +154,9 @@ impl Drop for Payload {
     }
 }
 
-/// What a report or an end does with the shelf. The number is touched by reports under the lock and read by ends without it: where a
-/// thread could be switched, for loom, which does not switch at an attempt to lock.
+/// What a report or an end does with the shelf. The number is touched by reports under the lock and
+/// read by ends without it: where a thread could be switched, for loom, which does not switch at an
+/// attempt to lock.
 type Act = fn(&Shelf<Payload>, &AtomicUsize);
 
 fn report_and_end(report: Act, end: Act) {
@@ -216,21 +227,31 @@ fn loom_uncounted_report_is_caught() {
     report_and_end(report_uncounted, end);
 }
 
-/// `Stack::push` with `take_all`: two threads that take records and give them back never have the same one at a time, and each finds a record as its
-/// last owner has left it.
+/// `Stack::push` with `take_all`: two threads that take records and give them back never have the
+/// same one at a time, and each finds a record as its last owner has left it.
 #[test]
 fn loom_records_have_one_owner() {
     model(|| {
-        let engine = Arc::new(Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)));
+        let engine = Arc::new(Engine::<Sound>::new(
+            1,
+            BarrierMode::Membarrier,
+            Sequence::new(FIRST),
+        ));
         let take_and_give = |engine: &Engine<Sound>, number: u64| {
-            let (token, own) = (Token::for_model(number), engine.register(Token::for_model(number), Flavour::Thread));
+            let (token, own) = (
+                Token::for_model(number),
+                engine.register(Token::for_model(number), Flavour::Thread),
+            );
             let spares = RecordCache::new();
             for _ in 0..2 {
                 let record = spares.take(engine, token, own);
                 record.lock_owned(Location::caller(), 1);
                 // A name is what only the owner writes.
                 record.set_name(number.to_string().into());
-                assert_eq!(record.entry().name().as_deref().map(|name| &**name), Some(&*number.to_string()));
+                assert_eq!(
+                    record.entry().name().as_deref().map(|name| &**name),
+                    Some(&*number.to_string())
+                );
                 record.unlock_owned();
                 spares.keep(record, token, own);
                 spares.give_back(0);
@@ -241,6 +262,9 @@ fn loom_records_have_one_owner() {
         let other = thread::spawn(move || take_and_give(&theirs, 1));
         take_and_give(&engine, 2);
         other.join().unwrap();
-        assert!(engine.records() <= 4, "a chunk too many: some record was lost");
+        assert!(
+            engine.records() <= 4,
+            "a chunk too many: some record was lost"
+        );
     });
 }

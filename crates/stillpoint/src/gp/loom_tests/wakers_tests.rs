@@ -1,4 +1,5 @@
-//! Models of `wakers.rs`: a task that waits is woken, whoever else registers and drops meanwhile; and the count of callbacks that have been invoked.
+//! Models of `wakers.rs`: a task that waits is woken, whoever else registers and drops meanwhile;
+//! and the count of callbacks that have been invoked.
 //!
 //! Time stands still, so a task that nobody wakes is a deadlock, which loom reports.
 
@@ -33,9 +34,16 @@ struct Serving(Engine<Sound>);
 impl Serving {
     /// With its service thread, which ends at [`Serving::stop`].
     fn start() -> (Arc<Self>, thread::JoinHandle<()>) {
-        let serving = Arc::new(Self(Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST))));
+        let serving = Arc::new(Self(Engine::new(
+            1,
+            BarrierMode::Membarrier,
+            Sequence::new(FIRST),
+        )));
         let theirs = Arc::clone(&serving);
-        (serving, thread::spawn(move || assert_eq!(theirs.0.serve(&*theirs), Served::Stopped)))
+        (
+            serving,
+            thread::spawn(move || assert_eq!(theirs.0.serve(&*theirs), Served::Stopped)),
+        )
     }
 
     fn stop(&self, service: thread::JoinHandle<()>) {
@@ -51,7 +59,8 @@ impl Work for Serving {
     }
 }
 
-/// A task, which sleeps until it is woken. It then sees what came before that, as executors have it.
+/// A task, which sleeps until it is woken. It then sees what came before that, as executors have
+/// it.
 struct Task {
     woken: AtomicBool,
     event: EventCount,
@@ -59,13 +68,20 @@ struct Task {
 
 impl Task {
     fn new() -> std::sync::Arc<Self> {
-        std::sync::Arc::new(Self { woken: AtomicBool::new(false), event: EventCount::new() })
+        std::sync::Arc::new(Self {
+            woken: AtomicBool::new(false),
+            event: EventCount::new(),
+        })
     }
 
     fn sleep(&self) {
         while !self.woken.load(Ordering::Acquire) {
             let waiter = self.event.prepare();
-            if self.woken.load(Ordering::Acquire) { waiter.leave() } else { waiter.sleep(None) }
+            if self.woken.load(Ordering::Acquire) {
+                waiter.leave()
+            } else {
+                waiter.sleep(None)
+            }
         }
     }
 }
@@ -77,7 +93,8 @@ impl Wake for Task {
     }
 }
 
-/// Registers as a future does, sleeps until it is woken, and finds that what it waited for has come.
+/// Registers as a future does, sleeps until it is woken, and finds that what it waited for has
+/// come.
 fn wait(engine: &Engine<Sound>, awaited: Awaited) {
     let (task, place) = (Task::new(), Place::default());
     let waker = Waker::from(std::sync::Arc::clone(&task));
@@ -86,7 +103,8 @@ fn wait(engine: &Engine<Sound>, awaited: Awaited) {
     assert!(engine.has_come(awaited), "woken for nothing");
 }
 
-/// Nobody is in its way: what has to happen is that the service thread learns of it. (Without the kick it deadlocks.)
+/// Nobody is in its way: what has to happen is that the service thread learns of it. (Without the
+/// kick it deadlocks.)
 #[test]
 fn loom_futures_are_woken() {
     model(3, || {
@@ -112,7 +130,8 @@ fn loom_futures_are_woken_when_a_reader_leaves() {
     });
 }
 
-/// A younger one beside an older one that is dropped: whether it comes behind that, and does not kick, or finds itself alone.
+/// A younger one beside an older one that is dropped: whether it comes behind that, and does not
+/// kick, or finds itself alone.
 #[test]
 fn loom_futures_are_woken_when_an_older_one_is_dropped() {
     model(2, || {
@@ -150,7 +169,11 @@ fn loom_invoked_callbacks_are_seen_whole() {
     // SAFETY: as above.
     unsafe impl Send for Done {}
     model(3, || {
-        let engine = Arc::new(Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)));
+        let engine = Arc::new(Engine::<Sound>::new(
+            1,
+            BarrierMode::Membarrier,
+            Sequence::new(FIRST),
+        ));
         let done = Arc::new(Done(UnsafeCell::new(0)));
         let theirs = Arc::clone(&done);
         // SAFETY: that nobody else looks at it yet is what the test is about.

@@ -7,10 +7,13 @@ use crate::{
 };
 use std::{mem::offset_of, ptr};
 
-const _: () = assert!(offset_of!(Record, word) == 0 && offset_of!(Record, flags) == 8 && size_of::<Record>() == 64);
+const _: () = assert!(
+    offset_of!(Record, word) == 0 && offset_of!(Record, flags) == 8 && size_of::<Record>() == 64
+);
 
 impl Record {
-    /// The sentinel for threads without a record. Its nesting is as deep as can be, so that [`Record::lock_global_outermost`] refuses it.
+    /// The sentinel for threads without a record. Its nesting is as deep as can be, so that
+    /// [`Record::lock_global_outermost`] refuses it.
     pub(crate) const fn unregistered() -> Self {
         Self {
             word: AtomicU64::new(NESTING),
@@ -25,8 +28,9 @@ impl Record {
         }
     }
 
-    /// Enters a section of the global domain `GLOBAL`, unless the owner is in one or this is the sentinel. Owner (or a signal
-    /// handler in its thread) only, and only where readers need no fence.
+    /// Enters a section of the global domain `GLOBAL`, unless the owner is in one or this is the
+    /// sentinel. Owner (or a signal handler in its thread) only, and only where readers need no
+    /// fence.
     #[inline(always)]
     pub(crate) fn lock_global_outermost<const GLOBAL: usize>(&self) -> bool {
         debug_assert!(!self.fences);

@@ -7,7 +7,8 @@ use crate::{
 };
 
 impl Record {
-    /// A section whose readers leave it to membarrier to fence, which the model has not: for tests of what needs no fence.
+    /// A section whose readers leave it to membarrier to fence, which the model has not: for tests
+    /// of what needs no fence.
     pub(in crate::gp) fn begin_without_fence(&self) -> Seq {
         let word = self.shared().seq.enter(); // [R1]
         self.begin(word);
@@ -19,7 +20,8 @@ impl Record {
         self.word.store(0, Ordering::Release); // [R4]
     }
 
-    /// The end of a section with the kernel's old race in it: between the look and the end it can be flagged.
+    /// The end of a section with the kernel's old race in it: between the look and the end it can
+    /// be flagged.
     pub(in crate::gp) fn unlock_looking_first(&self) {
         let flags = self.flags.load(Ordering::Relaxed);
         self.word.store(0, Ordering::Release);

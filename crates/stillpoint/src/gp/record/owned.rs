@@ -30,7 +30,11 @@ impl Record {
     /// Leaves the section of a guard; the record is then quiescent and still the guard's.
     #[inline]
     pub(crate) fn unlock_owned(&self) {
-        debug_assert_eq!(self.word.load(Ordering::Relaxed) & NESTING, 1, "a guard's section does not nest");
+        debug_assert_eq!(
+            self.word.load(Ordering::Relaxed) & NESTING,
+            1,
+            "a guard's section does not nest"
+        );
         self.end();
         self.entry().clear_name();
     }
@@ -51,7 +55,8 @@ impl Record {
     ///
     /// # Safety
     ///
-    /// If the record is a guard's, that is never used again, and nobody gives the record to another meanwhile.
+    /// If the record is a guard's, that is never used again, and nobody gives the record to another
+    /// meanwhile.
     pub(in crate::gp) unsafe fn abandon(&self) {
         if self.is_a_guards() && self.is_reading() {
             self.unlock_owned();
@@ -73,7 +78,10 @@ mod tests {
             let goal = shared.seq.start();
             assert!(record.is_reading() && !record.is_owned_by(me));
             record.set_name("task".into());
-            assert_eq!(record.entry().name().as_deref().map(|name| &**name), Some("task"));
+            assert_eq!(
+                record.entry().name().as_deref().map(|name| &**name),
+                Some("task")
+            );
             record.unlock_owned();
             assert!(record.holds_out(goal).is_none() && record.entry().name().is_none());
             record.take_back(me, 7);

@@ -1,10 +1,11 @@
-//! The global domains' `started`, at an address that a reader knows without loading it from somewhere.
+//! The global domains' `started`, at an address that a reader knows without loading it from
+//! somewhere.
 
 use super::{NESTED_ONCE, Seq, Sequence, Started};
 use crate::platform::sync::{AtomicU64, Ordering};
 
-/// How many domains a process has from the start. Each has a `started` at an address that its readers know without loading it from
-/// somewhere; they are told apart by a constant, `GLOBAL`.
+/// How many domains a process has from the start. Each has a `started` at an address that its
+/// readers know without loading it from somewhere; they are told apart by a constant, `GLOBAL`.
 pub(crate) const GLOBALS: usize = 2;
 
 /// A `started` on a cache line of its own, and at a place in the array that a C header can know.
@@ -12,18 +13,23 @@ pub(crate) const GLOBALS: usize = 2;
 struct GlobalStarted(AtomicU64);
 
 #[cfg_attr(feature = "c-symbols", unsafe(export_name = "stillpoint_started"))]
-static GLOBAL_STARTED: [GlobalStarted; GLOBALS] = [const { GlobalStarted(AtomicU64::new(NESTED_ONCE)) }; GLOBALS];
+static GLOBAL_STARTED: [GlobalStarted; GLOBALS] =
+    [const { GlobalStarted(AtomicU64::new(NESTED_ONCE)) }; GLOBALS];
 
 /// As [`Sequence::enter`], for a reader of a global domain.
 #[inline(always)]
 pub(crate) fn enter_global<const GLOBAL: usize>() -> u64 {
-    // Acquire [R1]: what was unlinked before a cookie for this number or less was taken (W1, W2) is so for the section's loads.
+    // Acquire [R1]: what was unlinked before a cookie for this number or less was taken (W1, W2) is
+    // so for the section's loads.
     GLOBAL_STARTED[GLOBAL].0.load(Ordering::Acquire)
 }
 
 impl Sequence {
     /// The counters of a global domain.
     pub(crate) fn of_global(global: usize) -> Self {
-        Self { started: Started::Global(&GLOBAL_STARTED[global].0), ..Self::new(Seq(0)) }
+        Self {
+            started: Started::Global(&GLOBAL_STARTED[global].0),
+            ..Self::new(Seq(0))
+        }
     }
 }

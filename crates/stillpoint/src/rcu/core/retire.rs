@@ -38,11 +38,13 @@ impl<P: Policy> Core<P> {
     /// As there.
     pub unsafe fn retire_with_head<T: EmbedsHead>(&self, object: NonNull<T>) {
         unsafe fn free<T: EmbedsHead>(head: NonNull<CallbackHead>) {
-            // SAFETY: the head lies at this offset in a boxed T, by `EmbedsHead` and `retire_with_head`'s contract.
+            // SAFETY: the head lies at this offset in a boxed T, by `EmbedsHead` and
+            // `retire_with_head`'s contract.
             drop(unsafe { Box::from_raw(head.as_ptr().byte_sub(T::HEAD_OFFSET).cast::<T>()) });
         }
         // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-        if unsafe { self.try_retire_request(RetireRequest::boxed(object), OnNoPage::Fail) }.is_err() {
+        if unsafe { self.try_retire_request(RetireRequest::boxed(object), OnNoPage::Fail) }.is_err()
+        {
             // SAFETY: in bounds, by `EmbedsHead`'s contract.
             let head = unsafe { object.byte_add(T::HEAD_OFFSET) }.cast();
             // SAFETY: the object is given up to the callback, and is Send.
@@ -66,7 +68,11 @@ impl<P: Policy> Core<P> {
     ///
     /// As for [`Domain::retire`](crate::Domain::retire), and the object may be freed on any thread.
     #[inline]
-    pub(in crate::rcu) unsafe fn try_retire_request(&self, object: RetireRequest, on_no_page: OnNoPage) -> Result<(), NoPage> {
+    pub(in crate::rcu) unsafe fn try_retire_request(
+        &self,
+        object: RetireRequest,
+        on_no_page: OnNoPage,
+    ) -> Result<(), NoPage> {
         match thread::append(self, object) {
             Some(Pushed::Ok) => Ok(()),
             // SAFETY: the caller's promise.
@@ -74,7 +80,8 @@ impl<P: Policy> Core<P> {
         }
     }
 
-    /// The slow path of every retire: what follows an append that was not `Ok`, or was not made. See `kvfree/retire.rs`.
+    /// The slow path of every retire: what follows an append that was not `Ok`, or was not made.
+    /// See `kvfree/retire.rs`.
     ///
     /// # Safety
     ///
@@ -82,11 +89,18 @@ impl<P: Policy> Core<P> {
     #[cold]
     #[inline(never)]
     pub(in crate::rcu) unsafe fn retire_slow(
-        &self, object: RetireRequest, pushed: Option<Pushed>, on_no_page: OnNoPage,
+        &self,
+        object: RetireRequest,
+        pushed: Option<Pushed>,
+        on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
         let retire = |retirer: Option<Retirer<'_>>| {
             // SAFETY: the caller's promise.
-            unsafe { self.inner.heap.retire_slow(self.engine(), retirer, object, pushed, on_no_page) }
+            unsafe {
+                self.inner
+                    .heap
+                    .retire_slow(self.engine(), retirer, object, pushed, on_no_page)
+            }
         };
         thread::with(self, |retirer| retire(Some(retirer))).unwrap_or_else(|| retire(None))
     }

@@ -1,4 +1,5 @@
-//! Waiting for readers, naming grace periods, callbacks, barriers: what [`Domain`](crate::Domain) documents.
+//! Waiting for readers, naming grace periods, callbacks, barriers: what [`Domain`](crate::Domain)
+//! documents.
 
 use super::Core;
 use crate::{
@@ -33,14 +34,22 @@ impl<P: Policy> Core<P> {
     #[inline]
     pub(in crate::rcu) fn try_synchronize(&self, haste: Haste) -> Result<(), WouldDeadlock> {
         let engine = self.engine();
-        if engine.has_no_reader(|| thread::bound_record(self).is_some_and(|own| !own.is_reading())) {
+        if engine.has_no_reader(|| thread::bound_record(self).is_some_and(|own| !own.is_reading()))
+        {
             return Ok(());
         }
         self.try_wait(engine.start(), haste)
     }
 
-    pub(in crate::rcu) fn try_wait(&self, cookie: Cookie, haste: Haste) -> Result<(), WouldDeadlock> {
-        match self.engine().wait_for(cookie, platform_thread::token(), None, haste) {
+    pub(in crate::rcu) fn try_wait(
+        &self,
+        cookie: Cookie,
+        haste: Haste,
+    ) -> Result<(), WouldDeadlock> {
+        match self
+            .engine()
+            .wait_for(cookie, platform_thread::token(), None, haste)
+        {
             Waited::Ended => Ok(()),
             Waited::HeldUpBySelf => Err(WouldDeadlock),
             Waited::TimedOut => unreachable!("no deadline was given"),
@@ -65,8 +74,8 @@ impl<P: Policy> Core<P> {
         self.engine().recheck(cookie, platform_thread::token()) == Progress::Ended
     }
 
-    /// Whether the grace period is known to have ended. Only a load: it ends none, as [`Core::poll`] may. For the torture of promises that
-    /// no thread but the service thread keeps.
+    /// Whether the grace period is known to have ended. Only a load: it ends none, as
+    /// [`Core::poll`] may. For the torture of promises that no thread but the service thread keeps.
     #[must_use]
     pub fn has_ended(&self, cookie: Cookie) -> bool {
         self.engine().has_ended(cookie)
@@ -80,9 +89,14 @@ impl<P: Policy> Core<P> {
         }
     }
 
-    /// The cookie, or an older one if this domain has never given it: so that a stray one is not waited for until doomsday.
+    /// The cookie, or an older one if this domain has never given it: so that a stray one is not
+    /// waited for until doomsday.
     pub(in crate::rcu) fn known(&self, cookie: Cookie) -> Cookie {
-        if self.engine().has_ended(cookie) { cookie } else { cookie.older(self.engine().get_state()) }
+        if self.engine().has_ended(cookie) {
+            cookie
+        } else {
+            cookie.older(self.engine().get_state())
+        }
     }
 
     /// [`Domain::call`](crate::Domain::call).
@@ -95,7 +109,11 @@ impl<P: Policy> Core<P> {
     /// # Safety
     ///
     /// As there.
-    pub unsafe fn call_head(&self, head: NonNull<CallbackHead>, run: unsafe fn(NonNull<CallbackHead>)) {
+    pub unsafe fn call_head(
+        &self,
+        head: NonNull<CallbackHead>,
+        run: unsafe fn(NonNull<CallbackHead>),
+    ) {
         // SAFETY: the caller's promise.
         unsafe { self.engine().call_head(Callback { head, run }) };
     }
@@ -121,7 +139,9 @@ impl<P: Policy> Core<P> {
     }
 
     pub(in crate::rcu) fn try_kvfree_barrier(&self) -> Result<(), WouldDeadlock> {
-        self.inner.heap.flush(self.engine(), &*self.inner, self.is_reading())?;
+        self.inner
+            .heap
+            .flush(self.engine(), &*self.inner, self.is_reading())?;
         if self.engine().callbacks_pending() > 0 {
             // Objects for which there was no page.
             self.try_barrier()?;

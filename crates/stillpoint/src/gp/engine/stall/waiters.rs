@@ -16,15 +16,20 @@ pub(in crate::gp) struct Waiters {
 }
 
 impl Waiters {
-    pub(in crate::gp) const NONE: Self = Self { threads: Vec::new(), futures: Vec::new() };
+    pub(in crate::gp) const NONE: Self = Self {
+        threads: Vec::new(),
+        futures: Vec::new(),
+    };
 
     fn add(&mut self, who: Waiting) {
         match who {
             Waiting::Thread(tid) => self.threads.push(tid),
-            Waiting::Future(place) => match self.futures.iter_mut().find(|(known, _)| *known == place) {
-                Some((_, count)) => *count += 1,
-                None => self.futures.push((place, 1)),
-            },
+            Waiting::Future(place) => {
+                match self.futures.iter_mut().find(|(known, _)| *known == place) {
+                    Some((_, count)) => *count += 1,
+                    None => self.futures.push((place, 1)),
+                }
+            }
         }
     }
 
@@ -57,7 +62,11 @@ pub(super) enum Waiting {
 /// Lists `who` among `waiters` until the returned value is dropped.
 pub(super) fn list(waiters: &Mutex<Waiters>, who: Waiting) -> Listed<'_> {
     lock(waiters).add(who);
-    Listed { waiters, who, process: fork::process() }
+    Listed {
+        waiters,
+        who,
+        process: fork::process(),
+    }
 }
 
 /// A place in the list of those who wait.

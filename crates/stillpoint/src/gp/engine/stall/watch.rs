@@ -9,8 +9,9 @@ use std::time::Duration;
 /// Times one thing.
 #[derive(Debug)]
 pub(in crate::gp) struct Watch {
-    /// Since when it has been held up, and whether that has been reported ([`REPORTED`]); 0 while it is not. One word, so that no thread
-    /// reports what is over: the mark would stay, and the next stall be taken for a reported one.
+    /// Since when it has been held up, and whether that has been reported ([`REPORTED`]); 0 while
+    /// it is not. One word, so that no thread reports what is over: the mark would stay, and the
+    /// next stall be taken for a reported one.
     pub(in crate::gp) since: AtomicU64,
     pub(super) count: AtomicU64,
 }
@@ -30,12 +31,17 @@ pub(super) enum Verdict {
 
 impl Watch {
     pub(super) fn new() -> Self {
-        Self { since: AtomicU64::new(0), count: AtomicU64::new(0) }
+        Self {
+            since: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+        }
     }
 
     /// What [`Watch::verdict`] is to be asked about.
     pub(super) fn start(&self, now: Nanos) -> u64 {
-        self.since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|since| since, |_| now)
+        self.since
+            .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|since| since, |_| now)
     }
 
     pub(super) fn stop(&self) {
@@ -57,7 +63,12 @@ impl Watch {
         if now < due {
             return Verdict::Early(due);
         }
-        match self.since.compare_exchange(since, since | REPORTED, Ordering::Relaxed, Ordering::Relaxed) {
+        match self.since.compare_exchange(
+            since,
+            since | REPORTED,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
             Ok(_) => {
                 self.count.fetch_add(1, Ordering::Relaxed);
                 Verdict::Due(Duration::from_nanos(now.saturating_sub(since)))
@@ -79,15 +90,32 @@ mod tests {
         let watch = Watch::new();
         let since = watch.start(1_000);
         watch.stop();
-        assert_eq!(watch.verdict(since, 5_000, 1_000), Verdict::Early(6_000), "it is over");
+        assert_eq!(
+            watch.verdict(since, 5_000, 1_000),
+            Verdict::Early(6_000),
+            "it is over"
+        );
         assert!(!watch.is_reported());
         let next = watch.start(6_000);
-        assert_eq!(watch.verdict(since, 6_500, 1_000), Verdict::Early(7_500), "and was another one");
+        assert_eq!(
+            watch.verdict(since, 6_500, 1_000),
+            Verdict::Early(7_500),
+            "and was another one"
+        );
         assert_eq!(watch.verdict(next, 6_500, 1_000), Verdict::Early(7_000));
-        assert_eq!(watch.verdict(next, 7_000, 1_000), Verdict::Due(Duration::from_nanos(1_000)));
+        assert_eq!(
+            watch.verdict(next, 7_000, 1_000),
+            Verdict::Due(Duration::from_nanos(1_000))
+        );
         assert_eq!(watch.verdict(next, 8_000, 1_000), Verdict::Reported, "once");
-        assert_eq!(watch.verdict(watch.start(8_000), 9_000, 1_000), Verdict::Reported);
+        assert_eq!(
+            watch.verdict(watch.start(8_000), 9_000, 1_000),
+            Verdict::Reported
+        );
         watch.stop();
-        assert_eq!((watch.is_reported(), watch.count.load(Ordering::Relaxed)), (false, 1));
+        assert_eq!(
+            (watch.is_reported(), watch.count.load(Ordering::Relaxed)),
+            (false, 1)
+        );
     }
 }
