@@ -5,7 +5,7 @@
 //!
 //! | the append | because | so |
 //! |---|---|---|
-//! | was not made | the thread used another domain last, or none so far | it is made now |
+//! | was not made | it is the thread's first in the global domain | it is made now |
 //! | found no page | it is the first, or there was no memory when the last page was sealed | one is opened; without memory, `oom.rs` |
 //! | says that the page is full | it is | it is sealed with the cookie of a grace period that starts now, and queued; then pages are reclaimed |
 //! | the same | the service thread has parked the thread | the thread is unparked |
@@ -71,6 +71,8 @@ impl Heap {
         on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
         let Some(retirer) = retirer else {
+            // Or the object would be retired twice.
+            assert!(pushed.is_none(), "a thread that has appended has a buffer");
             return match self.append_at_threads_end(engine, object) {
                 true => Ok(()),
                 // SAFETY: the caller's promise; no page has the object.

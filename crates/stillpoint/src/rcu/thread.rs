@@ -277,13 +277,13 @@ pub(super) fn append_global(object: RetireRequest) -> Option<Pushed> {
     Some(buffer.append(object))
 }
 
-/// Appends an object to the calling thread's buffer in `domain`; `None` if that is not the domain
-/// that it used last.
+/// Appends an object to the calling thread's buffer in `domain`; binds it on first use. `None` at
+/// the thread's very end.
 #[inline(always)]
 pub(super) fn append<P: Policy>(domain: &Core<P>, object: RetireRequest) -> Option<Pushed> {
-    // SAFETY: as in `binding`.
-    let last = unsafe { LAST.get().as_ref() }.filter(|last| last.id == domain.id())?;
-    Some(last.buffer.append(object))
+    let binding = binding(domain)?;
+    // SAFETY: as in `with`.
+    Some(unsafe { &*binding }.buffer.append(object))
 }
 
 /// The calling thread's buffer in the global domain, if it has one.
