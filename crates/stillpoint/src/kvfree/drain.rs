@@ -67,18 +67,10 @@ impl Heap {
             scan = self.scan_threads(engine, flush.is_some());
             lock(&self.pending).next_tick = now + TICK;
         }
-        if let Some(ticket) = flush {
+        if flush.is_some() {
             self.wait_for_frees();
-            // Only now: a thread that was ending when it was looked at has handed its pages over
-            // since.
-            let mut pending = lock(&self.pending);
-            if scan.complete {
-                pending.flush = Some(Flush {
-                    ticket,
-                    youngest: pending.pages.youngest(),
-                });
-            }
         }
+        self.sort_pending(flush.filter(|_| scan.complete));
         self.free_due(engine);
         let mut pending = lock(&self.pending);
         if let Some(ticket) = pending.end_flush() {
@@ -88,6 +80,19 @@ impl Heap {
         Outlook {
             cookie: self.awaited(engine, &mut pending),
             at: scan.ticking.then_some(pending.next_tick),
+        }
+    }
+
+    /// Puts the pages that have arrived in order, and begins the flush with that `ticket`. After
+    /// the look at the threads: one that was exiting then has handed its pages over since.
+    fn sort_pending(&self, ticket: Option<u64>) {
+        let mut pending = lock(&self.pending);
+        pending.sort();
+        if let Some(ticket) = ticket {
+            pending.flush = Some(Flush {
+                ticket,
+                youngest: pending.pages.youngest(),
+            });
         }
     }
 
@@ -118,7 +123,7 @@ impl Heap {
                 parking.push(buffer);
             }
         }
-        lock(&self.pending).pages.add(adopted);
+        lock(&self.pending).add(adopted);
         self.park(engine, &parking);
         Scan {
             complete,
@@ -251,7 +256,7 @@ impl Heap {
             let _freeing = buffer.freeing.lock();
             all.append(buffer.take_all(|| engine.get_state(), |page| self.note_sealed(page)));
         }
-        all.append(lock(&self.pending).pages.take());
+        all.append(lock(&self.pending).take());
         let any = !all.is_empty();
         let process = fork::process();
         while let Some(page) = all.pop_front() {

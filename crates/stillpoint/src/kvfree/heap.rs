@@ -135,7 +135,7 @@ impl Heap {
         let freeing = buffer.freeing.lock();
         let pages = buffer.take_all(|| start_for_page(engine), |page| self.note_sealed(page));
         let left = !pages.is_empty();
-        lock(&self.pending).pages.add(pages);
+        lock(&self.pending).add(pages);
         drop(freeing);
         // Only now, so that statistics see each object in one place or the other.
         lock(&self.buffers).retain(|other| !Arc::ptr_eq(other, buffer));

@@ -6,7 +6,9 @@
 //!
 //! A page is looked for its place from the youngest end, as most belong there, and pages that come
 //! together in one walk: that costs what comes and what is younger than the oldest of that, not all
-//! that waits.
+//! that waits. It is the service thread that walks, once a pass: a thread that hands pages over
+//! appends them to those that have arrived. Else each of a thousand threads that exit while a
+//! reader holds their pages up would walk past those of all others.
 //!
 //! This is the one order of all that the service thread frees. Two things that wait are not in it:
 //! the sealed pages of a thread that retires, which frees them itself and has them in order
@@ -28,6 +30,9 @@ use std::ptr::{self, NonNull};
 /// no other is taken under it.
 #[derive(Debug)]
 pub(super) struct Pending {
+    /// What has come since the last pass. One who adds to it has the service thread make another.
+    arrived: PageList,
+    /// In order. For the service thread.
     pub(super) pages: PendingPages,
     /// When the service thread looks at the threads that retire next.
     pub(super) next_tick: Nanos,
@@ -48,11 +53,33 @@ pub(super) struct Flush {
 impl Pending {
     pub(super) const fn new() -> Self {
         Self {
+            arrived: PageList::new(),
             pages: PendingPages::new(),
             next_tick: 0,
             flush: None,
             batch: None,
         }
+    }
+
+    /// Takes over `page`.
+    pub(super) fn add_one(&mut self, page: NonNull<Page>) {
+        self.arrived.push_back(page);
+    }
+
+    /// Takes over `pages`, in whatever order they are.
+    pub(super) fn add(&mut self, pages: PageList) {
+        self.arrived.append(pages);
+    }
+
+    /// Puts what has arrived in order with the rest.
+    pub(super) fn sort(&mut self) {
+        self.pages.add(self.arrived.take());
+    }
+
+    /// Takes all out, oldest first.
+    pub(super) fn take(&mut self) -> PageList {
+        self.sort();
+        self.pages.take()
     }
 
     /// For whole batches: the grace period that decides about the oldest page, and all that were
@@ -164,15 +191,8 @@ impl PendingPages {
         unsafe { at.as_ref() }
     }
 
-    /// Takes over `page`.
-    pub(super) fn add_one(&mut self, page: NonNull<Page>) {
-        let mut pages = PageList::new();
-        pages.push_back(page);
-        self.add(pages);
-    }
-
     /// Takes over `pages`, in whatever order they are.
-    pub(super) fn add(&mut self, mut pages: PageList) {
+    fn add(&mut self, mut pages: PageList) {
         if !pages.is_sorted() {
             pages = sorted(&mut pages, usize::MAX);
         }
@@ -232,7 +252,7 @@ impl PendingPages {
     }
 
     /// Takes all out, oldest first.
-    pub(super) fn take(&mut self) -> PageList {
+    fn take(&mut self) -> PageList {
         let mut all = PageList::new();
         while let Some(page) = self.pop_due(|_| true) {
             all.push_back(page);

@@ -218,7 +218,7 @@ impl Heap {
         }
         // Still under the queue's lock: a flush looks at the queues first and at the pending pages
         // last, and must not miss a page that is on its way from one to the other.
-        lock(&self.pending).pages.add_one(full);
+        lock(&self.pending).add_one(full);
         drop(queue);
         engine.kick();
         footprint
