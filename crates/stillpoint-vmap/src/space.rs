@@ -177,7 +177,7 @@ impl Space {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

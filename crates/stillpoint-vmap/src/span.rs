@@ -81,7 +81,7 @@ impl Span {
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

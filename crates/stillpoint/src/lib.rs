@@ -87,6 +87,7 @@ compile_error!(
 );
 
 mod gp;
+#[cfg_attr(stillpoint_loom, path = "internal_model.rs")]
 #[doc(hidden)]
 pub mod internal;
 mod kvfree;

@@ -1,0 +1,51 @@
+//! What models of the crates that stand on this one need: grace periods, without what threads keep.
+
+pub use crate::gp::policy::{Policy, Sound};
+
+use crate::{
+    gp::{BarrierMode, Cookie, Engine, Flavour, Progress, Record, Seq, Sequence},
+    platform::thread::Token,
+};
+
+/// Grace periods for models: an engine without what threads keep.
+#[derive(Debug)]
+pub struct GracePeriods<P: Policy>(Engine<P>);
+
+impl<P: Policy> GracePeriods<P> {
+    /// None has begun.
+    #[expect(clippy::new_without_default, reason = "tests say what they make")]
+    pub fn new() -> Self {
+        Self(Engine::new(
+            1,
+            BarrierMode::Membarrier,
+            Sequence::new(Seq::from_bits(0)),
+        ))
+    }
+
+    /// Begins a section of the model's thread of this number.
+    pub fn enter(&self, thread: u64) -> Reader<'_> {
+        let record = self.0.register(Token::for_model(thread), Flavour::Thread);
+        record.lock();
+        Reader(record)
+    }
+
+    /// The grace period that ends after all sections that have begun by now.
+    pub fn get_state(&self) -> Cookie {
+        self.0.get_state()
+    }
+
+    /// Tries to end it, by the model's thread of this number. Whether it has ended.
+    pub fn try_complete(&self, cookie: Cookie, thread: u64) -> bool {
+        self.0.try_complete(cookie, Token::for_model(thread)) == Progress::Ended
+    }
+}
+
+/// A section, until this is dropped.
+#[derive(Debug)]
+pub struct Reader<'a>(&'a Record);
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
