@@ -7,10 +7,11 @@ use std::{
     cell::Cell,
     env,
     io::Read,
+    iter,
     panic::{self, AssertUnwindSafe},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
-        Arc, Once,
+        Arc, Mutex, Once,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
@@ -405,15 +406,27 @@ pub fn without_new_threads<R>(work: impl FnOnce() -> R) -> R {
         unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const low) },
         0
     );
-    assert!(
-        thread::Builder::new().spawn(|| ()).is_err(),
-        "no thread can be started"
-    );
+    // The C library keeps the stacks of threads that have ended for others: these take them up.
+    let until_done = Arc::new(Mutex::new(()));
+    let wait = until_done.lock().unwrap();
+    let threads: Vec<_> = iter::from_fn(|| {
+        let until_done = Arc::clone(&until_done);
+        thread::Builder::new()
+            .spawn(move || drop(until_done.lock()))
+            .ok()
+    })
+    .take(64)
+    .collect();
+    assert!(threads.len() < 64, "no thread can be started");
     let result = work();
     assert_eq!(
         // SAFETY: the same.
         unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) },
         0
     );
+    drop(wait);
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
     result
 }
