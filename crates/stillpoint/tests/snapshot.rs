@@ -19,7 +19,7 @@ fn a_snapshot_is_what_its_parts_are() {
     is_send_and_sync::<Snapshot<dyn Debug + Sync>>();
     fn shorter<'a>(
         value: Snapshot<&'static str, OwnedGuard<'static>>,
-    ) -> Snapshot<&'a str, OwnedGuard<'a>> {
+    ) -> Snapshot<&'static str, OwnedGuard<'a>> {
         value
     }
     let cell = Rcu::new_in(tasks_trace::global(), "static");

@@ -1,4 +1,4 @@
-//! The engine in the child of a fork: see `platform/fork.rs`.
+//! The engine in the child of a fork: see `stillpoint-platform/src/fork.rs`.
 //!
 //! The three counters are atomics of which each only grows, and are right as they are: a heavy
 //! barrier that was issued for vanished threads too is as good as any for the one that is left.
@@ -82,7 +82,8 @@ unsafe fn registry(registry: &Registry, me: Token) {
     for record in registry.iter() {
         // SAFETY: the caller's promise.
         unsafe { entry(record.entry()) };
-        if frees(record, me, tid) {
+        // SAFETY: the caller's promise.
+        if unsafe { frees(record, me, tid) } {
             free.push(record);
         } else {
             owned += 1;
@@ -97,14 +98,19 @@ unsafe fn registry(registry: &Registry, me: Token) {
 /// So does a guard's, which any task may hold, also one that the child goes on with. Any other is
 /// quiescent and free: its owner has vanished, or had ended before and left a guard behind. Whether
 /// it is free; it is then in no list.
-fn frees(record: &Record, me: Token, tid: u32) -> bool {
+///
+/// # Safety
+///
+/// As for [`ForkReset::reset_in_child`]; `me` is the calling thread.
+unsafe fn frees(record: &Record, me: Token, tid: u32) -> bool {
     if record.is_owned_by(me) {
         record.entry().set_tid(tid);
         return false;
     }
     let stays = record.is_open_guard();
     if !stays {
-        record.reset();
+        // SAFETY: its owner is not the only thread that there is, by the caller's promise.
+        unsafe { record.reset() };
     }
     !stays
 }

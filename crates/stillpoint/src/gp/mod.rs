@@ -18,7 +18,8 @@
 //! | `fork` | all of this in the child of a fork |
 //! | `policy` | what tests may leave out to see themselves fail |
 //!
-//! Imports go from a file to those above it, and from a child to its parent: there is no circle.
+//! There is no circle of imports, but between the engine and its own parts, which are below it
+//! (`tests/imports.rs`).
 //! The module knows neither threads' thread-local state (`rcu`) nor objects to be freed (`kvfree`).
 
 mod barrier_mode;

@@ -381,7 +381,11 @@ impl Record {
     }
 
     /// In the child of a fork: the record is quiescent and has no owner.
-    pub(super) fn reset(&self) {
+    ///
+    /// # Safety
+    ///
+    /// No section is open through it, but one that vanished with its thread.
+    pub(super) unsafe fn reset(&self) {
         self.word.store(0, Ordering::Relaxed);
         self.flags.store(self.fence_flag(), Ordering::Relaxed);
         self.owner.store(0, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A stack that any thread pushes onto and one takes, all at once: records without an owner, and
-//! callbacks that have been queued.
+//! A stack that any thread pushes onto and any takes all at once from: records without an owner,
+//! and callbacks that have been queued.
 //!
 //! No thread ever takes a single item off it; so an item cannot come back to it under the eyes of
 //! one that is about to take it.
@@ -37,7 +37,7 @@ impl<T> Stack<T> {
     /// Takes all items, newest first. They are the caller's.
     pub(super) fn take_all(&self) -> *mut T {
         // Acquire, pairs with `push`: each item is as the one that pushed it has left it. (Pushes
-        // are read-modify-writes, so the newest one's release sequence has those before it.)
+        // are read-modify-writes, so the newest is in the release sequences of those before it.)
         self.0.swap(ptr::null_mut(), Ordering::Acquire)
     }
 

@@ -21,6 +21,8 @@ use std::{fmt, io, sync::Weak, time::Duration};
 mod retire;
 mod wait;
 
+pub(super) use wait::refuse_to_wait;
+
 /// A counted handle of an engine and a heap. No part of the stable interface.
 #[doc(hidden)]
 pub struct Core<P: Policy> {

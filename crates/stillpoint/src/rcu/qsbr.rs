@@ -1,17 +1,20 @@
 //! Readers by quiescent states: threads that read all the time and say when they do not.
 
-use super::{Core, Section, guard::sealed};
-use crate::{gp::Record, kvfree::Policy};
+use super::{Core, Section, core::refuse_to_wait, guard::sealed};
+use crate::{
+    gp::{Haste, Record, WouldDeadlock},
+    kvfree::Policy,
+};
 use std::{cell::Cell, fmt, marker::PhantomData};
 
 /// A domain, whatever its policy.
 trait Synchronize {
-    fn synchronize(&self);
+    fn try_synchronize(&self) -> Result<(), WouldDeadlock>;
 }
 
 impl<P: Policy> Synchronize for Core<P> {
-    fn synchronize(&self) {
-        self.synchronize();
+    fn try_synchronize(&self) -> Result<(), WouldDeadlock> {
+        self.try_synchronize(Haste::Normal)
     }
 }
 
@@ -137,10 +140,13 @@ impl<'d> QsbrReader<'d> {
     /// # Panics
     ///
     /// Inside another section of the calling thread in this domain.
+    #[track_caller]
     pub fn synchronize(&mut self) {
         let domain = self.domain;
         let _offline = self.offline();
-        domain.synchronize();
+        if domain.try_synchronize().is_err() {
+            refuse_to_wait();
+        }
     }
 }
 

@@ -33,19 +33,20 @@ use std::{fmt, ops::Deref, ptr::NonNull};
 /// println!("{value}");
 /// ```
 #[must_use = "the section ends as soon as the snapshot is dropped"]
-pub struct Snapshot<T: ?Sized, G = OwnedGuard<'static>> {
+pub struct Snapshot<T: ?Sized + 'static, G = OwnedGuard<'static>> {
     /// Good for as long as the guard is there, and read only: a pointer, because the guard is
-    /// dropped while this struct is still there.
+    /// dropped while this struct is still there. `T: 'static`, for `map`: from a shorter type its
+    /// closure could conclude that references it has captured live as long as the value.
     value: NonNull<T>,
     guard: G,
 }
 
 // SAFETY: it stands for a `&T`, which may be sent if T is Sync, and a guard.
-unsafe impl<T: ?Sized + Sync, G: Send> Send for Snapshot<T, G> {}
+unsafe impl<T: ?Sized + Sync + 'static, G: Send> Send for Snapshot<T, G> {}
 // SAFETY: as for Send.
-unsafe impl<T: ?Sized + Sync, G: Sync> Sync for Snapshot<T, G> {}
+unsafe impl<T: ?Sized + Sync + 'static, G: Sync> Sync for Snapshot<T, G> {}
 
-impl<T: ?Sized, G> Snapshot<T, G> {
+impl<T: ?Sized + 'static, G> Snapshot<T, G> {
     /// # Safety
     ///
     /// `value` may be read for as long as `guard` is there, wherever that is moved to.
@@ -78,12 +79,11 @@ impl<T: ?Sized, G> Snapshot<T, G> {
     /// let name: Snapshot<str, _> = Snapshot::map(pair, |pair| pair.1.as_str());
     /// assert_eq!(&*name, "one");
     /// ```
-    pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> Snapshot<U, G> {
+    pub fn map<U: ?Sized + 'static>(this: Self, part: impl FnOnce(&T) -> &U) -> Snapshot<U, G> {
         let value = NonNull::from(part(&this));
-        Snapshot {
-            value,
-            guard: this.guard,
-        }
+        // SAFETY: `part` is for a reference of whatever lifetime, and T and U have no other, so
+        // what it returns is a part of the value, or lives for ever.
+        unsafe { Snapshot::new(value, this.guard) }
     }
 
     /// A part of the value, with the same guard, if there is that part.
@@ -99,21 +99,19 @@ impl<T: ?Sized, G> Snapshot<T, G> {
     /// let tenant = Snapshot::try_map(tenants, |tenants| tenants.get("a")).expect("it is there");
     /// assert_eq!(*tenant, 1);
     /// ```
-    pub fn try_map<U: ?Sized>(
+    pub fn try_map<U: ?Sized + 'static>(
         this: Self,
         part: impl FnOnce(&T) -> Option<&U>,
     ) -> Result<Snapshot<U, G>, Self> {
         match part(&this).map(NonNull::from) {
-            Some(value) => Ok(Snapshot {
-                value,
-                guard: this.guard,
-            }),
+            // SAFETY: as in `map`.
+            Some(value) => Ok(unsafe { Snapshot::new(value, this.guard) }),
             None => Err(this),
         }
     }
 }
 
-impl<T: ?Sized, G> Deref for Snapshot<T, G> {
+impl<T: ?Sized + 'static, G> Deref for Snapshot<T, G> {
     type Target = T;
 
     #[inline]
@@ -123,13 +121,13 @@ impl<T: ?Sized, G> Deref for Snapshot<T, G> {
     }
 }
 
-impl<T: fmt::Debug + ?Sized, G> fmt::Debug for Snapshot<T, G> {
+impl<T: fmt::Debug + ?Sized + 'static, G> fmt::Debug for Snapshot<T, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Snapshot").field(&&**self).finish()
     }
 }
 
-impl<T: fmt::Display + ?Sized, G> fmt::Display for Snapshot<T, G> {
+impl<T: fmt::Display + ?Sized + 'static, G> fmt::Display for Snapshot<T, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&**self, f)
     }

@@ -1,9 +1,9 @@
 //! Callbacks: functions that run once a grace period has ended.
 //!
-//! `call` pushes onto a stack that any thread may push to and only the pass takes from, all at
-//! once. The pass turns what it took around and appends it to a queue; from its front it runs what
-//! has ended, in order, with nothing of the engine held. Each callback carries the cookie that was
-//! taken when it was queued; running in batches never raises it.
+//! `call` pushes onto a stack that any thread may push to. Who has the lock of the queue, the pass
+//! above all, takes all from it at once, turns that around and appends it. From the queue's front
+//! the pass runs what has ended, in order, with nothing of the engine held. Each callback carries
+//! the cookie that was taken when it was queued; running in batches never raises it.
 
 use super::Engine;
 use crate::{
@@ -276,7 +276,7 @@ impl Callbacks {
                 self.panicked.fetch_add(1, Ordering::Relaxed);
             }
             if fork::process() != process {
-                // This one has been forgotten as well: see `reset_in_child`.
+                // This one has been forgotten as well: see `gp/fork.rs`.
                 return Outlook::default();
             }
             // Release, pairs with `callbacks_invoked`: what the callback did is seen by who sees it

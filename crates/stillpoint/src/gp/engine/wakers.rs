@@ -290,7 +290,7 @@ impl<P: Policy> Engine<P> {
     /// For the end of a domain, where futures that were forgotten may be left, and of a service
     /// thread that stays down. Once each: tasks that wait again have to see by themselves that no
     /// wake-up will come. If one of them forks, the rest is forgotten in the child, as in
-    /// `reset_in_child`.
+    /// `gp/fork.rs`.
     pub(crate) fn wake_all_futures(&self) {
         let process = fork::process();
         for wakers in [&self.futures.grace_periods, &self.futures.callbacks] {

@@ -26,7 +26,7 @@ impl<P: Policy> Core<P> {
     #[track_caller]
     fn wait_for_readers(&self, haste: Haste) {
         if self.try_synchronize(haste).is_err() {
-            refuse("waiting for a grace period");
+            refuse_to_wait();
         }
     }
 
@@ -85,7 +85,7 @@ impl<P: Policy> Core<P> {
     #[track_caller]
     pub fn cond_synchronize(&self, cookie: Cookie) {
         if self.try_wait(self.known(cookie), Haste::Normal).is_err() {
-            refuse("waiting for a grace period");
+            refuse_to_wait();
         }
     }
 
@@ -148,6 +148,11 @@ impl<P: Policy> Core<P> {
         }
         Ok(())
     }
+}
+
+#[track_caller]
+pub(in crate::rcu) fn refuse_to_wait() -> ! {
+    refuse("waiting for a grace period")
 }
 
 #[cold]
