@@ -36,7 +36,8 @@ use std::{convert::Infallible, fmt, ptr::NonNull};
 ///
 /// One whose first value the compiler can make is made by [`Rcu::from_static`]. Where the program
 /// makes it, either it is an [`RcuOption`], filled at the start or by [`RcuOption::load_or_init`],
-/// or a `LazyLock<Rcu<T>>` (as is that of a cell in another domain).
+/// or a `LazyLock<Rcu<T>>` (as is that of a cell in another domain), in programs that do not fork
+/// while another thread fills it.
 ///
 /// # Values without a size
 ///
@@ -53,10 +54,11 @@ use std::{convert::Infallible, fmt, ptr::NonNull};
 ///
 /// # User code
 ///
-/// Closures that are handed to a cell, and `Clone` of its values, run inside a section, with no
-/// lock held. They may use the same cell; they may panic, which leaves the cell as it was. They
-/// must not wait for a grace period of the cell's domain (which panics), and what else they wait
-/// for, the domain's deferred frees wait for too.
+/// Closures that are handed to a cell, `Clone` of its values, and their `Debug`, run inside a
+/// section, with no lock held. They may use the same cell; they may panic, which leaves the cell as
+/// it was. They must not wait for a grace period of the cell's domain: that panics, or never ends if
+/// the section is an [`OwnedGuard`](crate::tasks_trace::OwnedGuard)'s, or if they block on a future.
+/// What else they wait for, the domain's deferred frees wait for too.
 pub struct Rcu<T: Send + Sync + 'static>(
     /// Never empty: made full, and emptied by none of our methods but the one that takes the cell
     /// apart.
@@ -85,9 +87,10 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// A cell of the global domain whose first value is a static one: for statics. Does not
     /// allocate.
     ///
-    /// The first value is never freed or dropped. Where it would have to be given away
-    /// ([`into_inner`](Self::into_inner),
-    /// [`Retired::wait`], [`get_mut`](Self::get_mut)), that is a clone of it. Its type must have a size other than 0.
+    /// The first value is never freed or dropped. Where it would have to be given away, by
+    /// [`into_inner`](Self::into_inner), [`get_mut`](Self::get_mut) or what a [`Retired`] offers, a
+    /// clone of it is. Its type must have a size other than 0, which is checked: in a static, when
+    /// it is compiled.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -226,7 +229,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// the old value.
     ///
     /// There is no ABA: as long as `guard` is held, nothing else can come to lie at `current`'s
-    /// address.
+    /// address. (All values of a type of size 0 lie at one address, and count as one.)
     ///
     /// # Errors
     ///
@@ -234,7 +237,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// # Panics
     ///
-    /// If `guard` is of another domain than the cell.
+    /// As [`load`](Self::load).
     #[track_caller]
     pub fn compare_exchange<'g>(
         &self,
@@ -310,28 +313,31 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         result
     }
 
-    /// The value, to be changed in place. Waits for a grace period if there is one: readers may
-    /// have found it through a reference to the cell that is gone by now, in a section that is not.
+    /// The value, to be changed in place. Waits for a grace period: readers may have found it
+    /// through a reference to the cell that is gone by now, in a section that is not. (The first
+    /// value of a [static](Self::from_static) is cloned instead, without waiting.)
     ///
     /// # Panics
     ///
-    /// Inside a section of the cell's domain.
+    /// Inside a section of the cell's domain, unless it clones.
     ///
     /// # Deadlocks
     ///
-    /// If the caller itself keeps an [`OwnedGuard`](crate::tasks_trace::OwnedGuard) of that domain,
-    /// or a [`Snapshot`] with one.
+    /// If a guard of that domain is never dropped before this returns: an
+    /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard) or a [`Snapshot`] with one that the caller
+    /// keeps, or another task of its thread; one that any thread has leaked.
     #[must_use]
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
         full(self.0.get_mut())
     }
 
-    /// The value, taken out of the cell. Waits as [`get_mut`](Self::get_mut) does.
+    /// The value, taken out of the cell. Waits for a grace period, and deadlocks, as
+    /// [`get_mut`](Self::get_mut).
     ///
     /// # Panics
     ///
-    /// Inside a section of the cell's domain.
+    /// Inside a section of the cell's domain; the value is then retired, and lost to the caller.
     #[must_use]
     #[track_caller]
     pub fn into_inner(self) -> T {
@@ -340,19 +346,21 @@ impl<T: Send + Sync + 'static> Rcu<T> {
 }
 
 impl<T: Default + Send + Sync + 'static> Default for Rcu<T> {
-    /// A cell that holds `T`'s default.
+    /// A cell of the global domain that holds `T`'s default.
     fn default() -> Self {
         Self::new(T::default())
     }
 }
 
 impl<T: Send + Sync + 'static> From<T> for Rcu<T> {
+    /// A cell of the global domain.
     fn from(value: T) -> Self {
         Self::new(value)
     }
 }
 
 impl<T: Send + Sync + 'static> From<Box<T>> for Rcu<T> {
+    /// A cell of the global domain.
     fn from(value: Box<T>) -> Self {
         Self(value.into())
     }

@@ -4,7 +4,7 @@
 //! The store that publishes a value (release) pairs with the load that finds it (acquire): the
 //! reader sees the value complete. (Consume would do; Rust has none, and on x86-64 and AArch64 an
 //! acquire load costs the same or one cycle more.) The store that replaces a value is also what
-//! unlinks it; it comes before W1 in the program order of whoever retires the old value.
+//! unlinks it; it comes before W1 in the program order of the thread that retires the old value.
 
 use super::{
     Domain, Retired, Section, Snapshot,
@@ -119,7 +119,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     #[must_use]
     #[track_caller]
     pub fn load<'g>(&self, guard: &'g impl Section) -> Option<&'g T> {
-        // SAFETY: the value is alive now, because whoever unlinks it retires it in the cell's
+        // SAFETY: the value is alive now, because the thread that unlinks it retires it in the cell's
         // domain and the guard's section of that domain has begun before; it stays for as long as
         // the guard, which `'g` borrows.
         unsafe { self.pointer(guard).as_ref() }
@@ -130,7 +130,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     #[track_caller]
     pub(super) fn pointer(&self, guard: &impl Section) -> *const T {
         self.check(guard);
-        // Acquire, pairs with `replace`, `compare_exchange` and `load_or_init`: the value is
+        // Acquire, pairs with `replace`, `compare_exchange` and `init`: the value is
         // complete.
         self.value.load(Ordering::Acquire)
     }
@@ -185,7 +185,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     ///
     /// For statics that fill themselves. It takes no lock, so threads that meet may each call
     /// `init`, and a fork leaves nothing locked behind; if `init` panics, the cell stays empty for
-    /// the next one. Allocates if the cell is empty.
+    /// the next one. Allocates if the cell is empty. `init` runs in the caller's section: it must
+    /// not wait for a grace period.
     ///
     /// ```
     /// use stillpoint::{RcuOption, read_lock};
@@ -213,8 +214,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     fn init<'g>(&self, guard: &'g impl Section, value: T) -> &'g T {
         let new = Box::into_raw(Box::new(value));
         loop {
-            // Release, pairs with `pointer`: the new value is complete. Acquire, pairs with
-            // `replace`: so is the old one.
+            // Release, pairs with `pointer`: the value is complete.
             if self
                 .value
                 .compare_exchange(ptr::null_mut(), new, Ordering::Release, Ordering::Relaxed)
@@ -241,7 +241,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     #[must_use]
     pub unsafe fn peek(&self) -> Option<&T> {
         // SAFETY: alive, because only who replaces it retires it.
-        // Acquire, pairs with `replace` and `compare_exchange`: the value is complete.
+        // Acquire, pairs with `replace`, `compare_exchange` and `init`: the value is complete.
         unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 
@@ -300,7 +300,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     /// value.
     ///
     /// There is no ABA: as long as `guard` is held, nothing else can come to lie at `current`'s
-    /// address.
+    /// address. (All values of a type of size 0 lie at one address, and count as one. A cell that
+    /// is empty may have been full meanwhile.)
     ///
     /// # Errors
     ///
