@@ -2,7 +2,8 @@
 //! timers, threads and the grace-period thread, as a queue of events. Nothing of the Stillpoint
 //! library is in it.
 //!
-//! [`Kernel`] is the machine, [`Setup`] what it is made of, [`Constants`] every number that it depends on. A workload drives it from outside:
+//! [`Kernel`] is the machine, [`Setup`] what it is made of, [`Constants`] every number that it
+//! depends on. A workload drives it from outside:
 //!
 //! ```
 //! use kernel_sim::{Constants, Kernel, Setup, Size};

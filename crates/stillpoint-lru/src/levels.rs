@@ -203,7 +203,8 @@ fn topmost<'a, T: HasLevel>(levels: impl Iterator<Item = &'a T>) -> (&'a T, usiz
     (decisive.expect("there is a root"), limits)
 }
 
-/// [`charge`] under the lock, with the level that decides at last, if it is known. That one need not be compared with before.
+/// [`charge`] under the lock, with the level that decides at last, if it is known. That one need
+/// not be compared with before.
 #[inline(never)]
 fn charge_locked<'a, T: HasLevel>(
     levels: impl Iterator<Item = &'a T> + Clone,

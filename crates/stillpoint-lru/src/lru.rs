@@ -89,7 +89,8 @@ impl<T: Send + Sync + 'static> ListLru<T> {
         Self::with_probe(Some(hierarchy))
     }
 
-    /// [`ListLru::new`], or with a hierarchy [`ListLru::for_tenants`], if there is memory for the arrays, of a word a tenant and node.
+    /// [`ListLru::new`], or with a hierarchy [`ListLru::for_tenants`], if there is memory for the
+    /// arrays, of a word a tenant and node.
     #[must_use]
     pub fn try_new(hierarchy: Option<&Hierarchy>) -> Option<Self> {
         Self::try_with_probe(hierarchy)

@@ -1,9 +1,10 @@
 //! A tenant's state, and beside it (in the files below) all that refers to it: the kernel's memory
 //! control group, `struct mem_cgroup`.
 //!
-//! [`Memcg`] is what all handles of one tenant share, and [`Tree`] what all tenants of one hierarchy share. Both refer to the
-//! lists, the shrinkers, the stock and the background reclaimer, which refer to tenants; so those
-//! are children of this module, and import one another only downwards:
+//! [`Memcg`] is what all handles of one tenant share, and [`Tree`] what all tenants of one
+//! hierarchy share. Both refer to the lists, the shrinkers, the stock and the background reclaimer,
+//! which refer to tenants; so those are children of this module, and import one another only
+//! downwards:
 //!
 //! | file | subject | imports |
 //! |---|---|---|

@@ -2,11 +2,11 @@
 //! else.
 //!
 //! Everything that Stillpoint asks of the operating system or of the machine's memory model passes
-//! through here:
-//! [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers), [`event`] (sleeping and waking),
-//! [`clock`], [`cpu`], `numa`, [`thread`], [`owned_mutex`] (a lock across user code), [`fork`], [`user_code`] (calls of it),
-//! [`memory`] (that can be done without), `mmap` (address space; Linux). Under `--cfg stillpoint_loom` the same names are answered
-//! by a model, so that what stands on them is checked as it is, line by line, and not as a copy.
+//! through here: [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers),
+//! [`event`] (sleeping and waking), [`clock`], [`cpu`], `numa`, [`thread`], [`owned_mutex`] (a lock
+//! across user code), [`fork`], [`user_code`] (calls of it), [`memory`] (that can be done without),
+//! `mmap` (address space; Linux). Under `--cfg stillpoint_loom` the same names are answered by a
+//! model, so that what stands on them is checked as it is, line by line, and not as a copy.
 //!
 //! This crate decides nothing: it knows neither grace periods nor readers.
 #![cfg_attr(docsrs, feature(doc_cfg))]

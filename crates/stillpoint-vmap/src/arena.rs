@@ -87,9 +87,9 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::ZeroSize`], [`Error::BadAlign`], [`Error::TooLarge`]; [`Error::AddressSpace`] if no range is left, [`Error::System`]
-    /// if the system refuses memory, [`Error::Forked`] in the child of a fork if the arena stands
-    /// over a memory file.
+    /// [`Error::ZeroSize`], [`Error::BadAlign`], [`Error::TooLarge`]; [`Error::AddressSpace`] if no
+    /// range is left, [`Error::System`] if the system refuses memory, [`Error::Forked`] in the
+    /// child of a fork if the arena stands over a memory file.
     #[track_caller]
     pub fn alloc(&self, size: usize, align: usize) -> Result<Area, Error> {
         let (start, home) = self.state.alloc(size, align)?;
@@ -110,9 +110,9 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::NotLive`] if there is none: it has been freed already, or is none of this arena's. [`Error::NotAStart`] if the address is
-    /// inside one. [`Error::System`] if there is no memory to remember it by until readers are
-    /// done. Nothing is freed then.
+    /// [`Error::NotLive`] if there is none: it has been freed already, or is none of this arena's.
+    /// [`Error::NotAStart`] if the address is inside one. [`Error::System`] if there is no memory
+    /// to remember it by until readers are done. Nothing is freed then.
     ///
     /// # Safety
     ///

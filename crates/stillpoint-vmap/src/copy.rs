@@ -9,8 +9,8 @@
 /// mixture of bytes that were there.
 ///
 /// The copy behind [`Checked::copy_to`](super::Checked::copy_to) and the others, for memory that
-/// they do not reach: a mapping of an
-/// [`Arena::file`](super::Arena::file) in another process, say. As fast as `memcpy`, about. Async-signal-safe; orders nothing.
+/// they do not reach: a mapping of an [`Arena::file`](super::Arena::file) in another process, say.
+/// As fast as `memcpy`, about. Async-signal-safe; orders nothing.
 ///
 /// # Safety
 ///

@@ -138,8 +138,8 @@ fn bombard(signals: u64, read: impl Fn() + Copy + Send + 'static, mut update: im
         while !late() && HANDLED.load(Ordering::Relaxed) < signals && !OVER.load(Ordering::Relaxed)
         {
             assert_eq!(
-                // SAFETY: the thread is joined after this one. (A cast, as musl's handles are pointers,
-                // which would not be Send.)
+                // SAFETY: the thread is joined after this one. (A cast, as musl's handles are
+                // pointers, which would not be Send.)
                 unsafe {
                     libc::pthread_kill(targets[at % READERS] as libc::pthread_t, libc::SIGUSR1)
                 },

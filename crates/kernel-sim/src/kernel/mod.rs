@@ -3,10 +3,10 @@
 //!
 //! Files: [`queue`] orders the events; [`cpu`] is about ticks, idle states and what a CPU notes of
 //! a grace period (`rcu_core`); [`timer`] about who expires a timer, and [`wheel`] when; [`seq`],
-//! [`tree`] and [`segments`] are RCU's data; [`gp`] is its thread; [`callbacks`],
-//! [`offload`] and [`direct`] are the three ways to wait for it; [`background`] is the rest of the system. A workload drives it from
-//! outside: it says what a caller does next, and [`Kernel::next_caller`] tells who has come back
-//! from it.
+//! [`tree`] and [`segments`] are RCU's data; [`gp`] is its thread; [`callbacks`], [`offload`] and
+//! [`direct`] are the three ways to wait for it; [`background`] is the rest of the system. A
+//! workload drives it from outside: it says what a caller does next, and [`Kernel::next_caller`]
+//! tells who has come back from it.
 
 use std::fmt::Write as _;
 

@@ -197,8 +197,8 @@ impl PressureWatch {
     /// If the file is not there, refuses to be opened or written to, or is none of those in the
     /// protocol; if there is no thread. If it is a socket whose listener has as many connections
     /// waiting as it takes ([`PressureError::Refused`] with
-    /// [`ErrorKind::WouldBlock`](std::io::ErrorKind::WouldBlock)): try again later. If it is `/dev/null` the program has been told not to watch: nothing is started, and all is
-    /// well.
+    /// [`ErrorKind::WouldBlock`](std::io::ErrorKind::WouldBlock)): try again later. If it is
+    /// `/dev/null` the program has been told not to watch: nothing is started, and all is well.
     pub fn start(self, hierarchy: &Hierarchy) -> Result<Pressure, PressureError> {
         let state = Arc::new(State::default());
         if is_null(&self.path) {

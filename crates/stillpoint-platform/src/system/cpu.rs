@@ -10,9 +10,9 @@ mod linux {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// The processor that runs the calling thread at this moment; the thread may be moved to
-    /// another before this returns. Below
-    /// [`count`], unless the system adds processors later. A nanosecond or two where the C library reads it from the restartable
-    /// sequence's area, some ten where it asks the vDSO.
+    /// another before this returns. Below [`count`], unless the system adds processors later. A
+    /// nanosecond or two where the C library reads it from the restartable sequence's area, some
+    /// ten where it asks the vDSO.
     #[inline]
     pub fn current() -> usize {
         // SAFETY: takes nothing and touches nothing.

@@ -154,9 +154,9 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::ZeroSize`] or [`Error::TooLarge`] for a capacity of that kind; [`Error::System`] if the system refuses the address space, the
-    /// first memory, or the guards that poison needs; [`Error::PageSize`] if its pages are not of 4
-    /// KiB.
+    /// [`Error::ZeroSize`] or [`Error::TooLarge`] for a capacity of that kind; [`Error::System`] if
+    /// the system refuses the address space, the first memory, or the guards that poison needs;
+    /// [`Error::PageSize`] if its pages are not of 4 KiB.
     pub fn build(self) -> Result<Arena, Error> {
         let pages = self.pages()?;
         let capacity = (pages as usize) << PAGE_BITS;

@@ -242,7 +242,8 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::NotLive`], [`Error::CrossesEnd`]; [`Error::ZeroSize`] and [`Error::Overflow`] for lengths that no range has.
+    /// [`Error::NotLive`], [`Error::CrossesEnd`]; [`Error::ZeroSize`] and [`Error::Overflow`] for
+    /// lengths that no range has.
     ///
     /// # Panics
     ///
@@ -293,7 +294,8 @@ impl Arena {
     /// Copies bytes from `from`, an address in a live area, to `to`, in a section of its own. The
     /// kernel's `copy_to_user()` with a hardened usercopy.
     ///
-    /// [`Arena::check`] and [`Checked::copy_to`]. Async-signal-safe in threads that have read in the domain before.
+    /// [`Arena::check`] and [`Checked::copy_to`]. Async-signal-safe in threads that have read in
+    /// the domain before.
     ///
     /// # Errors
     ///

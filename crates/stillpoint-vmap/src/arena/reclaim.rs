@@ -13,9 +13,9 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::InSection`] inside a section of the domain, if anything waits; [`Error::System`] if the system refuses, or has no memory for
-    /// the lists that this takes: what is left waits for the next drain, and none of it is used
-    /// again before.
+    /// [`Error::InSection`] inside a section of the domain, if anything waits; [`Error::System`] if
+    /// the system refuses, or has no memory for the lists that this takes: what is left waits for
+    /// the next drain, and none of it is used again before.
     pub fn drain(&self) -> Result<(), Error> {
         if self.state.belongs_to_parent() {
             return Ok(());

@@ -434,7 +434,8 @@ impl<P: Policy> Engine<P> {
         self.shared.owners.no_other_reads(own)
     }
 
-    /// [`Engine::get_state`] for a caller that may ask about it, whatever waits there are meanwhile.
+    /// [`Engine::get_state`] for a caller that may ask about it, whatever waits there are
+    /// meanwhile.
     pub(crate) fn get_state_to_ask(&self) -> Cookie {
         self.shared.owners.note_named();
         self.get_state()

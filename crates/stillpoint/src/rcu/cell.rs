@@ -56,9 +56,9 @@ use std::{convert::Infallible, fmt, ptr::NonNull};
 ///
 /// Closures that are handed to a cell, `Clone` of its values, and their `Debug`, run inside a
 /// section, with no lock held. They may use the same cell; they may panic, which leaves the cell as
-/// it was. They must not wait for a grace period of the cell's domain: that panics, or never ends if
-/// the section is an [`OwnedGuard`](crate::tasks_trace::OwnedGuard)'s, or if they block on a future.
-/// What else they wait for, the domain's deferred frees wait for too.
+/// it was. They must not wait for a grace period of the cell's domain: that panics, or never ends
+/// if the section is an [`OwnedGuard`](crate::tasks_trace::OwnedGuard)'s, or if they block on a
+/// future. What else they wait for, the domain's deferred frees wait for too.
 pub struct Rcu<T: Send + Sync + 'static>(
     /// Never empty: made full, and emptied by none of our methods but the one that takes the cell
     /// apart.
@@ -137,7 +137,8 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// With an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which must be of the cell's domain,
     /// it may go to other threads; one of
-    /// [`read_lock_static`](crate::tasks_trace::TraceDomain::read_lock_static) borrows from nothing.
+    /// [`read_lock_static`](crate::tasks_trace::TraceDomain::read_lock_static) borrows from
+    /// nothing.
     ///
     /// ```
     /// use stillpoint::{Rcu, Snapshot, tasks_trace::TraceDomain};

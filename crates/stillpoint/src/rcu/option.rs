@@ -23,9 +23,9 @@ use std::{
 /// An [`Rcu`](crate::Rcu) cell that may be empty.
 ///
 /// Has what an `Rcu` has, with an `Option` where that has a value: [`load`](Self::load) gives
-/// `Option<&T>`, and
-/// [`update`](Self::update) maps an `Option` to an `Option`, so that an update of an empty cell is not lost. [`empty`](Self::empty)
-/// is `const`: for statics that are filled when the program knows with what.
+/// `Option<&T>`, and [`update`](Self::update) maps an `Option` to an `Option`, so that an update of
+/// an empty cell is not lost. [`empty`](Self::empty) is `const`: for statics that are filled when
+/// the program knows with what.
 ///
 /// ```
 /// use stillpoint::{RcuOption, read_lock};
@@ -119,9 +119,9 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     #[must_use]
     #[track_caller]
     pub fn load<'g>(&self, guard: &'g impl Section) -> Option<&'g T> {
-        // SAFETY: the value is alive now, because the thread that unlinks it retires it in the cell's
-        // domain and the guard's section of that domain has begun before; it stays for as long as
-        // the guard, which `'g` borrows.
+        // SAFETY: the value is alive now, because the thread that unlinks it retires it in the
+        // cell's domain and the guard's section of that domain has begun before; it stays for as
+        // long as the guard, which `'g` borrows.
         unsafe { self.pointer(guard).as_ref() }
     }
 

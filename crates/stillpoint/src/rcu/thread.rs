@@ -14,12 +14,12 @@
 //!
 //! # At the thread's end
 //!
-//! [`end`] gives everything back. Records whose guards are still alive (in other thread-local objects, or leaked)
-//! are given back by the unlock that ends their section, if there ever is one. Later destructors of
-//! the thread may still read and retire: a read gets a record for that one section, a retire goes
-//! through a buffer that such threads share. So it is with a thread for whose end nothing could be
-//! arranged, or of which the domain could not take note for want of memory, until they can; and
-//! until the section is over that it has begun by then.
+//! [`end`] gives everything back. Records whose guards are still alive (in other thread-local
+//! objects, or leaked) are given back by the unlock that ends their section, if there ever is one.
+//! Later destructors of the thread may still read and retire: a read gets a record for that one
+//! section, a retire goes through a buffer that such threads share. So it is with a thread for
+//! whose end nothing could be arranged, or of which the domain could not take note for want of
+//! memory, until they can; and until the section is over that it has begun by then.
 
 use super::core::{Core, Inner};
 use crate::{

@@ -170,8 +170,9 @@ impl Domain {
     /// Allocates; does not block; may be called inside sections and callbacks. Callbacks run one
     /// after the other, in the order in which they were queued. One that panics is counted
     /// ([`Statistics::panics`](crate::Statistics::panics)) and the rest go on. One may call
-    /// [`Domain::synchronize`], but must not block on a future of this domain, whose tasks that thread wakes. Not async-signal-safe.
-    /// The process's exit does not wait for callbacks: see [`Domain::barrier`].
+    /// [`Domain::synchronize`], but must not block on a future of this domain, whose tasks that
+    /// thread wakes. Not async-signal-safe. The process's exit does not wait for callbacks: see
+    /// [`Domain::barrier`].
     ///
     /// ```
     /// use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

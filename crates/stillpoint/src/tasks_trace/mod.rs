@@ -37,13 +37,13 @@
 //! # What can go wrong
 //!
 //! * **A wait for one's own guard.** Waiting for a grace period while the thread holds a [`Guard`]
-//!   of the same domain panics. With an
-//!   [`OwnedGuard`] it cannot be seen: a task that waits (`.await`s) for a grace period while it holds one waits for ever, and so do
-//!   two tasks that each wait for what the other one's guard holds up, and an executor whose only
-//!   thread waits in
-//!   [`synchronize`] for a guard that a task of its own would have to drop: use [`synchronize_async`] there. All of these
-//!   are reported as stalls, with the tasks' names, the places where their guards were made, and
-//!   the threads that wait: see [`Domain::on_stall`](crate::Domain::on_stall).
+//!   of the same domain panics. With an [`OwnedGuard`] it cannot be seen: a task that waits
+//!   (`.await`s) for a grace period while it holds one waits for ever, and so do two tasks that
+//!   each wait for what the other one's guard holds up, and an executor whose only thread waits in
+//!   [`synchronize`] for a guard that a task of its own would have to drop: use
+//!   [`synchronize_async`] there. All of these are reported as stalls, with the tasks' names, the
+//!   places where their guards were made, and the threads that wait: see
+//!   [`Domain::on_stall`](crate::Domain::on_stall).
 //! * **A guard of another domain.** The guards of [`read_lock`] and of the crate's own
 //!   [`read_lock`](crate::read_lock) have one type, and so have owned guards of all domains. The
 //!   compiler does not tell them apart: a cell, an arena or a list that is read with a guard of

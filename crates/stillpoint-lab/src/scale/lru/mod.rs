@@ -1,7 +1,8 @@
 //! `stillpoint scale lru`: threads count what many tenants have on LRU lists, as all do that are
 //! short of memory, while a few add and delete; the kernel's fork bomb in a small control group.
 //!
-//! [`workload`] says what is measured and why it is fair, [`ours`] and [`locked`] have the lists, [`profile`] the sampling.
+//! [`workload`] says what is measured and why it is fair, [`ours`] and [`locked`] have the lists,
+//! [`profile`] the sampling.
 
 use clap::Args;
 use serde::{Deserialize, Serialize};

@@ -4,10 +4,10 @@
 //! limit shows alone. Every subject has a loop of its own ([`ReadSide::pairs`]), so that an inlined
 //! read side is inlined; the body is a compiler barrier in all of them, in C as in Rust. Under QSBR
 //! a pair is nothing, and the thread passes one quiescent state after the loop. A process times
-//! [`SLICES`] slices of about [`SLICE`] each and reports the best: a pair's cost does not vary, so whatever lengthens a slice is
-//! the machine's other work. With more threads than one, all run a slice together, and its figure
-//! is their mean; with more than there are CPUs, it holds the time that a thread waits for one.
-//! `scale trace` takes its `read_ns` in the same way.
+//! [`SLICES`] slices of about [`SLICE`] each and reports the best: a pair's cost does not vary, so
+//! whatever lengthens a slice is the machine's other work. With more threads than one, all run a
+//! slice together, and its figure is their mean; with more than there are CPUs, it holds the time
+//! that a thread waits for one. `scale trace` takes its `read_ns` in the same way.
 
 use std::sync::Barrier;
 use std::thread::{self, Builder};

@@ -1,8 +1,8 @@
 //! `stillpoint scale sync`: how long it takes to wait for a grace period, beside readers that sleep
 //! or work, and what processor time the wait costs.
 //!
-//! [`workload`] says what happens in each scenario and what is timed, [`readers`] who reads meanwhile, [`figures`] what is
-//! reported of it.
+//! [`workload`] says what happens in each scenario and what is timed, [`readers`] who reads
+//! meanwhile, [`figures`] what is reported of it.
 
 use anyhow::Result;
 use clap::Args;

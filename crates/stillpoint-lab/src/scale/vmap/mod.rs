@@ -1,10 +1,10 @@
 //! `stillpoint scale vmap`: what it costs to find the area around an address, to check a range
 //! before each copy, and to allocate and free areas.
 //!
-//! [`find`] looks areas up, [`connections`] is a server that checks and copies every message, [`allocate`] has the shapes of the kernel's
-//! test_vmalloc, and [`index`] the subjects that look up under a lock. All subjects work on areas
-//! of the same arena, at the same addresses; Stillpoint's arena is in the global domain, whose
-//! sections are the cheapest.
+//! [`find`] looks areas up, [`connections`] is a server that checks and copies every message,
+//! [`allocate`] has the shapes of the kernel's test_vmalloc, and [`index`] the subjects that look
+//! up under a lock. All subjects work on areas of the same arena, at the same addresses;
+//! Stillpoint's arena is in the global domain, whose sections are the cheapest.
 
 use anyhow::Result;
 use clap::Args;
