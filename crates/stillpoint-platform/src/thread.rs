@@ -3,10 +3,6 @@
 //! The key of POSIX's by which C programs have a thread's end told: to find it must mean to find
 //! what the C library has written for it, its destructor above all. What that orders is the C
 //! library's, so there is no model of it.
-//!
-//! ```text
-//! publication of the key (release) [T1]   pairs with   loads of it (acquire) [T2]
-//! ```
 
 use std::{io, num::NonZeroU64, thread::JoinHandle};
 
@@ -223,7 +219,8 @@ mod key {
     /// Two threads may both make one; the slower gives its own back. Neither waits for the other,
     /// which may vanish in a fork.
     fn key() -> Option<libc::pthread_key_t> {
-        let known = KEY.load(Ordering::Acquire); // Acquire [T2]: the key that is found has its destructor.
+        // Acquire, pairs with the exchange in `key`: the key that is found has its destructor.
+        let known = KEY.load(Ordering::Acquire);
         if known > 0 {
             return libc::pthread_key_t::try_from(known - 1).ok();
         }
@@ -232,8 +229,8 @@ mod key {
         if unsafe { libc::pthread_key_create(&raw mut made, Some(destructor)) } != 0 {
             return None;
         }
-        // Release [T1]: the destructor is there before the key is found. Acquire [T2], of the
-        // faster thread's.
+        // Release, pairs with both acquires in `key`: the destructor is there before the key is
+        // found. Acquire, pairs with that release of the faster thread's.
         match KEY.compare_exchange(0, u64::from(made) + 1, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Some(made),
             Err(faster) => {
