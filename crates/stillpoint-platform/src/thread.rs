@@ -158,7 +158,7 @@ mod bare {
 
     impl Handle {
         pub(super) fn join(self) {
-            // SAFETY: neither joined nor detached, and from now on nobody's.
+            // SAFETY: neither joined nor detached, and not used again.
             unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
             mem::forget(self);
         }
@@ -166,7 +166,7 @@ mod bare {
 
     impl Drop for Handle {
         fn drop(&mut self) {
-            // SAFETY: neither joined nor detached, and from now on nobody's.
+            // SAFETY: neither joined nor detached, and not used again.
             unsafe { libc::pthread_detach(self.0) };
         }
     }
