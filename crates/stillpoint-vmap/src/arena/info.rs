@@ -1,4 +1,4 @@
-//! What there is: what an address is, a dump of all areas.
+//! Diagnostics: what an address is, and a dump of all areas.
 
 use super::{Arena, check::Found};
 use crate::{
