@@ -206,7 +206,7 @@ unsafe impl Sync for Watched {}
 
 impl Watched {
     fn read(&self) -> u32 {
-        // SAFETY: whether anybody writes it is what loom checks.
+        // SAFETY: loom checks that no thread writes it.
         self.0.with(|value| unsafe { *value })
     }
 

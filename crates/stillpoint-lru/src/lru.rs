@@ -9,8 +9,8 @@
 //!
 //! `intrusive-collections` has lists of the same kind. To take an item off one of its lists by the
 //! item alone is unsafe there, because an item does not say which list it is on, which here is the
-//! usual case; its lists have no bookmarks for walkers that let the lock go, and its stores come in
-//! an order that a child of a fork could not mend. So `link.rs` is our own.
+//! usual case; its lists have no bookmarks for walkers that release the lock, and the order of its
+//! stores would leave lists that a child of a fork could not repair. So `link.rs` is our own.
 
 mod covers;
 mod entry;

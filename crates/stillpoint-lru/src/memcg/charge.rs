@@ -146,7 +146,7 @@ fn charge(tenant: &Memcg, bytes: u64) -> Result<(), ChargeError> {
     Ok(())
 }
 
-/// Charges after it has made room for that. Whether a tenant is past its high limit now.
+/// Charges after reclaiming. Returns whether a tenant is past its high limit now.
 #[cold]
 #[inline(never)]
 fn make_room(tenant: &Memcg, bytes: u64, first: &Refused<'_, Memcg>) -> Result<bool, ChargeError> {

@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc, sync::atomic::Ordering};
 ///
 /// | limit | what it does |
 /// |---|---|
-/// | [min](Tenant::set_min) | while the tenant uses no more, nobody reclaims from it |
+/// | [min](Tenant::set_min) | while the tenant uses no more, it is never reclaimed from |
 /// | [low](Tenant::set_low) | the same, unless there is nothing else to reclaim from |
 /// | [high](Tenant::set_high) | past it, a background thread reclaims from the tenant |
 /// | [max](Tenant::set_max) | a charge that would pass it reclaims first, and fails if that does not help |

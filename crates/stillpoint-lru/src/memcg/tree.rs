@@ -125,8 +125,8 @@ impl Tree {
         self.lists_at_rest(&lock(&self.numbers)).to_vec()
     }
 
-    /// The lists, without a section, whose end may wait and run destructors: nothing of that is for
-    /// one who has the lock.
+    /// The lists, without a section: the end of a section may wait and run destructors, which must
+    /// not happen under the lock.
     fn lists_at_rest<'a>(&'a self, _numbers: &'a MutexGuard<'_, Numbers>) -> &'a [Arc<Lists>] {
         // SAFETY: replaced under the lock.
         unsafe { self.lists.peek() }
