@@ -3,6 +3,7 @@
 mod program;
 
 use std::fs::{self, OpenOptions};
+use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
 use program::stillpoint;
@@ -48,7 +49,11 @@ fn a_full_standard_output_is_told_and_costs_no_file() {
 
 #[test]
 fn figures_may_go_to_standard_output() {
-    let run = stillpoint(&format!("{TINY} --json /dev/stdout"));
+    let folder = TempDir::new().expect("a folder for temporary files");
+    // A link like /dev/stdout, which a program that is broken may replace.
+    let link = folder.path().join("stdout");
+    symlink("/proc/self/fd/1", &link).expect("the folder can be written");
+    let run = stillpoint(&format!("{TINY} --json {}", link.display()));
     assert_eq!(run.code, 0, "{}", run.err);
     let (table, json) = run.out.split_once("\n{").expect("the JSON comes last");
     assert!(table.contains("| limit "), "{table}");
@@ -56,12 +61,13 @@ fn figures_may_go_to_standard_output() {
     assert_eq!(json["experiment"], "kfree");
 
     // A file in its place has both as well.
-    let folder = TempDir::new().expect("a folder for temporary files");
     let path = folder.path().join("out");
     let file = fs::File::create(&path).expect("it can be written");
     let status = Command::new(env!("CARGO_BIN_EXE_stillpoint"))
         .args(TINY.split(' '))
-        .args(["--json", "/dev/stdout", "--quiet"])
+        .arg("--json")
+        .arg(&link)
+        .arg("--quiet")
         .stdout(file)
         .status()
         .expect("the program starts");
@@ -85,8 +91,9 @@ fn a_run_that_is_refused_keeps_the_old_figures() {
     let folder = TempDir::new().expect("a folder for temporary files");
     let path = folder.path().join("figures.json");
     fs::write(&path, "old").expect("it can be written");
+    // The JSON file is looked at first.
     let run = stillpoint(&format!(
-        "{TINY} --json {} --plot /nowhere/at/all",
+        "sim trace --json {} --plot /nowhere/at/all",
         path.display()
     ));
     assert_eq!(run.code, 1, "{}", run.err);
