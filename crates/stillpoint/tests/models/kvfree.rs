@@ -126,6 +126,7 @@ pub fn run(program: &[u8]) {
     let mut steps = Steps(program);
     let domain = TraceDomain::new();
     // What those who retire wait for is known before the first has waited for long.
+    domain.on_stall(|_| ());
     domain.set_stall_timeout(Duration::from_millis(1));
     let mut sections = Open::new(&domain);
     // What this thread has retired to be freed without and with a destructor, and whether pages are
