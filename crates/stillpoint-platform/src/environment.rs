@@ -128,9 +128,17 @@ pub enum Print {
     Always,
 }
 
-/// `STILLPOINT_STALL`: when stalls are written to stderr, and the time-out of domains that are not
-/// given one.
-pub fn stall() -> (Print, Option<Nanos>) {
+/// What `STILLPOINT_STALL` says.
+#[derive(Debug, Clone, Copy)]
+pub struct Stall {
+    /// When a stall is written to stderr.
+    pub print: Print,
+    /// The time-out of domains that are not given one.
+    pub timeout: Option<Nanos>,
+}
+
+/// `STILLPOINT_STALL`.
+pub fn stall() -> Stall {
     static STALL: Variable = Variable::new(
         "STILLPOINT_STALL",
         "off (or 0, no, false); stderr (or on, yes, true); or the default time-out in seconds, such as 2.5",
@@ -148,10 +156,11 @@ pub fn stall() -> (Print, Option<Nanos>) {
         Err(_) if text == "stderr" || switch(text) == Some(true) => Some(STDERR),
         Err(_) => switch(text).map(|_| OFF),
     });
-    match word {
+    let (print, timeout) = match word {
         UNSET => (Print::Unheard, None),
         OFF => (Print::Never, None),
         STDERR => (Print::Always, None),
         timeout => (Print::Unheard, Some(timeout)),
-    }
+    };
+    Stall { print, timeout }
 }

@@ -36,7 +36,7 @@ pub(in crate::gp) use waiters::Waiters;
 
 /// What a new domain takes for a stall, unless the environment says otherwise; the kernel's is
 /// 21 s.
-const DEFAULT_STALL_TIMEOUT: Nanos = 10_000_000_000;
+const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time-out of domains in which nothing counts as a stall.
 const NEVER: Nanos = Nanos::MAX;
@@ -67,7 +67,11 @@ impl Stalls {
     pub(super) fn new(domain: u64) -> Self {
         Self {
             domain,
-            timeout: AtomicU64::new(environment::stall().1.unwrap_or(DEFAULT_STALL_TIMEOUT)),
+            timeout: AtomicU64::new(
+                environment::stall()
+                    .timeout
+                    .unwrap_or_else(|| clock::nanos(DEFAULT_STALL_TIMEOUT)),
+            ),
             grace_period: Watch::new(),
             service: Watch::new(),
             waiters: Mutex::new(Waiters::NONE),
@@ -191,7 +195,7 @@ impl<P: Policy> Engine<P> {
         let report = self.describe(stalled, lasted);
         let handler = self.stalls.handler();
         let is_heard = self.emit(&report) || handler.is_some();
-        if match environment::stall().0 {
+        if match environment::stall().print {
             Print::Never => false,
             Print::Unheard => !is_heard,
             Print::Always => true,
