@@ -1,11 +1,10 @@
-//! What an operator says in the environment: all variables that the library has, and how their
-//! values are read.
+//! The environment: all variables that the library reads, and how their values are parsed.
 //!
 //! Each is looked at once, at its first use, and is then a word: there is no lock that a thread
 //! which vanishes in a fork could hold. (std's own, under which it copies the value, is the
-//! exception, and the reason not to go around it: a program may change its environment meanwhile.)
-//! Case does not matter, nor do blanks around a value, and an empty one is none. What is not
-//! understood is told of on stderr, once, and is as if it were not there.
+//! exception: without it, a program that changes its environment meanwhile would race with us.)
+//! Case does not matter, nor do blanks around a value. An empty value counts as unset. A value that
+//! is not understood is ignored, with one warning on stderr.
 
 use crate::{
     clock::{self, Nanos},
@@ -122,9 +121,9 @@ pub fn callback_delay() -> Nanos {
 pub enum Print {
     /// Not at all.
     Never,
-    /// Where the program has nobody who is told of it: no handler, no subscriber of `tracing`.
+    /// If the program has neither a handler nor a subscriber of `tracing`.
     Unheard,
-    /// Beside what the program has.
+    /// In addition to a handler.
     Always,
 }
 

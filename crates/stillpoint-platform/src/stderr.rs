@@ -1,8 +1,8 @@
 //! Lines on stderr, from threads that others wait for.
 //!
-//! std's stderr has a lock, which a thread that is stuck, or has vanished in a fork, may hold; it
-//! panics where nothing can be written; and whoever writes to a full pipe waits for its reader. A
-//! line from here takes no lock and no memory, and is given up where it cannot be written now.
+//! std's stderr has a lock, which a stuck thread, or one that vanished in a fork, may hold. It
+//! panics if it cannot write, and a write to a full pipe blocks until the pipe is read. A line from
+//! here takes no lock, allocates nothing, and is dropped if it cannot be written at once.
 
 use std::fmt::{self, Write};
 
@@ -79,8 +79,8 @@ pub fn line(what: fmt::Arguments<'_>) {
     line.send();
 }
 
-/// Whether a line can be written without waiting for anyone. Another thread may fill the pipe
-/// before we write to it: that is a moment, and such a pipe is one that is being read.
+/// Whether a line can be written without blocking. Another thread may fill the pipe between this
+/// question and the write, which then blocks until the pipe is read.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn can_write() -> bool {
     let mut stderr = libc::pollfd {

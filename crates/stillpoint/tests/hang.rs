@@ -1,5 +1,4 @@
-//! A hang that the program does not handle is told of on stderr, once, whatever hangs and whatever
-//! stderr is.
+//! A stall without a handler is reported on stderr, once, whatever stalls and whatever stderr is.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
@@ -101,8 +100,8 @@ fn hangs_in_a_forks_child() {
 }
 
 #[test]
-fn each_hang_is_told_of_once() {
-    let name = "each_hang_is_told_of_once";
+fn each_hang_is_reported_once() {
+    let name = "each_hang_is_reported_once";
     match child_of().as_deref() {
         Some("synchronize") => return hangs_in_synchronize(),
         Some("retired") => return keeps_what_was_retired(),
@@ -146,8 +145,7 @@ fn stderr_to_a_pipe() -> File {
     }
 }
 
-/// A stall that a waiting thread finds, and that the service thread could have found; nobody is
-/// held up when the reader has left.
+/// A stall that a waiting thread or the service thread finds. Both go on when the reader has left.
 fn stalls_and_goes_on(domain: &Domain, reader: Reader) {
     let theirs = domain.clone();
     let waiter = thread::spawn(move || theirs.synchronize());

@@ -28,7 +28,7 @@
  * The library is never unloaded: dlclose() leaves it there, with what is pending. A plug-in that has functions pending is unloaded, and they with
  * it: it calls stillpoint_domain_barrier() before dlclose(), for each domain that it has used. Do not link both forms of the library into one process.
  *
- * Stalls. What holds a grace period up for 10 s is told of on stderr, once, unless there is a function for that (stillpoint_domain_on_stall());
+ * Stalls. What holds a grace period up for 10 s is reported on stderr, once, unless there is a function for that (stillpoint_domain_on_stall());
  * STILLPOINT_STALL=off, stderr or a number of seconds in the environment says otherwise.
  *
  * Bad use. With STILLPOINT_DEBUG=on in the environment when it is loaded, and always if built for debugging, the library says on stderr what
@@ -249,7 +249,7 @@ STILLPOINT_INLINE_ bool stillpoint_trace_read_lock_held(void)
            stillpoint_domain_read_lock_held(stillpoint_trace_global());
 }
 
-/* A section of the global trace domain that belongs to whoever has the guard. */
+/* A section of the global trace domain that belongs to the guard, not to a thread. */
 STILLPOINT_INLINE_ struct stillpoint_guard *stillpoint_trace_guard(void)
 {
     return stillpoint_domain_guard(stillpoint_trace_global());

@@ -209,8 +209,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// What there is to be told. Without memory for names that is little: a hang is no reason to
-    /// end the process.
+    /// The report. Without memory for names it only counts: a stall is no reason to end the
+    /// process.
     fn describe(&self, stalled: Stalled, lasted: Duration) -> StallReport {
         let mut report = StallReport {
             stalled,
@@ -233,8 +233,8 @@ impl<P: Policy> Engine<P> {
             report.more_holdouts = in_the_way().count();
             return report;
         }
-        let room = holdouts.capacity();
-        holdouts.extend(in_the_way().take(room));
+        let most = holdouts.capacity();
+        holdouts.extend(in_the_way().take(most));
         if let Some(goal) = goal {
             oldest_first(&mut holdouts, goal);
         }
@@ -254,7 +254,7 @@ impl<P: Policy> Engine<P> {
         report
     }
 
-    /// Has a subscriber of `tracing` told. Whether there is one that wants to know.
+    /// Emits the event of `tracing`. Whether a subscriber takes it.
     #[cfg(feature = "tracing")]
     fn emit(&self, report: &StallReport) -> bool {
         let mut is_heard = false;
