@@ -221,7 +221,9 @@ impl StallReport {
             AcrossAwait::PolledBySameThread => "has its section open and polls a future that waits",
             AcrossAwait::WaitsForEvents => "waits for events with its section open",
             AcrossAwait::MayWaitForTask => {
-                "waits for a lock, a channel or a task with its section open"
+                return f.write_str(
+                    "waits for a lock or a channel, or holds a guard across an `.await`",
+                );
             }
         })?;
         f.write_str(
