@@ -2,7 +2,7 @@
 
 use crate::{
     domain::{Domain, resolve},
-    ffi::{catch_panic, diagnostics_enabled, misuse},
+    ffi::{catch_panic, misuse, stillpoint_reports_misuse},
 };
 use std::{ffi::c_int, mem, ptr::NonNull};
 use stillpoint::{CallbackHead, raw};
@@ -112,7 +112,9 @@ pub unsafe extern "C" fn stillpoint_domain_call_copied(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let waits = |head: *const Head| unsafe {
-        diagnostics_enabled() && is_queued(head) && raw::is_queued(resolve(domain), head.cast())
+        stillpoint_reports_misuse()
+            && is_queued(head)
+            && raw::is_queued(resolve(domain), head.cast())
     };
     // SAFETY: the caller's promise.
     catch_panic(|| unsafe { call(domain, head, function, waits) })

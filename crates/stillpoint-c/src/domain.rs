@@ -322,7 +322,9 @@ pub unsafe extern "C" fn stillpoint_domain_callback_delay(domain: *mut Domain) -
     })
 }
 
-/// How long a grace period may be held up before that counts as a stall. 10 seconds by default.
+/// How long a grace period may be held up before that counts as a stall. 10 seconds by default, or
+/// what STILLPOINT_STALL says in the environment, in seconds; a call of this counts more. 0 means
+/// that nothing ever does.
 ///
 /// # Safety
 ///
@@ -386,7 +388,10 @@ impl StallHandler {
 }
 
 /// Has the function told of every stall from now on, once each, in place of an earlier one; NULL
-/// ends that. The kernel's "rcu detected stalls". It runs on the thread that finds the stall: it
+/// ends that. Without a function the report is written to stderr, as one line, once a stall; the
+/// line is left out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the
+/// environment nothing is written, and with STILLPOINT_STALL=stderr a line beside a function, too.
+/// The kernel's "rcu detected stalls". It runs on the thread that finds the stall: it
 /// may read and log; it must not wait for callbacks or deferred frees, nor take locks that are held
 /// around calls of this library. One that was replaced may still be running.
 ///
@@ -408,7 +413,7 @@ pub unsafe extern "C" fn stillpoint_domain_on_stall(
                 let handler = StallHandler { function, data };
                 domain.on_stall(move |report| handler.report(report));
             }
-            None => domain.on_stall(|_| ()),
+            None => domain.reset_on_stall(),
         }
     });
 }

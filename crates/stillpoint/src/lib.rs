@@ -99,7 +99,9 @@ pub mod tasks_trace;
 
 pub(crate) use stillpoint_platform as platform;
 
-pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
+pub use gp::{
+    AcrossAwait, CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName,
+};
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
     CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption,

@@ -550,6 +550,7 @@ fn stalled_reader_past_budget_is_reported_once() {
         .collect();
     eventually(|| domain.statistics().waits > 0);
     assert_eq!(domain.statistics().stalls, 0);
+    domain.on_stall(|_| ());
     domain.set_stall_timeout(Duration::from_millis(20));
     eventually(|| domain.statistics().stalls == 1);
     // The stall is known: producers are not slowed down any more.
@@ -581,6 +582,7 @@ fn stalled_reader_past_budget_is_reported_once() {
 #[test]
 fn each_stall_is_reported() {
     let domain = Domain::new();
+    domain.on_stall(|_| ());
     domain.set_stall_timeout(Duration::from_millis(1));
     for stall in 1..=3 {
         let reader = Reader::enter(&domain);

@@ -5,7 +5,7 @@ use crate::{assert_none, book};
 use std::fs;
 
 /// What the chapter says in which row, and where the code says so.
-const LIMITS: [(&str, &str, &str, &str); 26] = [
+const LIMITS: [(&str, &str, &str, &str); 27] = [
     (
         "nesting of sections of one thread in one domain",
         "65,535 levels",
@@ -65,6 +65,12 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
         "16, those that began first",
         "stillpoint/src/gp/engine/stall.rs",
         "const LISTED_HOLDOUTS: usize = 16;",
+    ),
+    (
+        "a report on stderr",
+        "4,096 bytes",
+        "stillpoint-platform/src/stderr.rs",
+        "const LONGEST: usize = 4096;",
     ),
     (
         "budget of a domain",

@@ -6,6 +6,7 @@
 //! tests in each file do that too.
 
 mod book;
+mod clippy;
 mod commands;
 mod documents;
 mod fences;

@@ -63,7 +63,7 @@ void die(int flavour, const char *format, ...)
 
 void warn_misuse(int flavour, const char *format, ...)
 {
-    if (getenv("STILLPOINT_DEBUG")) {
+    if (stillpoint_reports_misuse()) {
         va_list arguments;
         va_start(arguments, format);
         print(flavour, format, arguments);

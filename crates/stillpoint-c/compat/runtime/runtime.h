@@ -31,7 +31,7 @@ struct rcu_head {
 /* What a function that returns nothing does where it cannot go on: prints a message, and aborts. As liburcu's urcu_die(). */
 HIDDEN __attribute__((noreturn)) void die(int flavour, const char *format, ...);
 
-/* A harmless misuse: prints a message with STILLPOINT_DEBUG in the environment. */
+/* A harmless misuse: prints a message where the library reports misuse (stillpoint_reports_misuse()). */
 HIDDEN void warn_misuse(int flavour, const char *format, ...);
 
 /* Dies if the calling thread would wait for itself by waiting for readers. */

@@ -829,7 +829,9 @@ void stillpoint_domain_set_callback_delay(struct stillpoint_domain *domain, uint
 uint64_t stillpoint_domain_callback_delay(struct stillpoint_domain *domain);
 
 /*
- How long a grace period may be held up before that counts as a stall. 10 seconds by default.
+ How long a grace period may be held up before that counts as a stall. 10 seconds by default, or
+ what STILLPOINT_STALL says in the environment, in seconds; a call of this counts more. 0 means
+ that nothing ever does.
 
  # Safety
 
@@ -839,7 +841,10 @@ void stillpoint_domain_set_stall_timeout(struct stillpoint_domain *domain, uint6
 
 /*
  Has the function told of every stall from now on, once each, in place of an earlier one; NULL
- ends that. The kernel's "rcu detected stalls". It runs on the thread that finds the stall: it
+ ends that. Without a function the report is written to stderr, as one line, once a stall; the
+ line is left out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the
+ environment nothing is written, and with STILLPOINT_STALL=stderr a line beside a function, too.
+ The kernel's "rcu detected stalls". It runs on the thread that finds the stall: it
  may read and log; it must not wait for callbacks or deferred frees, nor take locks that are held
  around calls of this library. One that was replaced may still be running.
 
@@ -879,6 +884,12 @@ void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes
  The domain is NULL or alive.
  */
 size_t stillpoint_domain_budget(struct stillpoint_domain *domain);
+
+/*
+ Whether misuse is reported on stderr: in a debug build of the library, or with STILLPOINT_DEBUG
+ in the environment when the library was loaded, and neither empty nor 0, off, no or false.
+ */
+bool stillpoint_reports_misuse(void);
 
 /*
  Ends the process with a message: for callers that cannot be told of an error, and would free

@@ -28,7 +28,10 @@
  * The library is never unloaded: dlclose() leaves it there, with what is pending. A plug-in that has functions pending is unloaded, and they with
  * it: it calls stillpoint_domain_barrier() before dlclose(), for each domain that it has used. Do not link both forms of the library into one process.
  *
- * Bad use. With STILLPOINT_DEBUG in the environment when it is loaded, and always if built for debugging, the library says on stderr what
+ * Stalls. What holds a grace period up for 10 s is reported on stderr, once, unless there is a function for that (stillpoint_domain_on_stall());
+ * STILLPOINT_STALL=off, stderr or a number of seconds in the environment says otherwise.
+ *
+ * Bad use. With STILLPOINT_DEBUG=on in the environment when it is loaded, and always if built for debugging, the library says on stderr what
  * was wrong:
  *
  *   null where an object is wanted              -EINVAL

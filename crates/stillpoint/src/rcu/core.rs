@@ -228,6 +228,11 @@ impl<P: Policy> Core<P> {
             .set_stall_handler(Some(std::sync::Arc::new(handler)));
     }
 
+    /// [`Domain::reset_on_stall`](super::Domain::reset_on_stall).
+    pub fn reset_on_stall(&self) {
+        self.engine().set_stall_handler(None);
+    }
+
     #[cold]
     pub(super) fn read_lock_late(&self) -> Guard<'_> {
         Guard::of(self.lock_late())

@@ -205,13 +205,23 @@ impl Domain {
     }
 
     /// How long a grace period (or the service thread) may be held up before that counts as a
-    /// stall. 10 seconds by default.
+    /// stall. 10 seconds by default, or what `STILLPOINT_STALL` says in the environment, in
+    /// seconds; a call of this counts more.
+    ///
+    /// Zero, as any time too long to come, means never: nothing is reported, or counted as a stall,
+    /// and writers past the budget wait for a reader that never leaves each time, and not only
+    /// until it is reported.
     pub fn set_stall_timeout(&self, timeout: Duration) {
         self.core.set_stall_timeout(timeout);
     }
 
     /// Has `handler` told of every stall from now on, in place of an earlier one; once a stall. The
     /// kernel's "rcu detected stalls".
+    ///
+    /// Without a handler (and a subscriber of `tracing`, with that feature) the report is written
+    /// to stderr, as one line, once a stall, however long that goes on. The line is left out if
+    /// stderr is closed, or a pipe that is full. `STILLPOINT_STALL` in the environment says
+    /// otherwise: with `off` nothing is written, with `stderr` also where there is a handler.
     ///
     /// A grace period is watched while anybody waits for it, in a call or by a deferred free. The
     /// handler runs on the thread that finds the stall: one that waits, one that retires, or the
@@ -233,6 +243,18 @@ impl Domain {
     /// ```
     pub fn on_stall(&self, handler: impl Fn(&StallReport) + Send + Sync + 'static) {
         self.core.on_stall(handler);
+    }
+
+    /// Takes the handler back: stalls are written to stderr again, as before any
+    /// [`on_stall`](Self::on_stall). To have them go nowhere, set a handler that does nothing.
+    ///
+    /// ```
+    /// let domain = stillpoint::Domain::new();
+    /// domain.on_stall(|_| ()); // while something is known to take long
+    /// domain.reset_on_stall();
+    /// ```
+    pub fn reset_on_stall(&self) {
+        self.core.reset_on_stall();
     }
 
     /// What the domain does and has done. Takes a lock a thread that has used the domain; exact at

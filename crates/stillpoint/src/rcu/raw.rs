@@ -11,7 +11,7 @@
 use super::{Domain, thread};
 pub use crate::kvfree::OnNoPage;
 #[cfg(feature = "c-symbols")]
-pub use crate::platform::memory::Need;
+pub use crate::platform::{environment::debug, memory::Need, stderr::Line};
 use crate::{
     CallbackHead, Cookie, Flavour,
     gp::{self, GLOBALS, Haste, WouldDeadlock},

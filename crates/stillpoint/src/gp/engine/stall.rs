@@ -18,6 +18,8 @@ use crate::{
     },
     platform::{
         clock::{self, Nanos},
+        environment::{self, Print},
+        memory, stderr,
         sync::{AtomicPtr, AtomicU64, Mutex, Ordering, lock},
         thread, user_code,
     },
@@ -32,11 +34,18 @@ mod watch;
 pub(crate) use waiters::Listed;
 pub(in crate::gp) use waiters::Waiters;
 
-/// What a new domain takes for a stall; the kernel's is 21 s.
+/// What a new domain takes for a stall, unless the environment says otherwise; the kernel's is
+/// 21 s.
 const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time-out of domains in which nothing counts as a stall.
+const NEVER: Nanos = Nanos::MAX;
 
 /// How many readers a report names.
 const LISTED_HOLDOUTS: usize = 16;
+
+/// More than a report takes that lists so many, with names and places.
+const REPORTS_MEMORY: usize = 32 << 10;
 
 type Handler = Arc<dyn Fn(&StallReport) + Send + Sync>;
 
@@ -58,7 +67,11 @@ impl Stalls {
     pub(super) fn new(domain: u64) -> Self {
         Self {
             domain,
-            timeout: AtomicU64::new(clock::nanos(DEFAULT_STALL_TIMEOUT)),
+            timeout: AtomicU64::new(
+                environment::stall()
+                    .timeout
+                    .unwrap_or_else(|| clock::nanos(DEFAULT_STALL_TIMEOUT)),
+            ),
             grace_period: Watch::new(),
             service: Watch::new(),
             waiters: Mutex::new(Waiters::NONE),
@@ -153,19 +166,7 @@ impl<P: Policy> Engine<P> {
             Verdict::Early(due) => due,
             Verdict::Reported => Nanos::MAX,
             Verdict::Due(lasted) => {
-                let mut holdouts: Vec<_> = self.holdouts(cookie.seq()).collect();
-                oldest_first(&mut holdouts, cookie.seq());
-                let listed = holdouts
-                    .iter()
-                    .take(LISTED_HOLDOUTS)
-                    .map(|(record, _)| Holdout::of(record))
-                    .collect();
-                self.report(
-                    Stalled::GracePeriod(cookie),
-                    lasted,
-                    listed,
-                    holdouts.len().saturating_sub(LISTED_HOLDOUTS),
-                );
+                self.report(Stalled::GracePeriod(cookie), lasted);
                 Nanos::MAX
             }
         }
@@ -183,46 +184,99 @@ impl<P: Policy> Engine<P> {
             Verdict::Early(due) => due,
             Verdict::Reported => Nanos::MAX,
             Verdict::Due(lasted) => {
-                self.report(Stalled::Service, lasted, Vec::new(), 0);
+                self.report(Stalled::Service, lasted);
                 Nanos::MAX
             }
         }
     }
 
     /// With nothing of the engine held: the handler may read, and so may a subscriber.
-    fn report(
-        &self,
-        stalled: Stalled,
-        lasted: Duration,
-        holdouts: Vec<Holdout>,
-        more_holdouts: usize,
-    ) {
-        let Waiters { threads, futures } = lock(&self.stalls.waiters).clone();
-        let waiters = threads.into_iter().map(ThreadName::of).collect();
-        let report = StallReport {
-            stalled,
-            domain: self.domain,
-            lasted,
-            holdouts,
-            more_holdouts,
-            waiters,
-            futures,
-        };
-        #[cfg(feature = "tracing")]
-        self.stalls.note_panic(user_code::tell(self.domain, || {
-            tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
-        }));
-        if let Some(handler) = self.stalls.handler() {
+    fn report(&self, stalled: Stalled, lasted: Duration) {
+        let report = self.describe(stalled, lasted);
+        let handler = self.stalls.handler();
+        let is_heard = self.emit(&report) || handler.is_some();
+        if match environment::stall().print {
+            Print::Never => false,
+            Print::Unheard => !is_heard,
+            Print::Always => true,
+        } {
+            stderr::line(format_args!("{report}"));
+        }
+        if let Some(handler) = handler {
             self.stalls
                 .note_panic(user_code::panics(self.domain, || handler(&report)));
             self.stalls.drop_handler(handler);
         }
     }
 
+    /// The report. Without memory for names it only counts: a stall is no reason to end the
+    /// process.
+    fn describe(&self, stalled: Stalled, lasted: Duration) -> StallReport {
+        let mut report = StallReport {
+            stalled,
+            domain: self.domain,
+            lasted,
+            holdouts: Vec::new(),
+            more_holdouts: 0,
+            waiters: Vec::new(),
+            futures: Vec::new(),
+        };
+        let goal = match stalled {
+            Stalled::GracePeriod(cookie) => Some(cookie.seq()),
+            Stalled::Service => None,
+        };
+        let in_the_way = || goal.into_iter().flat_map(|goal| self.holdouts(goal));
+        let mut holdouts = Vec::new();
+        if !memory::is_there_for(REPORTS_MEMORY)
+            || memory::refusable(|| holdouts.try_reserve(2 * in_the_way().count())).is_err()
+        {
+            report.more_holdouts = in_the_way().count();
+            return report;
+        }
+        let most = holdouts.capacity();
+        holdouts.extend(in_the_way().take(most));
+        if let Some(goal) = goal {
+            oldest_first(&mut holdouts, goal);
+        }
+        report.more_holdouts = holdouts.len().saturating_sub(LISTED_HOLDOUTS);
+        let Waiters {
+            threads,
+            futures,
+            pollers,
+        } = lock(&self.stalls.waiters).clone();
+        report.holdouts = holdouts
+            .iter()
+            .take(LISTED_HOLDOUTS)
+            .map(|(record, _)| Holdout::of(record, &pollers))
+            .collect();
+        report.waiters = threads.into_iter().map(ThreadName::of).collect();
+        report.futures = futures;
+        report
+    }
+
+    /// Emits the event of `tracing`. Whether a subscriber takes it.
+    #[cfg(feature = "tracing")]
+    fn emit(&self, report: &StallReport) -> bool {
+        let mut is_heard = false;
+        self.stalls.note_panic(user_code::tell(self.domain, || {
+            is_heard = tracing::enabled!(tracing::Level::WARN);
+            tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
+        }));
+        is_heard
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    fn emit(&self, _: &StallReport) -> bool {
+        false
+    }
+
     /// Lists a future that was made at `made_at` among those who wait, until the returned value is
     /// dropped.
     pub(crate) fn list_future(&self, made_at: &'static Location<'static>) -> Listed<'_> {
-        waiters::list(&self.stalls.waiters, Waiting::Future(made_at))
+        waiters::list(
+            &self.stalls.waiters,
+            Waiting::Future(made_at, thread::tid()),
+        )
     }
 
     /// Whether the present grace period has been reported as stalled and has not ended since.
@@ -243,9 +297,11 @@ impl<P: Policy> Engine<P> {
     }
 
     pub(crate) fn set_stall_timeout(&self, timeout: Duration) {
-        self.stalls
-            .timeout
-            .store(clock::nanos(timeout), Ordering::Relaxed);
+        let timeout = match clock::nanos(timeout) {
+            0 => NEVER,
+            nanos => nanos,
+        };
+        self.stalls.timeout.store(timeout, Ordering::Relaxed);
     }
 
     pub(crate) fn set_stall_handler(&self, handler: Option<Handler>) {
