@@ -102,9 +102,9 @@ pub(crate) use stillpoint_platform as platform;
 pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
-    CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption,
-    Retired, Section, Snapshot, barrier, call, global, kvfree_barrier, read, read_lock, retire,
-    synchronize, synchronize_expedited,
+    CallbackBarrier, Domain, DomainBuilder, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader,
+    Rcu, RcuOption, Retired, Section, Snapshot, barrier, call, global, kvfree_barrier, read,
+    read_lock, retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
 

@@ -173,6 +173,23 @@ fn a_destructor_at_the_threads_end_may_use_the_domain_and_end_it() {
     told.recv_timeout(common::PATIENCE).expect("it returns");
 }
 
+/// What the kernel keeps of the name, in whole characters.
+#[test]
+fn a_named_domains_thread_has_its_name() {
+    for (name, shown) in [
+        ("routes", "rcu/routes"),
+        ("a-long-nam\u{e9}s", "rcu/a-long-nam"),
+    ] {
+        let (domain, (tell, told)) = (Domain::builder().name(name).build(), channel());
+        domain.call(move || {
+            let comm = fs::read_to_string("/proc/thread-self/comm").expect("Linux");
+            tell.send(comm).expect("the receiver is there");
+        });
+        let comm = told.recv_timeout(common::PATIENCE).expect("it is called");
+        assert_eq!(comm.trim_end(), shown);
+    }
+}
+
 /// A service thread that ends as soon as it has nothing to do.
 #[derive(Debug)]
 enum Hasty {}

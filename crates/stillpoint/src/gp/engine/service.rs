@@ -61,6 +61,9 @@ mod failures;
 mod idle;
 mod passes;
 
+/// As much of a thread's name as the kernel keeps, in bytes.
+const LONGEST_NAME: usize = 15;
+
 /// How an engine's service ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
@@ -213,7 +216,7 @@ impl<P: Policy> Engine<P> {
         };
         let mut state = lock(&self.service.state);
         if matches!(*state, State::NotStarted | State::Resting(_))
-            && let Ok(thread) = spawn(format!("stillpoint/{}", self.domain))
+            && let Ok(thread) = spawn(self.thread_name())
         {
             let before = match mem::replace(&mut *state, State::NotStarted) {
                 State::Resting(before) => before,
@@ -222,6 +225,20 @@ impl<P: Policy> Engine<P> {
             let thread = Some(thread);
             *state = State::Running { thread, before };
             self.service.signs.set_runs();
+        }
+    }
+
+    /// What people see of the service thread.
+    fn thread_name(&self) -> String {
+        match self.name() {
+            Some(name) => {
+                let mut name = format!("rcu/{name}");
+                while name.len() > LONGEST_NAME {
+                    name.pop();
+                }
+                name
+            }
+            None => format!("stillpoint/{}", self.domain),
         }
     }
 
@@ -321,9 +338,9 @@ impl<P: Policy> Engine<P> {
     /// What to say, and what to do.
     fn down(&self) -> String {
         format!(
-            "the service thread of domain {} has panicked {MOST_FAILURES} times within a minute, by a fault of this library (the messages are \
+            "the service thread of {} has panicked {MOST_FAILURES} times within a minute, by a fault of this library (the messages are \
              above; please report them), and stays down. barrier() does its work on the calling thread; barrier_async() cannot",
-            self.domain
+            self.title()
         )
     }
 

@@ -202,6 +202,7 @@ impl<P: Policy> Engine<P> {
         let report = StallReport {
             stalled,
             domain: self.domain,
+            domain_name: self.name().map(str::to_owned),
             lasted,
             holdouts,
             more_holdouts,
