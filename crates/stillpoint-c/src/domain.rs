@@ -6,7 +6,7 @@ use crate::{
     reserve, static_domain,
 };
 use std::{
-    ffi::{CString, c_char, c_int, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_void},
     ptr,
     sync::atomic::AtomicPtr,
     time::Duration,
@@ -68,7 +68,7 @@ pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
     new_domain(stillpoint::Domain::new)
 }
 
-fn new_domain(make: fn() -> stillpoint::Domain) -> *mut Domain {
+fn new_domain(make: impl FnOnce() -> stillpoint::Domain) -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || {
         reserve::check().map_or(ptr::null_mut(), |()| {
             Box::into_raw(Box::new(Domain(make())))
@@ -81,6 +81,27 @@ fn new_domain(make: fn() -> stillpoint::Domain) -> *mut Domain {
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
     new_domain(stillpoint::Domain::with_fences)
+}
+
+/// As stillpoint_domain_new(), with a name: for stall reports, and for the service thread, which is
+/// called "rcu/" and as much of the name as fits into 15 bytes. The name is copied; bytes that are
+/// no UTF-8 are replaced. NULL for none. Names need not differ.
+///
+/// # Safety
+///
+/// The name is NULL or ends in a null byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_new_named(name: *const c_char) -> *mut Domain {
+    let make = || {
+        let builder = stillpoint::Domain::builder();
+        if name.is_null() {
+            return builder.build();
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { CStr::from_ptr(name) };
+        builder.name(name.to_string_lossy()).build()
+    };
+    new_domain(make)
 }
 
 /// The domain at `place`, made if there is none: for domains that are static. As

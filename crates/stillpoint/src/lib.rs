@@ -104,9 +104,9 @@ pub use gp::{
 };
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
-    CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption,
-    Retired, Section, Snapshot, barrier, call, global, kvfree_barrier, read, read_lock, retire,
-    synchronize, synchronize_expedited,
+    CallbackBarrier, Domain, DomainBuilder, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader,
+    Rcu, RcuOption, Retired, Section, Snapshot, barrier, call, global, kvfree_barrier, read,
+    read_lock, retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
 

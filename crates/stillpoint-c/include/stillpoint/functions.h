@@ -692,6 +692,17 @@ struct stillpoint_domain *stillpoint_domain_new(void);
 struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 
 /*
+ As stillpoint_domain_new(), with a name: for stall reports, and for the service thread, which is
+ called "rcu/" and as much of the name as fits into 15 bytes. The name is copied; bytes that are
+ no UTF-8 are replaced. NULL for none. Names need not differ.
+
+ # Safety
+
+ The name is NULL or ends in a null byte.
+ */
+struct stillpoint_domain *stillpoint_domain_new_named(const char *name);
+
+/*
  The domain at `place`, made if there is none: for domains that are static. As
  stillpoint_domain_new(), but never NULL: at worst it waits for memory.
 

@@ -26,6 +26,7 @@ use super::{
     policy::Policy,
     record::Record,
     registry::Registry,
+    report::{Holdout, Title},
     seq::{self, Cookie, Seq, Sequence},
     shared::Shared,
 };
@@ -68,6 +69,7 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) struct Engine<P> {
     pub(super) domain: u64,
+    name: Option<Box<str>>,
     readers: BarrierMode,
     pub(super) shared: Arc<Shared>,
     pub(super) barriers: BarrierQueue,
@@ -92,6 +94,7 @@ impl<P: Policy> Engine<P> {
         let shared = Arc::new(Shared::new(seq));
         Self {
             domain,
+            name: None,
             readers,
             registry: Registry::new(domain, readers, Arc::clone(&shared)),
             cached_holdout: AtomicPtr::new(ptr::null_mut()),
@@ -104,6 +107,23 @@ impl<P: Policy> Engine<P> {
             service: Service::new(),
             counts: Counts::new(),
             policy: PhantomData,
+        }
+    }
+
+    /// The same with a name, or without.
+    pub(crate) fn named(self, name: Option<Box<str>>) -> Self {
+        Self { name, ..self }
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The domain, as reports and messages call it.
+    pub(crate) fn title(&self) -> Title<'_> {
+        Title {
+            number: self.domain,
+            name: self.name(),
         }
     }
 
@@ -273,6 +293,15 @@ impl<P: Policy> Engine<P> {
             .filter(|record| record.is_owned_by(me))
             .filter_map(Record::section)
             .reduce(Seq::older)
+    }
+
+    /// How the thread `me` holds grace periods up, if it does.
+    pub(crate) fn own_holdout(&self, me: Token) -> Option<Holdout> {
+        let own = |record: &&Record| record.is_owned_by(me) && record.is_reading();
+        self.registry
+            .iter()
+            .find(own)
+            .map(|record| Holdout::of(record, &[]))
     }
 
     /// The record through which the thread `me` has a section open, as a thread.

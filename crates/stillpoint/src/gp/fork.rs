@@ -165,15 +165,15 @@ unsafe fn service(service: &Service, serves: bool) {
     let state = match serves {
         _ if service.stop.load(Ordering::Relaxed) => State::Stopped,
         // If it was down, the child tries for itself.
-        true => State::Running(None),
+        true => State::Running {
+            thread: None,
+            before: None,
+        },
         false => State::NotStarted,
     };
     // SAFETY: the caller's promise; user code does not run under this lock.
     unsafe { service.state.reinit(state) };
-    service.running.store(serves, Ordering::Relaxed);
-    // Once more through the loop, whatever it was about to sleep for; a vanished thread's signal
-    // may be missing.
-    service.kicked.store(serves, Ordering::Relaxed);
+    service.signs.reset_in_child(serves);
     // SAFETY: the caller's promise.
     unsafe { service.turn.reset_in_child() };
 }

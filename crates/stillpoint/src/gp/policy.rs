@@ -38,6 +38,12 @@ pub unsafe trait Policy: Send + Sync + Sized + 'static {
     /// Whether those who sleep for a reader look again after a while, should they not have been
     /// woken.
     const BOUNDED_SLEEPS: bool = true;
+    /// How long the service thread goes on without work, in nanoseconds: a burst a second does not
+    /// start a thread each.
+    const IDLE: u64 = 1_000_000_000;
+    /// Whether a service thread without work looks, when it ends, whether it has been kicked
+    /// meanwhile. Off: work that comes at that moment is left lying.
+    const ENDS_UNKICKED: bool = true;
     /// Called by the service thread before each of its passes. A test panics here, as a fault of
     /// the library's own would.
     fn service_comes() {}

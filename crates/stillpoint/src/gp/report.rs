@@ -23,6 +23,8 @@ pub struct StallReport {
     pub stalled: Stalled,
     /// The number of the domain, as its `Debug` shows it; 1 is the global one.
     pub domain: u64,
+    /// Its name, if it has one ([`DomainBuilder::name`](crate::DomainBuilder::name)).
+    pub domain_name: Option<String>,
     /// How long it has been held up so far.
     pub lasted: Duration,
     /// The readers that hold the grace period up, those that began first: 16 at most. Empty if it
@@ -34,6 +36,23 @@ pub struct StallReport {
     pub waiters: Vec<ThreadName>,
     /// Where the futures that wait were made, and how many at each place.
     pub futures: Vec<(&'static Location<'static>, usize)>,
+}
+
+/// A domain, as people are told of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Title<'a> {
+    pub(super) number: u64,
+    pub(super) name: Option<&'a str>,
+}
+
+impl fmt::Display for Title<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "domain {}", self.number)?;
+        if let Some(name) = self.name {
+            write!(f, " '{name}'")?;
+        }
+        Ok(())
+    }
 }
 
 /// What a [`StallReport`] is about.
@@ -161,8 +180,12 @@ impl fmt::Display for StallReport {
         }
         write!(
             f,
-            " of domain {} has been held up for {:.1?}",
-            self.domain, self.lasted
+            " of {} has been held up for {:.1?}",
+            Title {
+                number: self.domain,
+                name: self.domain_name.as_deref()
+            },
+            self.lasted
         )?;
         let listed = |f: &mut fmt::Formatter<'_>,
                       what: &str,

@@ -20,6 +20,7 @@ use crate::{
         clock::{self, Nanos},
         fork, memory,
         sync::{Arc, lock},
+        user_code,
     },
 };
 use std::ptr::NonNull;
@@ -242,6 +243,11 @@ impl Heap {
             } else {
                 Err(WouldDeadlock)
             };
+        }
+        let refused = user_code::runs_for(self.domain);
+        if !refused && !engine.service_runs() && self.waiting().objects == 0 {
+            // Nothing to wait for, and no thread to be started for that.
+            return Ok(());
         }
         let ticket = self.flushes.ask();
         engine.wait_for_passes(work, || self.flushes.is_done(ticket))

@@ -21,7 +21,7 @@ use std::{fmt, io, sync::Weak, time::Duration};
 mod retire;
 mod wait;
 
-pub(super) use wait::refuse_to_wait;
+pub(super) use wait::Refused;
 
 /// A counted handle of an engine and a heap. No part of the stable interface.
 #[doc(hidden)]
@@ -65,9 +65,9 @@ impl<P: Policy> ForkReset for Inner<P> {
 }
 
 impl<P: Policy> Inner<P> {
-    fn new(id: u64, readers: BarrierMode, seq: Sequence) -> Arc<Self> {
+    fn new(id: u64, readers: BarrierMode, seq: Sequence, name: Option<Box<str>>) -> Arc<Self> {
         let inner = Arc::new_cyclic(|weak: &Weak<Self>| {
-            let engine = Engine::new(id, readers, seq);
+            let engine = Engine::new(id, readers, seq).named(name);
             let weak = weak.clone();
             engine.set_service(move |name| {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
@@ -155,20 +155,23 @@ impl<P: Policy> Core<P> {
     /// A domain whose sequence starts at `first`: for tests that want to see it wrap.
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        Self {
-            inner: Inner::new(
-                next_id(),
-                BarrierMode::Membarrier,
-                Sequence::new(first.seq()),
-            ),
-        }
+        Self::of_kind(false, first, None)
     }
 
     /// A domain whose readers fence.
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
+        Self::of_kind(true, first, None)
+    }
+
+    pub(super) fn of_kind(fences: bool, first: Cookie, name: Option<Box<str>>) -> Self {
+        let readers = if fences {
+            BarrierMode::Fence
+        } else {
+            BarrierMode::Membarrier
+        };
         Self {
-            inner: Inner::new(next_id(), BarrierMode::Fence, Sequence::new(first.seq())),
+            inner: Inner::new(next_id(), readers, Sequence::new(first.seq()), name),
         }
     }
 
@@ -188,6 +191,7 @@ impl<P: Policy> Core<P> {
                 thread::global_id(global),
                 BarrierMode::Membarrier,
                 Sequence::of_global(global),
+                None,
             ),
         }
     }
@@ -318,10 +322,12 @@ impl<P: Policy> fmt::Debug for Core<P> {
     /// Takes no lock: what threads have retired that is not in a full page yet is not counted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let glimpse = Statistics::glimpse(self.engine(), &self.inner.heap);
-        f.debug_struct("Domain")
-            .field("id", &self.id())
-            .field("statistics", &glimpse)
-            .finish()
+        let mut shown = f.debug_struct("Domain");
+        shown.field("id", &self.id());
+        if let Some(name) = self.engine().name() {
+            shown.field("name", &name);
+        }
+        shown.field("statistics", &glimpse).finish()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Domains: readers, grace periods and deferred frees that have nothing to do with those of other
 //! domains.
 
-use super::{Core, Guard, QsbrReader};
+use super::{Core, DomainBuilder, Guard, QsbrReader};
 use crate::{
     gp::{Cookie, End, Engine, StallReport, policy::Sound},
     statistics::Statistics,
@@ -18,6 +18,8 @@ use std::{fmt, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
 /// be reading (a guard borrows from a handle); the callbacks that still wait are then invoked, the
 /// objects freed, and the service thread is stopped and joined (detached, if user code that the
 /// library runs drops the handle: a callback, a deferred destructor, a stall handler, a shrinker).
+/// That thread comes with the first work, ends when there has been none for a second, and comes
+/// again with the next; so a domain that is idle has none.
 ///
 /// So dropping the last handle may block for as long as callbacks and destructors take. It never
 /// does where that is not a `Domain` but what has been made in one, and keeps it: a cell, what was
@@ -67,6 +69,22 @@ impl Domain {
         Self::starting_at(Cookie::from_raw(0))
     }
 
+    /// A domain with a name, or with settings from the start.
+    ///
+    /// ```
+    /// let routes = stillpoint::Domain::builder().name("routes").build();
+    /// assert_eq!(routes.name(), Some("routes"));
+    /// ```
+    pub fn builder() -> DomainBuilder {
+        DomainBuilder::default()
+    }
+
+    /// The name that [`DomainBuilder::name`] gave it.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.engine().name()
+    }
+
     /// A domain whose readers fence, where those of [`Domain::new`] leave it to `membarrier(2)`.
     ///
     /// A section costs two fences (some ten nanoseconds); a grace period makes no system call and
@@ -89,17 +107,20 @@ impl Domain {
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        Self {
-            core: Core::starting_at(first),
-        }
+        Self::of_kind(false, first, None)
     }
 
     /// The same, of a domain whose readers fence.
     #[doc(hidden)]
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
+        Self::of_kind(true, first, None)
+    }
+
+    /// Whether its readers fence, where its sequence starts, and its name.
+    pub(super) fn of_kind(fences: bool, first: Cookie, name: Option<Box<str>>) -> Self {
         Self {
-            core: Core::fencing_from(first),
+            core: Core::of_kind(fences, first, name),
         }
     }
 

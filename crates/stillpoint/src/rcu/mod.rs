@@ -6,6 +6,7 @@
 //! | `guard` | a read-side critical section |
 //! | `qsbr` | a thread that reads all the time, but where it says otherwise |
 //! | `core` | a domain's engine and heap, with whatever a policy leaves: making and ending one, reading, waiting, retiring: where the slow path begins |
+//! | `builder` | domains with a name, and with settings from the start |
 //! | `domain`, `wait`, `retire` | the same with all of the machinery, as users see it; the fast path of `retire` |
 //! | `future` | waiting for grace periods and callbacks without a thread |
 //! | `raw` | the same without guards and panics, for the C face |
@@ -17,6 +18,7 @@
 //!
 //! This module adds no orderings of its own beyond the cell's: the proofs are in `gp/README.md`.
 
+mod builder;
 mod cell;
 mod core;
 mod domain;
@@ -37,6 +39,7 @@ mod unwind;
 mod wait;
 
 pub use self::core::Core;
+pub use builder::DomainBuilder;
 pub use cell::Rcu;
 pub use domain::Domain;
 pub use domain::Kept;

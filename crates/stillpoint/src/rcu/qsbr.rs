@@ -1,6 +1,6 @@
 //! Readers by quiescent states: threads that read all the time and say when they do not.
 
-use super::{Core, Section, core::refuse_to_wait, guard::sealed};
+use super::{Core, Section, core::Refused, guard::sealed};
 use crate::{
     gp::{Haste, Record, WouldDeadlock},
     kvfree::Policy,
@@ -10,11 +10,17 @@ use std::{cell::Cell, fmt, marker::PhantomData};
 /// A domain, whatever its policy.
 trait Synchronize {
     fn try_synchronize(&self) -> Result<(), WouldDeadlock>;
+    /// What to panic with if that is refused.
+    fn refusal(&self) -> String;
 }
 
 impl<P: Policy> Synchronize for Core<P> {
     fn try_synchronize(&self) -> Result<(), WouldDeadlock> {
         self.try_synchronize(Haste::Normal)
+    }
+
+    fn refusal(&self) -> String {
+        self.refusal(Refused::Wait)
     }
 }
 
@@ -145,7 +151,7 @@ impl<'d> QsbrReader<'d> {
         let domain = self.domain;
         let _offline = self.offline();
         if domain.try_synchronize().is_err() {
-            refuse_to_wait();
+            panic!("{}", domain.refusal());
         }
     }
 }

@@ -4,7 +4,7 @@ use super::OwnedGuard;
 use crate::{
     gp::Cookie,
     kvfree::Policy,
-    rcu::{Core, Domain},
+    rcu::{Core, Domain, DomainBuilder},
 };
 use std::{ops::Deref, ptr};
 
@@ -125,6 +125,20 @@ impl TraceDomain {
     pub unsafe fn abandon_owned_guards(&self) {
         // SAFETY: the caller's promise.
         unsafe { self.core().abandon_owned_guards() };
+    }
+}
+
+impl DomainBuilder {
+    /// As [`DomainBuilder::build`], a domain whose readers may sleep.
+    ///
+    /// ```
+    /// let sessions = stillpoint::Domain::builder().name("sessions").build_trace();
+    /// let guard = sessions.read_lock_owned();
+    /// assert_eq!(sessions.name(), Some("sessions"));
+    /// ```
+    #[must_use]
+    pub fn build_trace(self) -> TraceDomain {
+        TraceDomain(self.build())
     }
 }
 

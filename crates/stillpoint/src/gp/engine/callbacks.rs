@@ -86,6 +86,10 @@ impl<P: Policy> Engine<P> {
         if user_code::runs_for(self.domain) {
             return Err(WouldDeadlock);
         }
+        if self.callbacks_pending() == 0 {
+            // Nothing to wait for, and no thread to be started for that.
+            return Ok(());
+        }
         let reached = Arc::new(AtomicBool::new(false));
         let (marker, shared) = (Arc::clone(&reached), Arc::clone(&self.shared));
         let callback = boxed(move || {

@@ -215,6 +215,7 @@ impl<P: Policy> Engine<P> {
         let mut report = StallReport {
             stalled,
             domain: self.domain,
+            domain_name: None,
             lasted,
             holdouts: Vec::new(),
             more_holdouts: 0,
@@ -233,6 +234,7 @@ impl<P: Policy> Engine<P> {
             report.more_holdouts = in_the_way().count();
             return report;
         }
+        report.domain_name = self.name().map(str::to_owned);
         let most = holdouts.capacity();
         holdouts.extend(in_the_way().take(most));
         if let Some(goal) = goal {
