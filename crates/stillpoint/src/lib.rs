@@ -103,8 +103,8 @@ pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, Threa
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
     CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption,
-    Retired, Section, Snapshot, barrier, call, global, kvfree_barrier, read, read_lock, retire,
-    synchronize, synchronize_expedited,
+    Retired, Section, Snapshot, Weigh, barrier, call, global, kvfree_barrier, read, read_lock,
+    retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
 
