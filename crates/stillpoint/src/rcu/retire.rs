@@ -33,8 +33,9 @@ impl Domain {
     /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees
     /// older ones, ends a grace period, or, where readers hold up twice the thread's quota or the
     /// budget, waits outside sections: 10 ms at most for each 64 KiB, or part of it, that a page
-    /// and its objects weigh, a second at most. What is retired inside a section is waited for at
-    /// the section's end, by its part of that: 40 us for a small object. Objects with a destructor
+    /// and its objects weigh, a second at most. (Past the budget, a second for a heavy one, as
+    /// [`Domain::retire_weighed`] has it.) What is retired inside a section is waited for at the
+    /// section's end, by its part of that: 40 us for a small object. Objects with a destructor
     /// are dropped on the service thread, and count towards no thread's quota; others are freed by
     /// the retiring thread. May be called inside sections, callbacks and thread-local destructors;
     /// not in signal handlers.
