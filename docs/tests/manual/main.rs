@@ -7,11 +7,14 @@
 
 mod book;
 mod commands;
+mod documents;
 mod fences;
 mod limits;
 mod links;
 mod names;
 mod programs;
+mod readme;
+mod words;
 
 /// Fails with all complaints at once.
 #[track_caller]
