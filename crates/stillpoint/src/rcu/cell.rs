@@ -123,9 +123,10 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// ```
     /// use std::collections::HashMap;
-    /// use stillpoint::{Domain, Rcu, global};
+    /// use stillpoint::{Rcu, global};
     /// let guard = global().read_lock();
-    /// let routes = Rcu::weighed(HashMap::from_iter((0..50_000).map(|route| (route, route))));
+    /// let map: HashMap<u32, u32> = (0..50_000).map(|route| (route, route)).collect();
+    /// let routes = Rcu::weighed(map);
     /// routes.modify(|routes| routes.insert(1, 7));
     /// assert!(global().statistics().bytes_pending > 50_000 * 8); // one map
     /// # drop(guard);
