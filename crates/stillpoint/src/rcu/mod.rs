@@ -13,6 +13,7 @@
 //! | `cell` | `Rcu<T>`, which is never empty |
 //! | `option` | `RcuOption<T>`, which may be: what all cells are made of |
 //! | `retired` | what is swapped out of a cell |
+//! | `weigh` | what values own beside their own size |
 //! | `snapshot` | a guard and what was found through it, in one value |
 //! | `unwind` | that panics of user code break none of these |
 //!
@@ -37,6 +38,7 @@ mod snapshot;
 pub(crate) mod thread;
 mod unwind;
 mod wait;
+mod weigh;
 
 pub use self::core::Core;
 pub use builder::DomainBuilder;
@@ -51,6 +53,7 @@ pub use retire::{EmbedsHead, retire};
 pub use retired::Retired;
 pub use snapshot::Snapshot;
 use thread::RCU;
+pub use weigh::Weigh;
 
 use crate::gp::{GLOBALS, policy::Sound};
 use std::{

@@ -24,7 +24,13 @@ use crate::{
         thread, user_code,
     },
 };
-use std::{fmt, panic::Location, ptr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    panic::Location,
+    ptr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 use waiters::Waiting;
 use watch::{Verdict, Watch};
 
@@ -61,6 +67,8 @@ pub(in crate::gp) struct Stalls {
     handler: AtomicPtr<Handler>,
     pub(in crate::gp) handling: Mutex<()>,
     panicked: AtomicU64,
+    /// Tells how many bytes are unreclaimed: of what stands on the engine.
+    gauge: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
 }
 
 impl Stalls {
@@ -78,6 +86,7 @@ impl Stalls {
             handler: AtomicPtr::new(ptr::null_mut()),
             handling: Mutex::new(()),
             panicked: AtomicU64::new(0),
+            gauge: OnceLock::new(),
         }
     }
 
@@ -88,12 +97,17 @@ impl Stalls {
 
     /// Work for the service thread waits from now on, if none did.
     pub(super) fn service_wanted(&self) {
-        self.service.start(clock::now());
+        self.service
+            .start(clock::now(), || self.bytes_unreclaimed());
     }
 
     /// The service thread comes to its work.
     pub(super) fn service_came(&self) {
         self.service.stop();
+    }
+
+    fn bytes_unreclaimed(&self) -> u64 {
+        self.gauge.get().map_or(0, |bytes| bytes())
     }
 
     fn timeout(&self) -> Nanos {
@@ -155,7 +169,7 @@ impl<P: Policy> Engine<P> {
     /// again at the latest.
     pub(crate) fn note_held_up(&self, cookie: Cookie, now: Nanos) -> Nanos {
         let watch = &self.stalls.grace_period;
-        let since = watch.start(now);
+        let since = watch.start(now, || self.stalls.bytes_unreclaimed());
         if self.has_ended(cookie) {
             // It ended before the watch was started, so nobody will stop it: the next grace period
             // must not look old.
@@ -166,7 +180,7 @@ impl<P: Policy> Engine<P> {
             Verdict::Early(due) => due,
             Verdict::Reported => Nanos::MAX,
             Verdict::Due(lasted) => {
-                self.report(Stalled::GracePeriod(cookie), lasted);
+                self.report(Stalled::GracePeriod(cookie), watch, lasted);
                 Nanos::MAX
             }
         }
@@ -184,15 +198,15 @@ impl<P: Policy> Engine<P> {
             Verdict::Early(due) => due,
             Verdict::Reported => Nanos::MAX,
             Verdict::Due(lasted) => {
-                self.report(Stalled::Service, lasted);
+                self.report(Stalled::Service, watch, lasted);
                 Nanos::MAX
             }
         }
     }
 
     /// With nothing of the engine held: the handler may read, and so may a subscriber.
-    fn report(&self, stalled: Stalled, lasted: Duration) {
-        let report = self.describe(stalled, lasted);
+    fn report(&self, stalled: Stalled, watch: &Watch, lasted: Duration) {
+        let report = self.describe(stalled, watch, lasted);
         let handler = self.stalls.handler();
         let is_heard = self.emit(&report) || handler.is_some();
         if match environment::stall().print {
@@ -211,12 +225,15 @@ impl<P: Policy> Engine<P> {
 
     /// The report. Without memory for names it only counts: a stall is no reason to end the
     /// process.
-    fn describe(&self, stalled: Stalled, lasted: Duration) -> StallReport {
+    fn describe(&self, stalled: Stalled, watch: &Watch, lasted: Duration) -> StallReport {
+        let bytes_pending = self.stalls.bytes_unreclaimed();
         let mut report = StallReport {
             stalled,
             domain: self.domain,
             domain_name: None,
             lasted,
+            bytes_pending,
+            bytes_grown: watch.grown_to(bytes_pending),
             holdouts: Vec::new(),
             more_holdouts: 0,
             waiters: Vec::new(),
@@ -296,6 +313,14 @@ impl<P: Policy> Engine<P> {
 
     pub(crate) fn stall_handlers_panicked(&self) -> u64 {
         self.stalls.panicked.load(Ordering::Relaxed)
+    }
+
+    /// How to know how many bytes are unreclaimed. For what stands on the engine, once.
+    pub(crate) fn set_gauge(&self, bytes: impl Fn() -> u64 + Send + Sync + 'static) {
+        assert!(
+            self.stalls.gauge.set(Box::new(bytes)).is_ok(),
+            "an engine has one gauge"
+        );
     }
 
     pub(crate) fn set_stall_timeout(&self, timeout: Duration) {
