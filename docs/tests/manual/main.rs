@@ -8,6 +8,7 @@
 mod book;
 mod commands;
 mod fences;
+mod figures;
 mod limits;
 mod links;
 mod names;
