@@ -4,7 +4,7 @@
  * A follower waits on `completed` alone: it loads `signals`, counts itself
  * (locked), looks at completed again and sleeps.  It is woken only by a
  * completer.  wait.pml has followers whose cookie some leader is bound to cover.
- * This model asks what happens when nobody is bound to, and what it takes to
+ * This model asks what happens when no waiter is obliged to, and what it takes to
  * be safe then.
  *
  * Modelled: THREADS threads; each takes a cookie and returns when completed
@@ -18,7 +18,7 @@
  *             it has counted itself, sleeps only if there is a leader, and
  *             tries for the lead when it wakes.
  *   NO_LEADER   No leader: thread 0 leads for its own cookie and goes; the others
- *             follow and never lead.  Must fail: nobody covers a cookie taken
+ *             follow and never lead.  Must fail: no leader covers a cookie taken
  *             after the leader's load of g.
  *
  * Labels mirrored: [W1] [W2] [W5] [W6].  Not modelled: readers, scans.
@@ -43,7 +43,7 @@
 #define SLEEPERS	THREADS
 #include "futex.pml"
 
-#define LED		0	/* the cell that says whether somebody leads */
+#define LED		0	/* the cell that says whether there is a leader */
 
 byte started;
 byte completed;

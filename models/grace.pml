@@ -3,7 +3,7 @@
  *
  * Modelled: readers that enter and leave sections (nested ones with -DNEST);
  * updaters that unlink an element, take a cookie and wait for it by advancing
- * by themselves; helpers that advance for nobody in particular.  All of them
+ * by themselves; helpers that advance for no particular waiter.  All of them
  * may advance at the same time, each with its own idea of g.  The readers have
  * store buffers (tso.pml); updaters and helpers store with locked
  * instructions only, so they need none.  Sequences wrap at MOD.
@@ -26,7 +26,7 @@
  *                   can vouch for: the minimum of g and the sequences of all
  *                   active records.
  *   FENCED          One who has issued the heavy barrier says so in a third
- *                   counter, `fenced`; whoever finds it far enough leaves out
+ *                   counter, `fenced`; a thread that finds it far enough leaves out
  *                   a barrier of its own.  A scan decides about `fenced`.
  *   NAME_ONLY       A cookie names the grace period after the newest that has
  *                   started, without starting it; the advancer starts it.
@@ -197,7 +197,7 @@ inline publish(m, c)
 		if
 		:: d_step { completed == c ->		/* [W5] CAS */
 			completed = m; c = m;
-			/* Nobody may promise more than was asked for. */
+			/* No promise may pass what was asked for. */
 			assert(NOT_OLDER(started, completed)) }
 		:: d_step { completed != c -> c = completed }
 		fi

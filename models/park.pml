@@ -9,7 +9,7 @@
  * locked swap, then a wake-up).  The service returns to the top when kicked.
  *
  * The model may end only with every object taken; a service thread that
- * sleeps before that, with nobody left to arm it, is an invalid end state.
+ * sleeps before that, with no thread left to arm it, is an invalid end state.
  * The service also checks that an object it takes is the one appended.
  *
  * Labels mirrored: [P1] [P2] [P3], [D1] [D2] [D3].

@@ -1,5 +1,5 @@
 /*
- * wait.pml - nobody sleeps for ever once the readers have left.
+ * wait.pml - no waiter sleeps for ever once the readers have left.
  *
  * Modelled: readers whose unlock looks at the wake flag; waiters that take a
  * cookie, advance, and when that was not enough flag a holdout and sleep on
@@ -282,7 +282,7 @@ proctype waiter(byte me)
 #endif
 #ifndef NO_RECHECK
 			/* Only what was flagged before [S2] counts: the other
-			 * records will not wake anybody when they leave.  A
+			 * records will not wake a waiter when they leave.  A
 			 * section entered after [W3] has a sequence of at least
 			 * g, so what is still old is the section seen before. */
 #ifdef RECHECK_ANY

@@ -24,7 +24,7 @@ pub struct Constants {
     pub sr_normal_gp_wait_head_max: u64,
     /// Direct waiters that the grace-period thread wakes by itself.
     pub sr_max_users_wake_from_gp: u64,
-    /// CPUs of a group that see to each other's timers.
+    /// CPUs of a group that handle each other's timers.
     pub tmigr_children_per_group: u64,
     /// RCU Tasks Trace: the first wait for holdouts is HZ divided by this; each further divisor is
     /// one less.

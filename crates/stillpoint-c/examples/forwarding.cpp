@@ -31,7 +31,7 @@ public:
 
     ~router()
     {
-        delete current_.load(); // nobody reads any more
+        delete current_.load(); // no readers are left
     }
 
     // Any number of threads at any time. The copy is the caller's; a reference would be good only inside the section.

@@ -17,7 +17,7 @@ static struct hlist_head table[BUCKETS];
 static pthread_mutex_t writers = PTHREAD_MUTEX_INITIALIZER;
 static int closing;
 
-/* Whose session it is; 0 for nobody's. */
+/* The session's owner; 0 for none. */
 static unsigned user_of(unsigned number)
 {
     unsigned user = 0;

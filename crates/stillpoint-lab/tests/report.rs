@@ -28,7 +28,7 @@ const CHARTS: &[&str] = &[
     "Memory over time, above the start",
     "A pair of lock and unlock",
     "Before and after",
-    "A wait when nobody reads",
+    "A wait without readers",
     "A wait beside 16 threads that sleep",
     "A wait beside 1,000 threads that sleep",
     "A wait beside a thread that reads without a pause",
@@ -46,7 +46,7 @@ const CHARTS: &[&str] = &[
     "From queueing a callback to its call",
     "From starting a grace period to the first poll that says it has ended",
     "Before and after",
-    "A grace period when nobody reads",
+    "A grace period without readers",
     "A pair of lock and unlock on a thread",
     "From the last reader's end to the wait's",
     "Sections of 10,000 tasks",
@@ -538,7 +538,7 @@ impl Drop for Orphan<'_> {
     }
 }
 
-/// Whether the process still runs: a dead one that nobody has waited for does not.
+/// Whether the process still runs: a dead one that was not yet reaped does not.
 fn is_alive(process: &Path) -> bool {
     let status = fs::read_to_string(process.join("stat")).unwrap_or_default();
     status

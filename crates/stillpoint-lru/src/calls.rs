@@ -55,13 +55,14 @@ impl Calls {
         }
     }
 
-    /// Whether the end has begun: a call that sees this asks for nothing more. Always seen after an
-    /// end on the calling thread.
+    /// Returns true once the end has begun: a call that sees this stops scanning. Always seen after
+    /// an end on the calling thread.
     pub(crate) fn is_ending(&self) -> bool {
         self.state.load(Ordering::Relaxed) & GONE != 0
     }
 
-    /// No call begins after this, and none is under way but the caller's own, if it is inside one.
+    /// Ends the registration: no call begins after this, and none is under way except the caller's
+    /// own, if it is inside one.
     pub(crate) fn end(&self, inside: bool) {
         self.state.fetch_or(GONE, Ordering::Relaxed);
         loop {

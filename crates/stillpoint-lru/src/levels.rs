@@ -6,12 +6,12 @@
 //!
 //! * Where one level has a limit (or none), that level decides, by a compare-and-exchange; the
 //!   others are added to afterwards. Where none has, the root decides, against [`MAX_USAGE`].
-//! * Where several have, the charge takes the lock of the hierarchy. Those below the topmost limit
-//!   are compared with, and then the topmost decides as above. A level below the topmost limit is
-//!   below it for every charge that counts there, so all of those have the lock, and what was
+//! * Where several have, the charge takes the lock of the hierarchy. It is compared with the limits
+//!   below the topmost one, and then the topmost decides as above. A level below the topmost limit
+//!   is below it for every charge that counts there, so all of those have the lock, and what was
 //!   compared with can only have become less.
 //!
-//! Giving back takes no lock: each level has it as soon as it is subtracted there.
+//! Uncharging takes no lock: each level has the bytes back as soon as they are subtracted there.
 //!
 //! # Limits that change
 //!
@@ -29,7 +29,7 @@ use stillpoint_platform::sync::{AtomicU64, Mutex, Ordering, lock};
 /// are about to be refused by another for this.
 pub(crate) const MAX_USAGE: u64 = 1 << 62;
 
-/// What a subtree uses, and may.
+/// A subtree's usage and limit.
 #[derive(Debug)]
 pub(crate) struct Level {
     usage: AtomicU64,
@@ -41,7 +41,7 @@ pub(crate) struct Level {
 pub(crate) trait HasLevel {
     fn level(&self) -> &Level;
 
-    /// Who charges is told of a usage that is more: see [`charge`].
+    /// A charge that takes the usage past this is told: see [`charge`].
     fn high(&self) -> u64;
 }
 
@@ -119,8 +119,7 @@ impl Level {
         let mut usage = self.usage();
         loop {
             let sum = self.fits(usage, bytes)?;
-            // Fails where others have charged or given back meanwhile, and not because they are
-            // slow.
+            // Fails only if another thread charged or uncharged meanwhile: lock-free.
             match self
                 .usage
                 .compare_exchange_weak(usage, sum, Ordering::Relaxed, Ordering::Relaxed)
@@ -309,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Whatever level decides: the one with the topmost limit, or the root.
+    /// At the level that decides: the one with the topmost limit, or the root.
     #[test]
     fn level_past_high_is_reported() {
         let exact = Mutex::new(());

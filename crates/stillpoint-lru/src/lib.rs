@@ -1,12 +1,11 @@
-//! LRU lists per tenant, shrinkers, tenants with limits, and memory pressure: from "the machine is
-//! short of memory" to "these are the least recently used objects of the tenant that has too much".
+//! LRU lists per tenant, shrinkers, tenants with limits, and memory pressure: the kernel's
+//! `list_lru`, shrinkers, memory control groups and PSI for user-space programs.
 //!
-//! * [`ListLru`] has a list for each ([`Tenant`], [`Node`]); what is on it is counted without a
-//!   lock.
-//! * A [`Shrink`]er says how much it could free, and frees some of it when it is asked.
-//! * A [`Tenant`] is charged for what it uses; its limits say when its shrinkers are asked, and
-//!   when a charge fails.
-//! * A [`PressureWatch`] asks all shrinkers when the system says that memory is short.
+//! * [`ListLru`] has a list for each ([`Tenant`], [`Node`]); counting its items takes no lock.
+//! * A [`Shrink`]er reports how much it could free, and frees some of it on request.
+//! * A [`Tenant`] is charged for what it uses; its limits decide when its shrinkers run and when a
+//!   charge fails.
+//! * A [`PressureWatch`] runs all shrinkers when the system reports memory pressure.
 //!
 //! The example `tenant_cache` puts them together; it is meant to be copied.
 //!
@@ -24,15 +23,15 @@
 //!
 //! # Threads, signals, fork
 //!
-//! All of it is for any thread; nothing is for signal handlers. In the child of a fork lists,
-//! tenants and shrinkers work on: items stay where they are, but one that another thread was adding
-//! or taking off at that instant may be on no list, and never freed. Charges of objects that are
-//! never freed there stay charged; bytes that another thread was just taking from or putting into
-//! stock stay charged too. A tenant that another thread was deleting stays half deleted until its
-//! last handle goes. Background reclaimers start again when they are needed; pressure watches do
-//! not.
+//! Everything may be used on any thread, and nothing in signal handlers. In the child of a fork
+//! lists, tenants and shrinkers go on working. Items stay where they are, but one that another
+//! thread was adding or removing at that instant may be on no list and is then leaked. Charges of
+//! objects that the child never frees stay charged, and so do bytes that another thread was moving
+//! into or out of a per-CPU stock. A tenant that another thread was deleting stays half deleted
+//! until its last handle goes. Background reclaimers start again when they are needed; pressure
+//! watches do not.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// The model checks what is compiled for it, not what uses that.
+// The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
 // Model-checked, and without tenants: `link` (which list an item is on), `shrinker_map` (which
 // shrinkers have something), `levels` (usage and limits), `slots` (an array that grows under its

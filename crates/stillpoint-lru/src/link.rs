@@ -32,12 +32,12 @@
 //!
 //! # In the child of a fork
 //!
-//! A thread that vanishes while it holds the lock leaves the list in the middle of one step. The
-//! order of the stores makes that harmless: `next` pointers always lead through the whole list, and
-//! a link is `claimed`, or `moving`, before the store that takes it off and until after the store
-//! that has put it on. So `List::reset_in_child` (`memcg/fork.rs`) walks along `next`, gives every
-//! link it meets to this list, and mends what depends on that. A link that was claimed or moving,
-//! and on no list, stays so for ever ([`Locked::is_orphan`]): what it is part of is leaked.
+//! A thread that a fork removes while it holds the lock leaves the list in the middle of one step.
+//! The order of the stores makes that harmless: `next` pointers always lead through the whole list,
+//! and a link is `claimed`, or `moving`, before the store that takes it off and until after the
+//! store that has put it on. So `List::reset_in_child` (`memcg/fork.rs`) walks along `next`, gives
+//! every link it meets to this list, and repairs what depends on that. A link that was claimed or
+//! moving, and on no list, stays so for ever ([`Locked::is_orphan`]): its object is leaked.
 
 use crate::probe::Probe;
 use std::ptr;
@@ -127,8 +127,8 @@ pub(crate) enum Refused {
 
 /// A list.
 ///
-/// Two cache lines. Counters read the one with the published count, which those who change the list
-/// only store to; so to count costs them no more than that store, and not the lock.
+/// Two cache lines. Counting reads the one with the published count, to which writers only store.
+/// So counting costs writers that one store, and never touches the lock.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct List {
@@ -137,7 +137,7 @@ pub(crate) struct List {
     pub(crate) changing: Changing,
 }
 
-/// What only those who change the list look at.
+/// Used by writers only.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Changing {
@@ -145,7 +145,7 @@ pub(crate) struct Changing {
     /// How many links there are, or [`DEAD`]. Under the lock.
     pub(crate) len: AtomicUsize,
     pub(crate) head: Link,
-    /// Which [`ListLru`](super::ListLru) it belongs to: it may only be told what is its own.
+    /// The [`ListLru`](super::ListLru) that it belongs to; removal checks it.
     lru_id: u64,
 }
 
@@ -171,7 +171,7 @@ impl List {
         }
     }
 
-    /// Makes it an empty list. Once, before anybody else knows it, and it does not move any more.
+    /// Makes it an empty list. Called once, before the list is shared; it must not move afterwards.
     pub(crate) fn init(&self) {
         let head = self.head();
         self.changing
@@ -188,7 +188,7 @@ impl List {
         self.changing.lru_id
     }
 
-    /// Whether it has been dead for a while: who finds that need not take the lock.
+    /// Returns true if the list is known to be dead: then the caller need not take the lock.
     #[inline]
     pub(crate) fn looks_dead(&self) -> bool {
         self.changing.len.load(Ordering::Relaxed) == DEAD
@@ -204,7 +204,7 @@ impl List {
         ptr::from_ref(&self.changing.head)
     }
 
-    /// Takes the lock. `P` is told, for measurements.
+    /// Takes the lock. `P` is notified, for measurements.
     #[inline]
     pub(crate) fn lock<P: Probe>(&self) -> Locked<'_> {
         P::acquiring();
@@ -221,7 +221,7 @@ impl<'a> Locked<'a> {
         self.list.changing.len.load(Ordering::Relaxed) == DEAD
     }
 
-    /// Marks the list, which is empty, as one on which nothing will ever be again.
+    /// Marks the list, which is empty, as dead: nothing is ever added to it again.
     pub(crate) fn mark_dead(&self) {
         debug_assert_eq!(self.list.count(), 0);
         self.list.changing.len.store(DEAD, Ordering::Relaxed);
@@ -246,8 +246,8 @@ impl<'a> Locked<'a> {
         link.is_on(self.list)
     }
 
-    /// Whether the link was being moved from this list by a thread that has vanished in a fork:
-    /// under the lock no other is moving it.
+    /// Returns true if the link was being moved from this list by a thread that a fork removed:
+    /// under the lock, no living thread is moving it.
     pub(crate) fn is_orphan(&self, link: &Link) -> bool {
         link.owner.load(Ordering::Relaxed) == moving(self.list)
     }
@@ -362,7 +362,7 @@ impl<'a> Locked<'a> {
 
     /// # Safety
     ///
-    /// `link` is on no list and nobody else's; `place` is on this one, or its head.
+    /// `link` is on no list and the caller's alone; `place` is on this one, or its head.
     unsafe fn insert_before(&self, place: *const Link, link: *const Link) {
         // SAFETY: the caller's promise; the neighbour is on this list, whose lock is held.
         let (place_ref, link_ref) = unsafe { (&*place, &*link) };
@@ -395,8 +395,8 @@ impl<'a> Locked<'a> {
     }
 }
 
-/// A walker's place in a list, which stays when the lock is let go of. On the heap, because it
-/// outlives a walker that vanishes in a fork.
+/// A walker's place in a list, which stays when the lock is released. On the heap, because it
+/// outlives a walker that a fork removes.
 #[derive(Debug)]
 pub(crate) struct Bookmark(*const Link);
 
@@ -404,7 +404,7 @@ impl Bookmark {
     /// Before the oldest link. To be [removed](Bookmark::remove).
     pub(crate) fn at_start(list: &Locked<'_>) -> Self {
         let link = Box::into_raw(Box::new(Link::of(marker()))).cast_const();
-        // SAFETY: new, and nobody else's; the place is on the list.
+        // SAFETY: new, and ours alone; the place is on the list.
         unsafe { list.insert_before(list.list.changing.head.next(), link) };
         Self(link)
     }
@@ -446,8 +446,8 @@ mod tests {
     use super::*;
     use crate::probe::Unwatched;
 
-    /// As a fork by another thread leaves it in the child: nobody waits for the one who was moving
-    /// it.
+    /// As a fork by another thread leaves it in the child, where the thread that was moving it is
+    /// gone.
     #[test]
     fn link_of_a_vanished_mover_is_an_orphan() {
         let (list, link) = (List::new(1), Link::new());

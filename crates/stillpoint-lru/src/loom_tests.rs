@@ -21,8 +21,8 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Two lists and an item, whose cell is used by whoever has it: loom reports two who have it at a
-/// time.
+/// Two lists and an item, whose cell is written by the thread that has taken it: loom reports two
+/// threads that have it at a time.
 struct World {
     lists: [List; 2],
     link: Link,
@@ -60,7 +60,7 @@ impl World {
             // SAFETY: the lists outlive the model's threads.
             let locked = unsafe { &*list }.lock::<Unwatched>();
             if locked.has(&self.link) {
-                // SAFETY: nobody else has it, which is what the test is about.
+                // SAFETY: no other thread has it, which is what the test is about.
                 self.item.with_mut(|item| unsafe { *item += 1 });
                 locked.remove(&self.link);
                 return true;
@@ -75,7 +75,7 @@ impl World {
 }
 
 /// `owner` with `move_to`, and the second look: an item that moves to the parent's list is found
-/// and taken off by whoever looks for it meanwhile.
+/// and removed by a concurrent `del`.
 #[test]
 fn loom_lru_delete_while_reparenting() {
     model(|| {
@@ -206,7 +206,7 @@ unsafe impl Sync for Watched {}
 
 impl Watched {
     fn read(&self) -> u32 {
-        // SAFETY: whether anybody writes it is what loom checks.
+        // SAFETY: loom checks that no thread writes it.
         self.0.with(|value| unsafe { *value })
     }
 

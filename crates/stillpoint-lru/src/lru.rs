@@ -1,16 +1,16 @@
 //! `ListLru`: what a user sees of the lists, and the only file that knows what the links are part
 //! of.
 //!
-//! The safe interface rests on three things. An item is an [`Entry`], whose link nobody but this
-//! module can touch. It is put on a list inside an `Arc`, of which the list keeps one reference: so
-//! it neither moves nor dies there, whatever others do with theirs. And a link is on one list at a
-//! time, because only one caller wins the exchange that claims it (`link.rs`). So there is no
-//! adapter to get wrong, and nothing for a user to promise.
+//! The safe interface rests on three things. An item is an [`Entry`], whose link only this module
+//! can touch. It is put on a list inside an `Arc`, of which the list keeps one reference, so it
+//! neither moves nor dies there, whatever happens to the other references. And a link is on one
+//! list at a time, because only one caller wins the exchange that claims it (`link.rs`). So there
+//! is no adapter to get wrong, and the user has no safety contract to keep.
 //!
 //! `intrusive-collections` has lists of the same kind. To take an item off one of its lists by the
 //! item alone is unsafe there, because an item does not say which list it is on, which here is the
-//! usual case; its lists have no bookmarks for walkers that let the lock go, and its stores come in
-//! an order that a child of a fork could not mend. So `link.rs` is our own.
+//! usual case; its lists have no bookmarks for walkers that release the lock, and the order of its
+//! stores would leave lists that a child of a fork could not repair. So `link.rs` is our own.
 
 mod covers;
 mod entry;
@@ -40,9 +40,9 @@ use walk::walk_list;
 
 /// LRU lists: one for each (tenant, node), oldest first. The kernel's `struct list_lru`.
 ///
-/// Each list has a lock of its own, held for one step at a time and never while user code runs.
-/// Lists are made when they are first used; a list that a tenant has never used takes eight bytes.
-/// To count is free of locks: [`ListLru::count_one`].
+/// Each list has its own lock, held for one step at a time and never while user code runs. Lists
+/// are made when they are first used; a list that a tenant has never used takes eight bytes.
+/// Counting takes no lock: [`ListLru::count_one`].
 ///
 /// An item belongs to the tenant that it was added for and to the node of the processor that added
 /// it. Dropping the lru drops its references to the items; it may be shared by an `Arc`.
@@ -148,7 +148,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     /// `false` if it is on a list already, of this lru or another; the reference is then dropped.
     /// If the tenant has been deleted its nearest ancestor gets it. Some tens of nanoseconds: two
     /// atomic read-modify-writes in a section. Allocates only for the first item of a list. May
-    /// wait for the list's lock, which others hold for as long as this takes.
+    /// wait for the list's lock, which is held only for such short steps.
     ///
     /// # Panics
     ///
@@ -209,9 +209,8 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
 
     /// How many items `tenant` has on `node`. The kernel's `list_lru_count_one()`.
     ///
-    /// Takes no lock, writes nothing that others read: a section and four loads, one or two
-    /// nanoseconds beyond the section. Exact at rest; else what was right a moment ago. A deleted
-    /// tenant has none.
+    /// Takes no lock and writes nothing shared: a section and four loads, one or two nanoseconds
+    /// beyond the section. Exact at rest, else a recent value. A deleted tenant has none.
     ///
     /// # Panics
     ///
@@ -274,11 +273,10 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     /// Looks at up to `budget` items of `tenant` on `node`, oldest first, and does with each what
     /// `isolate` says. Returns how many it has taken off. The kernel's `list_lru_walk_one()`.
     ///
-    /// `isolate` runs with nothing held: it may add, delete, walk, retire and wait; what it does to
-    /// items that this walk is about to see is done when it sees them. Others add and delete
-    /// meanwhile. A walk looks at no more items than there were at its beginning, so it ends
-    /// whatever `isolate` does. If that panics, the walk ends there and all lists are as they were
-    /// left.
+    /// `isolate` runs with no lock held: it may add, delete, walk, retire and wait, and the walk
+    /// sees what it did to later items. Other threads may add and delete meanwhile. A walk looks at
+    /// no more items than there were at its beginning, so it ends whatever `isolate` does. If that
+    /// panics, the walk ends there and all lists are as they were left.
     ///
     /// # Panics
     ///

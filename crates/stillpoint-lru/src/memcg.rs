@@ -66,8 +66,7 @@ use std::{
 use stillpoint_platform::numa;
 use tree::Tree;
 
-/// In `state`: no longer usable; and its lists are its parent's. Children are counted in units of
-/// [`CHILD`].
+/// Flags in `state`: deleted, and lists reparented. Children are counted in units of [`CHILD`].
 const DELETED: usize = 1;
 const REPARENTED: usize = 2;
 const CHILD: usize = 4;
@@ -102,7 +101,7 @@ pub(crate) struct Memcg {
     /// Where the next reclaim of this subtree begins, so that it is not always the same one that is
     /// first.
     pub(crate) turn: AtomicUsize,
-    /// Whether the background reclaimer has been told.
+    /// Set while the tenant is in the background reclaimer's queue.
     pub(crate) queued: AtomicBool,
     pub(crate) tree: Arc<Tree>,
     parent: Option<Arc<Memcg>>,

@@ -1,4 +1,4 @@
-//! What a measurement is told of the locks of LRU lists.
+//! Hooks for measuring the locks of LRU lists.
 
 /// Watches the locks of LRU lists: for measurements. No part of the stable interface.
 #[doc(hidden)]
@@ -7,7 +7,7 @@ pub trait Probe: 'static {
     #[inline(always)]
     fn acquiring() {}
 
-    /// Somebody else has it.
+    /// Another thread has it.
     #[inline(always)]
     fn waiting() {}
 

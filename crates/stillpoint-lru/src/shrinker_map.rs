@@ -1,5 +1,5 @@
-//! What a tenant knows of each shrinker: whether there may be anything for it to shrink, and the
-//! work that was deferred. The kernel's `struct shrinker_info`.
+//! A tenant's shrinker map: for each shrinker, whether there may be anything to shrink, and its
+//! deferred work. The kernel's `struct shrinker_info`.
 //!
 //! A bit for each (node, shrinker) says that the lists behind the shrinker may have something of
 //! this tenant's. A pass skips those whose bit is clear, which with thousands of tenants and tens
@@ -96,7 +96,7 @@ impl ShrinkerMap {
             // SAFETY: freed with this.
             Ok(_) => unsafe { &*unit },
             Err(faster) => {
-                // SAFETY: it came out of a box just now, and nobody has seen it.
+                // SAFETY: it came out of a box just now and was never published.
                 drop(unsafe { Box::from_raw(unit) });
                 // SAFETY: as in `unit`.
                 unsafe { &*faster }
@@ -104,7 +104,7 @@ impl ShrinkerMap {
         }
     }
 
-    /// There may be something, which the caller has counted before. Whether the bit was clear.
+    /// Sets the bit; the caller has counted the item before. Returns true if the bit was clear.
     ///
     /// Release, pairs with `clear_bit`: the count is seen by the look that follows that. Acquire:
     /// no more than the other half of that.
@@ -161,7 +161,7 @@ impl ShrinkerMap {
         }
     }
 
-    /// Forgets what is known about a shrinker that has left.
+    /// Clears the entries of an unregistered shrinker.
     pub(crate) fn forget(&self, index: Index) {
         self.clear_bit(index);
         self.take_deferred(index);
@@ -186,7 +186,7 @@ impl Drop for ShrinkerMap {
         for unit in &self.0 {
             let unit = unit.load(Ordering::Relaxed);
             if !unit.is_null() {
-                // SAFETY: it came out of a box, and nobody can use it any more.
+                // SAFETY: it came out of a box, and is no longer shared.
                 drop(unsafe { Box::from_raw(unit) });
             }
         }

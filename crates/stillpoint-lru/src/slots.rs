@@ -110,8 +110,8 @@ impl<T: Send + Sync + 'static> Slots<T> {
     ///
     /// The caller holds the owner's lock, or is the only thread.
     pub(crate) unsafe fn peek(&self, index: usize) -> Option<&T> {
-        // SAFETY: nobody takes anything out meanwhile, by the caller's promise.
-        // Acquire, pairs with `put`: what is found is complete.
+        // SAFETY: nothing is taken out meanwhile, by the caller's promise. Acquire, pairs with
+        // `put`: what is found is complete.
         unsafe { self.slots().get(index)?.load(Ordering::Acquire).as_ref() }
     }
 
@@ -136,8 +136,8 @@ impl<T: Send + Sync + 'static> Slots<T> {
     pub(crate) unsafe fn find_after(&self, index: usize, meanwhile: impl FnOnce()) -> Option<&T> {
         let slots = self.slots();
         meanwhile();
-        // SAFETY: null, or an `Arc`'s; who takes it out keeps it for those that are in a section,
-        // as the caller is. Acquire, pairs with `put`: what is found is complete.
+        // SAFETY: null, or an `Arc`'s; what is taken out is kept until sections such as the
+        // caller's have ended. Acquire, pairs with `put`: what is found is complete.
         unsafe { slots.get(index)?.load(Ordering::Acquire).as_ref() }
     }
 
@@ -154,8 +154,8 @@ impl<T: Send + Sync + 'static> Slots<T> {
             .get(index)?
             .load(Ordering::Acquire)
             .cast_const();
-        // SAFETY: null, or from `put`, and whoever takes it out keeps it for those that are in a
-        // section; the rest is the caller's promise.
+        // SAFETY: null, or from `put`, and what is taken out is kept until open sections have
+        // ended; the rest is the caller's promise.
         (!found.is_null()).then(|| unsafe {
             Arc::increment_strong_count(found);
             Arc::from_raw(found)
@@ -217,19 +217,19 @@ impl<T: Send + Sync + 'static> Slots<T> {
             .slots()
             .get(index)?
             .swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: null, or from `put`, and taken by nobody else.
+        // SAFETY: null, or from `put`, and only this call takes it.
         (!taken.is_null()).then(|| unsafe { Arc::from_raw(taken) })
     }
 }
 
 impl<T> Drop for Slots<T> {
     fn drop(&mut self) {
-        // By a load: the model has no other way, and nobody else is there.
+        // By a load: loom has no `get_mut` here, and no other thread is left.
         let array = self.array.load(Ordering::Relaxed);
         if array.is_null() {
             return;
         }
-        // SAFETY: nobody else knows the array any more: look-ups borrow from this.
+        // SAFETY: the array is no longer shared: look-ups borrow from this.
         let slots = unsafe { Array::slots(array) };
         let layout = Array::<T>::layout(slots.len()).expect("it has been allocated");
         for slot in slots {

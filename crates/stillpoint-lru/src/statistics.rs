@@ -1,7 +1,7 @@
 //! Tenants and passes in numbers. C's structs are these, and their comments.
 
-/// What a tenant has, may have, and has met with; bytes and counts of itself and all below it. Each
-/// is read by itself.
+/// A tenant's usage, limits and event counts, in bytes and numbers, with all tenants below it
+/// included. Each field is read separately.
 // C programs pass the size that they know: a new field is a u64 at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -90,8 +90,8 @@ fn child_of_fork_uses_lists_and_tenants() {
                         let short = hierarchy.root().create().unwrap();
                         insert(&short, number);
                         let _ = short.delete();
-                        // What a deleted tenant leaves is freed by callbacks, which nobody waits
-                        // for: not more of them than are run.
+                        // What a deleted tenant leaves is freed by callbacks, for which no thread
+                        // waits: no more are queued than run.
                         thread::sleep(Duration::from_millis(1));
                     }
                 }
@@ -112,7 +112,7 @@ fn child_of_fork_uses_lists_and_tenants() {
                 insert(&child, 1);
                 child.delete().unwrap();
                 hierarchy.reclaim_to(0);
-                // Tenants that vanished threads were deleting stay half deleted: nobody is asked
+                // Tenants that lost threads were deleting stay half deleted: no shrinker is asked
                 // about them.
                 lru.walk(usize::MAX, |_| Isolate::Removed);
                 assert_eq!(lru.count(), 0);

@@ -49,7 +49,7 @@ impl Shrink for Cache {
     }
 }
 
-/// A cache with a thousand objects of a kilobyte, a folder for files, and who watches.
+/// A cache with a thousand objects of a kilobyte, a folder for files, and the watch.
 struct World {
     cache: Arc<Cache>,
     hierarchy: Hierarchy,
@@ -149,7 +149,7 @@ fn fifo() {
         .unwrap()
         .write_all(b"x")
         .unwrap();
-    assert_eq!(world.cache.0.count(), before, "nobody watches any more");
+    assert_eq!(world.cache.0.count(), before, "nothing watches any more");
 }
 
 #[test]

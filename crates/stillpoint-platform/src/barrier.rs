@@ -1,6 +1,6 @@
 //! The asymmetric pair of barriers: nothing on the read side, `membarrier(2)` on the updater's.
 //!
-//! What the pair promises, and all that the rooms above rely on:
+//! The pair's guarantee, which is all that the modules above rely on:
 //!
 //! > Let one thread run `A; light(); B` and another `C; heavy(); D`. Then D sees A, or B sees C (or
 //! > both).
@@ -22,12 +22,12 @@
 //!
 //! The mode is found once, before any reader exists ([`readers_fence`]). Until then `light` is the
 //! full fence; a thread that still sees the state before therefore does too much, never too little.
-//! Several threads may look for it at the same time: the first to publish decides, and nobody waits
-//! for another, who may have vanished in a fork.
+//! Several threads may look for it at the same time: the first to publish decides, and no thread
+//! waits for another, which a fork may have removed.
 //!
-//! A fork copies the process's registration for membarrier, and then its memory: a child may have
-//! the mode that another thread was finding and not the registration, so a refused call registers
-//! and tries again.
+//! A fork copies the process's membarrier registration first and its memory after that. A child may
+//! therefore have the mode that another thread was publishing, but not the registration; so a
+//! refused call registers and tries again.
 
 pub(crate) use crate::seam::barrier::fence_after_rmw;
 pub use crate::seam::barrier::{full_fence, heavy, light, readers_fence};

@@ -1,4 +1,5 @@
-//! An event count: sleep until somebody says that something may have changed.
+//! An event count (folly's `EventCount`, Vyukov's): sleep until a signal says that a condition may
+//! have changed.
 //!
 //! A waiter announces itself, looks at its condition, and sleeps only if no signal has come since:
 //!
@@ -13,8 +14,8 @@
 //!
 //! E2 and E4 are ordered: if E2 comes first, E5 sees the waiter of E1 and wakes it; if E4 comes
 //! first, the waiter sees the condition and leaves. A signal between the key and the sleep changes
-//! `signals`, and the sleep (which compares under the kernel's lock) returns at once. Signalling
-//! nobody costs a fence and a load. Proved by `loom_event` in this file's tests.
+//! `signals`, and the sleep (which compares under the kernel's lock) returns at once. A signal
+//! without waiters costs a fence and a load. Proved by `loom_event` in this file's tests.
 
 use crate::{
     barrier::{fence_after_rmw, full_fence},
@@ -34,7 +35,7 @@ pub struct EventCount {
 }
 
 impl EventCount {
-    /// Nobody waits.
+    /// An event count without waiters.
     #[expect(clippy::new_without_default, reason = "there is no usual one")]
     pub fn new() -> Self {
         Self {
@@ -56,8 +57,8 @@ impl EventCount {
         }
     }
 
-    /// Wakes all who wait. To be called after the condition has been made true. Async-signal-safe
-    /// on Linux.
+    /// Wakes all waiters. Call it after the condition has been made true. Async-signal-safe on
+    /// Linux.
     #[inline]
     pub fn signal(&self) {
         // Fence [E4]: the waiter sees the condition true, or we see the waiter (E5).
@@ -65,8 +66,8 @@ impl EventCount {
         self.wake_sleepers();
     }
 
-    /// The same for a caller who has made the condition true by a read-modify-write: on x86-64 that
-    /// is the full fence.
+    /// As [`signal`](Self::signal), for a caller that made the condition true by a
+    /// read-modify-write: on x86-64 that is already the full fence.
     #[inline]
     pub fn signal_after_rmw(&self) {
         // Fence [E4]: the caller's, or as in `signal`; the compiler must leave it before E5.
@@ -74,7 +75,7 @@ impl EventCount {
         self.wake_sleepers();
     }
 
-    /// Wakes one of those who wait, if there is any; which one is up to the system.
+    /// Wakes one waiter, if there is one. The system chooses which.
     #[inline]
     pub fn signal_one(&self) {
         // Fence [E4]: as in `signal`.
@@ -84,10 +85,11 @@ impl EventCount {
         }
     }
 
-    /// Whether anybody waits. For a caller that has fenced.
+    /// Tells whether there are waiters. The caller has fenced.
     #[inline]
     pub fn has_sleepers(&self) -> bool {
-        // Relaxed [E5]: the fence before it has us see who announced itself (E1).
+        // Relaxed [E5]: after the caller's fence we see every waiter that announced itself (E1)
+        // before its own.
         self.sleepers.load(Ordering::Relaxed) != 0
     }
 
@@ -98,15 +100,15 @@ impl EventCount {
         }
     }
 
-    /// In the child of a fork: forgets the waiters. The calling thread, which is all there is, is
-    /// none: between announcing itself and sleeping or leaving, nobody runs user code, which alone
-    /// can fork.
+    /// In the child of a fork: forgets the waiters. The calling thread, the only one left, is not
+    /// among them: between announcing itself and sleeping or leaving, a thread runs no user code,
+    /// and only user code forks.
     pub fn reset_in_child(&self) {
         self.sleepers.store(0, Ordering::Relaxed);
     }
 }
 
-/// An announced waiter, who must sleep or leave.
+/// An announced waiter, which must sleep or leave.
 #[derive(Debug)]
 #[must_use = "a waiter that neither sleeps nor leaves stays announced, and every signal wakes it in vain"]
 pub struct Waiter<'a> {
@@ -178,7 +180,7 @@ mod loom_tests {
     use super::*;
     use crate::sync::{Arc, AtomicBool};
 
-    /// [E1..E5]: whoever signals after the condition is true leaves nobody asleep. Time stands still in the model, so a
+    /// [E1..E5]: a signal after the condition is true leaves no waiter asleep. Time stands still in the model, so a
     /// lost wake-up is a deadlock that loom reports.
     #[test]
     fn loom_event() {

@@ -1,5 +1,4 @@
-//! The one seam to the system, for the crates of Stillpoint. No promise of stability to anybody
-//! else.
+//! The one seam to the system, for Stillpoint's crates. It promises no stability to other users.
 //!
 //! Everything that Stillpoint asks of the operating system or of the machine's memory model passes
 //! through here: [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers),
@@ -29,8 +28,8 @@ pub mod thread;
 pub mod user_code;
 
 mod simple;
-// Whatever differs between the system and the model is in one of these, under the same names, and
-// is used by the modules above.
+// All that differs between the system and the model is in one of these, under the same names, for
+// use by the modules above.
 #[cfg(not(stillpoint_loom))]
 mod system;
 #[cfg(not(stillpoint_loom))]

@@ -1,9 +1,8 @@
-//! Memory that the caller can do without.
+//! Fallible allocation: memory that the caller can do without.
 //!
-//! An allocation that fails ends the process, as in any Rust program; but for those that are made
-//! in here, whose callers know what to do. The C face has an allocator of its own, which has a last
-//! resort for the former and must not waste it on the latter; so they can be told apart (`need`,
-//! for the C face).
+//! A failed allocation ends the process, as in any Rust program, except for those made through this
+//! module, whose callers handle the failure. The C library has its own allocator with an emergency
+//! reserve for the former, which the latter must not consume; `need` tells the two apart.
 
 use std::alloc::{self, Layout};
 #[cfg(feature = "c-symbols")]
@@ -18,7 +17,8 @@ pub enum Need {
     /// It cannot go on without.
     #[cfg(feature = "c-symbols")]
     Must,
-    /// Something is lost without; but it must not wait, because somebody may be waiting for it.
+    /// Something is lost without it; but the thread must not block, because another may be waiting
+    /// for it.
     Now,
     /// It can do without.
     Refusable,
@@ -50,7 +50,8 @@ pub fn refusable<R>(ask: impl FnOnce() -> R) -> R {
     needing(Need::Refusable, ask)
 }
 
-/// As [`alloc::alloc`], for who must not wait, and loses something if there is none.
+/// As [`alloc::alloc`], without blocking. The C library's allocator may use its reserve, because
+/// something is lost on failure.
 ///
 /// # Safety
 ///
@@ -70,14 +71,14 @@ pub unsafe fn try_alloc(layout: Layout) -> *mut u8 {
     refusable(|| unsafe { alloc::alloc(layout) })
 }
 
-/// Whether there is memory for so many bytes, at this moment: asked by who is about to take it in
-/// pieces that it cannot be refused any more.
+/// Checks that `bytes` can be allocated at this moment, before a sequence of allocations that may
+/// not fail.
 pub fn is_there_for(bytes: usize) -> bool {
     let Ok(layout) = Layout::from_size_align(bytes.max(1), 16) else {
         return false;
     };
-    // SAFETY: the size is not 0; given back as it was taken. Compilers know that a block which
-    // nobody uses need not be allocated.
+    // SAFETY: the size is not 0; given back as it was taken. `black_box`, because a compiler may
+    // remove an allocation whose block is never used.
     unsafe {
         let block = std::hint::black_box(try_alloc(layout));
         if !block.is_null() {
@@ -87,8 +88,8 @@ pub fn is_there_for(bytes: usize) -> bool {
     }
 }
 
-/// So many of what `make` makes; `None` if there is no memory for them: for arrays whose size is
-/// the machine's.
+/// `len` values made by `make`, or `None` without memory for them: for arrays whose size depends on
+/// the machine.
 pub fn try_several<T>(count: usize, make: impl Fn() -> T) -> Option<Box<[T]>> {
     let mut all = Vec::new();
     refusable(|| all.try_reserve_exact(count)).ok()?;

@@ -23,7 +23,7 @@ use std::{
 /// Zero bits are a value of it, and it needs no drop.
 pub unsafe trait Zeroed: Default {}
 
-// SAFETY: a plain integer in std; in the model nobody looks at the bits.
+// SAFETY: a plain integer in std; the model never looks at the bits.
 unsafe impl Zeroed for AtomicU64 {}
 // SAFETY: the same.
 unsafe impl Zeroed for AtomicU32 {}
@@ -56,11 +56,11 @@ pub fn page_size() -> usize {
 pub enum Backing<'a> {
     /// Memory of the process alone.
     Anonymous,
-    /// Shared with whoever else maps the file; from its offset 0.
+    /// Shared with all other mappings of the file; from its offset 0.
     File(BorrowedFd<'a>),
 }
 
-/// A stretch of address space that this owns, and gives back when dropped.
+/// An owned range of address space; dropping it unmaps it.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -73,8 +73,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `len` bytes of address space that nobody may touch yet, from a multiple of `align`, a power
-    /// of two.
+    /// Reserves `len` bytes of inaccessible address space at a multiple of `align`, a power of two.
     pub fn reserve(len: usize, align: usize, backing: Backing<'_>) -> Result<Self, Refused> {
         let enough = len.checked_add(align).ok_or(Refused {
             call: "mmap",
@@ -129,7 +128,7 @@ impl Mapping {
         // SAFETY: inside the mapping, and at page boundaries.
         let start = unsafe { whole.start.add(before) };
         if before > 0 {
-            // SAFETY: the front of a mapping that nobody uses yet. What cannot be given back stays
+            // SAFETY: the front of a mapping that is not in use yet. If unmapping fails it stays
             // reserved.
             let _ = unsafe { munmap(whole.start.as_ptr().cast(), before) };
         }
@@ -169,8 +168,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: ours, and whoever uses what is in it borrows from us. A refusal leaves it mapped,
-        // which harms nobody.
+        // SAFETY: ours, and users of its contents borrow from us. If unmapping fails it stays
+        // mapped, which does no harm.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -190,7 +189,7 @@ pub enum Advice {
     Remove = libc::MADV_REMOVE,
     /// Their memory may come in huge pages.
     HugePages = libc::MADV_HUGEPAGE,
-    /// They give up their memory, and whoever touches them gets a SIGSEGV.
+    /// They give up their memory, and an access to them raises SIGSEGV.
     InstallGuards = 102,
     /// They take memory again.
     RemoveGuards = 103,
@@ -210,7 +209,7 @@ const MOST_REFUSALS: usize = 100;
 ///
 /// # Safety
 ///
-/// Nobody minds what happens to those pages.
+/// The contents of those pages may be lost or, for guard pages, become inaccessible.
 pub unsafe fn advise(
     ranges: &[Pages],
     advice: Advice,
@@ -306,7 +305,7 @@ unsafe fn madvise(range: Pages, advice: Advice) -> Result<(), Refused> {
     }
 }
 
-/// An unnamed file in memory of `len` bytes, all holes, whose length nobody can change.
+/// An unnamed file in memory of `len` bytes, all holes, sealed against changes of its length.
 pub fn memory_file(name: &str, len: u64) -> Result<OwnedFd, Refused> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(refused("memfd_create"))?;

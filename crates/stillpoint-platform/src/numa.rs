@@ -1,4 +1,4 @@
-//! NUMA nodes, read from `/sys` once. A machine that tells nothing has one.
+//! NUMA nodes, read from `/sys` once. Without that information there is one node.
 
 use super::cpu;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -46,8 +46,8 @@ impl Topology {
     }
 }
 
-/// Two threads may both read it; the slower forgets its own. Neither waits for the other, which may
-/// vanish in a fork.
+/// Two threads may both read it; the slower discards its own. Neither waits for the other, which a
+/// fork may remove.
 fn topology() -> &'static Topology {
     static KNOWN: AtomicPtr<Topology> = AtomicPtr::new(std::ptr::null_mut());
     // Acquire, pairs with the exchange below, in `topology`: what is found is complete.
@@ -67,7 +67,7 @@ fn topology() -> &'static Topology {
         // SAFETY: leaked.
         Ok(_) => unsafe { &*read },
         Err(faster) => {
-            // SAFETY: it came out of a box just now, and nobody has seen it.
+            // SAFETY: it came out of a box just now and was never published.
             drop(unsafe { Box::from_raw(read) });
             // SAFETY: leaked by the faster thread.
             unsafe { &*faster }

@@ -1,8 +1,8 @@
 //! A lock that is held while user code runs.
 //!
-//! A callback or a destructor may fork. In the child a turn that another thread held is free: that
-//! thread is no more. One that the forking thread holds stays taken, because the thread is still in
-//! the middle of it. So a turn knows its holder.
+//! A callback or a destructor may fork. In the child, a lock that another thread held is free,
+//! since that thread is gone. One that the forking thread holds stays locked, because that thread
+//! is still inside the critical section. So the lock knows its owner.
 
 use super::{
     sync::{Mutex, MutexGuard, lock},
@@ -19,7 +19,7 @@ pub struct OwnedMutex {
     holder: AtomicU64,
 }
 
-/// A turn that is held until this is dropped.
+/// Holds the lock until it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct OwnedMutexGuard<'a> {
@@ -37,7 +37,7 @@ impl OwnedMutex {
         }
     }
 
-    /// Waits until nobody else holds it.
+    /// Blocks until the lock is free, and takes it.
     pub fn lock(&self) -> OwnedMutexGuard<'_> {
         let guard = lock(&self.lock);
         self.holder.store(thread::token().get(), Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl OwnedMutex {
         }
     }
 
-    /// In the child of a fork: frees the turn, unless the calling thread holds it.
+    /// In the child of a fork: releases the lock, unless the calling thread holds it.
     ///
     /// # Safety
     ///
@@ -87,7 +87,7 @@ mod tests {
     fn in_the_child_a_turn_of_the_forking_thread_stays_taken() {
         let turn = OwnedMutex::new();
         let taken = turn.lock();
-        // SAFETY: no other thread knows the turn.
+        // SAFETY: no other thread knows the lock.
         unsafe { turn.reset_in_child() };
         let me = thread::token().get();
         assert_eq!(turn.holder.load(Ordering::Relaxed), me);

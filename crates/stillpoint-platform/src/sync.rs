@@ -12,16 +12,16 @@ pub use crate::seam::sync::{
 
 /// Locks `mutex`, also when a thread panicked while it held it.
 ///
-/// The locks that guard data are not held while user code runs (those that mark a turn hold
-/// nothing, and contain its panics), so a poisoned lock means a panic of the library's own (an
-/// assertion); the data behind it is consistent between statements, and losing every later free
-/// would be worse.
+/// The locks that guard data are not held while user code runs (an [owned
+/// mutex](super::owned_mutex) guards no data, and its panics are contained), so a poisoned lock
+/// means a panic inside the library (an assertion); the data behind it is consistent between
+/// statements, and losing every later free would be worse.
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same, unless somebody else has it.
+/// Locks `mutex`, unless another thread holds it.
 #[inline]
 pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
@@ -31,8 +31,7 @@ pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// As [`lock`], and tells when the calling thread has to wait for somebody else, and when it has
-/// waited.
+/// As [`lock`], with a callback before the calling thread blocks and another after it has.
 #[inline]
 pub fn lock_telling<T>(mutex: &Mutex<T>, waiting: fn(), waited: fn()) -> MutexGuard<'_, T> {
     // In the model, where a try is no point to switch threads at, there is nothing to tell.

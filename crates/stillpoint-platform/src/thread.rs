@@ -1,8 +1,8 @@
-//! Who the calling thread is, and starting another.
+//! The calling thread's identity, and starting another thread.
 //!
-//! The key of POSIX's by which C programs have a thread's end told: to find it must mean to find
-//! what the C library has written for it, its destructor above all. What that orders is the C
-//! library's, so there is no model of it.
+//! C programs register thread exit by a POSIX key: a thread that finds the key must also find what
+//! the C library wrote for it, above all its destructor. That ordering is internal to the C
+//! library, so there is no model of it.
 
 use std::{io, num::NonZeroU64, thread::JoinHandle};
 
@@ -79,10 +79,10 @@ pub enum Handle {
 
 /// Starts a thread that does `work`.
 ///
-/// In the child of a fork it is none of std's: each of those takes a lock of the process at its
-/// start and its end (for what it says of overflowing stacks), which a thread that has vanished may
-/// have held. Nor is it for the C face: such a thread ends the process if there is no memory for
-/// what it keeps of itself.
+/// In the child of a fork it is not one of std's threads: those take a process-wide lock when they
+/// start and end (for their stack overflow message), which a lost thread may have held. In the C
+/// library it is not one of std's either: std ends the process if there is no memory for a thread's
+/// own data.
 pub fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
     #[cfg(all(target_os = "linux", not(miri)))]
     if cfg!(feature = "c-symbols") || super::fork::process().is_child() {
@@ -105,7 +105,7 @@ impl Handle {
     }
 }
 
-/// Threads of the C library's.
+/// Threads made by the C library's `pthread_create`.
 #[cfg(all(target_os = "linux", not(miri)))]
 mod bare {
     use crate::user_code;
@@ -115,8 +115,8 @@ mod bare {
     #[derive(Debug)]
     pub struct Handle(libc::pthread_t);
 
-    // SAFETY: a thread's id is good on every thread of the process; that some C libraries (musl)
-    // make a pointer of it is their affair.
+    // SAFETY: a thread's id is good on every thread of the process; some C libraries (musl)
+    // represent it as a pointer.
     unsafe impl Send for Handle {}
 
     struct Start {
@@ -128,7 +128,7 @@ mod bare {
         // SAFETY: `spawn` has left the box to this thread.
         let Start { name, work } = *unsafe { Box::from_raw(argument.cast::<Start>()) };
         if let Some(name) = name {
-            // For people alone.
+            // For people to read only.
             let _ = rustix::thread::set_name(&name);
         }
         // What panics here has been printed.
@@ -158,7 +158,7 @@ mod bare {
 
     impl Handle {
         pub(super) fn join(self) {
-            // SAFETY: neither joined nor detached, and from now on nobody's.
+            // SAFETY: neither joined nor detached, and not used again.
             unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
             mem::forget(self);
         }
@@ -166,19 +166,19 @@ mod bare {
 
     impl Drop for Handle {
         fn drop(&mut self) {
-            // SAFETY: neither joined nor detached, and from now on nobody's.
+            // SAFETY: neither joined nor detached, and not used again.
             unsafe { libc::pthread_detach(self.0) };
         }
     }
 }
 
-/// Has `end` called at the end of the calling thread, once. Whether that could be arranged: not at
-/// its very end, nor, for the C face, if there is no memory for it. The process has one such
+/// Registers `end` to run once when the calling thread exits. Returns false if that failed: at the
+/// very end of the thread, or, in the C library, without memory for it. The process has one such
 /// function.
 ///
-/// For the C face by a key of POSIX's, whose destructors come after those of all thread-local
-/// objects, and not in a thread that ends the process: the C library has a place for it in each
-/// thread, where what std asks for takes memory, without which the process ends.
+/// In the C library this is a POSIX key. Its destructors run after those of all thread-local
+/// objects, and not in a thread that ends the process. Each thread has a place for it, whereas
+/// std's registration allocates and ends the process if that fails.
 pub fn call_at_end(end: fn()) -> bool {
     #[cfg(all(feature = "c-symbols", target_os = "linux"))]
     return key::call_at_end(end);
@@ -198,7 +198,7 @@ pub fn call_at_end(end: fn()) -> bool {
     }
 }
 
-/// A key of POSIX's.
+/// A POSIX thread-specific data key.
 #[cfg(all(feature = "c-symbols", target_os = "linux"))]
 mod key {
     use std::{
@@ -216,8 +216,8 @@ mod key {
         end();
     }
 
-    /// Two threads may both make one; the slower gives its own back. Neither waits for the other,
-    /// which may vanish in a fork.
+    /// Two threads may both make one; the slower deletes its own. Neither waits for the other,
+    /// which a fork may remove.
     fn key() -> Option<libc::pthread_key_t> {
         // Acquire, pairs with the exchange in `key`: the key that is found has its destructor.
         let known = KEY.load(Ordering::Acquire);
@@ -234,7 +234,7 @@ mod key {
         match KEY.compare_exchange(0, u64::from(made) + 1, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Some(made),
             Err(faster) => {
-                // SAFETY: made just now, and nobody has used it.
+                // SAFETY: made just now and never used.
                 unsafe { libc::pthread_key_delete(made) };
                 libc::pthread_key_t::try_from(faster - 1).ok()
             }

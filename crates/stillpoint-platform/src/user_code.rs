@@ -106,7 +106,7 @@ fn run_as<R>(what: What, id: u64, code: impl FnOnce() -> R) -> Option<R> {
     })
 }
 
-/// Has the subscriber of `tracing` told of something in domain `id`. Whether it panicked.
+/// Calls the `tracing` subscriber with an event of domain `id`. Returns true if it panicked.
 #[cfg(feature = "tracing")]
 pub fn tell(id: u64, event: impl FnOnce()) -> bool {
     marked(What::Called, id, || once(event))

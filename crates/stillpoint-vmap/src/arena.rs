@@ -1,4 +1,4 @@
-//! The arena: handing out areas, and taking them back.
+//! The arena: allocates areas and frees them.
 //!
 //! | file | subject | imports |
 //! |---|---|---|
@@ -82,8 +82,8 @@ impl Arena {
     /// It gets whole pages, behind which there is a guard page (see [`Builder::guards`]). Some
     /// hundred nanoseconds where the pool of that size has a range, some microseconds where it has
     /// to be filled, which takes a system call for some tens of areas; above 1 MiB there are no
-    /// pools. If the address space is used up, the caller drains, and outside sections of the
-    /// arena's domain waits for readers, for a second at most. Not async-signal-safe.
+    /// pools. If the address space is exhausted, the caller drains; outside sections of the arena's
+    /// domain it also waits for readers, for at most a second. Not async-signal-safe.
     ///
     /// # Errors
     ///
@@ -110,16 +110,15 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::NotLive`] if there is none: it has been freed already, or is none of this arena's.
-    /// [`Error::NotAStart`] if the address is inside one. [`Error::System`] if there is no memory
-    /// to remember it by until readers are done. Nothing is freed then.
+    /// [`Error::NotLive`] if no area of this arena begins there, or it has been freed already.
+    /// [`Error::NotAStart`] if the address is inside an area. [`Error::System`] without memory to
+    /// record the freed range. Nothing is freed then.
     ///
     /// # Safety
     ///
-    /// `start` came from [`Area::into_raw`] of an area of this arena, which nobody else frees as
-    /// well while this call runs, nor has since its address may have come to be used again. (A
-    /// second free in a row is an error that is found; so is any other address where no area
-    /// begins.)
+    /// `start` came from [`Area::into_raw`] of an area of this arena, which no other thread frees
+    /// during this call or has freed since its address may have been reused. (Freeing twice in a
+    /// row is detected; so is any other address where no area begins.)
     pub unsafe fn free_raw(&self, start: *const u8) -> Result<(), Error> {
         let state = &*self.state;
         let addr = start.addr();
@@ -139,7 +138,7 @@ impl Arena {
         } else {
             Home::NONE
         };
-        // Held across the claim, so that what there is room for now can be remembered then.
+        // Held across the claim, so that the place reserved for the record is still there then.
         let mut node = lock(&shard.node);
         if !node.has_room() && !state.belongs_to_parent() {
             return Err(Error::System {
@@ -174,11 +173,11 @@ impl Arena {
         base..base + ((self.state.pages as usize) << PAGE_BITS)
     }
 
-    /// The file behind the arena, if it was built with [`Builder::memory_file`]: whoever maps it
-    /// finds an area at its [`Area::offset`].
+    /// The file behind the arena, if it was built with [`Builder::memory_file`]: a process that
+    /// maps it finds an area at its [`Area::offset`].
     ///
-    /// The file's length is the arena's capacity and sealed: nobody can change it, so no mapping of
-    /// it can come to fault.
+    /// The file's length is the arena's capacity and is sealed against changes, so accesses to a
+    /// mapping of it cannot fault.
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.state.file.as_ref().map(AsFd::as_fd)
@@ -195,7 +194,7 @@ impl fmt::Debug for Arena {
 }
 
 impl PartialEq for Arena {
-    /// Whether both are handles of the same arena.
+    /// Returns true if both are handles of the same arena.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.state, &other.state)
     }

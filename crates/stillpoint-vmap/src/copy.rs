@@ -15,16 +15,16 @@
 /// # Safety
 ///
 /// `from` may be read and `to` written, `len` bytes each; no references to them are in use, unless
-/// nobody writes what they refer to; other accesses at the same time are by this function, or by
-/// other processes. The two do not overlap. `from` was not made of a shared reference, through
-/// which nobody may write.
+/// no thread writes what they refer to; concurrent accesses are by this function, or by other
+/// processes. The two ranges do not overlap. `from` was not derived from a shared reference,
+/// through which no write is allowed.
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { arch::copy(to, from, len) }
 }
 
-/// The same from bytes that nobody writes.
+/// As [`copy`], from bytes that no thread writes.
 ///
 /// # Safety
 ///
@@ -35,7 +35,7 @@ pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
     unsafe { arch::copy_in(to, from) }
 }
 
-/// The same for ranges that may overlap.
+/// As [`copy`], for ranges that may overlap.
 ///
 /// # Safety
 ///
@@ -226,8 +226,8 @@ mod arch {
 mod arch {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    /// Byte by byte: atomic accesses of different sizes that overlap and race are undefined, and
-    /// who copies at the same time may have another alignment.
+    /// Byte by byte: atomic accesses of different sizes that overlap and race are undefined, and a
+    /// concurrent copy may have another alignment.
     ///
     /// # Safety
     ///

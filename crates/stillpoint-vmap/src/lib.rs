@@ -2,33 +2,33 @@
 //! copies that are checked. Linux with 64 bits; elsewhere this crate is empty.
 //!
 //! A server that copies into and out of buffers may want to know, at every copy, that the range
-//! lies inside one live buffer (the kernel's hardened usercopy does). Ask that under a lock, and
-//! the lock is what the server does. Here the question costs a load:
+//! lies inside one live buffer (the kernel's hardened usercopy does). If that look-up takes a lock,
+//! the lock becomes the bottleneck. Here it costs a load:
 //!
 //! * [`Arena`] is a stretch of address space; [`Arena::alloc`] gives an [`Area`], some pages of it,
 //!   freed when it is dropped.
-//! * [`Arena::find`] tells the area around an address, [`Arena::check`] whether a range lies inside
-//!   one, in a read-side critical section; what has been found stays until the section ends,
-//!   whoever frees it meanwhile.
+//! * [`Arena::find`] returns the area around an address, [`Arena::check`] verifies that a range
+//!   lies inside one, in a read-side critical section. What was found stays until the section ends,
+//!   even if another thread frees it.
 //! * [`Arena::copy_to`], [`Arena::copy_from`], [`Arena::copy_between`] check and copy.
 //!
 //! # How memory comes and goes
 //!
 //! Memory is made accessible from the start of the arena upwards, some megabytes at a time, so that
-//! the process has few mappings more, whatever it allocates (`vm.max_map_count`). Sizes up to 256
-//! pages come from pools, a set of them a CPU. Freeing is lazy: the area leaves the map, and a
-//! later **drain** gathers what has been freed, waits until the readers of before have left, gives
-//! the memory back in one system call, and only then may the addresses be used again. Who drains is
-//! whoever frees when half of [`Builder::lazy_limit`] waits, whoever finds the address space used
-//! up, or [`Arena::drain`]. Where the kernel has guard pages (6.13) each area is followed by one,
-//! else only the end of what is accessible is guarded.
+//! the process has few additional mappings, whatever it allocates (`vm.max_map_count`). Sizes up to
+//! 256 pages come from pools, one set per CPU. Freeing is lazy: the area leaves the map, and a
+//! later **drain** gathers what has been freed, waits for a grace period, gives the memory back in
+//! one system call, and only then lets the addresses be reused. A drain is done by the free that
+//! reaches half of [`Builder::lazy_limit`], by an allocation that finds the address space
+//! exhausted, or by [`Arena::drain`]. Where the kernel has guard pages (6.13) each area is followed
+//! by one, else only the end of what is accessible is guarded.
 //!
 //! # Forking
 //!
 //! In the child of a fork, private arenas are copies, as all private memory is: live areas are
-//! there, those of vanished threads too (leaked), and what was free is found again when the child
-//! first frees something. An arena over a memory file is shared with the parent: the child finds,
-//! checks, copies and shares; [`Arena::alloc`] refuses, and what it frees is only forgotten there.
+//! there (those of lost threads are leaked), and the free space is rebuilt when the child first
+//! frees something. An arena over a memory file is shared with the parent: the child finds, checks,
+//! copies and shares; [`Arena::alloc`] refuses, and what it frees is only forgotten there.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks what is compiled for it, not what uses that.

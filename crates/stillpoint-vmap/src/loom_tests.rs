@@ -22,7 +22,7 @@ unsafe impl Policy for NoBarrier {
     const HEAVY_BARRIER: bool = false;
 }
 
-/// How the writer hands an area out, or takes it back.
+/// How the writer publishes an area, or frees it.
 #[derive(Clone, Copy, PartialEq)]
 enum Broken {
     Nothing,
@@ -35,7 +35,7 @@ enum Broken {
 struct World<P: Policy> {
     grace_periods: GracePeriods<P>,
     map: Map,
-    /// The memory of the one area: loom sees to it that nobody touches it while another writes it.
+    /// The memory of the one area: loom checks that no thread accesses it while another writes it.
     memory: UnsafeCell<u32>,
 }
 
@@ -59,7 +59,7 @@ fn find_while_draining<P: Policy>(pages: u32, broken: Broken) {
     find_page_while_draining::<P>(pages, pages - 1, broken);
 }
 
-/// The same by page `looked_at`.
+/// As above, by page `looked_at`.
 fn find_page_while_draining<P: Policy>(pages: u32, looked_at: u32, broken: Broken) {
     model(move || {
         let world = Arc::new(World::<P> {

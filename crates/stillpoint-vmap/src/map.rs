@@ -118,7 +118,7 @@ impl Map {
         None
     }
 
-    /// Has the area found from now on. Its pages have no other.
+    /// Makes the area visible to look-ups. Its pages belong to no other area.
     pub(crate) fn publish(&self, start: u32, pages: u32, slack: u32) {
         self.set(
             start,
@@ -130,7 +130,7 @@ impl Map {
         );
     }
 
-    /// Has the area found no more.
+    /// Hides the area from look-ups.
     pub(crate) fn clear(&self, start: u32, pages: u32) {
         self.set(start, pages, |_| Span::NONE, |_, _| ());
         self.each_slot(start, pages, |slot, count| {
@@ -166,8 +166,8 @@ impl Map {
         Some(extent)
     }
 
-    /// Writes the words of an area; `before` is told of each slot, and how many words it will have
-    /// set there.
+    /// Writes the words of an area; calls `before` with each slot and the number of words that will
+    /// be set there.
     fn set(
         &self,
         start: u32,

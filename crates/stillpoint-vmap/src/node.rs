@@ -1,5 +1,5 @@
-//! What threads on some CPUs share: pools of ranges that are ready for use, and what they have
-//! freed.
+//! What threads on some CPUs share: pools of ranges that are ready for use, and the ranges that
+//! they have freed.
 //!
 //! A pool holds ranges of one exact size, up to 256 pages, the one freed last on top (the kernel's
 //! size-class pools). A range in a pool reads zero, and keeps its guard page from one area to the
@@ -103,16 +103,16 @@ impl Node {
         room
     }
 
-    /// Whether another range can be remembered as freed, under the same lock.
+    /// Returns true if another freed range can be recorded, under the same lock.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         self.freed.len() < self.freed.capacity()
             || memory::refusable(|| self.freed.try_reserve(1)).is_ok()
     }
 
-    /// Takes out a quarter of what was not needed since this was last asked, or all there is: those
-    /// that lie longest. With their guard pages, of which each has `guard`. Those for which there
-    /// is no memory stay.
+    /// Takes out a quarter of the ranges that were not needed since the last decay, or all ranges;
+    /// the oldest first. Each includes its `guard` guard pages. Ranges that cannot be recorded
+    /// stay.
     pub(crate) fn decay(&mut self, all: bool, guard: u32, out: &mut Vec<Range>) {
         for (pages, pool) in (1..).zip(&mut self.pools) {
             let count = if all {

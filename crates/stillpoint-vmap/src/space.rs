@@ -2,8 +2,8 @@
 //! zero and has no guards.
 //!
 //! Two trees of the same ranges, by address and by size, under one lock. Below the frontier
-//! addresses are accessible; above it nobody has ever been. Pools stand before this (`node.rs`), so
-//! it is asked for some tens of ranges at a time.
+//! addresses are accessible; above it they have never been used. Pools stand before this
+//! (`node.rs`), so it is asked for some tens of ranges at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ pub(crate) fn merged(ranges: impl IntoIterator<Item = Range>) -> Vec<Range> {
     merged
 }
 
-/// The same in place.
+/// As [`merged`], in place.
 pub(crate) fn merge(sorted: &mut Vec<Range>) {
     sorted.dedup_by(|next, last| {
         let touches = last.end() >= next.start;

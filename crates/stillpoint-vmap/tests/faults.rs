@@ -507,7 +507,7 @@ fn allocate_at_random(count: usize, threads: usize) {
                         assert_eq!(
                             usize::from_ne_bytes(mark),
                             area.addr(),
-                            "somebody else has the same address"
+                            "another area has the same address"
                         );
                         model.remove(&area.addr());
                         continue;

@@ -160,7 +160,7 @@ fn has_two_cpus() -> bool {
 fn a_machinery_that_does_not_wait_for_readers_is_caught() {
     assert!(
         !has_two_cpus() || Torture::catches::<Busted>(2, CAUGHT, Domain::synchronize),
-        "nobody noticed"
+        "the fault was not detected"
     );
 }
 
@@ -177,7 +177,7 @@ fn a_machinery_without_the_heavy_barrier_is_caught() {
     }
     assert!(
         Torture::catches::<Unfenced>(1, CAUGHT, poll),
-        "nobody noticed"
+        "the fault was not detected"
     );
 }
 

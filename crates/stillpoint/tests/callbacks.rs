@@ -220,7 +220,7 @@ fn a_callback_without_allocation_gets_its_head_back() {
         let node = NonNull::from(Box::leak(Box::new(node)));
         // SAFETY: inside the node.
         let head = unsafe { node.byte_add(offset_of!(Node, head)) }.cast();
-        // SAFETY: nobody else knows the node, which may be dropped on any thread, and `reclaim`
+        // SAFETY: no other thread knows the node, which may be dropped on any thread, and `reclaim`
         // frees it.
         unsafe { domain.call_head(head, reclaim) };
     }
@@ -268,7 +268,7 @@ fn a_head_may_be_queued_again_from_its_own_callback() {
         left: 50,
         count: count.clone(),
     };
-    // SAFETY: nobody else knows the node, and its callback frees it in the end.
+    // SAFETY: no other thread knows the node, and its callback frees it in the end.
     unsafe { domain.call_head(NonNull::from(Box::leak(Box::new(node))).cast(), again) };
     eventually(|| count.get() == 50);
 }

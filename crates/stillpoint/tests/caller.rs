@@ -1,4 +1,4 @@
-//! A panic for misuse names the line of the one who misuses.
+//! A panic for misuse names the caller's line.
 
 mod common;
 

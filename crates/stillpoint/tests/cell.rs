@@ -120,7 +120,7 @@ fn compare_exchange_replaces_the_value_that_was_loaded_and_no_other() {
     let one = cell.load(&guard);
     let old = cell
         .compare_exchange(one, Box::new(3), &guard)
-        .expect("nobody was faster");
+        .expect("no other thread was faster");
     assert_eq!(*old, 1);
     assert_eq!(
         *cell
@@ -149,7 +149,7 @@ fn compare_exchange_fills_and_empties() {
     let one = cell.load(&guard);
     let old = cell
         .compare_exchange(one, None, &guard)
-        .expect("nobody was faster");
+        .expect("no other thread was faster");
     assert_eq!(old.as_deref(), Some(&1));
     assert!(cell.is_empty());
     assert_eq!(
@@ -514,7 +514,7 @@ fn a_retired_value_comes_back_as_a_box_only_after_its_readers() {
     assert!(!domain.poll(retired.cookie()));
     reader.leave();
     assert_eq!(
-        *retired.try_into_box().expect("nobody reads any more"),
+        *retired.try_into_box().expect("no readers are left"),
         "mine"
     );
 }

@@ -60,7 +60,7 @@ proptest! {
                 Step::Exchange(new) => {
                     let guard = domain.read_lock();
                     let old = cell.compare_exchange(cell.load(&guard), Some(Box::new(tally.value(new))), &guard);
-                    prop_assert_eq!(number(old.expect("nobody else is here")), model.replace(new));
+                    prop_assert_eq!(number(old.expect("there is no other thread")), model.replace(new));
                 }
                 Step::LoseExchange(new) => {
                     let guard = domain.read_lock();

@@ -1,5 +1,5 @@
 //! What user code does inside a cell's calls: panics, uses the same cell, blocks, leaks. No value
-//! is lost or freed twice, and others go on.
+//! is lost or freed twice, and other threads go on.
 
 mod common;
 

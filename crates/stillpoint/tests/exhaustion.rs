@@ -1,5 +1,5 @@
-//! Want of memory: when no page can be had, nothing is lost, nothing is freed twice, and who cannot
-//! wait is told.
+//! Out of memory: when no page can be allocated, nothing is lost, nothing is freed twice, and a
+//! caller that may not wait gets an error.
 //!
 //! The allocator of this program refuses what has a page's layout while it is told to, and one
 //! thread everything.
@@ -103,8 +103,8 @@ fn retire<T: Send + 'static>(domain: &Domain, value: T) {
     unsafe { domain.retire(leak(value)) };
 }
 
-/// Whether the object was taken. If not, it is dropped here, as whoever gets it back may: nobody
-/// else knows it.
+/// Whether the object was taken. If not, it is dropped here, as its owner may: no other thread
+/// knows it.
 fn try_retire<T: Send + 'static>(domain: &Domain, value: T) -> bool {
     let object = leak(value);
     // SAFETY: no other thread has ever known the object.
@@ -130,7 +130,7 @@ unsafe impl EmbedsHead for Node {
 }
 
 fn retire_node(domain: &Domain, value: Tracked) {
-    // SAFETY: nobody else has ever known the node.
+    // SAFETY: no other thread has ever known the node.
     unsafe {
         domain.retire_with_head(leak(Node {
             value,
@@ -415,7 +415,7 @@ fn barrier_returns_without_pages() {
     for _ in 0..10 {
         let domain = Domain::new();
         let tally = Tally::new();
-        // Two open pages that nobody has taken over yet.
+        // Two open pages that were not adopted yet.
         retire(&domain, tally.value(1));
         retire(&domain, 1);
         let no_pages = NoPages::begin();
@@ -471,8 +471,8 @@ fn open_pages_are_adopted_once_there_is_memory() {
     retire(&domain, tally.value(1));
     retire(&domain, 1);
     let no_pages = NoPages::begin();
-    // Fails, or finds a page in reserve: one or the other has happened once somebody has been
-    // refused or served.
+    // Fails, or finds a page in reserve: one or the other has happened once a caller was refused or
+    // served.
     eventually(|| REFUSED.load(Ordering::SeqCst) > 0 || tally.all_dropped());
     drop(no_pages);
     eventually(|| tally.all_dropped() && domain.statistics().objects_pending == 0);
@@ -574,7 +574,7 @@ fn a_barrier_whose_passes_leave_a_section_open_is_refused() {
         // It is due, so it runs on the caller in the very pass that then seals the page: whose
         // grace period waits for that section.
         domain.call(|| mem::forget(domain.read_lock()));
-        // Not by synchronize(), which ends no grace period where nobody reads.
+        // Not by synchronize(), which ends no grace period without readers.
         domain.cond_synchronize(domain.start_poll());
         retire(domain, tally.value(1));
         let message = panic_message(|| domain.kvfree_barrier());

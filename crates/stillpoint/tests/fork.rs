@@ -426,7 +426,7 @@ fn a_domain_whose_service_thread_forked_ends_in_the_child() {
         .as_ref()
         .expect("just made")
         .call(move || {
-            // Whoever queued this has let go of the lock.
+            // The thread that queued this has released the lock.
             drop(theirs.lock());
             if let Some(child) = fork_here() {
                 return tell.send(child).expect("the receiver is there");
@@ -668,7 +668,7 @@ fn a_stall_handler_may_fork() {
             thread::sleep(Duration::from_millis(10));
             reader.tell_to_leave();
         });
-        // In the child there is nobody any more to tell it.
+        // In the child no thread is left to tell it.
         domain.synchronize();
         match told.recv().expect("it has forked") {
             Some(child) => child.well(),
@@ -798,7 +798,7 @@ fn the_first_uses_of_a_domain_may_be_under_way() {
                         return;
                     };
                     start.wait();
-                    // Registers, which makes room for readers; starts a service thread; opens
+                    // Registers, which allocates readers' records; starts a service thread; opens
                     // pages.
                     domain.read(|_| ());
                     retire(&domain, vec![1]);
@@ -1019,7 +1019,7 @@ fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
     eventually(|| domain.statistics().service_failures == 3);
     fork(|| {
         FAILS.store(false, Ordering::SeqCst);
-        // Nobody waits for it but the service thread.
+        // Only the service thread waits for it.
         let called = Arc::new(AtomicBool::new(false));
         let theirs = Arc::clone(&called);
         domain.call(move || theirs.store(true, Ordering::SeqCst));

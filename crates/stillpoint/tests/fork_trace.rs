@@ -31,12 +31,12 @@ fn an_owned_guard_goes_on_in_the_child() {
     for domain in [TraceDomain::new(), TraceDomain::with_fences()] {
         let tally = Tally::new();
         let cell = Rcu::new_in(&domain, tally.value(1));
-        // Made by another thread, which vanishes in the fork, and handed over.
+        // Made by another thread, which the fork removes, and handed over.
         let (give, given) = channel();
         let theirs = domain.clone();
         let _ = Bare::spawn(move || {
             give.send(theirs.read_lock_static().named("handed over"))
-                .expect("somebody takes it");
+                .expect("the receiver is there");
             loop {
                 thread::park();
             }
@@ -96,8 +96,8 @@ fn guards_of_vanished_tasks_are_sections_until_they_are_abandoned() {
         assert!(!domain.poll(told));
         let cookie = domain.start_poll();
         eventually(|| reported.load(Ordering::SeqCst));
-        // SAFETY: the guards were on the stack of a thread that is no more, and nobody has found
-        // anything through them.
+        // SAFETY: the guards were on the stack of a thread that is gone, and nothing was found
+        // through them.
         unsafe { domain.abandon_owned_guards() };
         domain.cond_synchronize(cookie);
         assert_works(&domain);

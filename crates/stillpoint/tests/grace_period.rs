@@ -97,8 +97,7 @@ fn start_waiting<R: Send + 'static>(
     waiter
 }
 
-/// A reader, and whether it has left. Relaxed: that one who waits for it sees so is the grace
-/// period's doing.
+/// A reader, and whether it has left. Relaxed: the grace period orders it before the waiter's look.
 fn reader_with_a_flag(domain: &Domain) -> (Reader, Arc<AtomicBool>) {
     let left = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&left);
@@ -165,7 +164,7 @@ fn a_state_is_reached_once_the_section_that_was_open_has_ended(domain: &Domain) 
         let state = domain.get_state();
         (0..10).for_each(|_| assert!(!domain.poll(state)));
         reader.leave();
-        assert!(domain.poll(state), "nobody reads");
+        assert!(domain.poll(state), "there are no readers");
     }
 }
 
@@ -410,10 +409,10 @@ fn synchronize_waits_for_each_of_a_thousand_readers() {
         .into_iter()
         .for_each(|reader| reader.join().expect("no panic"));
     let cookie = domain.start_poll();
-    assert!(domain.poll(cookie), "nobody reads");
+    assert!(domain.poll(cookie), "there are no readers");
 }
 
-/// The wait finds no reader, and yet has to count for the one who asks.
+/// The wait finds no reader, and yet has to be counted.
 #[test]
 fn what_was_named_before_a_whole_wait_has_ended_whatever_readers_there_are() {
     let domain = Domain::new();

@@ -1,5 +1,5 @@
-//! Deferred frees: everything that is retired is freed once, in bounded memory, whoever comes or
-//! goes.
+//! Deferred frees: everything that is retired is freed once, in bounded memory, while threads start
+//! and exit.
 
 mod common;
 
@@ -239,8 +239,7 @@ fn barriers_of_producers_cover_their_own() {
     });
 }
 
-/// Whether each barrier waits for everything of which somebody else has told, before it, that it
-/// was retired.
+/// Each barrier waits for everything that another thread reported as retired before it.
 fn barriers_cover_active_threads(whole_batches: bool) {
     /// So far a producer runs ahead of the drops, for the memory's sake: many pages.
     const LEAD: usize = 20_000;
@@ -502,7 +501,7 @@ fn retire_in_section_is_freed_after_it() {
         assert_eq!(
             (statistics.waits, statistics.assists),
             (0, 0),
-            "inside a section nobody waits"
+            "no thread waits inside a section"
         );
         drop(guard);
     });
@@ -522,7 +521,7 @@ fn section_past_budget_reclaims_at_unlock() {
         assert_eq!(
             domain.statistics().assists,
             before,
-            "inside a section nobody can"
+            "no thread can wait inside a section"
         );
         drop(guard);
         domain.statistics().assists > before
@@ -638,8 +637,8 @@ fn a_flood_stays_near_the_budget() {
     assert_eq!(domain.statistics().objects_freed, 8 * 100 * SOME as u64);
 }
 
-/// Destructors slower than those who retire: only their waiting keeps memory bounded, and in a
-/// section it must be put off, not left.
+/// Destructors slower than the retiring threads: only back-pressure keeps memory bounded, and in a
+/// section it must be deferred, not skipped.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn destructor_retire_in_section_throttles_at_unlock() {
@@ -696,8 +695,8 @@ fn whole_batches_free_everything() {
     assert!(tally.all_dropped());
 }
 
-/// A first batch waits for a reader; what is retired meanwhile becomes the second; then nobody
-/// calls any more.
+/// A first batch waits for a reader; what is retired meanwhile becomes the second; then there are
+/// no more calls.
 #[test]
 fn batch_behind_a_held_up_one_is_freed() {
     for _ in 0..5 {
@@ -766,7 +765,7 @@ fn blocks_of_any_layout_are_freed() {
             for _ in 0..20 {
                 // SAFETY: the size is not 0.
                 let block = NonNull::new(unsafe { alloc::alloc(layout) }).expect("memory");
-                // SAFETY: allocated with that layout, and nobody else has ever known it.
+                // SAFETY: allocated with that layout, and no other thread has ever known it.
                 unsafe { domain.retire_sized(block, layout) };
                 blocks += 1;
             }
@@ -816,9 +815,9 @@ fn objects_with_a_head_are_freed() {
             value: tally.value(number as u64),
             head: CallbackHead::new(),
         });
-        // SAFETY: nobody retires it but us.
+        // SAFETY: only we retire it.
         assert_eq!(unsafe { node.as_ref() }.value.get(), number as u64);
-        // SAFETY: nobody else has ever known the node.
+        // SAFETY: no other thread has ever known the node.
         unsafe { domain.retire_with_head(node) };
     }
     assert_eq!(tally.dropped(), 0);
@@ -857,7 +856,7 @@ fn large_objects_seal_pages_early() {
     let retire_big = || {
         // SAFETY: the size is not 0.
         let block = NonNull::new(unsafe { alloc::alloc(layout) }).expect("memory");
-        // SAFETY: allocated with that layout, and nobody else has ever known it.
+        // SAFETY: allocated with that layout, and no other thread has ever known it.
         unsafe { domain.retire_sized(block, layout) };
     };
     let reader = Reader::enter(&domain);

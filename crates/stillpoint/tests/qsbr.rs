@@ -129,7 +129,10 @@ fn a_leaked_offline_leaves_a_reader_that_protects_nothing_and_says_so() {
     assert!(!reader.is_online());
     assert!(panic_message(|| *cell.load(&reader)).contains("offline"));
     reader.quiescent_state();
-    assert!(!reader.is_online(), "a quiescent state takes nobody online");
+    assert!(
+        !reader.is_online(),
+        "a quiescent state brings no reader online"
+    );
     domain.synchronize();
     drop(reader.offline());
     assert_eq!(cell.load(&reader), &1);

@@ -117,7 +117,7 @@ fn a_service_thread_that_has_failed_begins_again() {
     retire(&domain, &tally);
     drop(leave);
     reader.join().expect("no panic");
-    // Nobody asks again.
+    // No other call asks for it.
     eventually(|| called.load(Ordering::SeqCst) == 1 && tally.all_dropped());
     block_on(future);
     let theirs = domain.clone();
@@ -239,8 +239,8 @@ fn a_domain_ends_whole_whenever_its_service_thread_fails() {
     }
 }
 
-/// The thread fails for the third time when it has been asked to stop: whoever asked leaves the
-/// rest to it.
+/// The thread fails for the third time when it has been asked to stop: the caller leaves the rest
+/// to it.
 #[test]
 fn a_domain_ends_whole_when_its_service_thread_goes_down_meanwhile() {
     let (domain, tally) = (failing::<HELD>(3), Tally::new());

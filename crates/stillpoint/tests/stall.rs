@@ -136,7 +136,8 @@ fn nobody_is_reported_who_leaves_in_time() {
     );
 }
 
-/// The waiter holds what the reader wants. Nobody can refuse that; the report names both sides.
+/// The waiter holds what the reader wants. The library cannot refuse that; the report names both
+/// sides.
 #[test]
 fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
     if !is_child() {
@@ -194,7 +195,7 @@ fn a_reader_that_holds_up_sections_which_retire_one_object_each_is_reported() {
     // Many more waits than fit into the time-out.
     (0..200_000).find(is_reported).expect("a stall is reported");
     assert!(matches!(next(&told).stalled, Stalled::GracePeriod(_)));
-    // Nobody waits for it any more.
+    // No thread waits for it any more.
     let before = domain.statistics().waits;
     (0..1_000).for_each(|number| _ = is_reported(&number));
     assert_eq!(domain.statistics().waits, before);

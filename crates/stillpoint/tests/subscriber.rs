@@ -158,7 +158,7 @@ fn a_stall_is_told_to_one_who_panics_and_the_service_thread_goes_on() {
 #[test]
 fn a_waiting_thread_that_finds_the_stall_goes_on() {
     let domain = told(|_| ());
-    // Nobody else looks: there is no service thread yet.
+    // No other thread looks: there is no service thread yet.
     let reader = Reader::enter(&domain);
     let theirs = domain.clone();
     let waiter = thread::spawn(move || theirs.synchronize());

@@ -204,7 +204,7 @@ fn records_go_back_however_guards_travel() {
                 (0..5000).for_each(|_| {
                     there
                         .send(domain.read_lock_owned())
-                        .expect("somebody takes it")
+                        .expect("the receiver is there")
                 })
             });
             scope.spawn(move || arrivals.into_iter().for_each(drop));
@@ -355,7 +355,7 @@ fn a_wait_for_an_owned_guard_of_ones_own_is_reported_with_both_sides() {
     let waiter = thread::Builder::new().name("waits-for-itself".into());
     let waiter = waiter.spawn(move || {
         give.send(theirs.read_lock_static().named("of the waiter"))
-            .expect("somebody takes it");
+            .expect("the receiver is there");
         theirs.synchronize();
     });
     let report = next(&told);
@@ -640,7 +640,7 @@ fn a_thousand_threads_and_their_guards() {
                 }
                 assert!(value < threads);
                 // It outlives its thread.
-                keep.send(guard).expect("somebody takes it");
+                keep.send(guard).expect("the receiver is there");
             });
         }
         drop(keep);

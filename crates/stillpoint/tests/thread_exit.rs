@@ -35,7 +35,7 @@ impl Drop for AtExit {
     }
 }
 
-/// Has `at_exit` run in destructors of thread-local objects on both sides of the library's own: a
+/// Runs `at_exit` in destructors of thread-local objects on both sides of the library's own: a
 /// thread's destructors run in some order of their registration, so one object is registered before
 /// `first_use`, the thread's first use of the library, and one after it. Returns when both have
 /// run.
@@ -362,7 +362,7 @@ fn a_forgotten_guard_does_not_outlive_its_domain() {
     std::mem::forget(domain.read_lock());
     (0..1_000).for_each(|round| retire(&domain, tally.value(round)));
     drop(domain);
-    assert!(tally.all_dropped(), "nobody can use the guard any more");
+    assert!(tally.all_dropped(), "the guard cannot be used any more");
     // Lets go of what the thread still has of that domain.
     drop(Domain::new().read_lock());
 }

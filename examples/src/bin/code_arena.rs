@@ -83,8 +83,8 @@ mod demo {
         ARENA.get().expect("made at the start")
     }
 
-    /// Compiles function `number` and publishes it in place of the one before, which is freed after
-    /// a grace period: until then the interpreters that are in it find its instructions.
+    /// Compiles function `number` and replaces the one before, which is freed after a grace period:
+    /// until then interpreters that are running it find its instructions.
     fn compile(number: usize, version: usize) -> Result<Option<usize>, Box<dyn Error>> {
         // Some hundred bytes to some pages, jumped through from one end to the other; the sum of
         // what it adds is the function's number.
@@ -121,8 +121,8 @@ mod demo {
     /// Frees code that is in the table no more, after a grace period of the arena's domain.
     fn free_later(code: usize) {
         arena().domain().call(move || {
-            // SAFETY: it came from `into_raw`, and only whoever took it out of the table comes here
-            // with it.
+            // SAFETY: it came from `into_raw`, and only the thread that took it out of the table
+            // comes here with it.
             unsafe { arena().free_raw(ptr::without_provenance(code)) }
                 .expect("it is live until here");
         });

@@ -1,11 +1,11 @@
 //! A cache of several tenants that gives memory back when it is short: a model to copy.
 //!
-//! Values are charged to their tenant and are on its LRU list. A tenant that passes its own limit
-//! loses its least recently used values, and nobody else's. When the service manager says that
+//! Values are charged to their tenant and are on its LRU list. A tenant that passes its limit loses
+//! its own least recently used values, and no other tenant's. When the service manager says that
 //! memory is short (`$MEMORY_PRESSURE_WATCH`) all lose some, until the cache is down to half a
 //! limit.
 //!
-//! `cargo example tenant_cache`, which makes the pressure itself if nobody else will.
+//! `cargo example tenant_cache`, which makes the pressure itself if there is none.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -93,7 +93,7 @@ mod demo {
             Some(found)
         }
 
-        /// Charged before it is made, and outside of locks: room may have to be made for it.
+        /// Charged before it is made, and outside of locks: the charge may have to reclaim.
         pub fn insert(&self, tenant: &Tenant, key: Key, bytes: usize) -> Result<(), ChargeError> {
             let charge = tenant.charge(bytes)?;
             let bytes = vec![key.1 as u8; bytes].into_boxed_slice();
@@ -173,8 +173,8 @@ mod demo {
         }
         tenants[0].set_min(8 << 20);
 
-        // Whoever runs this may have said what to watch. If not, this is a FIFO, which the
-        // demonstration itself writes to.
+        // The environment may say what to watch. If not, this is a FIFO, which the demonstration
+        // itself writes to.
         let fifo = std::env::temp_dir().join(format!("tenant-cache-{}", std::process::id()));
         let watch = PressureWatch::from_env()?.unwrap_or_else(|| {
             let path = std::ffi::CString::new(fifo.to_string_lossy().as_bytes())

@@ -21,8 +21,8 @@ pub struct Cpu {
     stretch: u64,
     /// The idle governor has left the tick running, until it comes.
     tick_kept: bool,
-    /// Its tick is stopped, and its clock set for the next timer of all, because nobody else was
-    /// awake to see to it.
+    /// Its tick is stopped, and its clock set for the next timer of all, because no other CPU was
+    /// awake to handle it.
     pub wakes_for_timer: bool,
     /// The sequence number that it saw last (`rdp->gp_seq`).
     seq: Seq,
@@ -114,7 +114,7 @@ impl Kernel {
         self.queue.at(next, Event::Tick { cpu, stretch });
     }
 
-    /// An idle CPU stops its tick, unless it has callbacks to see to (`rcu_needs_cpu`) or the
+    /// An idle CPU stops its tick, unless it has pending callbacks (`rcu_needs_cpu`) or the
     /// governor expects to be back before it.
     fn stop_tick_if_idle(&mut self, cpu: usize) {
         let state = &mut self.cpus[cpu];

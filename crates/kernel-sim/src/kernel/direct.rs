@@ -6,7 +6,7 @@ use std::mem;
 use super::queue::Time;
 use super::{Event, Kernel, Thread};
 
-/// Who waits directly.
+/// Direct waiters.
 #[derive(Debug, Default)]
 pub struct Direct {
     /// Those whom no grace period has taken with it yet (`srs_next`).

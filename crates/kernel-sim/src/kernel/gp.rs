@@ -22,7 +22,7 @@ pub struct GracePeriod {
 /// What the thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
-    /// Sleeps until somebody asks for a grace period.
+    /// Sleeps until a grace period is requested.
     Nothing,
     /// Sleeps until it may begin the one that was asked for.
     Spacing,
@@ -86,7 +86,7 @@ impl GpThread {
 
 impl Kernel {
     /// Asks for the grace period that `cookie` names (`rcu_start_this_gp`); true if the thread is
-    /// to be woken for it. Where one is under way the thread will see to it by itself.
+    /// to be woken for it. Where one is under way, the thread goes on to the next by itself.
     pub(super) fn ask_for(&mut self, cookie: Seq) -> bool {
         self.tree.needed = self.tree.needed.max(cookie);
         if self.gp.seq.in_progress() {

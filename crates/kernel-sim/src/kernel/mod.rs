@@ -2,11 +2,11 @@
 //! periods, as events in virtual time.
 //!
 //! Files: [`queue`] orders the events; [`cpu`] is about ticks, idle states and what a CPU notes of
-//! a grace period (`rcu_core`); [`timer`] about who expires a timer, and [`wheel`] when; [`seq`],
-//! [`tree`] and [`segments`] are RCU's data; [`gp`] is its thread; [`callbacks`], [`offload`] and
-//! [`direct`] are the three ways to wait for it; [`background`] is the rest of the system. A
-//! workload drives it from outside: it says what a caller does next, and [`Kernel::next_caller`]
-//! tells who has come back from it.
+//! a grace period (`rcu_core`); [`timer`] chooses the CPU that expires a timer, and [`wheel`] the
+//! time; [`seq`], [`tree`] and [`segments`] are RCU's data; [`gp`] is its thread; [`callbacks`],
+//! [`offload`] and [`direct`] are the three ways to wait for it; [`background`] is the rest of the
+//! system. A workload drives it from outside: it says what a caller does next, and
+//! [`Kernel::next_caller`] returns a caller that has come back from it.
 
 use std::fmt::Write as _;
 
@@ -58,7 +58,7 @@ pub struct Setup {
     pub log: bool,
 }
 
-/// Who runs on CPUs.
+/// The threads that run on CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
     /// The grace-period thread.
@@ -67,7 +67,7 @@ enum Thread {
     Watcher(usize),
     /// The thread that invokes a CPU's offloaded callbacks (`rcuop`).
     Invoker(usize),
-    /// The worker that wakes those who wait directly, if they are many (`sync_wq`).
+    /// The worker that wakes direct waiters, if they are many (`sync_wq`).
     Worker,
     /// A caller of the workload's.
     Caller(usize),
@@ -116,7 +116,7 @@ pub struct Kernel {
     direct: direct::Direct,
     watchers: Vec<offload::Watcher>,
     callers: Vec<Caller>,
-    /// Who has come back, and has not been told yet.
+    /// Callers that have come back and are not reported yet.
     back: Option<usize>,
     latencies: Random,
     governor: Random,
@@ -270,7 +270,7 @@ impl Kernel {
         self.leave(cpu);
     }
 
-    /// The caller, running, leaves a callback that is nobody's business.
+    /// The caller, running, queues a callback that has no effect on the experiment.
     pub fn defer(&mut self, caller: usize) {
         self.call_rcu(self.callers[caller].cpu, segments::Callback::Other);
     }

@@ -10,7 +10,7 @@ use super::seq::Seq;
 /// What is to be done after a grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callback {
-    /// Wake this caller, who sleeps in `synchronize_rcu`.
+    /// Wake this caller, which sleeps in `synchronize_rcu`.
     Wake(usize),
     /// What does not concern the experiment.
     Other,
@@ -65,8 +65,8 @@ impl Segments {
         }
     }
 
-    /// Those who wait for no grace period before `gp` will wait for `gp`, if there is a segment
-    /// left for them; true if there was one, and somebody to go there.
+    /// Callbacks without a grace period before `gp` will wait for `gp`, if there is a segment left
+    /// for them. Returns true if there was one, and callbacks to put there.
     pub fn accelerate(&mut self, gp: Seq) -> bool {
         let earlier = self
             .waiting

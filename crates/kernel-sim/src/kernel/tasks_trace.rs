@@ -20,7 +20,7 @@ struct Holdout {
 pub struct TasksTrace {
     /// What the machine knows it by.
     caller: usize,
-    /// When the one who waits for it runs again.
+    /// When its waiter runs again.
     caller_back: Time,
 }
 

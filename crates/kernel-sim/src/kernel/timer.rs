@@ -1,5 +1,5 @@
-//! Who expires a timer. Since 6.9 a CPU whose tick is stopped leaves its timers to one that is
-//! awake (the pull model): its own clock stays silent, unless it was the last to go idle. Before
+//! Which CPU expires a timer. Since 6.9 a CPU whose tick is stopped leaves its timers to one that
+//! is awake (the pull model): its own clock stays silent, unless it was the last to go idle. Before
 //! that, a timer fired on the CPU that had armed it.
 
 use super::wheel;
@@ -57,7 +57,7 @@ impl Kernel {
         }
     }
 
-    /// The CPU that sees to a timer of `home`.
+    /// The CPU that handles a timer of `home`.
     fn expires_timer_of(&self, home: usize) -> usize {
         let own = &self.cpus[home];
         if !self.setup.constants.timer_pull || own.ticks() || own.wakes_for_timer {

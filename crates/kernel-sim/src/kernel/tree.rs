@@ -1,6 +1,6 @@
-//! The tree of `rcu_node`s: whom a grace period still waits for. A leaf has a bit for each of its
-//! CPUs, an inner node one for each of its children; whoever clears a node's last bit clears the
-//! node's own bit above.
+//! The tree of `rcu_node`s: the CPUs that a grace period still waits for. A leaf has a bit for each
+//! of its CPUs, an inner node one for each of its children; clearing a node's last bit clears the
+//! node's own bit in its parent.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub struct Tree {
     cpus_per_leaf: usize,
     /// The sequence number in the nodes, which CPUs look at; it follows that of the machine.
     pub seq: Seq,
-    /// The furthest grace period that somebody has asked for (the root's `gp_seq_needed`).
+    /// The furthest grace period that was requested (the root's `gp_seq_needed`).
     pub needed: Seq,
 }
 
@@ -92,7 +92,7 @@ impl Tree {
         for node in &mut self.nodes {
             node.waits_for = node.init;
         }
-        // A node too many, left empty by the rounding, has nobody to wait for.
+        // A node too many, left empty by the rounding, waits for no CPU.
         for node in 0..self.nodes.len() {
             if self.nodes[node].init == 0 {
                 self.clear_above(node);

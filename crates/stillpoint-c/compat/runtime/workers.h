@@ -39,7 +39,7 @@ struct flavour {
     unsigned barriers;
     /* Changed, under the lock, by what ends a delay: one more of those, or a worker's `stop`. */
     int delays_ended;
-    /* The second, from before_fork() to its partner: that whose partner is due, whoever registers or unregisters meanwhile. */
+    /* The second, from before_fork() to its partner: that whose partner is due, even if threads register or unregister meanwhile. */
     struct urcu_atfork *atfork, *forking;
     unsigned atfork_users;
 };

@@ -368,8 +368,8 @@ struct stillpoint_relieved {
 };
 
 /*
- What a tenant has, may have, and has met with; bytes and counts of itself and all below it. Each
- is read by itself.
+ A tenant's usage, limits and event counts, in bytes and numbers, with all tenants below it
+ included. Each field is read separately.
  */
 struct stillpoint_tenant_statistics {
   /*

@@ -256,7 +256,7 @@ public:
     }
 
     /*
-     * Closes what this thread opened last. Some two loads and a store; at the end of the outermost level it wakes whoever waits for it,
+     * Closes what this thread opened last. Some two loads and a store; at the end of the outermost level it wakes a waiter,
      * and runs no deleters. Terminates if nothing is open. [saferecl.rcu.domain.members]
      */
     void unlock() noexcept

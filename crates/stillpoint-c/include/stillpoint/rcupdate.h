@@ -233,7 +233,7 @@ STILLPOINT_INLINE_ int init_srcu_struct(struct srcu_struct *srcu)
     return srcu->domain != STILLPOINT_NULL_ ? 0 : -12; /* -ENOMEM */
 }
 
-/* Nobody reads or waits in it, or will. */
+/* There are no readers or waiters in it, nor will there be. */
 STILLPOINT_INLINE_ void cleanup_srcu_struct(struct srcu_struct *srcu)
 {
     if (srcu->domain != STILLPOINT_NULL_ && stillpoint_domain_destroy(srcu->domain) == 0) {

@@ -246,7 +246,7 @@ STILLPOINT_INLINE_ bool stillpoint_trace_read_lock_held(void)
            stillpoint_domain_read_lock_held(stillpoint_trace_global());
 }
 
-/* A section of the global trace domain that belongs to whoever has the guard. */
+/* A section of the global trace domain that belongs to the guard, not to a thread. */
 STILLPOINT_INLINE_ struct stillpoint_guard *stillpoint_trace_guard(void)
 {
     return stillpoint_domain_guard(stillpoint_trace_global());

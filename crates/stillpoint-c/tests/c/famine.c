@@ -1,5 +1,5 @@
 /*
- * Want of memory where much is remembered already: lists that would have to grow past what is put by. Nobody waits for it, with a lock or inside
+ * Out of memory with much state already: lists that would have to grow past the reserve. No thread blocks for it, with a lock or inside
  * a section: who would have to, is refused, or does without. Each case is in a process of its own.
  */
 #include "check.h"
@@ -208,7 +208,7 @@ static void many_lists(void)
     stillpoint_read_lock();
     fail(SIZE_MAX);
     CHECK(stillpoint_tenant_delete(tenants[0]) == -ENOMEM);
-    /* Large blocks can be had, small ones and pages not: then some may be lost, but nobody waits. */
+    /* Large blocks can be had, small ones and pages not: then some may be lost, but no thread blocks. */
     fail(8192);
     CHECK(stillpoint_tenant_delete(tenants[1]) == 0);
     fail(0);

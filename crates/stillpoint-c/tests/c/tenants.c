@@ -176,7 +176,7 @@ int main(void)
     memset(&charge, 0xff, sizeof charge);
     CHECK(stillpoint_tenant_charge(alice, 101 * 4096, &charge) == -ENOMEM);
     CHECK(charge.opaque[0] == 0 && charge.opaque[1] == 0);
-    stillpoint_uncharge(&charge); /* as the cleanup of whoever does not look at the error does */
+    stillpoint_uncharge(&charge); /* as cleanup code that ignores the error does */
     CHECK(stillpoint_charge_resize(&charge, 1) == -EINVAL);
 
     /* By hand, and by what the system says: here a FIFO. */

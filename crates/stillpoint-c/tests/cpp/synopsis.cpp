@@ -112,7 +112,7 @@ struct constant : rcu::rcu_obj_base<constant> {
 constexpr constant at_compile_time(3);
 CLAUSE("documentation", at_compile_time.value == 3);
 
-// Names of the base are nobody else's: these would be ambiguous.
+// The base's names must not clash with the user's: these would be ambiguous.
 struct crowd {
     int head = 1, link = 2, deleter = 3, deleter_ = 4, domain = 5;
     int run() const { return head; }

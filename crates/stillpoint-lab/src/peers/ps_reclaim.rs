@@ -1,6 +1,6 @@
 //! ps-reclaim: one domain for the process, a registration for each thread (`Handle`). Retiring
-//! boxes the closure and takes the domain's lock. Nothing is freed unless somebody drives the
-//! domain: here, as in the crate's own benchmark, those who retire do, by passes that free a
+//! boxes the closure and takes the domain's lock. Nothing is freed unless a thread drives the
+//! domain: here, as in the crate's own benchmark, the retiring threads do, by passes that free a
 //! bounded number. A pass while readers are in the way looks at all that waits, so it comes after
 //! every 64th object. (A guard around a retirement is for what has just been unlinked, and these
 //! objects were never published. With one, a thread that is preempted in it holds up everybody's
@@ -33,7 +33,7 @@ static DOMAIN: LazyLock<Domain> = LazyLock::new(Domain::new);
 /// Retirements of a thread between its passes.
 const BETWEEN: u32 = 64;
 
-/// Retirements that a pass frees at most, so that whoever retires keeps up with it.
+/// Retirements that a pass frees at most, so that a retiring thread keeps up.
 const AT_MOST: usize = 128;
 
 /// A thread's registration.

@@ -4,7 +4,7 @@
 //! a thread with garbage tries to advance, and the first in a new epoch frees what is old enough.
 //! So a thread retires inside a guard, as one does that has just unlinked an object (a drop without
 //! any guard would never be freed while the thread lives), and there is no call that waits until
-//! nothing is left. Whoever wants to wait for readers compares epochs, as the documentation of
+//! nothing is left. A thread that waits for readers compares epochs, as the documentation of
 //! `Guard::epoch` does, and asks its guards to advance them (`accelerate`).
 
 use std::hint::black_box;

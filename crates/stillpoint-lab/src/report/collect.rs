@@ -46,7 +46,7 @@ pub fn run(
     Ok(())
 }
 
-/// Runs one task; what goes wrong with it is its failure, and nobody else's.
+/// Runs one task; if it fails, the others go on.
 fn run_one(task: &Task, json: &Path, tick: impl Fn()) -> Result<(Part, Option<Figures>)> {
     let begun = Instant::now();
     let ended = supervise(&task.arguments, json, tick)?;

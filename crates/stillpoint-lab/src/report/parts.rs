@@ -60,7 +60,7 @@ const SCALE: [(&str, f64, u32); 6] = [
     ("vmap", 11.0, 2),
 ];
 
-/// The rounds of an experiment that nobody has told how many.
+/// The default number of rounds of an experiment.
 const USUAL_ROUNDS: u32 = 3;
 
 /// The chosen part's tasks: one, or of the broken flavours one each.

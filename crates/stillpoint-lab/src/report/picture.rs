@@ -137,7 +137,7 @@ fn bars(stored: &Stored, group: &Group) -> Vec<Bar> {
         return Vec::new();
     };
     let mut peers: Vec<&str> = Vec::new();
-    // The kernel's own grace periods take thousands of times as long, and are nobody's choice in a
+    // The kernel's own grace periods take thousands of times as long, and are not a choice for a
     // program.
     for row in stored
         .scene(part, scenario)

@@ -12,10 +12,10 @@
 //! **Its price.** Grace periods that short would follow each other without pause, and the waits are
 //! there to gather callers. So the spacing moves from within a grace period to before it
 //! (`gp_spacing`): one begins no sooner after the beginning of the last than the shortest one takes
-//! today. Whoever arrives meanwhile is served by it from its beginning, and no longer waits for the
-//! rest of one that came too early for him. On a busy machine, whose CPUs would all have reported
-//! before the first scan, the snapshot is a look at each CPU for nothing, and the spacing is longer
-//! than grace periods there are today: direct waits take twice as long.
+//! today. A caller that arrives meanwhile is served by it from its beginning, and no longer waits
+//! for the rest of one that began too early for it. On a busy machine, whose CPUs would all have
+//! reported before the first scan, the snapshot is a look at each CPU for nothing, and the spacing
+//! is longer than grace periods there are today: direct waits take twice as long.
 
 use std::process::ExitCode;
 

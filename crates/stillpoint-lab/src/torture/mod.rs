@@ -123,7 +123,7 @@ fn give_up(session: &Session, flavour: &Entry, results: &mut Results) {
         eprintln!("stillpoint: {error:#}");
     }
     let _ = io::stdout().flush();
-    // SAFETY: ends the process, and runs nothing that might wait for those who hang.
+    // SAFETY: ends the process, and runs nothing that might wait for the threads that hang.
     unsafe { libc::_exit(1) };
 }
 

@@ -58,7 +58,7 @@ pub struct Plan {
     pub readers: usize,
     /// Lanes, and writers.
     pub writers: usize,
-    /// Those who only wait.
+    /// Threads that only wait.
     pub fakewriters: usize,
     /// The disturbances in force, in turns or always.
     pub disturbances: Vec<Disturbance>,

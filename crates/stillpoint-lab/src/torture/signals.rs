@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::session::{Registered, Session};
 
-/// What the handler calls; null while nobody sends signals.
+/// What the handler calls; null while no signals are sent.
 static VISIT: AtomicPtr<&'static (dyn Fn() + Sync)> = AtomicPtr::new(ptr::null_mut());
 
 /// The handler is in place for as long as this lives.

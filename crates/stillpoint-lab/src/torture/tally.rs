@@ -28,7 +28,7 @@ pub enum Fault {
     Twice,
     /// A barrier returned before what it waits for had happened.
     Barrier,
-    /// Somebody who waits did not come back, although no reader is in the way.
+    /// A wait did not return, although no reader blocks it.
     WriterStall,
     /// The child of a fork failed, or hung.
     Fork,

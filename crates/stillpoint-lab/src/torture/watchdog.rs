@@ -57,11 +57,11 @@ mod tests {
     fn an_end_that_does_not_come_is_noticed() {
         let session = Session::new(plan_for("rcu"));
         let (given_up, noticed) = mpsc::channel();
-        // It comes back when, and because, somebody has noticed that it does not.
+        // It returns only because the watchdog intervened.
         guard(
             &session,
             1,
-            move || given_up.send(()).expect("somebody waits"),
+            move || given_up.send(()).expect("a receiver waits"),
             || {
                 session.end();
                 noticed.recv().expect("it is noticed");
@@ -76,7 +76,7 @@ mod tests {
         guard(
             &session,
             1,
-            move || given_up.send(()).expect("somebody waits"),
+            move || given_up.send(()).expect("a receiver waits"),
             || noticed.recv().expect("it is noticed"),
         );
     }

@@ -1,4 +1,4 @@
-//! Those who replace elements, and those who only wait.
+//! Threads that replace elements, and threads that only wait.
 
 use std::future::Future;
 use std::pin::pin;
@@ -104,7 +104,7 @@ pub fn write<P: Policy>(shared: &Shared, domain: &Domain<P>, number: usize, meth
     }
 }
 
-/// The life of one who only waits.
+/// A thread that only waits.
 pub fn fake_write<P: Policy>(
     session: &Session,
     domain: &Domain<P>,

@@ -35,13 +35,13 @@ impl<T> Entry<T> {
         }
     }
 
-    /// The value. Nobody else can have the entry, so it is on no list.
+    /// The value. The caller owns the entry, so it is on no list.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.value
     }
 
-    /// Whether it is on a list, of whichever [`ListLru`](crate::ListLru), at this moment.
+    /// Returns whether it is on a list of any [`ListLru`](crate::ListLru) at this moment.
     #[must_use]
     pub fn is_linked(&self) -> bool {
         self.link.owner().is_some()

@@ -1,5 +1,5 @@
-//! An array of counts that grows as those of LRU lists do (`slots.rs`): for tortures, which look
-//! into it while it grows.
+//! An array of counts that grows as those of LRU lists do (`slots.rs`): for torture tests, which
+//! read it while it grows.
 
 use crate::slots::{Slots, sections::Replaced};
 use std::{
@@ -15,8 +15,7 @@ use stillpoint_platform::sync::{Mutex, lock};
 /// The array. No part of the stable interface.
 ///
 /// `FREES`: whether what has been replaced is freed, as it is for lists. Off, it is emptied after
-/// the grace period and left where it is, so that who still looks at it finds that out and does no
-/// harm.
+/// the grace period and kept, so that a late reader detects the fault without harm.
 #[doc(hidden)]
 pub struct GrowingArray<const FREES: bool> {
     slots: Slots<AtomicUsize>,
@@ -54,8 +53,8 @@ impl<const FREES: bool> GrowingArray<FREES> {
         (old..len).for_each(|index| self.slots.put(index, Arc::new(AtomicUsize::new(index))));
     }
 
-    /// The count at `index`, as who counts an LRU list finds it, with `meanwhile` after the array
-    /// has been found. `None` in a slot that is empty or not there.
+    /// The count at `index`, found as counting an LRU list finds it, with `meanwhile` run after the
+    /// array has been found. `None` for a slot that is empty or out of range.
     ///
     /// # Panics
     ///
@@ -75,13 +74,13 @@ impl<const FREES: bool> GrowingArray<FREES> {
             .map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// The same outside of any section, which a torture must catch.
+    /// As above without a section: a fault that torture must detect.
     ///
     /// # Safety
     ///
     /// `FREES` is off.
     pub unsafe fn count_outside(&self, index: usize, meanwhile: impl FnOnce()) -> Option<usize> {
-        // SAFETY: arrays are never freed, by the caller's promise, and nobody takes anything out of
+        // SAFETY: arrays are never freed, by the caller's promise, and nothing is ever taken out of
         // one.
         unsafe { self.slots.find_after(index, meanwhile) }
             .map(|count| count.load(Ordering::Relaxed))

@@ -1,8 +1,8 @@
-//! Walking a list while others change it, and while the one who walks does.
+//! Walking a list while other threads, and the walk's own callback, change it.
 //!
 //! A walker takes references to a few items under the list's lock, leaves a bookmark behind the
-//! last of them, and lets the lock go; then it asks about each and does what it is told. So the
-//! lock is held for some tens of items at a time and never while user code runs.
+//! last of them, and releases the lock; then it calls `isolate` for each and does what that says.
+//! So the lock is held for some tens of items at a time and never while user code runs.
 
 use super::entry::Entry;
 use crate::{link::Bookmark, memcg::lists::One, probe::Probe};
@@ -31,7 +31,7 @@ pub enum Isolate {
     Stop,
 }
 
-/// A bookmark that is taken out however the walk ends.
+/// Removes the bookmark however the walk ends.
 struct Cursor<'a, P: Probe> {
     one: &'a One,
     bookmark: Option<Bookmark>,

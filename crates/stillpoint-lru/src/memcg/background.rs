@@ -1,11 +1,11 @@
 //! The background reclaimer of a hierarchy: a thread that brings tenants back below their high
 //! limit.
 //!
-//! It starts when the first tenant passes its limit, and ends with the hierarchy. A tenant waits in
-//! its queue at most once; who puts it there does so after the usage has passed the limit, and the
-//! thread takes the mark off before it looks at the usage. So no tenant stays above its limit
-//! unseen. If the system has no thread to give, the one that charges does the work. What shrinkers
-//! do is contained where they are called, and each pass here once more: no panic ends the thread.
+//! It starts when the first tenant passes its limit, and ends with the hierarchy. A tenant is in
+//! its queue at most once. It is queued after its usage has passed the limit, and the thread clears
+//! the mark before it reads the usage, so no tenant stays above its limit unseen. If no thread can
+//! be started, the charging thread does the work. Panics are contained at each call of a shrinker
+//! and around each pass, so none ends the thread.
 
 use super::{
     Memcg, reclaim,
@@ -50,7 +50,7 @@ impl Background {
         })
     }
 
-    /// Has the tenant brought back below its high limit, if it is above it.
+    /// Queues the tenant for reclaim if it is above its high limit.
     #[inline]
     pub(crate) fn wake_if_high(self: &Arc<Self>, tenant: &Memcg) {
         if tenant.counter().usage() > tenant.high() {
@@ -75,7 +75,8 @@ impl Background {
             lock(&self.queue).push(kept);
             self.wake.signal();
         } else {
-            // Release, pairs with `tell`: the next teller comes after this attempt.
+            // Release, pairs with `tell`: the next thread that queues a tenant comes after this
+            // attempt.
             tenant.queued.store(false, Ordering::Release);
             if stillpoint::internal::can_wait() {
                 reclaim::reclaim(tenant, tenant.high(), &mut Resched::direct());
@@ -95,7 +96,7 @@ impl Background {
         *state == State::Running
     }
 
-    /// Has the thread end by itself. Nobody waits for it: it is idle, or the hierarchy would still
+    /// Tells the thread to end. No thread waits for that: it is idle, or the hierarchy would still
     /// be in use.
     pub(crate) fn stop(&self) {
         *lock(&self.state) = State::Stopped;

@@ -1,4 +1,4 @@
-//! Charging: from stock, from the counters, and what is done where a limit is in the way.
+//! Charging: from stock, from the counters, and reclaim when a limit is reached.
 
 use super::{
     Memcg,
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How often it looks meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Bytes that are charged to a tenant until this is dropped.
+/// Bytes charged to a tenant; dropping it uncharges them.
 ///
 /// Keep it in the object that the bytes are for: then they are given back when the object is really
 /// freed, be that after a grace period. Made by [`Tenant::charge`](super::Tenant::charge). Dropping
@@ -73,8 +73,8 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// If more cannot be charged; the charge is then as before. Also if it is of 0 bytes, which are
-    /// nobody's.
+    /// If more cannot be charged; the charge is then as before. Also if it is of 0 bytes, which
+    /// belong to no tenant.
     pub fn resize(&mut self, bytes: usize) -> Result<(), ChargeError> {
         let bytes = bytes as u64;
         if self.bytes == 0 && bytes > 0 {
@@ -118,7 +118,7 @@ impl fmt::Debug for Charge {
     }
 }
 
-/// Charges what is not in stock, and makes room for it where a limit is in the way.
+/// Charges what the stock does not have, and reclaims if a limit is reached.
 #[cold]
 #[inline(never)]
 fn charge(tenant: &Memcg, bytes: u64) -> Result<(), ChargeError> {
@@ -146,11 +146,11 @@ fn charge(tenant: &Memcg, bytes: u64) -> Result<(), ChargeError> {
     Ok(())
 }
 
-/// Charges after it has made room for that. Whether a tenant is past its high limit now.
+/// Charges after reclaiming. Returns whether a tenant is past its high limit now.
 #[cold]
 #[inline(never)]
 fn make_room(tenant: &Memcg, bytes: u64, first: &Refused<'_, Memcg>) -> Result<bool, ChargeError> {
-    // There is none, and who asks for it takes nothing from others' stock.
+    // No tenant may use that much; refuse without draining the stocks.
     if bytes > first.max {
         return Err(over(first, bytes));
     }
@@ -195,8 +195,8 @@ fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
     if !waits() {
         return;
     }
-    // The usual hold-up; what is freed after it by another thread takes some milliseconds more.
-    // Whether it has ended or not, the usage is read again.
+    // The usual delay; what another thread frees after it takes some milliseconds more. Whether it
+    // has ended or not, the usage is read again.
     let _ = wait_until(global(), global().start_poll(), deadline);
     while !enough() && waits() && clock::now() < deadline {
         thread::sleep(LOOK);

@@ -1,4 +1,4 @@
-//! What a tenant's subtree uses, and what holds the tenant in memory while it does.
+//! A tenant's usage, and the reference count that keeps the tenant alive while it is charged.
 //!
 //! Two counts a tenant. The usage is hierarchical: a charge is added to every ancestor's
 //! (`levels.rs`). `own` says what keeps the tenant itself: the bytes charged to it directly, those
@@ -47,7 +47,8 @@ impl Counter {
         }))
     }
 
-    /// Leaves `tenant`, whose counter this is and which nobody else has yet, to what `own` counts.
+    /// Hands the reference to `tenant`, whose counter this is and which is not shared yet, to
+    /// `own`.
     pub(crate) fn keep(&self, tenant: Arc<Memcg>) {
         self.0
             .whole
@@ -102,8 +103,8 @@ pub(crate) fn charge<'a>(
 ///
 /// # Safety
 ///
-/// `tenant` is alive, and so many bytes have been [charged](charge) to it that nobody else gives
-/// back. It may be gone afterwards.
+/// `tenant` is alive, and `bytes` were [charged](charge) to it, which no other call gives back. It
+/// may be freed by this.
 pub(crate) unsafe fn uncharge(tenant: *const Memcg, bytes: u64) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -112,7 +113,7 @@ pub(crate) unsafe fn uncharge(tenant: *const Memcg, bytes: u64) {
     }
 }
 
-/// The first half of [`uncharge`]: what was charged is used no more. It still holds the tenant.
+/// The first half of [`uncharge`]: subtracts the usage. The bytes still keep the tenant alive.
 ///
 /// # Safety
 ///
@@ -125,7 +126,7 @@ pub(crate) unsafe fn subtract(tenant: *const Memcg, bytes: u64) {
         .for_each(|level| level.level().subtract(bytes));
 }
 
-/// The second half of [`uncharge`]: it holds the tenant no longer.
+/// The second half of [`uncharge`]: drops the bytes' hold on the tenant.
 ///
 /// # Safety
 ///
@@ -147,7 +148,7 @@ pub(crate) unsafe fn put_handles(tenant: *const Memcg) {
 
 /// # Safety
 ///
-/// `amount` is part of what `own` counts, and nobody else gives it back.
+/// `amount` is part of what `own` counts, and no other call gives it back.
 unsafe fn put(tenant: *const Memcg, amount: u64) {
     // SAFETY: `own` is not 0, so the reference below is still held.
     let counts = &unsafe { &*tenant }.counter().0;

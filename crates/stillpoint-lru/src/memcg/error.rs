@@ -1,10 +1,10 @@
-//! Why a tenant is not made, not deleted or not charged.
+//! Errors of creating, deleting and charging tenants, and of registering shrinkers.
 
 use super::counter::MAX_CHARGE;
 use crate::shrinker_map::MAX_SHRINKERS;
 use std::{error::Error, fmt};
 
-/// Why there is no new tenant.
+/// Why a tenant was not created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CreateError {

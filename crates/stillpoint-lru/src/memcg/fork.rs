@@ -1,9 +1,10 @@
-//! What a child of a fork resets: all of the crate that is not reset by being read.
+//! What a child of a fork resets: all state of this crate that does not reset itself on its next
+//! use.
 //!
 //! Two things are reset by the handler of [`stillpoint_platform::fork`], each with what belongs to
 //! it: the lists of an lru, and what the tenants of a hierarchy share. Fields that are visible for
-//! this file alone say so. How a list is left by a thread that has vanished is told in the head of
-//! `link.rs`.
+//! this file alone say so. The head of `link.rs` describes the state in which a lost thread leaves
+//! a list.
 
 use super::{
     background::{Background, State},
@@ -30,8 +31,8 @@ impl ForkReset for Tree {
             self.stocks.reset_in_child();
             self.background.reset_in_child();
         }
-        // SAFETY: no user code runs under this lock. If a vanished thread held it, numbers that
-        // were free may be lost, and nothing else: `room` is above all that are taken.
+        // SAFETY: no user code runs under this lock. If a lost thread held it, free numbers may be
+        // lost, and nothing else: `room` is above all numbers in use.
         unsafe {
             if self.numbers.try_lock().is_err() {
                 let next = self.room.load(Ordering::Relaxed) as u32;
@@ -51,7 +52,7 @@ impl ForkReset for Tree {
                 shrinker.reset_in_child();
                 set(&mut registered, shrinker.number);
             });
-            // A thread that was ending a registration may have vanished before its lists forgot it.
+            // A lost thread may have been ending a registration, before its lists forgot it.
             for lists in self.lists.peek() {
                 lists.keep_shrinker_if(|number| registered[number / 64] & 1 << (number % 64) != 0);
             }
@@ -79,7 +80,7 @@ impl ForkReset for Lists {
                     // SAFETY: the only thread.
                     mem::forget(unsafe { self.slots.share(index) });
                 }
-                // A thread that has put something there may have vanished before it told.
+                // A lost thread may have queued something without signalling it.
                 if one.list.count() > 0 {
                     one.tell_if_present(self.shrinker.load(Ordering::Relaxed));
                 }
@@ -89,13 +90,13 @@ impl ForkReset for Lists {
 }
 
 impl Stocks {
-    /// Empties per-CPU stocks that a vanished thread was at. Its bytes stay charged, or hold their
-    /// tenant.
+    /// Empties per-CPU stocks that a lost thread was using. Their bytes stay charged, or keep their
+    /// tenant alive.
     ///
     /// # Safety
     ///
-    /// The calling thread is the only one, and not in here: no user code runs at a per-CPU stock or
-    /// under these locks.
+    /// The calling thread is the only one, and does not hold these: no user code runs at a per-CPU
+    /// stock or under these locks.
     unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -136,14 +137,14 @@ impl Background {
 }
 
 impl Registered {
-    /// Calls of vanished threads are over.
+    /// Forgets the calls of lost threads.
     fn reset_in_child(&self) {
         self.calls.reset_in_child(self.is_calling());
     }
 }
 
 impl Calls {
-    /// Calls of vanished threads are over.
+    /// Forgets the calls of lost threads.
     fn reset_in_child(&self, inside: bool) {
         self.state.store(
             self.state.load(Ordering::Relaxed) & GONE | Self::own(inside),
@@ -154,13 +155,13 @@ impl Calls {
 }
 
 impl List {
-    /// Frees the lock and mends the list, if a vanished thread held it.
+    /// Releases the lock and repairs the list, if a lost thread held it.
     ///
     /// # Safety
     ///
-    /// The calling thread is the only one of the process, and does not hold the lock. If a vanished
-    /// thread did, an orphaned link may name this list for ever, which must then never be freed: so
-    /// the result.
+    /// The calling thread is the only one of the process, and does not hold the lock. If a lost
+    /// thread did, an orphaned link may name this list for ever; the list must then never be freed,
+    /// as the result says.
     #[must_use = "a list whose lock was held is not freed"]
     unsafe fn reset_in_child(&self) -> bool {
         if self.changing.lock.try_lock().is_ok() {

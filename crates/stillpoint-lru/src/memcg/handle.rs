@@ -3,8 +3,8 @@
 use super::{Memcg, error::CreateError, tree::Tree};
 use std::{fmt, sync::Arc, sync::atomic::Ordering};
 
-/// Somebody whose memory is accounted for, and may be limited: a node of a tree. The kernel's
-/// memory control group.
+/// A node of a tree whose memory use is accounted for and may be limited. The kernel's memory
+/// control group.
 ///
 /// A handle: cloning it names the same tenant. The tenant is deleted by [`Tenant::delete`] or with
 /// its last handle; a child keeps its parent. What a deleted tenant had on LRU lists goes to its
@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc, sync::atomic::Ordering};
 ///
 /// | limit | what it does |
 /// |---|---|
-/// | [min](Tenant::set_min) | while the tenant uses no more, nobody reclaims from it |
+/// | [min](Tenant::set_min) | while the tenant uses no more, it is never reclaimed from |
 /// | [low](Tenant::set_low) | the same, unless there is nothing else to reclaim from |
 /// | [high](Tenant::set_high) | past it, a background thread reclaims from the tenant |
 /// | [max](Tenant::set_max) | a charge that would pass it reclaims first, and fails if that does not help |
@@ -38,7 +38,7 @@ use std::{fmt, sync::Arc, sync::atomic::Ordering};
 /// ```
 pub struct Tenant {
     pub(super) memcg: Arc<Memcg>,
-    /// What it takes to count, so that counters need not touch what is charged all the time: the
+    /// What counting needs, so that it need not touch the cache lines that charges write: the
     /// tenant's number, and its hierarchy's.
     number: u32,
     hierarchy: u64,
@@ -102,7 +102,7 @@ impl Drop for Tenant {
 }
 
 impl PartialEq for Tenant {
-    /// Whether both are handles of the same tenant.
+    /// Returns true if both are handles of the same tenant.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.memcg, &other.memcg)
     }

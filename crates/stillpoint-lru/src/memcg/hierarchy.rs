@@ -43,7 +43,7 @@ impl Hierarchy {
         Self::try_new().expect("there is memory for a few hundred bytes")
     }
 
-    /// The same; `None` if there is no memory for the arrays in it.
+    /// As [`Hierarchy::new`]; `None` without memory for its arrays.
     #[must_use]
     pub fn try_new() -> Option<Self> {
         Some(Self {
@@ -93,7 +93,7 @@ impl Hierarchy {
         }
     }
 
-    /// How many tenants there are that somebody has a handle of, the root included.
+    /// The number of tenants that have a handle, the root included.
     #[must_use]
     pub fn tenants(&self) -> usize {
         let mut tenants = 0;

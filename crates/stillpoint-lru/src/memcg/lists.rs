@@ -3,7 +3,7 @@
 //!
 //! They are found through an array of slots (`slots.rs`), `nodes` of them for each tenant's number;
 //! an empty slot is all that a list takes which is not there. The array grows when a tenant gets a
-//! number that it has no room for (`hierarchy.rs`), before anybody has that tenant.
+//! number that it has no room for (`hierarchy.rs`), before that tenant is returned.
 //!
 //! # A tenant that goes
 //!
@@ -40,7 +40,7 @@ use stillpoint_platform::{
 /// Items that move under one hold of the locks.
 const MOVED_AT_A_TIME: usize = 64;
 
-/// A list, and whose it is.
+/// A list, and its tenant.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct One {
@@ -73,7 +73,8 @@ pub(crate) struct Lists {
     /// What the lists' `lru_id` is: unlike any other lru's.
     lru_id: u64,
     nodes: usize,
-    /// The shrinker that is to be told of items, plus 1; 0 for none. Changed under `change`.
+    /// The number of the shrinker that is notified of items, plus 1; 0 for none. Changed under
+    /// `change`.
     pub(super) shrinker: AtomicUsize,
     /// Held while a list is made or goes, and while the array grows.
     pub(super) change: Mutex<()>,
@@ -196,7 +197,7 @@ impl Lists {
                 None => {
                     drop(guard);
                     let owner = tenant.map(Memcg::live);
-                    // A deleted tenant's list is gone, and its heir's is elsewhere.
+                    // A deleted tenant's list is gone; its parent's list has its items.
                     if owner.map_or(0, |owner| owner.number()) == number {
                         self.install(owner, node);
                     }
@@ -256,7 +257,7 @@ impl Lists {
         }
     }
 
-    /// Whether `shrinker` is told of these lists, and the tenant has something on the node's.
+    /// Returns true if `shrinker` covers these lists and the tenant has items on the node's list.
     pub(crate) fn has_for(&self, shrinker: usize, tenant: u32, node: usize) -> bool {
         self.shrinker.load(Ordering::Relaxed) == shrinker + 1
             && self
@@ -264,8 +265,8 @@ impl Lists {
                 .is_some_and(|one| one.list.count() > 0)
     }
 
-    /// Has the tenants' shrinker maps say from now on where shrinker number `shrinker` may find
-    /// something. `false` if they do so for another.
+    /// From now on, maintains shrinker number `shrinker`'s bits in the tenants' shrinker maps.
+    /// Returns false if another shrinker covers these lists.
     pub(crate) fn tell_shrinker(&self, shrinker: usize) -> bool {
         let _change = lock(&self.change);
         let told = self.shrinker.load(Ordering::Relaxed);
@@ -288,7 +289,7 @@ impl Lists {
         true
     }
 
-    /// The same no longer.
+    /// Undoes [`Lists::tell_shrinker`].
     pub(crate) fn forget_shrinker(&self, shrinker: usize) {
         let _change = lock(&self.change);
         if self.shrinker.load(Ordering::Relaxed) == shrinker + 1 {
@@ -335,7 +336,7 @@ impl Lists {
                 }
                 drop(locked);
                 for &link in &taken[..count] {
-                    // Links that were left would name lists that are no more.
+                    // Links that were left would name freed lists.
                     if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| take(link))) {
                         // The payload's own destructor may panic, too.
                         mem::forget(panicked.replace(payload));
@@ -355,7 +356,7 @@ impl Lists {
 }
 
 impl One {
-    /// Has the shrinker (its number plus 1; 0 for none) know that there may be something here.
+    /// Sets the shrinker's bit (its number plus 1; 0 for none): there may be something here.
     fn tell(&self, shrinker: usize) {
         if let (Some(shrinker), Some(tenant)) = (shrinker.checked_sub(1), &self.tenant) {
             tenant
@@ -364,7 +365,7 @@ impl One {
         }
     }
 
-    /// The same without allocating: where nothing has ever been told, nothing is.
+    /// As above without allocating: does nothing where no bit was ever set.
     pub(super) fn tell_if_present(&self, shrinker: usize) {
         if let (Some(shrinker), Some(tenant)) = (shrinker.checked_sub(1), &self.tenant) {
             tenant

@@ -1,4 +1,4 @@
-//! The end of a tenant: what it has goes to its nearest ancestor that has not been deleted. The
+//! Taking a tenant offline: what it has goes to its nearest ancestor that has not been deleted. The
 //! kernel's `mem_cgroup_css_offline()`.
 
 use super::{CHILD, DELETED, Memcg, REPARENTED, counter, lists::keep_for_readers};
@@ -26,9 +26,9 @@ impl Memcg {
 
     /// The last handle is gone.
     fn release(self: &Arc<Self>) {
-        // In the child of a fork it may have been deleted by a thread that vanished before it was
-        // given to the parent. Acquire, pairs with `offline`: what it had is its parent's. Release,
-        // with `is_deleted`.
+        // In the child of a fork, the deleting thread may have been lost before it gave the lists
+        // to the parent. Acquire, pairs with `offline`: what it had is its parent's. Release, with
+        // `is_deleted`.
         let state = self.state.fetch_or(DELETED, Ordering::AcqRel);
         if self.parent.is_none() {
             // Nothing goes into stock any more.
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::{Entry, Hierarchy, ListLru, Node};
 
-    /// As in the child of a fork whose deleting thread has vanished between the mark and the rest.
+    /// As in the child of a fork whose deleting thread was lost between the mark and the rest.
     #[test]
     fn last_handle_completes_an_interrupted_delete() {
         let hierarchy = Hierarchy::new();

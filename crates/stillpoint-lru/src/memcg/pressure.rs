@@ -1,5 +1,5 @@
-//! Memory pressure: being told that memory is short, as systemd's protocol has it, and a pass each
-//! time.
+//! Memory pressure: waits for notifications by systemd's protocol, and runs a reclaim pass for
+//! each.
 //!
 //! The protocol: `$MEMORY_PRESSURE_WATCH` is a path to a file, and `$MEMORY_PRESSURE_WRITE`, if
 //! set, what to write to it first, in base64. What kind of file it is says how to wait:
@@ -49,7 +49,7 @@ use stillpoint_platform::{
 };
 
 /// Tasks have lost 200 ms out of 2 s, which is also the shortest window that the kernel allows
-/// everybody. The kernel takes the last byte for the end.
+/// unprivileged processes. The kernel takes the last byte for the end.
 const DEFAULT: &[u8] = b"some 200000 2000000\0";
 
 /// The system's own file.
@@ -66,7 +66,7 @@ const GAP: Nanos = 100_000_000;
 
 type After = Box<dyn FnMut(&Reclaimed) + Send>;
 
-/// What to watch, and what to do about it.
+/// Configures what to watch and what to do about it.
 ///
 /// ```no_run
 /// use stillpoint_lru::{Hierarchy, PressureWatch};
@@ -97,9 +97,9 @@ impl PressureWatch {
         }
     }
 
-    /// What the service manager has said in the environment; `None` if it has said nothing, or, by
-    /// `/dev/null` in `$MEMORY_PRESSURE_WATCH`, not to watch: then [`PressureWatch::system`] is not
-    /// wanted, either.
+    /// What the service manager set in the environment. `None` if it set nothing, or `/dev/null` in
+    /// `$MEMORY_PRESSURE_WATCH`, which means not to watch: then do not use
+    /// [`PressureWatch::system`] either.
     ///
     /// # Errors
     ///
@@ -176,8 +176,8 @@ impl PressureWatch {
         }
     }
 
-    /// Has `after` called on the watching thread after each pass: to give what was freed back to
-    /// the system (`malloc_trim`), say. If it panics that is contained, and counted by
+    /// Calls `after` on the watching thread after each pass, for example to give freed memory back
+    /// to the system (`malloc_trim`). If it panics that is contained, and counted by
     /// [`Pressure::panics`]; so is a panic of its destructor, which runs there as well.
     pub fn after_pass(self, after: impl FnMut(&Reclaimed) + Send + 'static) -> Self {
         Self {
@@ -287,7 +287,7 @@ struct State {
 }
 
 impl Pressure {
-    /// How many passes have been run because memory was said to be short.
+    /// The number of passes run because of memory pressure.
     #[must_use]
     pub fn events(&self) -> u64 {
         // Acquire, pairs with `run_pass`: what the passes that are counted did is seen.
@@ -347,8 +347,8 @@ impl Drop for Pressure {
             return;
         }
         self.state.stop.store(true, Ordering::Relaxed);
-        // Not by closing: a child of a fork may have a copy. It has been heard even if this says
-        // that nobody is there any more.
+        // Not by closing: a child of a fork may have a copy. The thread has seen it even if this
+        // reports that the other end is closed.
         let _ = stop.shutdown(Shutdown::Both);
         let own = self.state.token.load(Ordering::Relaxed) == thread::token().get();
         if !own {
@@ -405,7 +405,8 @@ impl Watcher {
                         retry = 0;
                     }
                     source = loop {
-                        // One that goes as soon as it has come must not keep a processor busy.
+                        // A file that disappears as soon as it appears must not keep a processor
+                        // busy.
                         if self.pauses(retry) {
                             return;
                         }

@@ -176,7 +176,7 @@ impl Pass<'_> {
     }
 }
 
-/// A tenant of the subtree, and what is left alone of it.
+/// A tenant of the subtree, and how much of it is protected.
 struct Member {
     tenant: Tenant,
     min: u64,

@@ -1,4 +1,4 @@
-//! Registering a shrinker with a hierarchy, and the end of that.
+//! Registering and unregistering shrinkers.
 
 use super::{
     Memcg,

@@ -1,4 +1,4 @@
-//! When a thread that reclaims yields, and whether the calling thread is one.
+//! When a reclaiming thread yields, and whether the calling thread is reclaiming.
 
 use std::{cell::Cell, thread, time::Duration};
 use stillpoint_platform::clock::{self, Nanos};
@@ -6,7 +6,7 @@ use stillpoint_platform::clock::{self, Nanos};
 /// A pass runs for so long without a break.
 pub(crate) const SLICE: Duration = Duration::from_micros(500);
 
-/// The break of a thread that nobody waits for.
+/// The break of a thread that no other thread waits for.
 const BREAK: Duration = Duration::from_micros(100);
 
 thread_local! {

@@ -96,7 +96,7 @@ mod tests {
                 most: 2000
             }
         );
-        // Twice as dear: half of it. Worthless: half of all.
+        // Twice the cost: half of it. No cost: half of all.
         assert_eq!(ScanPlan::new(1000, 1000, 0, 2, 4).total, 250);
         assert_eq!(ScanPlan::new(1000, 1000, 0, 12, 0).total, 500);
         // Nine tenths are protected: a tenth of it.
@@ -109,7 +109,7 @@ mod tests {
             }
         );
         assert_eq!(ScanPlan::new(1000, 100, 0, 12, 0).total, 50);
-        // Put-off work is shifted like the rest, and kept until it is done.
+        // Deferred work is shifted like the rest, and kept until it is done.
         let plan = ScanPlan::new(1000, 1000, 400, 2, 2);
         assert_eq!((plan.total, plan.due), (600, 900));
         assert_eq!(

@@ -23,13 +23,13 @@ use stillpoint_platform::user_code;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Scope<'a> {
-    /// Whose memory.
+    /// The tenant whose memory is to be reclaimed.
     pub tenant: &'a Tenant,
     /// Where.
     pub node: Node,
 }
 
-/// Something that can free memory when it is asked to. The kernel's `struct shrinker`.
+/// Frees memory on request. The kernel's `struct shrinker`.
 ///
 /// Called by any thread that reclaims, several at once, with nothing of this library held. It may
 /// add to lists and take from them, and drop charges, register shrinkers and end registrations, its

@@ -48,9 +48,9 @@ impl Tenant {
     ///
     /// Takes about ten nanoseconds for each item that moves, and holds no list's lock for more than
     /// a microsecond. What the tenant leaves is freed after a grace period, and counts against the
-    /// global domain's budget: who deletes tenants faster than they are freed waits outside of
-    /// sections as in [`Domain::retire`](stillpoint::Domain::retire). The kernel's `rmdir`. To
-    /// delete it again does nothing.
+    /// global domain's budget: a thread that deletes tenants faster than they are freed waits,
+    /// outside of sections, as in [`Domain::retire`](stillpoint::Domain::retire). The kernel's
+    /// `rmdir`. To delete it again does nothing.
     ///
     /// # Errors
     ///
@@ -88,9 +88,9 @@ impl Tenant {
     /// Charges `bytes` to this tenant and its ancestors, until the charge is dropped: keep it
     /// beside the memory that it is for, so that it is given back when that is freed.
     ///
-    /// All tenants have it at once or none has: it is refused only if at one instant of the call
-    /// what was charged to a tenant and not yet given back, its stock aside, left too little; never
-    /// for what others ask for and do not get.
+    /// Either all these tenants are charged or none is. It is refused only if at some instant of
+    /// the call the bytes in use by a tenant, its stock aside, left too little; never because of a
+    /// concurrent charge that is itself refused.
     ///
     /// Some ten nanoseconds from the stock that each processor keeps. Where a max is in the way:
     /// reclaims from the tenant whose max it is, waits for a grace period if that does not help
@@ -131,20 +131,20 @@ impl Tenant {
         before.saturating_sub(self.memcg.counter.usage())
     }
 
-    /// While the tenant uses no more than this, nobody reclaims from it. 0 by default. The kernel's
-    /// `memory.min`.
+    /// Sets the min limit: while the tenant uses no more than this, it is never reclaimed from. 0
+    /// by default. The kernel's `memory.min`.
     pub fn set_min(&self, bytes: u64) {
         self.memcg.limits.min.store(bytes, Ordering::Relaxed);
     }
 
-    /// While the tenant uses no more than this, it is reclaimed from only if nothing else can be
-    /// had. 0 by default. The kernel's `memory.low`.
+    /// Sets the low limit: while the tenant uses no more than this, it is reclaimed from only if
+    /// nothing else is left. 0 by default. The kernel's `memory.low`.
     pub fn set_low(&self, bytes: u64) {
         self.memcg.limits.low.store(bytes, Ordering::Relaxed);
     }
 
-    /// Past this the background reclaimer sets to work; charges go on. `u64::MAX` (none) by
-    /// default. The kernel's `memory.high`.
+    /// Sets the high limit: past it the background reclaimer starts; charges still succeed.
+    /// `u64::MAX` (none) by default. The kernel's `memory.high`.
     ///
     /// Below the present usage, it does so at once.
     pub fn set_high(&self, bytes: u64) {
@@ -152,14 +152,15 @@ impl Tenant {
         self.memcg.tree.background().wake_if_high(&self.memcg);
     }
 
-    /// No charge passes this. `u64::MAX` (none) by default. The kernel's `memory.max`.
+    /// Sets the max limit: a charge that would pass it reclaims, and fails if that is not enough.
+    /// `u64::MAX` (none) by default. The kernel's `memory.max`.
     ///
     /// Waits for charges under way, for some microseconds, and empties the stocks of all
     /// processors.
     ///
-    /// Below the present usage, charges fail from now on until enough is given back, which this
-    /// call sees to as far as it can: it reclaims, on this thread, and returns the usage that is
-    /// left above the limit: 0 if all is well.
+    /// If the limit is below the present usage, this call reclaims on the calling thread and
+    /// returns the usage that is still above the limit: 0 if all is well. Until enough is
+    /// uncharged, charges fail.
     pub fn set_max(&self, bytes: u64) -> u64 {
         self.memcg.tree.stocks().set_max(&self.memcg, bytes);
         if self.memcg.counter.usage() > bytes {
@@ -168,7 +169,7 @@ impl Tenant {
         self.memcg.counter.usage().saturating_sub(bytes)
     }
 
-    /// What the tenant has, may have, and has met with.
+    /// The tenant's usage, limits and event counts.
     #[must_use]
     pub fn statistics(&self) -> TenantStatistics {
         let (events, of) = (&self.memcg.events, |count: &AtomicU64| {

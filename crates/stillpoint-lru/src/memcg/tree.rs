@@ -8,11 +8,11 @@
 //!
 //! # A tenant's number
 //!
-//! It is an index into the lists' arrays. All of them have room for it before anybody has the
-//! tenant: [`Tree::take_number`] grows them one after the other and, if there is no memory for one,
-//! gives the number back; those that have grown stay as they are. A number is used again when no
-//! handle of its tenant is left, and so nothing is looked up by it; by then the lists under it are
-//! gone.
+//! It is an index into the lists' arrays. All of them have space for it before the tenant is
+//! returned: [`Tree::take_number`] grows them one after the other and, if there is no memory for
+//! one, gives the number back; those that have grown stay as they are. A number is used again when
+//! no handle of its tenant is left, and so nothing is looked up by it; by then the lists under it
+//! are gone.
 
 use super::{
     Memcg, Tenant,
@@ -119,14 +119,14 @@ impl Tree {
         self.shrinkers.load_cloned()
     }
 
-    /// All lists but those that are made after this, by one who sees whatever the caller has done
-    /// before: under the lock under which they are published.
+    /// All lists except those made after this call, whose makers see what the caller did before it:
+    /// read under the lock that publishes them.
     pub(crate) fn all_lists(&self) -> Vec<Arc<Lists>> {
         self.lists_at_rest(&lock(&self.numbers)).to_vec()
     }
 
-    /// The lists, without a section, whose end may wait and run destructors: nothing of that is for
-    /// one who has the lock.
+    /// The lists, without a section: the end of a section may wait and run destructors, which must
+    /// not happen under the lock.
     fn lists_at_rest<'a>(&'a self, _numbers: &'a MutexGuard<'_, Numbers>) -> &'a [Arc<Lists>] {
         // SAFETY: replaced under the lock.
         unsafe { self.lists.peek() }
@@ -195,7 +195,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Has a new tenant found by its number.
+    /// Publishes a new tenant under its number.
     pub(crate) fn publish(&self, tenant: &Arc<Memcg>) {
         let _numbers = lock(&self.numbers);
         self.tenants
@@ -226,8 +226,8 @@ impl Tree {
         }
     }
 
-    /// Calls `each` with a handle of every tenant, outside of sections: to drop one may be its
-    /// tenant's end.
+    /// Calls `each` with a handle of every tenant, outside of sections: dropping one may end its
+    /// tenant.
     pub(crate) fn for_each_tenant_handle(&self, each: impl FnMut(Tenant)) {
         self.for_tenant_handles(0..usize::MAX, each);
     }

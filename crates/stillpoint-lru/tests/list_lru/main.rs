@@ -417,7 +417,7 @@ impl Probe for Meddle {
 }
 
 /// The tenant goes between an add's look for its list and the list's lock: the item must not stay
-/// on a list that nobody looks at.
+/// on a dead list.
 #[test]
 fn add_while_reparenting() {
     let hierarchy = Hierarchy::new();
@@ -437,7 +437,7 @@ fn add_while_reparenting() {
     assert!(lru.del(&item).is_some());
 }
 
-/// The same for one who takes an item off.
+/// As above, for a thread that removes an item.
 #[test]
 fn del_while_reparenting() {
     let hierarchy = Hierarchy::new();
@@ -451,8 +451,8 @@ fn del_while_reparenting() {
     assert_eq!(lru.count(), 0);
 }
 
-/// To whoever takes an item off it is on its list also while somebody else makes it the newest one,
-/// or moves it to a tenant's parent's.
+/// A removal finds the item on its list even while another thread rotates it or moves it to the
+/// parent's list.
 #[test]
 fn del_while_rotating() {
     let lru = ListLru::<u64>::new();

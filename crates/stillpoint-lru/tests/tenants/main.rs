@@ -196,7 +196,7 @@ fn charge_past_max_reclaims_or_fails() {
         tenant.charge(100_001),
         Err(ChargeError::OverLimit { max: 100_000, .. })
     ));
-    // What nobody can reclaim.
+    // Memory that cannot be reclaimed.
     let held = tenant.charge(90_000).unwrap();
     let error = returns({
         let tenant = tenant.clone();
@@ -228,7 +228,7 @@ fn ancestors_limits_apply() {
     );
 }
 
-/// A floods, B lives below its min: B loses nothing, whoever's limit is met.
+/// A floods, B stays below its min: B loses nothing, no matter whose limit is met.
 #[test]
 fn min_protects_from_a_flood() {
     let hierarchy = Hierarchy::new();

@@ -1,9 +1,8 @@
-//! A cell that nobody watches.
+//! An `UnsafeCell` with loom's interface, without its checks.
 
 use std::cell;
 
-/// A cell whose accesses loom can watch: closures in place of `get`, as in
-/// `loom::cell::UnsafeCell`.
+/// A cell whose accesses loom can check: closures instead of `get`, as in `loom::cell::UnsafeCell`.
 #[derive(Debug)]
 pub struct UnsafeCell<T>(cell::UnsafeCell<T>);
 

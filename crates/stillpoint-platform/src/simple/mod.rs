@@ -1,5 +1,5 @@
-//! What needs nothing of the system: for Miri, for other systems, and for the model. A build uses
-//! some of it.
+//! Implementations that need nothing of the system: for Miri, for other systems, and for the model.
+//! A build uses some of them.
 #![allow(dead_code, reason = "the system has something better, or the model")]
 
 pub mod cell;

@@ -1,4 +1,4 @@
-//! Which processor the calling thread is on; one for all where nobody can say.
+//! The processor that runs the calling thread; always the same one where the system does not tell.
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
 pub use crate::simple::one_cpu::{count, current};
@@ -22,7 +22,7 @@ mod linux {
     /// How many processors the system may have, at least 1. Asked once.
     #[inline]
     pub fn count() -> usize {
-        // Not a `OnceLock`: a thread that vanishes in a fork while it asks would leave it locked.
+        // Not a `OnceLock`: a fork during the call would leave it locked in the child.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let known = COUNT.load(Ordering::Relaxed);
         if known > 0 {

@@ -1,4 +1,4 @@
-//! The list of what a fork's child has to put back into order, and the handler that does it: see
+//! The list of what a fork's child has to reset, and the handler that resets it: see
 //! [`fork`](crate::fork).
 
 use crate::fork::{ForkReset, Process};
@@ -14,7 +14,7 @@ pub fn process() -> Process {
     Process(GENERATION.load(Ordering::Relaxed))
 }
 
-/// A place in the list of what has to be put back into order. Never freed; used again.
+/// An entry in the list of what has to be reset. Never freed; reused.
 struct Entry {
     /// Null while there is nothing here.
     subject: AtomicPtr<()>,
@@ -29,7 +29,7 @@ struct Entry {
 /// All entries, newest first. Only grows.
 static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
 
-/// The entries that nobody has.
+/// Unused entries.
 static FREE: Mutex<FreeList> = Mutex::new(FreeList(ptr::null()));
 
 struct FreeList(*const Entry);
@@ -69,7 +69,7 @@ impl FreeList {
 
 unsafe fn nothing(_: *const ()) {}
 
-/// Somebody's entry.
+/// An owned entry: its subject is reset in the child of every fork until this is dropped.
 pub struct AtForkHandle(&'static Entry);
 
 // SAFETY: the entry's fields are atomics, or written by the place's owner while `subject` is null
@@ -85,7 +85,7 @@ impl std::fmt::Debug for AtForkHandle {
 }
 
 impl AtForkHandle {
-    /// A place for something that is about to be made.
+    /// Reserves an entry for a subject that is about to be made.
     pub fn reserve() -> Self {
         ensure_handler();
         let mut free = lock(&FREE);
@@ -93,7 +93,7 @@ impl AtForkHandle {
         Self(entry.unwrap_or_else(|| free.grow()))
     }
 
-    /// From now on until the place is dropped, `subject` is told of forks.
+    /// From now on, until this is dropped, `subject` is reset in the child of every fork.
     ///
     /// # Safety
     ///
@@ -107,10 +107,10 @@ impl AtForkHandle {
             // SAFETY: the caller's promise.
             unsafe { (*subject.cast::<T>()).reset_in_child() }
         }
-        // SAFETY: the entry is ours, and nobody reads this before `subject` is set.
+        // SAFETY: the entry is ours, and no thread reads this before `subject` is set.
         unsafe { *self.0.reset_in_child.get() = reset_in_child::<T> };
-        // Release, pairs with `reset_in_child`: who finds the subject finds the function for it,
-        // and the subject complete.
+        // Release, pairs with `reset_in_child`: a handler that finds the subject finds its
+        // function, and the subject complete.
         self.0
             .subject
             .store(ptr::from_ref(subject).cast_mut().cast(), Ordering::Release);
@@ -120,21 +120,21 @@ impl AtForkHandle {
 impl Drop for AtForkHandle {
     fn drop(&mut self) {
         self.0.subject.store(ptr::null_mut(), Ordering::Relaxed);
-        // The subject is told of no fork that copies anything of what its owner does to it after
-        // this. Needs no partner: fork copies memory at one moment, and what follows the fence is
-        // not in a copy that lacks the null.
+        // No child resets a subject that its owner has begun to take down. Needs no partner: fork
+        // copies memory at one moment, and what follows the fence is not in a copy that lacks the
+        // null.
         fence(Ordering::SeqCst);
         lock(&FREE).push(self.0);
     }
 }
 
-/// Has `reset_in_child` run in the children of forks from now on. Two threads may both find that
-/// missing: to run twice does no harm, and to wait for the other one would, had it vanished in a
-/// fork. If there is no memory for it the next call tries again.
+/// Registers `reset_in_child` as a fork handler. Two threads may both find that missing and
+/// register it: to run it twice does no harm, while waiting for the other thread would, if a fork
+/// removed it. Without memory the next call tries again.
 fn ensure_handler() {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
-    // Acquire, pairs with the store below, in `ensure_handler`: who finds it registered forks after
-    // that.
+    // Acquire, pairs with the store below, in `ensure_handler`: a thread that finds it registered
+    // forks after that.
     if !REGISTERED.load(Ordering::Acquire) && register() {
         // Release, pairs with the load above, in `ensure_handler`: the handler is there before it
         // is said to be.
@@ -158,7 +158,7 @@ fn register() -> bool {
     true
 }
 
-/// Puts everything back into order.
+/// Resets all subjects.
 ///
 /// # Safety
 ///
@@ -178,7 +178,8 @@ unsafe fn reset_in_child() {
         // there.
         let subject = entry.subject.load(Ordering::Acquire);
         if subject.is_null() {
-            // Free, or of a thread that has vanished while it made something or took it down.
+            // Unused, or its owner was making or taking down the subject when the fork removed that
+            // thread.
             free.push(entry);
         } else {
             // SAFETY: `subject` is set, so this was written before, by `occupy`, and the subject is

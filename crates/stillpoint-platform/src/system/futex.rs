@@ -17,13 +17,14 @@ impl Signals {
     }
 
     pub(crate) fn load(&self) -> u32 {
-        // Acquire, pairs with `raise`: who takes its key after a signal, which will not wake it,
-        // sees the condition of that.
+        // Acquire, pairs with `raise`: a waiter that takes its key after a signal, which will not
+        // wake it, sees the condition that the signaller made true.
         self.0.load(Ordering::Acquire)
     }
 
     pub(crate) fn raise(&self, sleepers: u32) {
-        // Release, pairs with `load`: the condition is true for who takes its key after this.
+        // Release, pairs with `load`: a waiter that takes its key after this sees the condition
+        // true.
         self.0.fetch_add(1, Ordering::Release);
         // Waking cannot fail for a valid private word; were it to, the sleepers' bounds would still
         // bring them back.

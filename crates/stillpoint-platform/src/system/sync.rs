@@ -36,11 +36,11 @@ impl<T> Mutex<T> {
         crate::sync::try_lock(self)
     }
 
-    /// Not for those who would wait.
+    /// Without blocking.
     ///
     /// # Errors
     ///
-    /// If somebody has it, or panicked with it.
+    /// If another thread holds it, or panicked while it held it.
     #[inline]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         // SAFETY: as in `lock`.
@@ -54,8 +54,8 @@ impl<T> Mutex<T> {
     ///
     /// The calling thread is the only one of the process, and holds no guard of this lock.
     pub unsafe fn reinit(&self, value: T) {
-        // SAFETY: nobody else can be using the lock, by the caller's promise; the cell allows the
-        // write.
+        // SAFETY: no other thread can be using the lock, by the caller's promise; the cell allows
+        // the write.
         unsafe { self.0.get().write(sync::Mutex::new(value)) };
     }
 }

@@ -1,4 +1,4 @@
-//! Nobody forks.
+//! The model does not fork.
 
 use crate::fork::{ForkReset, Process};
 
@@ -7,7 +7,7 @@ pub fn process() -> Process {
     Process(0)
 }
 
-/// What is told of forks, of which there are none.
+/// An entry in the list of what a fork resets; does nothing.
 #[derive(Debug)]
 pub struct AtForkHandle;
 
@@ -17,7 +17,7 @@ impl AtForkHandle {
         Self
     }
 
-    /// From now on `subject` would be told of forks.
+    /// Does nothing.
     ///
     /// # Safety
     ///

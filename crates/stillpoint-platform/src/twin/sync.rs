@@ -33,16 +33,16 @@ impl<T> Mutex<T> {
         None
     }
 
-    /// Not for those who would wait.
+    /// Without blocking.
     ///
     /// # Errors
     ///
-    /// If somebody has it, or panicked with it.
+    /// If another thread holds it, or panicked while it held it.
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         self.0.try_lock()
     }
 
-    /// Nobody forks here.
+    /// The model does not fork.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! Handing out: a range from a pool, else out of the free space, else after a drain.
+//! Allocation: a range from a pool, else from the free space, else after a drain.
 
 use super::{
     drain::ALLOC_PATIENCE,
@@ -23,7 +23,7 @@ const BATCH_PAGES: u32 = 128;
 /// The most ranges of them.
 const BATCH: u32 = 32;
 
-/// How often an allocation makes room, which others may take before it comes to it.
+/// How often an allocation drains; other threads may take what it drained first.
 const ATTEMPTS: usize = 3;
 
 impl ArenaState {

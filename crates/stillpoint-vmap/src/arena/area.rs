@@ -1,4 +1,4 @@
-//! An area: some pages that are one owner's, until it is dropped.
+//! An area: pages with one owner, until it is dropped.
 
 use super::{error::Error, state::ArenaState};
 use crate::{
@@ -15,13 +15,13 @@ use stillpoint_platform::sync::Arc;
 /// area.
 ///
 /// Dropping it frees it lazily (the kernel's `vfree()`): from then on
-/// [`Arena::find`](super::Arena::find) does not find it, while whoever has it checked can finish;
-/// its memory is given back, and its address used again, by a later drain, after a grace period.
-/// Drop costs some tens of nanoseconds; once in so many megabytes it does the drain for all. May be
-/// dropped on any thread, and inside sections. Not async-signal-safe.
+/// [`Arena::find`](super::Arena::find) does not find it, while readers that have checked it can
+/// finish. A later drain, after a grace period, gives its memory back and lets its address be
+/// reused. Drop costs some tens of nanoseconds; once in every few megabytes it drains for all
+/// threads. May be dropped on any thread, and inside sections. Not async-signal-safe.
 ///
-/// The memory is shared, by anybody who knows the address: there is no `&[u8]` of it, only copies
-/// and a raw pointer.
+/// Every thread that knows the address can access the memory: there is no `&[u8]` of it, only
+/// copies and a raw pointer.
 ///
 /// ```
 /// let arena = stillpoint_vmap::Arena::new()?;
@@ -62,12 +62,13 @@ impl Area {
         self.as_ptr().addr()
     }
 
-    /// Its first byte. Good for [`Area::len`] bytes until the area is dropped, and for those who
-    /// have it checked until their section ends, or the last handle of the arena is gone.
+    /// Its first byte. Valid for [`Area::len`] bytes until the area is dropped. For a reader that
+    /// has checked the area it stays valid until that section ends or the last handle of the arena
+    /// is dropped.
     ///
-    /// Reading and writing through it races with copies by others, unless nobody else has a handle
-    /// of the arena: whoever has one can walk it, and read and write every area. References to the
-    /// memory are for those alone who can rule that out.
+    /// Accesses through it race with copies by other threads, unless no other thread has a handle
+    /// of the arena: a handle suffices to walk the arena and to read and write every area. Make
+    /// references to the memory only where you can rule that out.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.state.at(self.extent().start).as_ptr()
@@ -89,7 +90,8 @@ impl Area {
 
     /// Copies from the area, from its byte number `from` on.
     ///
-    /// Async-signal-safe. Bytes that others write meanwhile arrive in some mixture.
+    /// Async-signal-safe. Bytes that are written concurrently arrive in some mixture of old and
+    /// new.
     ///
     /// # Errors
     ///
@@ -111,8 +113,8 @@ impl Area {
     /// As for [`Area::copy_to`].
     pub fn copy_from(&self, to: usize, from: &[u8]) -> Result<(), Error> {
         let at = self.part(to, from.len())?;
-        // SAFETY: inside the area, which is accessible while `self` lives; nobody writes what
-        // `from` borrows.
+        // SAFETY: inside the area, which is accessible while `self` lives; `from` is borrowed, so
+        // no thread writes it.
         unsafe { copy::copy_in(at, from) };
         Ok(())
     }
@@ -140,19 +142,19 @@ impl Area {
     /// Frees the area after a grace period of the arena's domain; until then it is found as before.
     /// The kernel's `vfree_rcu()`, or `kvfree_rcu()` of such memory.
     ///
-    /// For areas whose address readers come by in an RCU-protected structure: those who have got it
-    /// can still have it checked. (Dropping an area that has just been unlinked keeps its memory
-    /// for them too, but they would no longer find it.) May be called inside sections; the rest is
-    /// done on the domain's service thread. Allocates. Not async-signal-safe.
+    /// For areas whose address readers take from an RCU-protected structure: a reader that has the
+    /// address can still check it. (Dropping an area that has just been unlinked also keeps its
+    /// memory for such readers, but they could no longer find it.) May be called inside sections;
+    /// the domain's service thread does the rest. Allocates. Not async-signal-safe.
     pub fn free_rcu(self) {
         let domain = self.state.domain.clone();
         self.free_rcu_in(&domain);
     }
 
-    /// The same after a grace period of `domain`, to which the readers belong.
+    /// As [`Area::free_rcu`], for readers of `domain`.
     pub fn free_rcu_in(self, domain: &Domain) {
         let area = NonNull::from(Box::leak(Box::new(self)));
-        // SAFETY: out of a box just now, and nobody else knows it.
+        // SAFETY: it came out of a box just now and no other thread knows it.
         unsafe { domain.retire(area) };
     }
 

@@ -1,4 +1,4 @@
-//! How an arena is to be.
+//! The settings of an arena.
 
 use super::{
     Arena,
@@ -31,7 +31,7 @@ const MAX_NODES: usize = 128;
 /// 2^30 pages: no sum of page numbers overflows.
 const MAX_BYTES: usize = 1 << 42;
 
-/// The settings of an [`Arena`] that is to be.
+/// Builds an [`Arena`].
 ///
 /// ```
 /// let arena = stillpoint_vmap::Arena::builder().capacity(1 << 30).lazy_limit(16 << 20).build()?;
@@ -53,7 +53,7 @@ pub struct Builder {
 
 impl Arena {
     /// An arena with the defaults of [`Builder`]: 64 GiB of addresses, private memory, guard pages,
-    /// a domain of its own.
+    /// a separate domain.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Arena {
         Self::builder().build()
     }
 
-    /// The settings of an arena that is to be.
+    /// A builder with the default settings.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -84,8 +84,8 @@ impl Builder {
         }
     }
 
-    /// Addresses for areas, in bytes; rounded up to a multiple of 2 MiB. 64 GiB by default; 4 TiB
-    /// at most.
+    /// Sets the size of the address space in bytes, rounded up to a multiple of 2 MiB. 64 GiB by
+    /// default; 4 TiB at most.
     ///
     /// Addresses cost no memory. The page map takes 8 bytes for a page that has been used.
     pub fn capacity(mut self, bytes: usize) -> Self {
@@ -93,50 +93,50 @@ impl Builder {
         self
     }
 
-    /// Memory that may have been freed and not given back, in bytes, guard pages counted; the next
-    /// free after half of it drains. By default 32 MiB times the bits of the number of CPUs, the
-    /// kernel's `lazy_max_pages()`.
+    /// Sets how much memory may be freed but not yet given back, in bytes, guard pages included;
+    /// the free that reaches half of it drains. By default 32 MiB times the bits of the number of
+    /// CPUs, the kernel's `lazy_max_pages()`.
     ///
-    /// A drain costs a grace period and a system call or two for all of it. Readers that stay can
-    /// hold back more than that: then a free outside sections waits, 10 ms at most, for each
-    /// further half.
+    /// A drain costs a grace period and a system call or two for all of it. Long sections can hold
+    /// back more than that: then a free outside sections waits, at most 10 ms, for each further
+    /// half.
     pub fn lazy_limit(mut self, bytes: usize) -> Self {
         self.lazy_limit = bytes;
         self
     }
 
-    /// Whether there is a guard page behind each area, which nobody can touch. Yes by default;
-    /// needs Linux 6.13 (6.15 for a memory file), and is left out on older ones:
+    /// Sets whether an inaccessible guard page follows each area. Yes by default; needs Linux 6.13
+    /// (6.15 for a memory file), and older kernels go without:
     /// [`ArenaStatistics::guards`](super::ArenaStatistics::guards).
     pub fn guards(mut self, guards: bool) -> Self {
         self.guards = guards;
         self
     }
 
-    /// Whether freed memory faults, from its drain until it is used again, where it would else read
-    /// zero: for the search for bugs. Costs an allocation a system call. Not by default;
-    /// [`Builder::build`] fails where there are no guard pages.
+    /// Sets whether freed memory faults, from its drain until its reuse, instead of reading zero:
+    /// for finding bugs. Costs a system call for each allocation. No by default; [`Builder::build`]
+    /// fails where there are no guard pages.
     pub fn poison(mut self, poison: bool) -> Self {
         self.poison = poison;
         self
     }
 
-    /// Whether the kernel is advised to use huge pages, and areas of 2 MiB and more begin at a
-    /// multiple of that. Not by default.
+    /// Sets whether the kernel is advised to use huge pages, and areas of 2 MiB and more are
+    /// aligned to 2 MiB. No by default.
     pub fn huge_pages(mut self, huge: bool) -> Self {
         self.huge = huge;
         self
     }
 
-    /// Whether the arena keeps who allocated each area, for [`Arena::describe`] and
-    /// [`Arena::dump`]. 8 bytes a page. Not by default.
+    /// Sets whether the arena records the caller that allocated each area, for [`Arena::describe`]
+    /// and [`Arena::dump`]. 8 bytes a page. No by default.
     pub fn track_callers(mut self, track: bool) -> Self {
         self.callers = track;
         self
     }
 
-    /// Whether the memory is that of an unnamed file ([`Arena::file`]), which other processes may
-    /// map. Not by default.
+    /// Sets whether the memory is that of an unnamed file ([`Arena::file`]), which other processes
+    /// may map. No by default.
     ///
     /// The children of a fork share it with their parent, and do not allocate from it.
     pub fn memory_file(mut self, file: bool) -> Self {
@@ -144,7 +144,8 @@ impl Builder {
         self
     }
 
-    /// The domain whose sections keep areas in place; by default the arena has one of its own.
+    /// Sets the domain whose sections keep areas in place; by default the arena makes a separate
+    /// one.
     pub fn domain(mut self, domain: &Domain) -> Self {
         self.domain = Some(domain.into());
         self
@@ -234,7 +235,7 @@ impl Builder {
     fn settings(&self, memory: &Mapping) -> Result<Settings, Error> {
         let first = memory.pages(0, PAGE);
         let try_out = |advice| {
-            // SAFETY: nobody knows the page yet.
+            // SAFETY: the page is not published yet.
             unsafe { advise(&[first], advice, false) }.1
         };
         let purge = if self.file {

@@ -8,7 +8,7 @@ use crate::{
 use std::{fmt, marker::PhantomData, ops::Range, ptr::NonNull};
 use stillpoint::Section;
 
-/// A live area that was found, as long as the section lasts in which it was.
+/// A live area that was found, valid until the end of the section in which it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found<'g>(Checked<'g>);
 
@@ -92,7 +92,7 @@ impl Checked<'_> {
     #[inline]
     pub fn copy_from(&self, from: &[u8]) {
         self.assert_len(from.len());
-        // SAFETY: the area lives, by `'g`; nobody writes what `from` borrows.
+        // SAFETY: the area lives, by `'g`; `from` is borrowed, so no thread writes it.
         unsafe { copy_in(self.as_ptr(), from) }
     }
 
@@ -132,7 +132,7 @@ impl fmt::Debug for Checked<'_> {
 }
 
 impl Arena {
-    /// Whoever calls this has found the range in a live area, in a section that `'g` borrows.
+    /// The caller has found the range in a live area, in a section that `'g` borrows.
     #[inline(always)]
     fn checked<'g>(&'g self, offset: usize, len: usize) -> Checked<'g> {
         Checked {
@@ -235,8 +235,8 @@ impl Arena {
     }
 
     /// Makes sure that `len` bytes from `addr` lie inside one live area, which then stays for as
-    /// long as the section. The kernel's `check_object_size()`, which lets go of its lock before
-    /// the copy, while here the copy is covered.
+    /// long as the section. The kernel's `check_object_size()`, which drops its lock before the
+    /// copy, while here the section covers the copy.
     ///
     /// A find and two comparisons. Never blocks; async-signal-safe.
     ///
@@ -259,7 +259,8 @@ impl Arena {
         let offset = addr.wrapping_sub(self.state.base());
         if let Some(extent) = self.state.map.find(offset)
             && let room = extent.len.wrapping_sub(offset - extent.start)
-            // Behind the area's size the room is a huge number; so is `len - 1` of no bytes.
+            // Past the area's size the space left wraps to a huge number; so does `len - 1` for 0
+            // bytes.
             && room <= extent.len
             && len.wrapping_sub(1) < room
         {

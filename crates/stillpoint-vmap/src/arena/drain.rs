@@ -2,13 +2,13 @@
 //!
 //! A **batch** is what had been freed when it was gathered. It gets a cookie, named after all of
 //! its areas had left the map (the nodes' locks order that: `Map::clear`, the lock, W1), and waits
-//! in a queue. Whoever finds the cookie's grace period ended takes the batch out, has the kernel
-//! take the memory of its ranges, merged, and only then gives the ranges to the pools or the free
-//! space (the purge in `map.rs`).
+//! in a queue. The first thread that finds the cookie's grace period ended takes the batch out,
+//! gives the memory of its merged ranges back to the kernel, and only then returns the ranges to
+//! the pools or the free space (the purge in `map.rs`).
 //!
 //! The queue's lock is held from taking a batch out until its ranges are where they belong, system
-//! calls included, so that a drain which has got the lock knows that no other is half done. Nobody
-//! waits for a grace period under it, or for the lock in an ordinary free.
+//! calls included, so that a drain which holds the lock knows that no other is half done. No thread
+//! waits for a grace period under it, and an ordinary free does not wait for the lock.
 
 use super::{
     error::Error,
@@ -30,15 +30,15 @@ use stillpoint_platform::{
     sync::{MutexGuard, Ordering, lock, try_lock},
 };
 
-/// How long a free waits for readers, outside sections, when too much waits for them already.
+/// How long a free outside sections waits for readers when too much is unreclaimed (back-pressure).
 const PATIENCE: u64 = 10_000_000;
 
-/// How long an allocation that finds the address space used up waits for readers, outside sections:
-/// a hundred times as long as a free does. Not for ever: a section of another domain that the
-/// caller is in, or an owned guard that it holds, may be what those readers wait for.
+/// How long an allocation outside sections waits for readers when the address space is exhausted: a
+/// hundred times as long as a free does. Not for ever: a section of another domain that the caller
+/// is in, or an owned guard that it holds, may be what those readers wait for.
 pub(crate) const ALLOC_PATIENCE: u64 = 1_000_000_000;
 
-/// What the purge of a batch allocates by the way for each of its ranges, at most.
+/// What the purge of a batch allocates for each of its ranges, at most.
 const PURGE_BYTES: usize = 64;
 
 const NO_MEMORY: Refused = Refused {
@@ -47,21 +47,21 @@ const NO_MEMORY: Refused = Refused {
 };
 
 impl ArenaState {
-    /// A drain by a free: of batches that are ready, unless another thread is at it.
+    /// A drain by a free: purges batches that are ready, unless another thread is draining.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_drain(&self) {
         let Some(mut queue) = try_lock(&self.drain.queue) else {
             return;
         };
-        // What stays for want of memory is another drain's.
+        // What is left because memory ran out is left to another drain.
         let _ = self.gather(&mut queue);
         let _ = self.purge_ready(&mut queue);
         let Some(oldest) = queue.front().map(|batch| batch.cookie) else {
             return;
         };
         drop(queue);
-        // Readers hold it up (or the system refuses: then there is nothing to wait for).
+        // Readers hold it up (or the system refused: then there is nothing to wait for).
         if self.drain.waiting() > self.settings.lazy_pages
             && !is_reading(&self.domain)
             && wait_until(&self.domain, oldest, clock::now() + PATIENCE)
@@ -115,7 +115,7 @@ impl ArenaState {
         self.purge_while(queue, |batch| self.domain.poll(batch.cookie))
     }
 
-    /// The same with another idea of which batches are due, oldest first.
+    /// Purges batches, oldest first, while `is_due` says that they are due.
     pub(crate) fn purge_while(
         &self,
         queue: &mut Queue,
@@ -233,8 +233,8 @@ impl ArenaState {
         merge(released);
     }
 
-    /// Empties the pools into the free space, under the queue's lock: whoever comes after finds
-    /// what was in them there. How many pages that were.
+    /// Empties the pools into the free space, under the queue's lock, so that later allocations
+    /// find their ranges there. Returns the number of pages.
     pub(crate) fn empty_pools(&self, _queue: &mut Queue) -> u64 {
         let mut released = Vec::new();
         self.decay(true, &mut released);
@@ -243,8 +243,8 @@ impl ArenaState {
         pages
     }
 
-    /// For an allocation that finds the address space used up: brings back all there is. Waits for
-    /// a grace period outside sections, until `deadline`.
+    /// For an allocation that finds the address space exhausted: reclaims everything. Outside
+    /// sections it waits for a grace period, until `deadline`.
     pub(crate) fn drain_for_alloc(&self, deadline: Nanos) {
         // In a section, and after the deadline, it is what can be had without waiting; what is
         // refused shows in the statistics.
@@ -260,7 +260,7 @@ impl ArenaState {
         self.drain_until(|domain, cookie| domain.cond_synchronize(cookie))
     }
 
-    /// The same with another way of waiting for the grace period.
+    /// As `drain_all`, with another way of waiting for the grace period.
     fn drain_until(&self, wait: impl FnOnce(&Domain, Cookie)) -> Result<(), Error> {
         self.ensure_rebuilt();
         let (gathered, cookie) = {

@@ -1,9 +1,9 @@
-//! What can go wrong, and what to do about it.
+//! Errors, with what to do about each.
 
 use std::{fmt, io};
 use stillpoint_platform::mmap::Refused;
 
-/// Why an arena refused. Each says what to do about it.
+/// Why an arena refused a request. The message says what to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,4 +1,4 @@
-//! What a child of a fork resets, and how it finds again what is free.
+//! What a child of a fork resets, and how it rebuilds the free space.
 
 use super::{
     lazy::{LazyQueue, Queue},
@@ -42,7 +42,7 @@ impl LazyQueue {
 }
 
 impl ArenaState {
-    /// In the child of a fork, before the first area is freed there: finds what is free.
+    /// In the child of a fork, before the first area is freed there: rebuilds the free space.
     #[inline]
     pub(crate) fn ensure_rebuilt(&self) {
         // Acquire, pairs with `rebuild_free_space`: where nothing is lost any more, the free space
@@ -58,7 +58,7 @@ impl ArenaState {
     pub(crate) fn rebuild_free_space(&self) {
         let mut queue = lock(&self.drain.queue);
         let frontier = self.rebuild_below.load(Ordering::Relaxed);
-        // An area that a vanished thread had published or cleared in part counts whole.
+        // An area that a lost thread had published or cleared in part counts as whole.
         let mut live = Vec::new();
         let mut at = 0;
         while let Some(extent) = self.map.find_or_next(at, frontier) {

@@ -1,4 +1,4 @@
-//! Taking back: an area leaves the map, and its range waits for a drain.
+//! Freeing: an area leaves the map, and its range waits for a drain.
 
 use super::state::{ArenaState, Shard, add};
 use crate::{
@@ -26,7 +26,7 @@ impl ArenaState {
         if done < ranges.len() {
             let mut node = lock(&self.this_node().1.node);
             for &range in &ranges[done..] {
-                // What cannot be remembered either is lost from now on.
+                // A range that cannot be recorded is leaked.
                 let _ = self.add_lazy(
                     &mut node,
                     Freed {
@@ -38,20 +38,20 @@ impl ArenaState {
         }
     }
 
-    /// Takes an area's range back: it is found no more, and waits for a drain.
+    /// Frees an area: look-ups no longer find it, and its range waits for a drain.
     pub(crate) fn free(&self, range: Range, home: Home) {
         self.ensure_rebuilt();
         self.map.clear(range.start, range.pages);
         self.free_unpublished(range, home);
     }
 
-    /// The rest of it, for an area that is not in the map (any more).
+    /// The second half of a free, for an area that is no longer in the map.
     pub(crate) fn free_unpublished(&self, range: Range, home: Home) {
         let (_, shard) = self.this_node();
         self.free_in(shard, lock(&shard.node), range, home);
     }
 
-    /// The same on that node.
+    /// As above, on the given node.
     pub(crate) fn free_in(
         &self,
         shard: &Shard,
@@ -74,8 +74,8 @@ impl ArenaState {
         }
     }
 
-    /// Leaves a range to a later drain. Whether there should be one now: the caller sees to it when
-    /// it has let go of the node.
+    /// Leaves a range to a later drain. Returns whether the caller should drain once it has
+    /// released the node's lock.
     ///
     /// No thread waits for memory under that lock: `None` if there is none to remember the range
     /// by.
@@ -91,8 +91,8 @@ impl ArenaState {
         )
     }
 
-    /// A range that is found no more, and cannot be remembered: its memory is taken after a grace
-    /// period of its own. Where there is no waiting, or the system refuses, it is lost.
+    /// For a range that has left the map but cannot be recorded: purges it after a grace period.
+    /// Where the caller may not wait, or the system refuses, the range is leaked.
     #[cold]
     #[inline(never)]
     pub(crate) fn drain_now(&self, range: Range) {

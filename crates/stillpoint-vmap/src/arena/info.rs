@@ -1,4 +1,4 @@
-//! What there is: what an address is, a dump of all areas.
+//! Diagnostics: what an address is, and a dump of all areas.
 
 use super::{Arena, check::Found};
 use crate::{
@@ -25,7 +25,7 @@ pub enum Description {
         len: usize,
         /// How far into it the address is.
         offset: usize,
-        /// Who allocated it, if the arena keeps that.
+        /// Where it was allocated, if the arena records that.
         caller: Option<&'static Location<'static>>,
     },
     /// In the last page of a live area, behind the size that was asked for, or in the guard page
@@ -92,7 +92,7 @@ pub struct DumpedArea {
     pub len: usize,
     /// Whether it is live; else it was freed, and waits to be given back.
     pub live: bool,
-    /// Who allocated it, if the arena keeps that.
+    /// Where it was allocated, if the arena records that.
     pub caller: Option<&'static Location<'static>>,
 }
 

@@ -46,8 +46,8 @@ impl Arena {
         from_areas
     }
 
-    /// A reader of all bytes in a range of addresses, holes as zeroes: [`Arena::read`] for those
-    /// who want [`io::Read`].
+    /// A reader of all bytes in a range of addresses, holes as zeroes: [`Arena::read`] as an
+    /// [`io::Read`].
     ///
     /// ```
     /// # let arena = stillpoint_vmap::Arena::new()?;

@@ -82,7 +82,7 @@ impl Arena {
     }
 }
 
-/// As [`Arena::drain`], without waiting for readers: what a torture must catch.
+/// As [`Arena::drain`], without waiting for readers: a fault that torture must detect.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What all handles and areas of an arena share.
+//! The state that all handles and areas of an arena share.
 
 use super::lazy::LazyQueue;
 use crate::{
@@ -28,7 +28,7 @@ pub(crate) const LARGEST_CHUNK: u32 = 32 * CHUNK;
 /// How an arena was built.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Pages behind an area that nobody may touch: 1 or, where there are no guards, 0.
+    /// Guard pages behind each area: 1, or 0 without guards.
     pub(crate) guard: u32,
     /// Whether freed ranges are guarded until they are used again.
     pub(crate) poison: bool,
@@ -87,7 +87,7 @@ pub(crate) struct ArenaState {
     pub(crate) frontier: AtomicU32,
     pub(crate) shards: Box<[CachePadded<Shard>]>,
     pub(crate) drain: LazyQueue,
-    /// Who allocated the area that begins at a page, where that is kept.
+    /// The caller that allocated the area that begins at a page, where that is recorded.
     pub(crate) callers: Option<Table<AtomicPtr<Location<'static>>>>,
     /// The process that made the arena.
     pub(crate) process: Process,
@@ -133,7 +133,7 @@ impl ArenaState {
         while ranges.peek().is_some() {
             // In pieces: large blocks are hard to get, and this cannot be refused any.
             let piece: Vec<Pages> = ranges.by_ref().take(ADVISED).collect();
-            // SAFETY: the callers give advice on ranges that are in nobody's hands but their own.
+            // SAFETY: the callers give advice only on ranges that they own.
             let (done, result) = unsafe { advise(&piece, advice, self.settings.vectored) };
             all += done;
             if done < piece.len() || result.is_err() {

@@ -40,14 +40,15 @@ pub struct ArenaStatistics {
 }
 
 impl Arena {
-    /// What the arena has and has done. Takes a lock a node; exact at rest, else a glimpse.
+    /// What the arena has and has done. Takes one lock per node. Exact at rest, else a racy
+    /// snapshot.
     #[must_use]
     pub fn statistics(&self) -> ArenaStatistics {
         let state = &*self.state;
         let sum = |of: fn(&Shard) -> u64| state.shards.iter().map(|shard| of(shard)).sum::<u64>();
         // What has been freed first: an area that is allocated and freed meanwhile must not make
         // the difference negative. Acquire, for that order of the loads. Needs no partner: the
-        // counts are written under the nodes' locks, and are a glimpse.
+        // counts are written under the nodes' locks, and this is a racy snapshot.
         let (areas_freed, pages_freed) = (
             sum(|shard| shard.areas_freed.load(Ordering::Acquire)),
             sum(|shard| shard.pages_freed.load(Ordering::Acquire)),

@@ -75,7 +75,7 @@ pub fn run(program: &[u8]) {
                     assert!(edges(&arena, start, size).is_err(), "a freed area is found");
                 }
             }
-            6 => arena.drain().expect("nobody reads"),
+            6 => arena.drain().expect("there are no readers"),
             // An address somewhere: found if the model has an area there.
             _ => {
                 let addr =
@@ -105,7 +105,7 @@ pub fn run(program: &[u8]) {
     drop(guard);
     assert_eq!(arena.statistics().areas, model.len() as u64);
     model.clear();
-    arena.drain().expect("nobody reads");
+    arena.drain().expect("there are no readers");
     let all = arena.alloc(
         (8 << 20) - if arena.statistics().guards { PAGE } else { 0 },
         1,

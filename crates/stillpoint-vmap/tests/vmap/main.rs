@@ -233,7 +233,7 @@ fn freed_area_is_not_found_and_reads_zero_when_reused() {
     );
     arena.drain().unwrap();
     assert_eq!(arena.describe(addr), Description::Free);
-    // SAFETY: accessible, and in nobody's hands.
+    // SAFETY: accessible, and not in use.
     assert_eq!(unsafe { (addr as *const u8).read_volatile() }, 0);
     // All there is, whichever pool it went to.
     let whole = arena.alloc((256 << 20) - PAGE, 1).unwrap();

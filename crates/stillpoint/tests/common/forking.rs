@@ -73,8 +73,7 @@ pub fn in_both(work: impl FnOnce()) {
 /// Forks, and returns in both. `None`: in the child.
 pub fn fork_here() -> Option<Forked> {
     // SAFETY: what the child goes on to use is this library, whose promise is the subject here, and
-    // Rust's, whose locks no other thread of these tests holds for longer than glibc's fork can see
-    // to.
+    // Rust's, whose locks glibc's fork handles.
     match unsafe { libc::fork() } {
         -1 => panic!("no process"),
         0 => {
@@ -86,8 +85,8 @@ pub fn fork_here() -> Option<Forked> {
     }
 }
 
-/// A thread that is none of std's, for forked children: those take a lock at their start and end,
-/// which a vanished one may hold.
+/// A thread not made by std, for forked children: std's threads take a lock at their start and end,
+/// which a lost thread may have held.
 #[must_use]
 pub struct Bare(libc::pthread_t);
 

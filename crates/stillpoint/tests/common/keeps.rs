@@ -56,7 +56,7 @@ pub fn drop_does_not_wait(keeps: &[Keep]) {
     }
 }
 
-/// The same where a thread ends.
+/// As above, where a thread ends.
 pub fn nor_in_a_thread_local_destructor(keeps: &[Keep]) {
     thread_local!(static KEPT: RefCell<Option<Box<dyn Send>>> = const { RefCell::new(None) });
     for &keep in keeps {
@@ -69,7 +69,7 @@ pub fn nor_in_a_thread_local_destructor(keeps: &[Keep]) {
     }
 }
 
-/// The same in a callback of the domain.
+/// As above, in a callback of the domain.
 pub fn nor_in_a_callback_of_its_own(keeps: &[Keep]) {
     for &keep in keeps {
         let (domain, tally) = (TraceDomain::new(), Tally::new());

@@ -125,7 +125,7 @@ struct Read {
 pub fn run(program: &[u8]) {
     let mut steps = Steps(program);
     let domain = TraceDomain::new();
-    // What those who retire wait for is known before the first has waited for long.
+    // What the retiring threads wait for is known before the first has waited for long.
     domain.set_stall_timeout(Duration::from_millis(1));
     let mut sections = Open::new(&domain);
     // What this thread has retired to be freed without and with a destructor, and whether pages are
@@ -154,7 +154,7 @@ pub fn run(program: &[u8]) {
                     drops: Arc::clone(&drops),
                 });
                 let object = NonNull::from(Box::leak(object));
-                // SAFETY: from a box that nobody else knows. The destructor takes no lock.
+                // SAFETY: from a box that no other thread knows. The destructor takes no lock.
                 unsafe {
                     if step % 16 == 4 {
                         domain.retire(object)
@@ -219,7 +219,7 @@ pub fn run(program: &[u8]) {
                             mark: ALIVE,
                             drops: theirs,
                         })));
-                        // SAFETY: from a box that nobody else knows.
+                        // SAFETY: from a box that no other thread knows.
                         unsafe { domain.retire(object) };
                     });
                 });

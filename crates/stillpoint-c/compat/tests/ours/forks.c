@@ -273,7 +273,7 @@ static int order[3], ran;
 
 static void note(void *of)
 {
-    /* In the child nobody else comes between. */
+    /* In the child there is no other thread. */
     CHECK(getpid() == parent || pthread_equal(pthread_self(), parents_thread));
     order[ran++] = (int)(long)of;
 }

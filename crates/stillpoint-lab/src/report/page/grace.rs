@@ -11,7 +11,7 @@ const PART: &str = "sync";
 
 /// The scenarios: name, what a bar is, and whether its distribution is drawn.
 const SCENARIOS: [(&str, &str, bool); 10] = [
-    ("idle", "A wait when nobody reads", false),
+    ("idle", "A wait without readers", false),
     ("idle16", "A wait beside 16 threads that sleep", false),
     ("idle1000", "A wait beside 1,000 threads that sleep", true),
     (

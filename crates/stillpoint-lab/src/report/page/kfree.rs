@@ -81,7 +81,7 @@ fn body(stored: &Stored) -> Markup {
         p {
             "Sixteen threads allocate objects of 32 bytes and retire each at once; it is freed when no reader can hold it any more. "
             em { "per-page" } " is Stillpoint's way, " em { "whole-batch" } " the kernel's before the patch, " em { "call" } " a callback an object. The "
-            em { "limit" } " frees at once and waits for nobody."
+            em { "limit" } " frees at once, without waiting for readers."
         }
         div.charts {
             (bars(stored, PART, None, "Time for an object, allocated, retired and freed", "ns_per_object", Unit::Nanoseconds, Better::Less))

@@ -57,7 +57,7 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
     pairs.extend(measured(
         "gp_mean_ms",
         Unit::Milliseconds,
-        "Here, measured, a grace period when nobody reads",
+        "Here, measured, a grace period without readers",
     ));
     pairs.push(read);
     pairs.extend(measured(
@@ -106,12 +106,12 @@ fn body(stored: &Stored) -> Markup {
     html! {
         p {
             "Sections that block, sleep, or are held by a task across an await. " em { "native" } " readers go without fences, " em { "read-mb" }
-            " ones fence, and their grace periods interrupt nobody. Ten thousand tasks hold a section across a timer of 1 to 10 ms while a thread replaces "
+            " ones fence, and their grace periods interrupt no processor. Ten thousand tasks hold a section across a timer of 1 to 10 ms while a thread replaces "
             "what they read; their " em { "limit" } " reads something that never changes."
         }
         div.charts {
             (Pairs { title: "Before and after", better: Better::Less, pairs: &compared, command: &all_commands }.draw())
-            (less("idle", "A grace period when nobody reads", "gp_mean_ms", Unit::Milliseconds))
+            (less("idle", "A grace period without readers", "gp_mean_ms", Unit::Milliseconds))
             (less("idle", "A pair of lock and unlock on a thread", "read_ns", Unit::Nanoseconds))
             (less("sleepers", "From the last reader's end to the wait's", "exit_to_gp_us", Unit::Microseconds))
             (more("Sections of 10,000 tasks", "reads_per_s"))

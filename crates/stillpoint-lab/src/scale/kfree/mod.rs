@@ -178,7 +178,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let plotted = plot.map(|file| {
         plot::memory_over_time(file, &title(&selection.work), &curves(&found.report.rows))
     });
-    // A plot that cannot be written costs nobody the figures.
+    // If a plot cannot be written the figures are still printed.
     let outcome = found.conclude()?;
     plotted.transpose()?;
     Ok(outcome)

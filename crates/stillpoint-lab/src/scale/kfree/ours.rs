@@ -91,8 +91,8 @@ fn grace_periods() -> u64 {
 /// No reclamation: a loop's objects are all allocated, then all freed at once.
 ///
 /// It is a limit for small objects, whose cost is the allocator's. Where a loop's objects outgrow
-/// the caches and the allocator gives memory back to the system, who frees sooner touches less
-/// memory and can be faster.
+/// the caches and the allocator gives memory back to the system, a subject that frees sooner
+/// touches less memory and can be faster.
 pub struct Limit(Vec<NonNull<()>>);
 
 impl Participant for Limit {

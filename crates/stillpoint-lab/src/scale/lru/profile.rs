@@ -2,10 +2,10 @@
 //! as `perf` would take them.
 //!
 //! The timer counts the time of all threads, in the kernel and out of it; its signal finds the
-//! thread that runs. Each thread says by a flag of its own whether it waits for a lock that
-//! somebody else has: what the kernel spends in the slow path of its spinlocks. To take a lock that
-//! is free is no wait. Threads that sleep take no time, so those that wait for a mutex in the
-//! kernel count only for their way there and back.
+//! thread that runs. Each thread has a flag that says whether it waits for a lock held by another
+//! thread: what the kernel spends in the slow path of its spinlocks. To take a lock that is free is
+//! no wait. Threads that sleep take no time, so those that wait for a mutex in the kernel count
+//! only for their way there and back.
 
 use std::cell::Cell;
 use std::io;

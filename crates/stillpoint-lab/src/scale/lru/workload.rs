@@ -10,8 +10,8 @@
 //! | figure | |
 //! |---|---|
 //! | `counts_per_s`, `adds_per_s` | of all threads together, in [`SPAN`] |
-//! | `count_ns` | of one count by one thread, before anybody else is there, on lists that are in its cache: the best of [`SLICES`] slices |
-//! | `lock_share` | of the process's profiling-timer samples in that time, those of threads that were waiting for a lock that somebody else had |
+//! | `count_ns` | of one count by one thread, before other threads start, on lists that are in its cache: the best of [`SLICES`] slices |
+//! | `lock_share` | of the process's profiling-timer samples in that time, those of threads that were waiting for a lock held by another thread |
 //! | `tenants_per_s` | in churn: tenants that one more thread makes, gives an item on every LRU, and deletes, while the others count and add |
 //! | `add_p999_us` | of each single add while a reclaim pass goes over all lists in place of the counters; with one mutator only (threads-2) |
 //!
@@ -141,7 +141,7 @@ pub fn measure<S: Subject>(work: &Work, roles: Roles, churn: Option<Churn<S>>) -
     })
 }
 
-/// Counts that nobody disturbs.
+/// Counts without concurrent changes.
 fn count_ns<S: Subject>(subject: &S, tenants: usize) -> f64 {
     let slice = || {
         let begun = Instant::now();

@@ -11,7 +11,7 @@ pub struct CallbackLatch {
 }
 
 impl CallbackLatch {
-    /// For the callback: notes when it was invoked, and wakes whoever waits.
+    /// For the callback: records when it was invoked, and wakes the waiter.
     pub fn invoke(&self) {
         let now = Instant::now();
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);

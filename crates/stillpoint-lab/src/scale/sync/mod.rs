@@ -124,7 +124,7 @@ impl super::Work for Work {
     }
 }
 
-/// Those who can wait, defer and poll.
+/// Subjects that can wait, defer and poll.
 struct Waiters<'c>(&'c mut Vec<Benchmark<Work>>);
 
 impl Registry for Waiters<'_> {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! At every arrow a thread sleeps [away](Reader::offline). All have settled before the first wait
-//! is timed, and nobody leaves before the last figure is taken.
+//! is timed, and none leaves before the last figure is taken.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,7 +40,7 @@ pub struct ReaderPool {
 }
 
 impl ReaderPool {
-    /// Nobody.
+    /// No readers.
     pub const NONE: Self = Self {
         asleep: 0,
         busy: 0,
@@ -201,7 +201,7 @@ fn confine_to_two_cpus() -> Result<()> {
 }
 
 /// Work of a known length that touches no memory and makes no call. Not the processor's pause
-/// instruction, which a hypervisor may take for a sign that somebody else should run.
+/// instruction, which a hypervisor may take as a hint to run another virtual CPU.
 #[derive(Clone, Copy)]
 struct Section {
     turns: u32,
@@ -262,7 +262,7 @@ impl Latch {
         }
     }
 
-    /// Opens, whoever is missing.
+    /// Opens, even if some have not arrived.
     pub fn open(&self) {
         *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = 0;
         self.opened.notify_all();

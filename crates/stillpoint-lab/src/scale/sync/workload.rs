@@ -1,14 +1,14 @@
 //! What is done in each scenario, the same for every subject. A process registers its threads,
-//! makes [`WARM_UPS`] waits that nobody counts, and then waits again and again for a fixed time (at
-//! least a few times).
+//! makes [`WARM_UPS`] waits that are not counted, and then waits again and again for a fixed time
+//! (at least a few times).
 //!
 //! | scenario | callers | beside them | what is timed |
 //! |---|---|---|---|
-//! | idle | 1 | nobody | a wait |
+//! | idle | 1 | none | a wait |
 //! | idle16, idle1000 | 1 | so many registered threads that sleep | a wait |
 //! | busy1 | 1 | a reader, sections of 200 ns without a pause | a wait |
 //! | busy-oversub | 1 | two such readers, all on two CPUs | a wait |
-//! | herd64 | 64, at once (`--threads`) | nobody | a wait |
+//! | herd64 | 64, at once (`--threads`) | none | a wait |
 //! | bridge | 1 | 64 registered threads that sleep | a wait, of 100 times 4; `total_s` is their sum |
 //! | callback | 1 | 16 registered threads that sleep | from the call to the callback's first instruction |
 //! | barrier | 1 | the same | a call and the barrier behind it |
@@ -149,7 +149,7 @@ fn herd_caller<S: Updater>(gates: &Gates, report: mpsc::Sender<(Times, Instant)>
     let times = repeat(begun + BUDGET, || time(|| part.synchronize()));
     let ended = Instant::now();
     part.offline(|| {
-        // Nobody receives only where the measurement has failed already.
+        // There is no receiver only where the measurement has failed already.
         let _ = report.send((times, ended));
         drop(report);
         gates.end.wait();

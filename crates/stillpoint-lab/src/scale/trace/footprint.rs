@@ -14,8 +14,8 @@ use stillpoint::tasks_trace::TraceDomain;
 /// Guards of a batch.
 const GUARDS: usize = 10_000;
 
-/// Bytes for each of the second batch's guards in `domain`, where nobody has made one before; the
-/// guard itself lies in a vector.
+/// Bytes for each of the second batch's guards in `domain`, where none was made before; the guard
+/// itself lies in a vector.
 pub fn bytes_per_guard(domain: &TraceDomain) -> Result<f64> {
     let batch = || {
         let mut guards = Vec::with_capacity(GUARDS);

@@ -1,5 +1,5 @@
-//! idle: the calling thread has read, and nobody reads any more. It waits again and again, and then
-//! the pair of a thread's guard is timed.
+//! idle: the calling thread has read before, and there are no readers now. It waits again and
+//! again, and then the pair of a thread's guard is timed.
 
 use std::time::{Duration, Instant};
 

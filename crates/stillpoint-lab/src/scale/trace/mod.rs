@@ -3,7 +3,7 @@
 //!
 //! | scenario | who reads | what is taken |
 //! |---|---|---|
-//! | idle | nobody | grace periods, and a thread guard's pair: [`idle`] |
+//! | idle | none | grace periods, and a thread guard's pair: [`idle`] |
 //! | sleepers | threads (`--threads`), in sections that sleep for 1 ms | grace periods, and how soon they end: [`sleepers`] |
 //! | async10000 | tasks (`--tasks`), in sections that hold across a timer | sections and updates a second, grace periods in the tasks' domain and in another one: [`tasks`]; memory of a guard: [`footprint`] |
 //!
@@ -17,14 +17,14 @@
 //!   the other guard;
 //! - `exit_to_gp_us`: the mean time from the exit of a grace period's last holdout to the return of
 //!   the wait;
-//! - `other_domain_gp_us`: the median wait in a domain where nobody reads, while the tasks read in
-//!   theirs. Not the mean: on a machine whose processors the tasks fill, that of anything at all is
-//!   a matter of turns on them, as the limit's would show;
+//! - `other_domain_gp_us`: the median wait in a domain without readers, while the tasks read in
+//!   another one. Not the mean: on a machine whose processors the tasks fill, that of anything at
+//!   all is a matter of turns on them, as the limit's would show;
 //! - `reads_per_s`, `updates_per_s`: sections that the tasks have ended, and values replaced;
 //! - `bytes_per_guard`: memory for one more live owned guard, itself included.
 //!
-//! The limit is a bare membarrier where others wait for nobody, a bare wake-up where they wait for
-//! sleepers, and tasks that read a static.
+//! The limit is a bare membarrier where there are no readers to wait for, a bare wake-up where
+//! there are sleepers, and tasks that read a static.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -111,7 +111,7 @@ impl Cell for Traced {
     }
 }
 
-/// What nobody replaces needs no section.
+/// A value that is never replaced needs no section.
 pub struct Static;
 
 static VALUE: Value = Value::first();

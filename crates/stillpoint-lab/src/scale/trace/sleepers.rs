@@ -148,7 +148,7 @@ fn exit_of_holdout(sections: &[SectionTimes], moment: Instant) -> Option<Instant
         .filter(|&left| left > moment)
 }
 
-/// By which a reader wakes the one who waits for it.
+/// The channel by which a reader wakes the thread that waits for it.
 struct WakeUp {
     awaited: AtomicBool,
     waiter: Thread,

@@ -9,13 +9,13 @@
 //! 1. the tasks and the updater alone: `reads_per_s` (sections ended) and `updates_per_s`;
 //! 2. beside them, where the subject has grace periods, a thread that waits for one of the tasks'
 //!    domain after the other, and one that waits in another domain every millisecond: `gp_mean_ms`,
-//!    `gp_p99_ms`, and `other_domain_gp_us`. The first span has no such threads, so that nobody's
-//!    rates pay for what others cannot do.
+//!    `gp_p99_ms`, and `other_domain_gp_us`. The first span has no such threads, so that no
+//!    subject's rates pay for what others cannot do.
 //!
 //! Fair: the same tasks, timers, runtime, values and allocator for all; the sleeps come from the
-//! same seeds; who has no updates (the limit, a static) has no updater. With the default sleeps the
-//! timers alone keep the workers busy: rates are those of a full machine, and whoever waits
-//! competes for a processor with the workers.
+//! same seeds; a subject without updates (the limit, a static) has no updater. With the default
+//! sleeps the timers alone keep the workers busy: rates are those of a full machine, and a waiting
+//! thread competes with the workers for a processor.
 //!
 //! Every value holds a number twice, in two ways. A task that finds them different, or a number
 //! that is smaller than one found before, has found memory that was freed, and ends the process, so

@@ -1,7 +1,7 @@
 //! Allocating and freeing, in the shapes of the kernel's test_vmalloc, and giving memory back.
 //!
-//! `alloc_free_ns` is the time of one allocation and its free. Nobody touches the pages, here or
-//! there; what Stillpoint puts off to its drains is part of the time, down to the last one.
+//! `alloc_free_ns` is the time of one allocation and its free. The pages are not touched, by any
+//! subject; what Stillpoint puts off to its drains is part of the time, down to the last one.
 //! `purge_ns_per_page` is the time of taking the memory out of touched pages: every second of many
 //! areas is freed and drained, so that no two ranges can be made one; beside it an unmapping for
 //! each, and one large `MADV_DONTNEED` as the limit.
@@ -265,7 +265,7 @@ pub fn one_call(_pages: usize) -> Result<Sample> {
     // SAFETY: the mapping is ours.
     unsafe { touch(mapped.at.cast(), mapped.len) };
     let begun = Instant::now();
-    // SAFETY: nobody needs what is in it.
+    // SAFETY: its contents are not needed.
     unsafe { madvise(mapped.at, mapped.len, Advice::LinuxDontNeed)? };
     Ok(per_page(begun, PURGED))
 }

@@ -60,7 +60,7 @@ pub fn in_areas<I: Index>(work: &Work, threads: u32, message: usize) -> Result<S
     )
 }
 
-/// The rings are in areas, and nobody checks. The faster of the arena's own copy and `memcpy`, for
+/// The rings are in areas, without checks. The faster of the arena's own copy and `memcpy`, for
 /// half of the time each.
 pub fn unchecked(work: &Work, threads: u32, message: usize) -> Result<Sample> {
     let half = Work {
@@ -78,7 +78,7 @@ pub fn unchecked(work: &Work, threads: u32, message: usize) -> Result<Sample> {
         .expect("there are two"))
 }
 
-/// The rings are on the heap, and nobody checks: the seed's kzalloc.
+/// The rings are on the heap, without checks: the seed's kzalloc.
 pub fn on_the_heap(work: &Work, threads: u32, message: usize) -> Result<Sample> {
     let mut rings: Vec<Vec<u8>> = (0..work.connections)
         .map(|_| vec![0; RING * message])

@@ -74,7 +74,7 @@ fn dependent<I: Index>(index: &I, addresses: &[usize]) -> Duration {
     let mut at = 0;
     for _ in 0..LOOKUPS {
         let (start, len) = index.find(addresses[at]).unwrap_or_default();
-        // One further, as nobody but the arithmetic knows: areas begin at pages, and are of one.
+        // One page further, which only the arithmetic knows: areas begin at pages, and are of one.
         at = (at + 1 + (start & 1) + (len >> 13)) % ADDRESSES;
     }
     black_box(at);

@@ -25,7 +25,7 @@ pub fn flood<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u6
         queued += 1;
     }
     add(&session.tally.queued, queued);
-    // Forward progress without anybody's help, while nobody waits for it.
+    // Forward progress without help, while no thread waits for it.
     let mut last = 0;
     let mut looks_without_progress = 0;
     // Looks of 2 ms or more; the first is some 20 s.
@@ -91,7 +91,7 @@ pub fn barrier<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, round: u
     thread::sleep(Duration::from_micros(200));
 }
 
-/// A callback that takes long: the others have to wait, and nobody else.
+/// A callback that takes long: it delays other callbacks, and nothing else.
 pub fn stall_service<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
     let theirs = Arc::clone(session);
     add(&session.tally.queued, 1);

@@ -69,7 +69,7 @@ fn child<P: Policy>(harness: &Harness<P>) -> bool {
     domain.barrier();
     for number in 0..600_u64 {
         let object = std::ptr::NonNull::from(Box::leak(Box::new(number)));
-        // SAFETY: out of a box just now, and nobody else knows it.
+        // SAFETY: it came out of a box just now, and no other thread knows it.
         unsafe { domain.retire(object) };
     }
     domain.kvfree_barrier();

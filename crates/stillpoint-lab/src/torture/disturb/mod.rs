@@ -4,7 +4,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `callbacks` | floods of callbacks, barriers with somebody else's callbacks, callbacks that take long |
+//! | `callbacks` | floods of callbacks, barriers with other threads' callbacks, callbacks that take long |
 //! | `churn` | threads that come, read and go; readers that register and deregister; domains that come and go |
 //! | `processors` | a hog at a higher priority; threads moved between processors |
 //! | `signals` | signals to threads whose handlers read |

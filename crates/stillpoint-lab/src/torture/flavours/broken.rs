@@ -37,8 +37,8 @@ unsafe impl GracePeriodPolicy for ShortCookies {
 // SAFETY: of deferred frees everything is present.
 unsafe impl Policy for ShortCookies {}
 
-/// Pages of deferred frees have cookies that are one too old. What they free are notes that nobody
-/// reads, on type-stable elements.
+/// Pages of deferred frees have cookies that are one too old. What they free are notes that are
+/// never read, on type-stable elements.
 #[derive(Debug)]
 pub enum EarlyPages {}
 

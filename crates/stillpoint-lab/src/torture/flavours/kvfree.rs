@@ -1,6 +1,6 @@
 //! Deferred frees. What is freed are notes, one for each replaced element, whose destructors end
 //! the elements: so a free that comes too early kills an element that a section holds, and touches
-//! no memory that anybody reads.
+//! no memory that a reader reads.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ struct Note {
     freed: Arc<AtomicU64>,
 }
 
-// SAFETY: the head is the first field, and `repr(C)` keeps it there; nobody else uses it.
+// SAFETY: the head is the first field, and `repr(C)` keeps it there; no other thread uses it.
 unsafe impl EmbedsHead for Note {
     const HEAD_OFFSET: usize = 0;
 }
@@ -129,7 +129,8 @@ fn retire<P: Policy>(test: &PipeTest<P>, number: usize) {
             retired += 1;
             add(&session.tally.retired, 1);
             match ctx.random.u32(0..8) {
-                // SAFETY: out of a box just now; nobody else knows it. So for all of them.
+                // SAFETY: out of a box just now; no other thread knows it. The same holds for all
+                // of them.
                 0 => unsafe { domain.retire(note) },
                 // SAFETY: as above.
                 1 => unsafe { domain.retire_with_head(note) },

@@ -1,11 +1,11 @@
 //! LRU lists: tenants come and go, items are added, walked and taken off, arrays grow, and all the
 //! while lists are counted without locks.
 //!
-//! Three things must hold: a tenant whose items nobody takes off has so many at any moment,
-//! whatever grows around it; what is added is taken off once, wherever it has been moved meanwhile;
-//! and every item is dropped once. Beside the lists the array that they are found through is
-//! tortured by itself, with a pause between the look at it and the look into it; that is where
-//! busted-lru counts outside of a section.
+//! Three things must hold: a tenant whose items are never removed has the same number at any
+//! moment, whatever grows around it; what is added is taken off once, wherever it has been moved
+//! meanwhile; and every item is dropped once. Beside the lists the array that they are found
+//! through is tortured by itself, with a pause between the look at it and the look into it; that is
+//! where busted-lru counts outside of a section.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::torture::runner;
 use crate::torture::session::{Session, ThreadCtx};
 use crate::torture::tally::{Fault, add};
 
-/// Items of the tenant that nobody takes any from.
+/// Items of the tenant whose items are never removed.
 const ANCHORED: usize = 100;
 
 /// Nothing left out.
@@ -241,7 +241,7 @@ impl<'s> Lists<'s> {
         let found: usize = Node::all().map(count).sum();
         if found != ANCHORED {
             self.session.tally.fault(Fault::Count, || {
-                format!("a list of {ANCHORED} items, which nobody changes, had {found}")
+                format!("an unchanged list of {ANCHORED} items had {found}")
             });
         }
         ctx.count(0, 0);

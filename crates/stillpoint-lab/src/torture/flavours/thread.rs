@@ -59,7 +59,7 @@ pub fn busted_membarrier(session: &Arc<Session>) {
     test.run(&|| (), threads.chain(readers).collect());
 }
 
-/// Barriers that do not wait, beside those who need them.
+/// Barriers that do not wait, beside threads that rely on them.
 pub fn busted_barrier(session: &Arc<Session>) {
     let domain = Domain::<NoBarriers>::starting_at(session.first_cookie());
     let test = PipeTest::new(session, &domain);

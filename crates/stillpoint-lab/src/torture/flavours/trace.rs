@@ -25,7 +25,7 @@ pub fn busted(session: &Arc<Session>) {
     torture::<SkipsOneHoldout>(session);
 }
 
-/// Sections that wait for somebody to go on with them.
+/// Open sections, for any thread to continue.
 type Exchange<'d> = Mutex<Vec<(OwnedGuard<'d>, Visit)>>;
 
 /// So many at most.
@@ -70,7 +70,7 @@ fn read_loop<'d, P: Policy>(
         ctx.delay();
         let mut waiting = exchange.lock();
         if waiting.len() < ROOM {
-            // Ours for somebody else's, if there is one.
+            // Swaps our section for another thread's, if there is one.
             let place = ctx.random.usize(0..=waiting.len());
             if place == waiting.len() {
                 waiting.push(section);
@@ -93,7 +93,7 @@ fn read_loop<'d, P: Policy>(
             }
         }
     }
-    // Whoever comes last finds the rest; nobody waits for a section that nobody has.
+    // The last thread ends what is left, so no wait depends on a section that no thread holds.
     exchange.lock().clear();
 }
 

@@ -1,9 +1,9 @@
-//! The address space: writers put areas in place of others, free the old ones, and drain; readers
-//! find areas, check and copy.
+//! The address space: writers replace areas, free the old ones, and drain; readers find areas,
+//! check and copy.
 //!
 //! An area's bytes say whose they are: its address, its length, and a number that no other area
 //! has, in every word. A section that finds an area must find these, and find them again, until its
-//! end, whoever frees and purges it meanwhile.
+//! end, even if another thread frees and purges it meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -222,8 +222,8 @@ fn stamp(area: &Area, number: u64) {
 fn look(arena: &Arena, places: &Places, ctx: &mut ThreadCtx) {
     let place = &places[ctx.random.usize(0..places.len())];
     let guard = arena.read_lock();
-    // From here on an area that is found at this address was published before the section's look,
-    // or nobody can have its address before the end.
+    // From here on, an area found at this address was published before the section looked;
+    // otherwise its address could not be in use before the section ends.
     let addr = place.load(Ordering::Acquire);
     let found = if addr == 0 {
         None
@@ -268,7 +268,7 @@ fn look_in_handler(session: &Session, arena: &Arena, places: &Places) {
     session.tally.section_in_handler(0, 0);
 }
 
-/// What was in an area in place of what its writer had put there.
+/// What was in an area instead of its writer's bytes.
 #[derive(Debug)]
 #[expect(dead_code, reason = "for people, by Debug")]
 struct Mismatch {

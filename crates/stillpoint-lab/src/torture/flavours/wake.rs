@@ -2,12 +2,12 @@
 //! section.
 //!
 //! A reader that goes on reading would wake the waiter at the end of its next section, so here it
-//! does not: when its section has ended it waits for the waiter. Whoever has been forgotten then
-//! sleeps until somebody else ends a grace period, and nobody does.
+//! does not: when its section has ended it waits for the waiter. A waiter whose wake-up was lost
+//! then sleeps until another thread ends a grace period, and none does.
 //!
 //! In some rounds the waiter does not wait by itself: it asks for a promise (`start_poll`) and only
-//! looks whether it has come true. Then it is the service thread that sleeps against the end of the
-//! section, and nobody else that ends the grace period.
+//! looks whether it has come true. Then the service thread sleeps until the section ends, and no
+//! other thread ends the grace period.
 
 use std::hint;
 use std::sync::Arc;

@@ -3,14 +3,14 @@
 //!
 //! # A FIFO and what is written to it
 //!
-//! A FIFO is one queue for everybody who has it open: what we write for the other end we may read
-//! ourselves, before the other end does. So it is written through an end for writing alone, which
-//! is opened first and which the system refuses where no process reads: then the payload has no
-//! reader to go to, and is left out. Else it is the other end's: we read nothing until it has been
-//! taken, or something has been written behind it, or the other end has had [`PATIENCE`] to begin
-//! and [`READING`] to end; and what we then read is no pressure if it is the payload and nothing
-//! else. For reading it is opened for writing, too, so that it does not end when the last writer
-//! closes it.
+//! A FIFO is one queue for all processes that have it open: what we write for the other end we may
+//! read ourselves, before the other end does. So it is written through an end for writing alone,
+//! which is opened first and which the system refuses where no process reads: then the payload has
+//! no reader to go to, and is left out. Else it is the other end's: we read nothing until it has
+//! been taken, or something has been written behind it, or the other end has had [`PATIENCE`] to
+//! begin and [`READING`] to end; and what we then read is no pressure if it is the payload and
+//! nothing else. For reading it is opened for writing, too, so that it does not end when the last
+//! writer closes it.
 
 use super::error::PressureError;
 use rustix::{

@@ -32,7 +32,7 @@ pub(crate) const EMPTY: CachedCharge = CachedCharge {
 #[derive(Debug)]
 pub(crate) struct PerCpuStock {
     pub(crate) taken: AtomicBool,
-    /// How many wait for the flag: meanwhile it is not taken by a charge, which can do without.
+    /// How many threads wait for the flag: meanwhile charges, which can do without, do not take it.
     pub(crate) waiting: AtomicUsize,
     /// While the flag is taken: the taker's.
     pub(crate) entries: UnsafeCell<[CachedCharge; ENTRIES]>,
@@ -49,7 +49,7 @@ unsafe impl Sync for PerCpuStock {}
 pub(crate) struct StockGuard(pub(crate) *const PerCpuStock);
 
 impl PerCpuStock {
-    /// For a caller that can do without: waiters come first.
+    /// Tries once, for a caller that can do without: waiters come first.
     #[inline]
     pub(crate) fn try_take(&self) -> Option<StockGuard> {
         if self.waiting.load(Ordering::Relaxed) > 0 {
@@ -116,8 +116,8 @@ impl StockGuard {
     #[inline]
     pub(crate) unsafe fn put(&mut self, tenant: *const Memcg, bytes: u64) -> Surplus {
         if let Some(entry) = self.of(tenant) {
-            // An entry of no bytes may be one of a tenant that is no more, whose memory is this
-            // one's now; so the pointer is replaced.
+            // An entry without bytes may be of a freed tenant whose memory this one now has; so the
+            // pointer is replaced.
             *entry = CachedCharge {
                 tenant,
                 bytes: entry.bytes + bytes,
