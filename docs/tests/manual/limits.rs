@@ -26,7 +26,7 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
     ),
     (
         "spare records that a thread keeps for owned guards",
-        "32 a domain",
+        "32 per domain",
         "stillpoint/src/gp/record_cache.rs",
         "const BATCH: usize = if IN_MODEL { 1 } else { 16 };",
     ),
@@ -92,7 +92,7 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
     ),
     (
         "wait of a retire at twice its quota, or past the budget",
-        "one second a call",
+        "one second per call",
         "stillpoint/src/kvfree/throttle.rs",
         "const LONGEST_WAIT_PAGES: usize = 100;",
     ),

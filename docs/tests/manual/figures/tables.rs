@@ -58,8 +58,8 @@ macro_rules! rows {
     };
 }
 
-const PER_OBJECT: Column = column("ns an object", "kfree", "", "ns_per_object");
-const PEAK: Column = column("peak, MiB", "kfree", "", "peak_mib");
+const PER_OBJECT: Column = column("ns per object", "kfree", "", "ns_per_object");
+const PEAK: Column = column("peak memory, MiB", "kfree", "", "peak_mib");
 const PAIR: Column = column("read pair, ns", "read", "", "ns_per_pair");
 
 const fn mean(head: &'static str, scenario: &'static str) -> Column {
@@ -100,7 +100,7 @@ const BOTH: &[Row] = &[
         cases: &[("", "haphazard", "default")],
     },
     Row {
-        label: "liburcu-memb, a worker a CPU",
+        label: "liburcu-memb, one worker per CPU",
         cases: &[
             ("read", "liburcu-memb", "default"),
             ("kfree", "liburcu-memb", "per-cpu-workers"),
@@ -116,7 +116,7 @@ const BOTH: &[Row] = &[
 pub const ROWS_OF_README: [Column; 5] = [
     column("read-side cost, ns", "read", "", "ns_per_pair"),
     column(
-        "reclamation cost, ns an object",
+        "reclamation cost, ns per object",
         "kfree",
         "",
         "ns_per_object",
@@ -192,7 +192,7 @@ pub const TABLES: &[Table] = &[
             "sdd": "sdd" "default",
             "ps-reclaim": "ps-reclaim" "default",
             "liburcu-memb, one worker": "liburcu-memb" "one-worker",
-            "liburcu-memb, a worker a CPU": "liburcu-memb" "per-cpu-workers",
+            "liburcu-memb, one worker per CPU": "liburcu-memb" "per-cpu-workers",
             "limit": "limit" "default",
         },
     },
@@ -263,13 +263,13 @@ pub const TABLES: &[Table] = &[
         label: "",
         columns: &[
             scaled(
-                "reads, millions a second",
+                "reads, millions per second",
                 "trace",
                 "async10000",
                 "reads_per_s",
                 1e6,
             ),
-            column("updates a second", "trace", "async10000", "updates_per_s"),
+            column("updates per second", "trace", "async10000", "updates_per_s"),
             column("wait, ms", "trace", "async10000", "gp_mean_ms"),
             column(
                 "wait in another domain, us",
@@ -277,7 +277,7 @@ pub const TABLES: &[Table] = &[
                 "async10000",
                 "other_domain_gp_us",
             ),
-            column("bytes a guard", "trace", "async10000", "bytes_per_guard"),
+            column("bytes per guard", "trace", "async10000", "bytes_per_guard"),
         ],
         rows: rows! {
             "Stillpoint, membarrier": "stillpoint" "native",
@@ -292,7 +292,7 @@ pub const TABLES: &[Table] = &[
         label: "",
         columns: &[
             scaled(
-                "2 threads: counts, millions a second",
+                "2 threads: counts, millions per second",
                 "lru",
                 "threads-2",
                 "counts_per_s",
@@ -338,7 +338,7 @@ pub const TABLES: &[Table] = &[
     },
     Table {
         name: "vmap-copy",
-        label: "copies of 4 KiB, millions a second",
+        label: "copies of 4 KiB, millions per second",
         columns: &[
             scaled("16 threads", "vmap", "copy-4096", "requests_per_s", 1e6),
             scaled(
@@ -353,8 +353,8 @@ pub const TABLES: &[Table] = &[
             "Stillpoint": "stillpoint" "rcu",
             "no check": "stillpoint" "unchecked",
             "no check, buffers of `malloc`": "stillpoint" "heap",
-            "a tree a node, `RwLock`": "stillpoint" "node-rwlock",
-            "a tree a node, spinlock": "stillpoint" "node-spinlock",
+            "one tree per node, `RwLock`": "stillpoint" "node-rwlock",
+            "one tree per node, spinlock": "stillpoint" "node-spinlock",
             "one tree, mutex": "stillpoint" "global-mutex",
             "one tree, spinlock": "stillpoint" "global-lock",
         },
