@@ -441,7 +441,7 @@ pub const TABLES: &[Table] = &[
         rows: rows! {
             "waiting for readers at all (`busted`) | torture, loom, real threads":
                 "busted" "default",
-            "the heavy barrier before the scan (`busted-membarrier`) | torture, loom, spin, real threads":
+            "the barrier before the scan (`busted-membarrier`) | torture, loom, spin, real threads":
                 "busted-membarrier" "default",
             "a cookie one grace period too old (`busted-cookie`) | torture, spin":
                 "busted-cookie" "default",
