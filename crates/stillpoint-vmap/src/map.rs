@@ -22,7 +22,7 @@
 //!   purge of that area. Had the section begun after the cookie's grace period had started, its R1
 //!   would have read W1's value or a later one: `clear` happens before `find`, which then reads 0,
 //!   or the word of another area that was published later. So it began before, the grace period
-//!   waits for it, and all that it does with the memory happens before the purge (`gp/engine.rs`,
+//!   waits for it, and all that it does with the memory happens before the purge (`gp/README.md`,
 //!   R4 with W4, W5 with W6).
 //! * The words of one area are written one after the other. Each tells of the whole area, so a
 //!   thread that sees one of them while others are still missing, or gone already, sees an area

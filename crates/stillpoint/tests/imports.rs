@@ -1,4 +1,4 @@
-//! No circle of imports in `gp`: see "Grace periods" in ARCHITECTURE.md.
+//! No circle of imports in `gp`: see `docs/design/001-layers.md`.
 //!
 //! Read are the sources as text, without what only tests have. A file imports another where it
 //! names that by `use` or by a path from `crate` or `super`; that a child imports what its parents

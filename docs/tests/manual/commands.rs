@@ -4,6 +4,7 @@
 use crate::{
     assert_none,
     book::{Chapter, chapters, repository},
+    documents,
 };
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -227,7 +228,8 @@ fn unknown_options(
 
 #[test]
 fn commands_name_files_that_there_are() {
-    let chapters = chapters();
+    let mut chapters = chapters();
+    chapters.extend(documents::as_chapters());
     let complaints: Vec<String> = lines(&chapters)
         .filter_map(|(place, words)| {
             let why = missing_file(&words, repository())

@@ -7,12 +7,15 @@
 
 mod book;
 mod commands;
+mod documents;
 mod fences;
 mod figures;
 mod limits;
 mod links;
 mod names;
 mod programs;
+mod readme;
+mod words;
 
 /// Fails with all complaints at once.
 #[track_caller]

@@ -1,61 +1,24 @@
 //! The grace-period engine: starting, fencing, scanning, publishing.
 //!
-//! It decides; it never waits (`wait.rs` does). Advancing is helpable and never owned: any thread
-//! may take any step for all, no lock is held between steps, and a thread that is preempted between
-//! two of them holds up nobody.
+//! It decides; it never waits (`engine/wait.rs` does). Any thread may take any step for all others,
+//! and no lock is held between steps, so a preempted thread delays no other.
 //!
 //! ```text
-//!   taker      unlink the object; cookie = started + 1             [W1] release RMW
-//!   advancer   see started >= cookie, or start it                  [W2] acquire
+//!   updater    unlink the object; cookie = started + 1             [W1] release RMW
+//!   driver     see started >= cookie, or start it                  [W2] acquire
 //!              heavy barrier; fenced = that                        [W3]
 //!              scan every record for sections older than fenced    [W4] acquire
 //!              completed = the oldest of them, or fenced           [W5] acquire-release CAS
-//!   freer      see completed >= cookie; free the object            [W6] acquire
+//!   reclaimer  see completed >= cookie; free the object            [W6] acquire
+//!
+//!   waiter     announce; set the flag of the oldest holdout        [S1] acquire-release RMW
+//!              heavy barrier; read that record again; sleep        [S2]
 //! ```
 //!
-//! # Why no reader is missed
-//!
-//! Take a section that loaded a pointer to the object before it was unlinked, and a freer that saw
-//! the cookie's grace period n completed.
-//!
-//! * **R1 with W1/W2.** The section carries some s. Had R1 read a value of n or more, it would have
-//!   read the RMW of the one who started n or a later one in its release sequence; W1 heads or
-//!   precedes that sequence (a starter's RMW reads W1's), so the unlinking happens before the
-//!   section's loads, which then cannot find the object. So s < n, and R1's number is older than
-//!   what a scan for n accepts.
-//! * **R2+R3 with W3+W4.** light() stands between the section's store of its word and its loads;
-//!   heavy() stands between the unlinking (W1, W2: it happens before) and the scan. By the promise
-//!   in `stillpoint-platform/src/barrier.rs` either the scan sees the word (or a later one), or the
-//!   section's loads see the object unlinked. The latter is excluded; so the scan sees it. The one
-//!   who scans need not be the one who fenced: it saw `fenced` by acquire, so the barrier happens
-//!   before its scan.
-//! * **R4 with W4.** A scan that finds the word 0, or carrying a number of n or more, read R4 or a
-//!   later store to the word, by that thread or by one that has the record from it. All of them are
-//!   releases: all accesses of the section happen before the scan.
-//! * **W5 with W6.** So they happen before the freer's free.
-//!
-//! A scan finds the oldest section m that is still open; every grace period up to m has ended, and
-//! is published.
-//!
-//! # The cached holdout
-//!
-//! A scan leaves a pointer to the oldest reader that it found (`cached_holdout`), for the next
-//! attempt. It is a hint: correctness depends on reading the record's word again, as a scan does
-//! (W4). While that reader is there nothing can end, so not to scan is to say what a scan would
-//! say. A stale hint costs a scan.
-//!
-//! # Why nobody sleeps past the end
-//!
-//! **R4+R5+R6 with S1+S2.** A waiter announces itself in the event, sets the flag of one holdout
-//! [S1], issues a heavy barrier [S2] and reads that record again. Either the second reading sees
-//! the section's end, and the waiter looks again in place of sleeping, or the unlock's R6 sees the
-//! flag, takes it, and signals the event after the waiter had announced itself. Flagging one
-//! holdout is enough if it is the oldest: while it is there no grace period that the waiter or
-//! anybody behind it waits for can end, and when it leaves the waiter looks again. (`models/` shows
-//! the schedules in which a younger one does not do.)
-//!
-//! Each pair has a loom test in `loom_tests.rs`; `models/` checks the asymmetric form with store
-//! buffers.
+//! `README.md` in this folder has the protocol of both sides, the proof of each pair (R1 with
+//! W1/W2, R2+R3 with W3+W4, R4 with W4, W5 with W6, R4+R5+R6 with S1+S2), and why the cached
+//! holdout is only a hint. Each pair has a loom test in `loom_tests.rs`; `models/` checks the
+//! asymmetric form with store buffers.
 
 use super::{
     barrier_mode::BarrierMode,

@@ -1,4 +1,5 @@
-//! Grace periods, whatever the flavour of the readers.
+//! Grace periods, whatever the flavour of the readers. `README.md` in this folder has the protocol,
+//! its proof, the glossary, the lock order and the threads.
 //!
 //! | file | subject |
 //! |---|---|
@@ -8,7 +9,7 @@
 //! | `entry`, `record_cache` | what reports say of a reader; records for guards that no thread owns |
 //! | `owners` | waits while no reader is registered |
 //! | `shared` | what an engine shares with its readers' records |
-//! | `engine` | starting, fencing, scanning, publishing; **the proofs** |
+//! | `engine` | starting, fencing, scanning, publishing |
 //! | `engine/coalesce` | one barrier for many that wait |
 //! | `engine/wait` | spinning and sleeping until a grace period has ended |
 //! | `engine/callbacks`; `callback`, `delay`, `stack` | functions that run after one; their queue, how long they are kept before |

@@ -9,19 +9,17 @@
 //!   renew:   s = started [R1]; if word != s { word = s, nested once [R4, R2]; light [R3, R5]; if flags != 0 { ... [R6] } }
 //! ```
 //!
-//! `started` is kept as the very word that a new section stores, and the usual section is five
-//! loads, two stores and three branches: nested, unregistered and fenced sections all leave it by
-//! the nesting test of [`Record::lock_global_outermost`], sections with work put off to their end
-//! by that of [`Record::unlock`], wakes and fences by its flags test.
+//! `README.md` in this folder proves the pairs. Renewing is an unlock and a lock whose two stores
+//! are one; each of them may be left out of the other's proof, and the one barrier stands where both
+//! stood.
 //!
-//! Only the owner writes the word, with plain stores; a signal handler of the owner's thread may
-//! lock and unlock between any two of these steps, because it leaves the word as it found it. (A
-//! handler that runs between R1 and R2 makes the section carry an older number than it could: it is
-//! then waited for needlessly, never missed.)
+//! `started` is kept as the very word that a new section stores, and the fast path is five loads,
+//! two stores and three branches. Nested, unregistered and fenced sections all leave it by the
+//! nesting test of [`Record::lock_global_outermost`], sections with work deferred to their end by
+//! that of [`Record::unlock`], wakes and fences by its flags test.
 //!
-//! The scan's side is `engine.rs`, where the pairs are proved: R1 with W1/W2, R2+R3 with W3+W4, R4
-//! with W4, R4+R5+R6 with S1+S2. Renewing is an unlock and a lock whose two stores are one; each of
-//! them may be left out of the other's proof, and the one barrier stands where both stood.
+//! Only the owner writes the word, with plain stores. A signal handler of the owner's thread may
+//! lock and unlock between any two of these steps, because it leaves the word as it found it.
 
 use super::{
     barrier_mode::BarrierMode,

@@ -8,7 +8,7 @@
 //! A new chunk may be missed by a scan that has already read the head: it was then pushed after
 //! that scan's heavy barrier, and whoever reads through it has seen the push before R2, which is
 //! the same as entering its section after the barrier: such a reader is none of the scan's business
-//! (`engine.rs`, R2+R3 with W3+W4).
+//! (`README.md`, "No reader is missed").
 //!
 //! # Those without an owner
 //!

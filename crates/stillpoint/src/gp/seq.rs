@@ -1,16 +1,10 @@
-//! Sequence numbers, cookies, and the three counters of a grace-period engine.
-//!
-//! ```text
-//!      completed            fenced                started
-//!  --------|-------------------|---------------------|----------->  (wrapping)
-//!   these grace     a heavy barrier has      new readers carry
-//!   periods ended   come after their start   this number
-//! ```
+//! Sequence numbers, cookies, and the three counters of a grace-period engine. `README.md` in this
+//! folder has a picture.
 //!
 //! * `started`: grace period n has started once `started` is at least n. A reader that enters
-//!   afterwards carries n or more and is none of n's business.
-//! * `fenced`: somebody has seen n started and then issued a heavy barrier. From then on a scan can
-//!   tell n's readers.
+//!   afterwards carries n or more; grace period n does not wait for it.
+//! * `fenced`: some thread has seen n started and has then issued a heavy barrier. From then on a
+//!   scan can tell n's readers.
 //! * `completed`: a scan after that barrier found no reader older than n. What was retired before n
 //!   started may be freed.
 //!

@@ -15,7 +15,7 @@
 //! | `snapshot` | a guard and what was found through it, in one value |
 //! | `unwind` | that panics of user code break none of these |
 //!
-//! This module adds no orderings of its own beyond the cell's: the proofs are in `gp/engine.rs`.
+//! This module adds no orderings of its own beyond the cell's: the proofs are in `gp/README.md`.
 
 mod cell;
 mod core;

@@ -90,19 +90,31 @@ impl Figures {
 
     /// Stillpoint, the best peer of each row, and those that most people know.
     fn readme(&self) -> String {
-        let heads = tables::SUBJECTS_OF_README.map(|(head, _)| head);
-        let mut text = head("", heads.into_iter().chain(["best peer"]));
+        let heads = ["Stillpoint", "best peer"].into_iter();
+        let mut text = head(
+            "",
+            heads.chain(tables::PEERS_OF_README.map(|row| row.label)),
+        );
         for column in &tables::ROWS_OF_README {
-            let of_subject = |row: &Row| {
+            let of = |row: &Row| {
                 let case = row.cases.iter().find(|case| case.0 == column.experiment)?;
-                self.figure(column, case.1, case.2).map(readable)
+                self.figure(column, case.1, case.2)
             };
-            let mut cells: Vec<_> = tables::SUBJECTS_OF_README
-                .iter()
-                .map(|(_, row)| of_subject(row))
-                .collect();
-            let best = self.best_peer(column);
-            cells.push(best.map(|(peer, figure)| format!("{} ({peer})", readable(figure))));
+            let ours = of(&tables::OURS_OF_README);
+            let qsbr = of(&tables::QSBR_OF_README);
+            let beside = qsbr.map(|qsbr| format!("; QSBR {}", readable(qsbr)));
+            let best = self.best_peer(column).map(|(peer, figure)| {
+                let cell = format!("{peer} {}", readable(figure));
+                let beats = figure < ours.unwrap_or(0.0) && figure < qsbr.unwrap_or(f64::MAX);
+                if beats { format!("**{cell}**") } else { cell }
+            });
+            let ours = ours.map(|ours| readable(ours) + &beside.unwrap_or_default());
+            let mut cells = vec![ours, best];
+            cells.extend(
+                tables::PEERS_OF_README
+                    .iter()
+                    .map(|row| of(row).map(readable)),
+            );
             line(&mut text, column.head, cells);
         }
         text
@@ -192,7 +204,7 @@ fn next_mark<'t>(text: &'t str, which: &str) -> Option<(&'t str, &'t str, &'t st
 
 fn head<'h>(label: &'h str, heads: impl Iterator<Item = &'h str> + Clone) -> String {
     let labels = label.matches(" | ").count() + 1;
-    let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
+    let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |");
     let rule = format!(
         "|{}{}\n",
         "---|".repeat(labels),
@@ -360,7 +372,20 @@ fn wrong_figures_and_marks_are_found() {
     );
     assert_eq!(figures.fill(&filled).as_ref(), Ok(&filled));
     let readme = figures.readme();
-    assert!(readme.contains("1.02 (liburcu-memb)"), "{readme}");
+    let row = "| 0.62 | liburcu-memb 1.02 | 1.02 | - | - |";
+    assert!(readme.contains(row), "{readme}");
+    let faster = serde_json::from_str(
+        r#"{"rows": [
+            {"subject": "stillpoint", "variant": "guard", "metrics": {"ns_per_pair": 3}},
+            {"subject": "stillpoint", "variant": "qsbr", "metrics": {"ns_per_pair": 2}},
+            {"subject": "seize", "variant": "default", "metrics": {"ns_per_pair": 1.5}}]}"#,
+    );
+    let faster = Figures([("read".to_owned(), faster.expect("it is JSON"))].into());
+    let readme = faster.readme();
+    assert!(
+        readme.contains("| 3.00; QSBR 2.00 | **seize 1.50** |"),
+        "{readme}"
+    );
     for broken in [
         begin.clone(),
         end.clone(),

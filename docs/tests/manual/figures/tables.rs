@@ -114,7 +114,7 @@ const BOTH: &[Row] = &[
 
 /// The rows of README's table, by figure.
 pub const ROWS_OF_README: [Column; 5] = [
-    column("read-side cost, ns", "read", "", "ns_per_pair"),
+    column("read-side cost, ns per section", "read", "", "ns_per_pair"),
     column(
         "reclamation cost, ns per object",
         "kfree",
@@ -126,50 +126,50 @@ pub const ROWS_OF_README: [Column; 5] = [
     mean("callback latency, us", "callback"),
 ];
 
-const fn cases(cases: &'static [(&'static str, &'static str, &'static str)]) -> Row {
-    Row { label: "", cases }
-}
+/// Its first column.
+pub const OURS_OF_README: Row = Row {
+    label: "Stillpoint",
+    cases: &[
+        ("read", "stillpoint", "guard"),
+        ("kfree", "stillpoint", "per-page"),
+        ("sync", "stillpoint", "rcu"),
+    ],
+};
 
-/// Its columns.
-pub const SUBJECTS_OF_README: [(&str, Row); 5] = [
-    (
-        "Stillpoint",
-        cases(&[
-            ("read", "stillpoint", "guard"),
-            ("kfree", "stillpoint", "per-page"),
-            ("sync", "stillpoint", "rcu"),
-        ]),
-    ),
-    (
-        "Stillpoint, QSBR",
-        cases(&[
-            ("read", "stillpoint", "qsbr"),
-            ("sync", "stillpoint", "qsbr"),
-        ]),
-    ),
-    (
-        "liburcu-memb",
-        cases(&[
+/// What stands beside it there.
+pub const QSBR_OF_README: Row = Row {
+    label: "QSBR",
+    cases: &[
+        ("read", "stillpoint", "qsbr"),
+        ("sync", "stillpoint", "qsbr"),
+    ],
+};
+
+/// Its columns after the best peer's.
+pub const PEERS_OF_README: [Row; 3] = [
+    Row {
+        label: "liburcu-memb",
+        cases: &[
             ("read", "liburcu-memb", "default"),
             ("kfree", "liburcu-memb", "per-cpu-workers"),
             ("sync", "liburcu-memb", "default"),
-        ]),
-    ),
-    (
-        "crossbeam-epoch",
-        cases(&[
+        ],
+    },
+    Row {
+        label: "crossbeam-epoch",
+        cases: &[
             ("read", "crossbeam-epoch", "default"),
             ("kfree", "crossbeam-epoch", "default"),
-        ]),
-    ),
-    (
-        "lower bound",
-        cases(&[
+        ],
+    },
+    Row {
+        label: "lower bound",
+        cases: &[
             ("read", "limit", "default"),
             ("kfree", "limit", "default"),
             ("sync", "limit", "default"),
-        ]),
-    ),
+        ],
+    },
 ];
 
 pub const TABLES: &[Table] = &[

@@ -1,7 +1,6 @@
 //! Waiting for a grace period: attempt, spin a little, flag a holdout, sleep until it leaves.
 //!
-//! What is waited for, and why no wake-up is lost, is `engine.rs`'s business; this file holds the
-//! pacing alone.
+//! Why no wake-up is lost is on the protocol page (`gp/README.md`); this file holds the pacing.
 
 use super::{Engine, Progress};
 use crate::{
