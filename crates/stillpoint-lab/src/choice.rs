@@ -100,7 +100,9 @@ impl PossibleValues {
 
     /// The option, for a command line; its value is a [`Choice`].
     pub fn arg(self) -> Arg {
-        let values = if self.may_be_none {
+        let values = if self.names().is_empty() {
+            "all|none"
+        } else if self.may_be_none {
             "all|none|NAME,..."
         } else {
             "all|NAME,..."
@@ -115,9 +117,13 @@ impl PossibleValues {
 
     /// Reads the option's value.
     pub fn parse(&self, text: &str) -> Result<Choice, String> {
+        let all = |names: Vec<&'static str>| Choice {
+            names,
+            by_name: false,
+        };
         match text {
-            "all" => return Ok(Choice(self.names())),
-            "none" if self.may_be_none => return Ok(Choice(Vec::new())),
+            "all" => return Ok(all(self.names())),
+            "none" if self.may_be_none => return Ok(all(Vec::new())),
             _ => {}
         }
         let find = |name: &str| {
@@ -126,6 +132,9 @@ impl PossibleValues {
                 .find(|&known| known == name)
                 .ok_or_else(|| {
                     let names = self.names().join(", ");
+                    if names.is_empty() {
+                        return format!("no {} '{name}' here; say all or none", self.kind);
+                    }
                     format!(
                         "no {} '{name}' here; say {}or some of {names} with commas between",
                         self.kind,
@@ -133,14 +142,19 @@ impl PossibleValues {
                     )
                 })
         };
-        text.split(',')
-            .map(find)
-            .collect::<Result<_, _>>()
-            .map(Choice)
+        let names = text.split(',').map(find).collect::<Result<_, _>>()?;
+        Ok(Choice {
+            names,
+            by_name: true,
+        })
     }
 
     /// The option's help text.
     pub fn help(&self) -> String {
+        if self.names().is_empty() {
+            return "Taken for scripts, all or none: there is no peer that does this work"
+                .to_owned();
+        }
         format!(
             "{}: {}or some of {}",
             self.purpose,
@@ -160,27 +174,36 @@ impl PossibleValues {
 
 /// What was picked.
 #[derive(Clone)]
-pub struct Choice(Vec<&'static str>);
+pub struct Choice {
+    names: Vec<&'static str>,
+    /// Whether each was asked for by its name, and not all at once.
+    by_name: bool,
+}
 
 impl Choice {
     /// Whether `name` was picked.
     pub fn includes(&self, name: &str) -> bool {
-        self.0.contains(&name)
+        self.names.contains(&name)
+    }
+
+    /// Whether `name` was picked by itself, and not as one of all.
+    pub fn names_one(&self, name: &str) -> bool {
+        self.by_name && self.includes(name)
     }
 
     /// Strikes out what `keep` says no to.
     pub fn retain(&mut self, keep: impl FnMut(&&'static str) -> bool) {
-        self.0.retain(keep);
+        self.names.retain(keep);
     }
 
     /// What was picked, in the order of the command line.
     pub fn names(&self) -> &[&'static str] {
-        &self.0
+        &self.names
     }
 }
 
 impl Serialize for Choice {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
+        self.names.serialize(serializer)
     }
 }

@@ -5,6 +5,8 @@ use std::thread;
 
 use serde::Serialize;
 
+use crate::load::{Load, Watch};
+
 /// The machine, as the JSON names it.
 #[derive(Serialize)]
 pub struct Machine {
@@ -14,6 +16,9 @@ pub struct Machine {
     pub kernel: String,
     /// Whether Stillpoint's readers go without fences here; otherwise both sides fence.
     pub membarrier: bool,
+    /// What else it did meanwhile, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
 }
 
 impl Machine {
@@ -26,6 +31,15 @@ impl Machine {
                 .to_string_lossy()
                 .into_owned(),
             membarrier: stillpoint::membarrier_active(),
+            load: None,
+        }
+    }
+
+    /// This machine, at the end of a run that has watched it.
+    pub fn watched_by(watch: &Watch) -> Self {
+        Self {
+            load: watch.so_far(),
+            ..Self::here()
         }
     }
 }

@@ -4,15 +4,18 @@
 //! Modules: [`scale`] holds the experiments, a folder or file each; [`subject`] says what they ask
 //! of a subject, [`peers`] what each peer does in them; [`run`] starts every measurement in a
 //! process of its own and gathers the medians; [`output`] prints them; [`choice`] reads which cases
-//! were asked for; [`machine`] says where it all ran. [`sim`] measures nothing: it has the kernel's
-//! timing in virtual time. Nor does [`torture`]: it tries to break the library. [`report`] runs all
-//! of them as a person would, and draws a page of what they write; nothing knows it.
+//! were asked for; [`machine`] says where it all ran, [`load`] what went on there meanwhile;
+//! [`interrupt`] is Ctrl-C. [`sim`] measures nothing: it has the kernel's timing in virtual time.
+//! Nor does [`torture`]: it tries to break the library. [`report`] runs all of them as a person
+//! would, and draws a page of what they write; nothing knows it.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 mod choice;
+mod interrupt;
+mod load;
 mod machine;
 mod object;
 mod output;
@@ -24,10 +27,23 @@ mod sim;
 mod subject;
 mod torture;
 
+/// What to begin with.
+const EXAMPLES: &str = "Start with one of these (times on two processors):
+  stillpoint scale kfree                            deferred frees beside the peers: 20 seconds
+  stillpoint scale read                             what a read section costs: 20 seconds
+  stillpoint torture all --duration 10              try to break it: 10 seconds
+  stillpoint sim sync                               the kernel's timing: at once
+  stillpoint report --quick --output report.html    all of it on one page: three minutes";
+
 /// Measures the Stillpoint library beside its peers.
 #[derive(Parser)]
-#[command(name = "stillpoint", version)]
+#[command(name = "stillpoint", version, after_help = EXAMPLES)]
 struct Cli {
+    /// Say nothing of progress; without it there is a bar on a terminal, or else a line on standard
+    /// error for each part that is done
+    #[arg(long, global = true)]
+    quiet: bool,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -59,9 +75,14 @@ enum Command {
     },
 }
 
-/// Exits with 0 when everything asked for was measured, 1 when something failed, 2 on bad usage.
+/// Exits with 0 when everything asked for was measured, 1 when something failed, 2 on bad usage,
+/// 128 and the signal's number when it was interrupted.
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let Cli { quiet, command } = Cli::parse();
+    if quiet {
+        run::silence_progress();
+    }
+    let outcome = match command {
         Command::Scale(options) => scale::run(&options),
         Command::Sim(simulation) => sim::run(&simulation),
         Command::Torture(options) => torture::run(&options),
@@ -69,7 +90,7 @@ fn main() -> ExitCode {
         Command::Measure { request } => run::child::answer(&request, scale::measure),
     };
     match outcome {
-        Ok(code) => code,
+        Ok(code) => output::exit_code(code),
         Err(error) => match error.downcast_ref::<clap::Error>() {
             Some(usage) => usage.exit(),
             None => {

@@ -3,17 +3,17 @@
 
 #[path = "report/browser.rs"]
 mod browser;
+mod processes;
 mod program;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use processes::{Orphan, child_of, is_alive, signal, wait_for};
 use program::stillpoint;
 
 /// A quick report's figures, shortened.
@@ -421,11 +421,23 @@ fn a_report_runs_its_parts_and_can_be_drawn_again() {
         "report --parts sim-bridge,sim-trace --seed 5 --output {page}"
     ));
     assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(
-        (run.out.as_str(), run.err),
-        ("", format!("stillpoint: wrote {page}\n")),
-        "no progress bar in a pipe"
-    );
+    let lines: Vec<_> = run
+        .err
+        .lines()
+        .filter(|line| !line.starts_with("stillpoint: busy machine:"))
+        .collect();
+    assert_eq!((run.out.as_str(), lines.len()), ("", 3), "{}", run.err);
+    for (line, begins) in lines.iter().zip([
+        "stillpoint: 1 of 2: sim bridge: ",
+        "stillpoint: 2 of 2: sim trace: ",
+        &format!("stillpoint: wrote {page}"),
+    ]) {
+        assert!(
+            line.starts_with(begins),
+            "no progress bar in a pipe: {line}"
+        );
+    }
+    assert!(!at("r.json.partial").exists());
 
     let text = fs::read_to_string(at("r.json")).expect("the JSON lies beside the page");
     let figures: Value = serde_json::from_str(&text).expect("it is JSON");
@@ -482,80 +494,15 @@ fn start_report(folder: &Path, parts: &str, command: &str) -> (Child, PathBuf) {
         .stderr(Stdio::null())
         .spawn()
         .expect("the program starts");
-    let id = report.id();
-    let runs = || {
-        let children =
-            fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-        let child = PathBuf::from(format!("/proc/{}", children.split(' ').next()?));
-        // Until the child has become another program it has the report's own command line.
-        fs::read_to_string(child.join("cmdline"))
-            .ok()?
-            .contains(command)
-            .then_some(child)
-    };
-    let child = wait_for(runs);
+    let child = wait_for(|| child_of(report.id(), command));
     (report, child)
-}
-
-/// What `look` gives, as soon as it gives something.
-fn wait_for<T>(look: impl Fn() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(
-            begun.elapsed() < Duration::from_secs(100),
-            "it has not come"
-        );
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn kill(process: &str) {
-    assert!(
-        Command::new("kill")
-            .args(["-KILL", process])
-            .status()
-            .expect("there is kill")
-            .success()
-    );
-}
-
-/// A process that should have ended by itself; it does not outlive the test in any case.
-struct Orphan<'p>(&'p Path);
-
-impl Drop for Orphan<'_> {
-    fn drop(&mut self) {
-        if is_alive(self.0) {
-            kill(
-                self.0
-                    .file_name()
-                    .and_then(|name| name.to_str())
-                    .expect("a number"),
-            );
-        }
-    }
-}
-
-/// Whether the process still runs: a dead one that was not yet reaped does not.
-fn is_alive(process: &Path) -> bool {
-    let status = fs::read_to_string(process.join("stat")).unwrap_or_default();
-    status
-        .rsplit_once(") ")
-        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 #[test]
 fn a_part_that_is_killed_is_a_failure_and_the_report_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut report, child) = start_report(folder.path(), "kfree,sim-trace", "\0scale\0kfree\0");
-    kill(
-        child
-            .file_name()
-            .and_then(|name| name.to_str())
-            .expect("a number"),
-    );
+    signal("KILL", &child);
     assert_eq!(report.wait().expect("it ends").code(), Some(1));
     let page = fs::read_to_string(folder.path().join("r.html")).expect("it was written");
     assert!(page.contains("1 of 2 parts failed") && page.contains("ended by signal 9"));
@@ -574,7 +521,8 @@ fn nothing_outlives_a_report_that_is_broken_off_and_what_it_had_is_kept() {
     // Left alone it would go on for an hour.
     let orphan = Orphan(&child);
     wait_for(|| (!is_alive(orphan.0)).then_some(()));
-    let figures = fs::read_to_string(folder.path().join("r.json")).expect("it is there");
+    let partial = folder.path().join("r.json.partial");
+    let figures = fs::read_to_string(partial).expect("it is there");
     let drawn = draw(&serde_json::from_str(&figures).expect("it is whole"));
     assert_eq!(
         titles(&drawn.page).last().map(String::as_str),

@@ -15,7 +15,17 @@ fn with_json(arguments: &str) -> (String, Value) {
     let file = folder.path().join("figures.json");
     let run = stillpoint(&format!("sim {arguments} --json {}", file.display()));
     assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(run.err, "", "no progress bar in a pipe");
+    for line in run.err.lines() {
+        assert!(
+            line.starts_with("stillpoint: "),
+            "no progress bar in a pipe: {line}"
+        );
+    }
+    assert!(
+        run.out.contains("; less is better") || run.out.contains(", less is better"),
+        "{}",
+        run.out
+    );
     let text = fs::read_to_string(file).expect("the JSON file is there");
     (run.out, serde_json::from_str(&text).expect("it is JSON"))
 }

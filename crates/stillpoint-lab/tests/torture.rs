@@ -83,7 +83,7 @@ impl Tortured {
     fn assert_detected(&self, flavour: &str, faults: &[String]) {
         assert_eq!(self.code, 1, "{}", self.out);
         assert!(
-            self.out.contains("--- End of test: FAILURE"),
+            self.out.contains(&format!("{flavour}: FAILURE after ")),
             "{}",
             self.out
         );
@@ -104,7 +104,7 @@ impl Tortured {
 
 #[test]
 fn sound_flavours_are_clean() {
-    let all = Tortured::new("all --duration 9 --seed 3");
+    let all = Tortured::new("all --duration 9 --seed 3 --kernel-format");
     assert_eq!(all.code, 0, "{}", all.out);
     assert!(
         all.out.contains("all-torture:--- End of test: SUCCESS"),
@@ -131,6 +131,29 @@ fn sound_flavours_are_clean() {
         "Start of test: seed=3",
     ] {
         assert!(all.out.contains(line), "{line}: {}", all.out);
+    }
+}
+
+#[test]
+fn counts_and_verdicts_are_in_words() {
+    let run = Tortured::new("rcu --calm --duration 0.5 --stat-interval 0.1 --seed 6");
+    assert_eq!(run.code, 0, "{}", run.out);
+    for text in [
+        "rcu: 0.5 s, seed 6: 3 readers, 2 writers, 2 that only wait; no disturbances\n",
+        " s so far: ",
+        " read sections checked, ",
+        "rcu: SUCCESS after ",
+        "; no faults\n",
+    ] {
+        assert!(run.out.contains(text), "{text}: {}", run.out);
+    }
+    let broken = Tortured::new(&format!("busted {LONG}"));
+    assert!(broken.out.contains("; FAULTS: "), "{}", broken.out);
+    for text in ["rtc:", "-torture:", "!!!"] {
+        assert!(
+            !run.out.contains(text) && !broken.out.contains(text),
+            "{text}"
+        );
     }
 }
 
@@ -189,7 +212,7 @@ fn every_disturbance_does_something_when_it_is_asked_for() {
     let asked = "--stall-reader 0.1 --stall-service 0.05 --fwd-progress --barrier-callbacks 3 --read-exit --registration-churn --signals \
                  --preempt --shuffle --stutter --gpwrap --fork";
     let run = Tortured::new(&format!(
-        "rcu --duration 3 --seed 5 --readers 3 --writers 1 --fakewriters 1 {asked}"
+        "rcu --kernel-format --duration 3 --seed 5 --readers 3 --writers 1 --fakewriters 1 {asked}"
     ));
     assert_eq!(run.code, 0, "{}", run.out);
     run.assert_clean("rcu");
@@ -245,7 +268,7 @@ fn the_seed_decides_the_parameters() {
     assert!(
         unseeded
             .out
-            .contains(&format!("Start of test: seed={seed} ")),
+            .contains(&format!("qsbr: 0.2 s, seed {seed}: ")),
         "{}",
         unseeded.out
     );
@@ -322,7 +345,7 @@ fn bad_usage_is_refused_and_explained() {
     let run = stillpoint("torture rcu --json /nowhere/at/all");
     assert_eq!(run.code, 1, "{}", run.err);
     assert!(
-        run.err.contains("cannot create /nowhere/at/all"),
+        run.err.contains("cannot write /nowhere/at/all"),
         "{}",
         run.err
     );

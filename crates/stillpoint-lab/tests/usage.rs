@@ -129,11 +129,38 @@ fn a_file_that_cannot_be_written_is_told_before_the_run() {
         assert_eq!(run.code, 1, "{}", run.err);
         assert_eq!(run.out, "");
         assert!(
-            run.err.contains("cannot create /nowhere/at/all"),
+            run.err.contains("cannot write /nowhere/at/all"),
             "{}",
             run.err
         );
     }
+}
+
+#[test]
+fn help_begins_with_examples() {
+    let help = stillpoint("--help").out;
+    for text in ["stillpoint scale kfree ", "seconds", "--quiet"] {
+        assert!(help.contains(text), "{text}: {help}");
+    }
+    let help = stillpoint("sim improve --help").out;
+    for text in ["The proposal: ", "half-busy", "--calls"] {
+        assert!(help.contains(text), "{text}: {help}");
+    }
+}
+
+#[test]
+fn where_there_are_no_peers_the_help_says_so() {
+    let help = stillpoint("scale lru --help").out;
+    assert!(help.contains("--peers <all|none> "), "{help}");
+    assert!(help.contains("there is no peer that does this"), "{help}");
+    let run = stillpoint("scale lru --peers seize");
+    assert_eq!(run.code, 2);
+    assert!(
+        run.err.contains("no peer 'seize' here; say all or none"),
+        "{}",
+        run.err
+    );
+    assert!(!run.err.contains("some of"), "{}", run.err);
 }
 
 #[test]

@@ -1,19 +1,23 @@
 //! The figures of a run, for scripts ([`Report`], as JSON) and for people ([`table`], [`plot`]):
 //! the same figures.
 
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::machine::Machine;
 use crate::run::{Case, Curve, Metrics};
 
+mod file;
 pub mod plot;
 pub mod table;
+
+pub use file::Output;
 
 /// A figure that an experiment reports.
 pub struct Metric {
@@ -32,6 +36,9 @@ pub struct Report {
     pub params: Value,
     /// Where it ran.
     pub machine: Machine,
+    /// Whether the run was broken off, so that rows or rounds are missing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
     /// A row for each case that gave at least one sample.
     pub rows: Vec<Row>,
 }
@@ -62,16 +69,62 @@ impl Row {
 }
 
 impl Report {
-    /// Writes the report as JSON.
-    pub fn write_json(&self, mut file: File) -> Result<()> {
-        serde_json::to_writer_pretty(&mut file, self)?;
-        writeln!(file)?;
-        Ok(())
+    /// Writes the report as JSON. That of a run that was broken off goes beside the file, if
+    /// there are any figures, which is said on standard error.
+    pub fn write_json(&self, mut file: Output) -> Result<()> {
+        if self.partial && self.rows.is_empty() && file.is_replaced() {
+            return Ok(());
+        }
+        write_json(self, &mut file)?;
+        if self.partial {
+            let partial = file.commit_partial()?;
+            eprintln!(
+                "stillpoint: the figures so far are in {}",
+                partial.display()
+            );
+            Ok(())
+        } else {
+            file.commit()
+        }
     }
 }
 
-/// Creates a file that the end of a run will fill: a path that cannot be written must be known
-/// before the run, not after it.
-pub fn create(path: &Path) -> Result<File> {
-    File::create(path).with_context(|| format!("cannot create {}", path.display()))
+/// Writes figures as JSON.
+pub fn write_json(figures: &impl Serialize, file: &mut Output) -> Result<()> {
+    let text = serde_json::to_string_pretty(figures)? + "\n";
+    file.write(&text)
+}
+
+/// Whether something could not be written to standard output.
+static SILENCED: AtomicBool = AtomicBool::new(false);
+
+/// Prints a line like `println!`, and does not panic: what else a run has to tell, and its files,
+/// come all the same. [`exit_code`] knows if it failed.
+macro_rules! say {
+    ($($arguments:tt)*) => { $crate::output::say_line(format_args!($($arguments)*)) };
+}
+pub(crate) use say;
+
+/// For [`say!`].
+pub fn say_line(line: fmt::Arguments<'_>) {
+    if cfg!(test) {
+        // The only way to print that the test harness captures.
+        return println!("{line}");
+    }
+    if let Err(error) = writeln!(io::stdout().lock(), "{line}")
+        && !SILENCED.swap(true, Ordering::Relaxed)
+        // Who has closed a pipe has seen enough.
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        eprintln!("stillpoint: cannot write to standard output: {error}");
+    }
+}
+
+/// What to exit with in place of `code`: not with success, if something was not printed.
+pub fn exit_code(code: ExitCode) -> ExitCode {
+    if code == ExitCode::SUCCESS && SILENCED.load(Ordering::Relaxed) {
+        ExitCode::FAILURE
+    } else {
+        code
+    }
 }

@@ -1,13 +1,11 @@
 //! Curves over time, as an SVG file.
 
-use std::fs::File;
-use std::io::Write;
-
 use anyhow::{Result, anyhow};
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::Output;
 use crate::run::Case;
 
 /// One case's memory over time: seconds, and MiB above the start.
@@ -43,11 +41,10 @@ const DASHES: [(i32, i32); 2] = [(8, 4), (2, 4)];
 
 /// Draws the lines over common axes. Memory runs on a logarithmic axis, since the subjects differ
 /// by orders of magnitude.
-pub fn memory_over_time(mut file: File, title: &str, lines: &[Line]) -> Result<()> {
+pub fn memory_over_time(file: &mut Output, title: &str, lines: &[Line]) -> Result<()> {
     let mut svg = String::new();
     draw(&mut svg, title, lines).map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
-    file.write_all(svg.as_bytes())?;
-    Ok(())
+    file.write(&svg)
 }
 
 fn draw(svg: &mut String, title: &str, lines: &[Line]) -> Result<(), Box<dyn std::error::Error>> {

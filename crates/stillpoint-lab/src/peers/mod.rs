@@ -120,19 +120,22 @@ impl Registry for Names {
 }
 
 /// Those of the chosen peers that this build has and this machine allows. Says on standard error
-/// which others there are, and how to get them.
+/// which others there are, and how to get them; of one behind a feature only if it was asked for by
+/// name.
 pub fn available(chosen: &Choice) -> Choice {
     let mut present = chosen.clone();
     if !cfg!(have_liburcu) {
         present.retain(|peer| !peer.starts_with("liburcu-"));
         report_missing_liburcu(chosen);
     }
-    if !cfg!(feature = "kovan") && chosen.includes("kovan") {
+    if !cfg!(feature = "kovan") {
         present.retain(|&peer| peer != "kovan");
-        eprintln!(
-            "stillpoint: kovan left out: it asks for Rust 1.90. With that or a newer one, build with `--features kovan`, from the \
-             workspace's root `cargo run --release -p stillpoint-lab --features kovan -- scale ...`."
-        );
+        if chosen.names_one("kovan") {
+            eprintln!(
+                "stillpoint: kovan left out: it asks for Rust 1.90. With that or a newer one, build with `--features kovan`, from \
+                 the workspace's root `cargo run --release -p stillpoint-lab --features kovan -- scale ...`."
+            );
+        }
     }
     if chosen.includes(kernel::NAME)
         && let Err(error) = kernel::try_out()

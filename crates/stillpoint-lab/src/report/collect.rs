@@ -1,6 +1,7 @@
 //! Runs the parts, one after the other, each as a child of this program, and gathers what they
 //! found.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -17,12 +18,16 @@ use serde_json::Value;
 
 use super::parts::Task;
 use super::stored::{Figures, Part, Stored};
+use crate::interrupt;
+use crate::load::Watch;
 use crate::run::child::describe;
+use crate::run::{Lines, bar_shown};
 
 /// How often the progress bar is drawn.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Runs the tasks and adds what each found; `after_each` keeps it.
+/// Runs the tasks and adds what each found; `after_each` keeps it. Ends early, without what is
+/// under way, when the program is interrupted.
 pub fn run(
     stored: &mut Stored,
     tasks: &[Task],
@@ -30,20 +35,37 @@ pub fn run(
 ) -> Result<()> {
     let folder = tempfile::tempdir().context("cannot make a folder for the parts' figures")?;
     let progress = Progress::new(tasks);
+    let (mut lines, watch, mut told) = (Lines::new(tasks.len()), Watch::start(), HashSet::new());
     for (index, task) in tasks.iter().enumerate() {
         let json = folder.path().join(format!("{}.json", task.name));
-        let (part, figures) = run_one(task, &json, || progress.show(tasks, index))?;
+        let (mut part, figures) = run_one(task, &json, || progress.show(tasks, index))?;
+        if interrupt::received().is_some() {
+            break;
+        }
+        // What several parts say, such as which peer is missing, is said once.
+        part.notes = new_lines(&part.notes, &mut told);
         if let Some(failure) = &part.failure {
             progress
                 .bar
                 .suspend(|| eprintln!("stillpoint: failed: {}: {failure}", part.command));
         }
         stored.add(part, figures);
+        stored.machine.load = watch.so_far();
         after_each(stored)?;
         progress.end(task);
+        lines.end(task.arguments[..2].join(" "));
     }
     progress.bar.finish_and_clear();
     Ok(())
+}
+
+/// Those lines of the text that have not been told, which then are.
+fn new_lines(text: &str, told: &mut HashSet<String>) -> String {
+    let new: Vec<&str> = text
+        .lines()
+        .filter(|line| told.insert((*line).to_owned()))
+        .collect();
+    new.join("\n")
 }
 
 /// Runs one task; if it fails, the others go on.
@@ -71,7 +93,11 @@ struct Ended {
 fn supervise(arguments: &[String], json: &Path, tick: impl Fn()) -> Result<Ended> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(program);
-    command.args(arguments).arg("--json").arg(json);
+    command
+        .arg("--quiet")
+        .args(arguments)
+        .arg("--json")
+        .arg(json);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -103,6 +129,13 @@ fn supervise(arguments: &[String], json: &Path, tick: impl Fn()) -> Result<Ended
     let said = loop {
         match said.recv_timeout(TICK) {
             Ok(text) => break text,
+            Err(RecvTimeoutError::Timeout) if interrupt::received().is_some() => {
+                // Its own children end with it.
+                child
+                    .kill()
+                    .context("cannot end a part that was interrupted")?;
+                break String::new();
+            }
             Err(RecvTimeoutError::Timeout) => tick(),
             Err(RecvTimeoutError::Disconnected) => break String::new(),
         }
@@ -166,7 +199,7 @@ impl Progress {
         let style = ProgressStyle::with_template("{bar:30} {percent:>3}% {elapsed} {msg}")
             .expect("the template is a constant and well formed");
         let now = Instant::now();
-        let bar = ProgressBar::new((all_s * 1e3) as u64).with_style(style);
+        let bar = bar_shown(ProgressBar::new((all_s * 1e3) as u64).with_style(style));
         Self {
             bar,
             begun: now,

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use procfs::{CpuInfo, Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
+use crate::load::Load;
 use crate::machine::Machine;
 
 /// Every package that this program was built with, a line each: name and version.
@@ -19,6 +20,9 @@ pub struct Host {
     pub kernel: String,
     /// Whether Stillpoint's readers go without fences here.
     pub membarrier: bool,
+    /// What else it did while the parts ran, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
     /// What the CPUs call themselves.
     #[serde(default)]
     pub cpu_model: Option<String>,
@@ -48,6 +52,7 @@ impl Host {
             cpus,
             kernel,
             membarrier,
+            load: _,
         } = Machine::here();
         let processor = CpuInfo::current().ok();
         let flags = processor.as_ref().and_then(|cpu| cpu.flags(0));
@@ -55,6 +60,7 @@ impl Host {
             cpus,
             kernel,
             membarrier,
+            load: None,
             cpu_model: processor
                 .as_ref()
                 .and_then(|cpu| cpu.model_name(0))

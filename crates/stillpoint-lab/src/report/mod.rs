@@ -10,16 +10,16 @@
 //! | `page/` | the page, a file for each section |
 //! | `picture` | one picture for other documents |
 
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use clap::error::ErrorKind;
 
 use crate::choice::{Choice, PossibleValues};
+use crate::interrupt;
+use crate::output::Output;
 use host::Host;
 use parts::{Extent, PARTS, Task};
 use stored::{Params, Stored};
@@ -99,7 +99,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         (None, None) => None,
     };
     refuse_twice(&[&options.output, &json, &options.picture, &options.from])?;
-    let reserve = |path: &Option<PathBuf>| path.as_deref().map(Reserved::new).transpose();
+    let reserve = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
     let (page, mut json, picture) = (
         reserve(&options.output)?,
         reserve(&json)?,
@@ -110,13 +110,26 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Some(stored) => stored,
         None => measure(options, &mut json)?,
     };
-    if let Some(mut page) = page {
-        page.fill(&page::draw(&stored))?;
-        eprintln!("stillpoint: wrote {}", page.name());
+    if let Some(interrupted) = interrupt::received() {
+        tell_interrupted(&stored, json.as_ref());
+        return Ok(interrupted);
     }
-    if let Some(mut picture) = picture {
-        picture.fill(&picture::draw(&stored))?;
-        eprintln!("stillpoint: wrote {}", picture.name());
+    if let Some(load) = stored.machine.load.as_ref().filter(|load| load.busy)
+        && options.from.is_none()
+    {
+        eprintln!("stillpoint: {load}");
+    }
+    if let Some(json) = &mut json {
+        json.commit_whole()?;
+    }
+    let drawn = [
+        page.map(|file| (file, page::draw(&stored))),
+        picture.map(|file| (file, picture::draw(&stored))),
+    ];
+    for (mut file, text) in drawn.into_iter().flatten() {
+        file.write(&text)?;
+        file.commit()?;
+        eprintln!("stillpoint: wrote {}", file.path().display());
     }
     let failed = stored.failures().count() > 0;
     Ok(if failed {
@@ -126,9 +139,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Runs the parts. The JSON file has those that are done at any time, so that a report which is
-/// broken off is not lost.
-fn measure(options: &Options, json: &mut Option<Reserved>) -> Result<Stored> {
+/// Runs the parts. Those that are done are beside the JSON file at any time, so that a report which
+/// is broken off is not lost, nor the one before it.
+fn measure(options: &Options, json: &mut Option<Output>) -> Result<Stored> {
     let Options {
         quick,
         rounds,
@@ -154,11 +167,39 @@ fn measure(options: &Options, json: &mut Option<Reserved>) -> Result<Stored> {
         parts: Vec::new(),
         rows: Vec::new(),
     };
-    collect::run(&mut stored, &tasks, |stored| {
-        json.as_mut()
-            .map_or(Ok(()), |file| file.fill(&stored.to_json()?))
+    interrupt::catch();
+    collect::run(&mut stored, &tasks, |stored| match json.as_mut() {
+        Some(file) if file.is_replaced() => {
+            file.restart()?;
+            file.write(&stored.to_json()?)?;
+            file.commit_partial().map(drop)
+        }
+        _ => Ok(()),
     })?;
+    if let Some(file) = json.as_mut()
+        && interrupt::received().is_none()
+    {
+        file.restart()?;
+        file.write(&stored.to_json()?)?;
+    }
     Ok(stored)
+}
+
+/// Says what is known of a report that was broken off, and how to see it.
+fn tell_interrupted(stored: &Stored, json: Option<&Output>) {
+    let parts = stored.parts.len();
+    eprintln!(
+        "stillpoint: interrupted after {parts} parts; seed {}",
+        stored.params.seed
+    );
+    if let Some(json) = json.filter(|json| json.is_replaced() && parts > 0) {
+        let partial = json.partial_path();
+        eprintln!(
+            "stillpoint: their figures are in {0}; `stillpoint report --from {0} --output \
+             FILE.html` draws them",
+            partial.display()
+        );
+    }
 }
 
 /// Two outputs, or an input and an output, in one file would lose one of them.
@@ -177,42 +218,5 @@ fn refuse_twice(paths: &[&Option<PathBuf>]) -> Result<()> {
             );
             Err(clap::Error::raw(ErrorKind::ArgumentConflict, message).into())
         }
-    }
-}
-
-/// A file that can be written, as is known, and keeps what it has until it is.
-struct Reserved {
-    path: PathBuf,
-    file: File,
-}
-
-impl Reserved {
-    fn new(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
-        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-        })
-    }
-
-    /// Puts this text in the place of all that is in the file.
-    fn fill(&mut self, text: &str) -> Result<()> {
-        let mut fill = || {
-            if self.file.metadata()?.is_file() {
-                self.file.rewind()?;
-                self.file.set_len(0)?;
-            }
-            self.file.write_all(text.as_bytes())
-        };
-        fill().with_context(|| format!("cannot write {}", self.path.display()))
-    }
-
-    fn name(&self) -> impl std::fmt::Display {
-        self.path.display()
     }
 }

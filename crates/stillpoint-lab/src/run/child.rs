@@ -4,12 +4,12 @@
 //! The program starts itself with the hidden subcommand `measure` and a [`Request`] in JSON; the
 //! child prints a [`Sample`] in JSON on its standard output and nothing else.
 
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Case, Sample};
+use crate::interrupt;
 
 /// What a child is to measure.
 #[derive(Serialize, Deserialize)]
@@ -39,12 +40,13 @@ pub fn answer(request: &str, measure: impl FnOnce(&Request) -> Result<Sample>) -
 
     let request: Request = serde_json::from_str(request).context("no valid request")?;
     let sample = measure(&request)?;
-    println!("{}", serde_json::to_string(&sample)?);
+    writeln!(io::stdout(), "{}", serde_json::to_string(&sample)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Starts a child for `request` and returns its sample, or why there is none: it crashed, or was
-/// killed after `timeout`. What it wrote on its standard error is part of the reason.
+/// killed after `timeout`, or because the run is [interrupted](interrupt::received). What it wrote
+/// on its standard error is part of the reason.
 pub fn measure(request: &Request, timeout: Duration) -> Result<Sample> {
     let program = env::current_exe().context("cannot find this program's own file")?;
     let mut child = Command::new(program)
@@ -59,13 +61,25 @@ pub fn measure(request: &Request, timeout: Duration) -> Result<Sample> {
     let errors = gather(child.stderr.take().expect("piped above"));
 
     // Standard output ends when the child does, so one wait serves both.
-    let Ok(output) = output.recv_timeout(timeout) else {
-        end(&mut child)?;
-        bail!(
-            "killed after {} s (--timeout-s){}",
-            timeout.as_secs(),
-            told(&errors)
-        );
+    let begun = Instant::now();
+    let output = loop {
+        let left = timeout.saturating_sub(begun.elapsed());
+        match output.recv_timeout(left.min(interrupt::LOOK)) {
+            Ok(output) => break output,
+            Err(RecvTimeoutError::Timeout) if interrupt::received().is_some() => {
+                end(&mut child)?;
+                bail!("interrupted");
+            }
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
+            Err(_) => {
+                end(&mut child)?;
+                bail!(
+                    "killed after {} s (--timeout-s){}",
+                    timeout.as_secs(),
+                    told(&errors)
+                );
+            }
+        }
     };
     let status = child.wait()?;
     if !status.success() {

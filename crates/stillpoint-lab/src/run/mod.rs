@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
+use crate::interrupt;
+
 pub mod child;
+mod progress;
 mod sample;
 
+pub use progress::{Lines, Progress, bar_shown, silence_progress};
 pub use sample::{Curve, Metrics, Sample, median_by, medians};
 
 /// The options that every experiment takes.
@@ -90,7 +93,7 @@ impl fmt::Display for Failure {
 }
 
 /// Measures every case in every round by `measure`; a failed round is told, and costs no other its
-/// sample. A progress bar is shown on a terminal only.
+/// sample. An interrupted run ends with what it has.
 pub fn rounds(
     cases: Vec<Case>,
     common: &Common,
@@ -108,13 +111,20 @@ pub fn rounds(
         .collect();
     let mut failures = Vec::new();
 
-    let progress = progress_bar(u64::from(common.rounds) * order.len() as u64);
-    for round in 0..common.rounds {
+    let progress = Progress::new(common.rounds as usize * order.len());
+    'run: for round in 0..common.rounds {
         random.shuffle(&mut order);
         for &index in &order {
             let Measured { case, samples } = &mut measured[index];
-            progress.set_message(format!("round {}: {case}", round + 1));
-            match measure(case, timeout) {
+            let what = format!("round {}: {case}", round + 1);
+            progress.begin(&what);
+            let outcome = measure(case, timeout);
+            // A Ctrl-C goes to the child, too, whose end is no failure then.
+            if interrupt::received().is_some() {
+                samples.extend(outcome);
+                break 'run;
+            }
+            match outcome {
                 Ok(sample) => samples.push(sample),
                 Err(error) => failures.push(Failure {
                     case: case.clone(),
@@ -122,16 +132,9 @@ pub fn rounds(
                     error,
                 }),
             }
-            progress.inc(1);
+            progress.end(&what);
         }
     }
-    progress.finish_and_clear();
+    progress.finish();
     (measured, failures)
-}
-
-/// A bar on standard error, which indicatif hides where that is no terminal.
-pub fn progress_bar(length: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}")
-        .expect("the template is a constant and well formed");
-    ProgressBar::new(length).with_style(style)
 }

@@ -1,7 +1,6 @@
 //! What the experiments have in common: the command line, who takes part, and the way from there to
 //! a table and a JSON file.
 
-use std::fs::File;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,8 +10,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::choice::{Choice, PossibleValues};
+use crate::interrupt;
+use crate::load::Watch;
 use crate::machine::Machine;
-use crate::output::{self, Metric, Report, Row, table};
+use crate::output::{Metric, Output, Report, Row, say, table};
 use crate::peers;
 use crate::run::child::Request;
 use crate::run::{self, Case, Common, Failure, Sample, child};
@@ -22,6 +23,9 @@ use crate::subject::Peer;
 pub trait Work: Args + Serialize + DeserializeOwned + 'static {
     /// The experiment's name on the command line and in the JSON.
     const NAME: &'static str;
+
+    /// What the table shows, in a sentence or two below it.
+    const SHOWS: &'static str;
 
     /// Stillpoint's own variants.
     const VARIANTS: PossibleValues;
@@ -214,6 +218,10 @@ pub fn list<W: Work>() -> String {
     benchmarks::<W>().into_iter().map(line).collect()
 }
 
+/// What every table's sentences end with.
+const LIMIT: &str = "`x limit` divides the figure left of it by the limit's, whose work is the same \
+with no reclamation, lock or check.";
+
 /// What the JSON says a run was asked for.
 #[derive(Serialize)]
 struct Params<'a, W> {
@@ -241,10 +249,7 @@ pub fn measure<W: Work>(request: &Request) -> Result<Sample> {
 pub fn run<W: Work>(selection: &Selection<W>) -> Result<ExitCode> {
     selection.work.check()?;
     let found = compare(selection)?;
-    println!(
-        "{}; medians of {} rounds\n",
-        found.report.machine, selection.common.rounds
-    );
+    say!("{}\n", found.head());
     found.conclude()
 }
 
@@ -256,7 +261,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         chosen,
         common,
     } = selection;
-    let json = common.json.as_deref().map(output::create).transpose()?;
+    let json = common.json.as_deref().map(Output::create).transpose()?;
     let available = peers::available(&chosen.peers);
 
     let benchmarks = benchmarks::<W>();
@@ -276,7 +281,10 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
             timeout,
         )
     };
+    interrupt::catch();
+    let watch = Watch::start();
     let (measured, failures) = run::rounds(cases, common, measure);
+    let interrupted = interrupt::received();
 
     let rows = measured
         .iter()
@@ -298,13 +306,18 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     let report = Report {
         experiment: W::NAME,
         params: serde_json::to_value(asked)?,
-        machine: Machine::here(),
+        machine: Machine::watched_by(&watch),
+        partial: interrupted.is_some(),
         rows,
     };
     Ok(Comparison {
         report,
         metrics: W::METRICS,
+        shows: W::SHOWS,
+        rounds: common.rounds,
+        seed: common.seed,
         failures,
+        interrupted,
         json,
     })
 }
@@ -314,22 +327,50 @@ pub struct Comparison {
     /// The medians.
     pub report: Report,
     metrics: &'static [Metric],
+    shows: &'static str,
+    rounds: u32,
+    seed: u64,
     failures: Vec<Failure>,
-    json: Option<File>,
+    /// The exit code of a run that was broken off.
+    interrupted: Option<ExitCode>,
+    json: Option<Output>,
 }
 
 impl Comparison {
+    /// What stands above the table: the machine, and what the figures are.
+    pub fn head(&self) -> String {
+        let rounds = match (self.interrupted, self.rounds) {
+            (Some(_), rounds) => {
+                format!(
+                    "INTERRUPTED, medians of what {rounds} rounds had come to; seed {}",
+                    self.seed
+                )
+            }
+            (None, 1) => "one round".to_owned(),
+            (None, rounds) => format!("medians of {rounds} rounds"),
+        };
+        let Machine { load, .. } = &self.report.machine;
+        let busy = load.as_ref().filter(|load| load.busy);
+        let busy = busy.map_or(String::new(), |load| format!("\n{load}"));
+        format!("{}; {rounds}{busy}", self.report.machine)
+    }
+
     /// Prints the table and writes the JSON file, tells the failures, and turns them into the exit
     /// code.
     pub fn conclude(self) -> Result<ExitCode> {
-        println!("{}", table::render(&self.report.rows, self.metrics));
-        if let Some(file) = self.json {
-            self.report
-                .write_json(file)
-                .context("cannot write the JSON file")?;
-        }
+        say!(
+            "{}\n\n{} {LIMIT}",
+            table::render(&self.report.rows, self.metrics),
+            self.shows
+        );
         for failure in &self.failures {
             eprintln!("stillpoint: failed: {failure}");
+        }
+        if let Some(file) = self.json {
+            self.report.write_json(file)?;
+        }
+        if let Some(code) = self.interrupted {
+            return Ok(code);
         }
         Ok(if self.failures.is_empty() {
             ExitCode::SUCCESS

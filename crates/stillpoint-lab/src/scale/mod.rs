@@ -8,6 +8,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
+use crate::output::say;
 use crate::run::Sample;
 use crate::run::child::Request;
 use experiment::{Benchmark, Selection, Work};
@@ -55,7 +56,7 @@ enum Experiment {
 /// Runs an experiment and prints what it found.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let Some(experiment) = &options.experiment else {
-        print!("{}", list());
+        say!("{}", list().trim_end());
         return Ok(ExitCode::SUCCESS);
     };
     match experiment {

@@ -19,6 +19,7 @@ use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::report::OURS;
 use super::seed;
 use crate::choice::{Choice, PossibleValues};
+use crate::output::say;
 
 /// The variants.
 pub const VARIANTS: &[Variant] = &[
@@ -112,14 +113,14 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         .filter(|row| row.row.case.subject == OURS)
     {
         let shares: Vec<String> = row.longest_ms.iter().map(|ms| format!("{ms:.1}")).collect();
-        println!(
+        say!(
             "{}: the longest wait saw {} grace periods: {} ms",
             row.row.case.variant,
             shares.len(),
             shares.join(" + ")
         );
     }
-    println!();
+    say!("");
     outcome.conclude("p50_ms")
 }
 

@@ -12,7 +12,8 @@ use super::plot::{self, Line};
 use super::report::{OURS, SEED, SimReport, SimRow};
 use crate::choice::Choice;
 use crate::machine::Machine;
-use crate::run::{self, Metrics};
+use crate::output::say;
+use crate::run::{Metrics, Progress};
 
 /// The seed's figures for a variant, and those of its runs.
 pub type Seed = fn(&str) -> Option<(Metrics, Vec<Metrics>)>;
@@ -34,6 +35,11 @@ pub struct Experiment {
     /// What the seed has.
     pub seed: Seed,
 }
+
+/// What the table shows.
+const SHOWS: &str = "What a wait for a grace period takes in the model; less is better. `seed` is \
+what the patches' authors measured on the kernel, `x seed` the model's figure divided by theirs: 1 \
+is a perfect fit.";
 
 /// The variants that were asked for.
 pub fn chosen(variants: &[Variant], choice: &Choice) -> Vec<Variant> {
@@ -70,11 +76,11 @@ impl Experiment {
             .map(|variant| common.constants(base.clone(), variant, size))
             .collect::<Result<Vec<_>>>()?;
         let mut files = common.create_files()?;
-        let progress = run::progress_bar((variants.len() * runs) as u64);
+        let progress = Progress::new(variants.len());
 
         let (mut rows, mut lines) = (Vec::new(), Vec::new());
         for (variant, constants) in variants.iter().zip(&constants) {
-            progress.set_message(variant.name);
+            progress.begin(variant.name);
             let mut all = Measured::default();
             let mut each = Vec::new();
             for index in 0..runs {
@@ -85,8 +91,8 @@ impl Experiment {
                 )?;
                 each.push(measured.metrics());
                 all.append(measured);
-                progress.inc(1);
             }
+            progress.end(variant.name);
             let mut row = SimRow::new(OURS, variant.name, None, all.metrics());
             row.longest_ms = all.longest_ms.clone();
             if runs > 1 {
@@ -98,7 +104,7 @@ impl Experiment {
             });
             rows.push(row);
         }
-        progress.finish_and_clear();
+        progress.finish();
 
         for variant in &variants {
             if let Some((metrics, runs)) = seed(variant.name) {
@@ -146,7 +152,7 @@ impl Outcome {
 
     /// Prints the table, and fills the files.
     pub fn conclude(self, headline: &str) -> Result<ExitCode> {
-        println!("{}", self.report.table(headline));
+        say!("{}\n\n{SHOWS}", self.report.table(headline));
         let Self {
             report,
             mut files,

@@ -30,6 +30,7 @@ use super::options::{Common, Variant, parse_count};
 use super::report::{OURS, SimReport, SimRow};
 use super::sync;
 use crate::machine::Machine;
+use crate::output::say;
 
 /// The variants.
 pub const VARIANTS: &[Variant] = &[
@@ -139,6 +140,18 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
+/// What the table shows.
+const SHOWS: &str = "What a wait for a grace period takes in the model, with the patches that are \
+there (fix, fix+wake) and with the proposal on top of them (scan-at-init); less is better. \
+looks_per_s is the price: CPUs that are looked at in a second.";
+
+/// What the long help says first.
+pub const HELP: &str = "The proposal: take the first snapshot of the CPUs at the end of a grace \
+period's beginning, so that idle CPUs are credited at once, and wait between grace periods in place \
+of within them. The scenarios: one caller in a loop (loop), one that pauses for 50 ms (apart), 64 \
+callers (herd), a loop while half of the CPUs (half-busy) or all of them (busy) have work, and the \
+bridge of `sim bridge`.";
+
 /// The command line.
 #[derive(Args, Serialize)]
 pub struct Options {
@@ -204,7 +217,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         machine: Machine::here(),
         rows,
     };
-    println!("{}", report.table("mean_ms"));
+    say!("{}\n\n{SHOWS}", report.table("mean_ms"));
     if let Some(file) = files.plot.take() {
         super::plot::distributions(file, "improve: the bridge, 64 CPUs, 250 Hz", &lines)?;
     }

@@ -57,7 +57,9 @@ pub enum Sim {
     #[command(after_long_help = help(&sync::base(Size { cpus: 32, hz: 1000 })))]
     Sweep(sweep::Options),
     /// A further improvement of the kernel's machinery, beside the patches that are there
-    #[command(after_long_help = help(&sync::base(Size { cpus: 64, hz: 1000 })))]
+    #[command(after_long_help = improve::HELP.to_owned()
+        + "\n\n"
+        + &help(&sync::base(Size { cpus: 64, hz: 1000 })))]
     Improve(improve::Options),
 }
 

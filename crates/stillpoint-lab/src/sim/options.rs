@@ -1,16 +1,14 @@
 //! What every simulation takes on its command line, and how a variant's machine is made of it.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use clap::error::ErrorKind;
 use kernel_sim::{Change, Constants, Setup, Size};
 use serde::Serialize;
 
-use crate::output;
+use crate::output::Output;
 
 /// The options.
 #[derive(Args, Clone, Serialize)]
@@ -48,13 +46,13 @@ pub struct Variant {
     pub apply: fn(&mut Constants, Size),
 }
 
-/// The files that a run fills, open before it begins.
+/// The files that a run fills, known before it begins to be writable.
 pub struct Files {
     /// For the figures.
-    pub json: Option<File>,
+    pub json: Option<Output>,
     /// For the plot.
-    pub plot: Option<File>,
-    trace: Option<File>,
+    pub plot: Option<Output>,
+    trace: Option<Output>,
 }
 
 impl Files {
@@ -63,14 +61,19 @@ impl Files {
         let Some(file) = &mut self.trace else {
             return Ok(());
         };
-        write!(file, "# {title}\n{log}").context("cannot write the trace")
+        file.write(&format!("# {title}\n{log}"))
+    }
+
+    /// Ends the trace.
+    pub fn commit_trace(&mut self) -> Result<()> {
+        self.trace.as_mut().map_or(Ok(()), Output::commit)
     }
 }
 
 impl Common {
     /// Creates the files that were asked for.
     pub fn create_files(&self) -> Result<Files> {
-        let create = |path: &Option<PathBuf>| path.as_deref().map(output::create).transpose();
+        let create = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
         Ok(Files {
             json: create(&self.json)?,
             plot: create(&self.plot)?,

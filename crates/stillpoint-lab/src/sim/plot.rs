@@ -1,11 +1,10 @@
 //! The latencies' distributions, as an SVG file.
 
-use std::fs::File;
-use std::io::Write;
-
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::output::Output;
 
 /// A variant's waits.
 pub struct Line {
@@ -31,16 +30,16 @@ const COLOURS: [RGBColor; 4] = [
 ];
 
 /// Draws which share of the waits took so long at most, a curve for each variant.
-pub fn distributions(file: File, title: &str, lines: &[Line]) -> Result<()> {
+pub fn distributions(file: Output, title: &str, lines: &[Line]) -> Result<()> {
     write(file, |svg| draw(svg, title, lines))
 }
 
 /// Fills the file with what `draw` draws.
-pub fn write(mut file: File, draw: impl FnOnce(&mut String) -> Drawn) -> Result<()> {
+pub fn write(mut file: Output, draw: impl FnOnce(&mut String) -> Drawn) -> Result<()> {
     let mut svg = String::new();
     draw(&mut svg).map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
-    file.write_all(svg.as_bytes())?;
-    Ok(())
+    file.write(&svg)?;
+    file.commit()
 }
 
 fn draw(svg: &mut String, title: &str, lines: &[Line]) -> Drawn {
@@ -107,7 +106,7 @@ const MARGIN: (i32, i32) = (70, 64);
 /// Draws the panels, so many beside each other, on one logarithmic scale of colours; each cell has
 /// its figure.
 pub fn heat_map(
-    file: File,
+    file: Output,
     across: usize,
     panels: &[Panel],
     rows: &[String],

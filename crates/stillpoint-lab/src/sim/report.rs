@@ -3,14 +3,14 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::options::Files;
 use crate::machine::Machine;
-use crate::output::{Metric, Row};
+use crate::output::{self, Metric, Row};
 use crate::run::{Case, Metrics};
 
 /// The subject of simulated figures, by the lab's contract. They are the kernel's, as the model has
@@ -105,10 +105,12 @@ pub struct SimReport {
 }
 
 impl SimReport {
-    /// Writes the JSON file, if one was asked for.
-    pub fn conclude(&self, files: Files) -> Result<ExitCode> {
+    /// Ends the trace and writes the JSON file, if they were asked for.
+    pub fn conclude(&self, mut files: Files) -> Result<ExitCode> {
+        files.commit_trace()?;
         if let Some(mut file) = files.json {
-            serde_json::to_writer_pretty(&mut file, self).context("cannot write the JSON file")?;
+            output::write_json(self, &mut file)?;
+            file.commit()?;
         }
         Ok(ExitCode::SUCCESS)
     }

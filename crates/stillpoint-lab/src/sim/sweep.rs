@@ -14,7 +14,8 @@ use super::plot::{self, Panel};
 use super::report::{OURS, SimReport, SimRow};
 use super::sync;
 use crate::machine::Machine;
-use crate::run;
+use crate::output::say;
+use crate::run::Progress;
 
 /// Ticks a second.
 const HZ: [u64; 5] = [100, 250, 300, 500, 1000];
@@ -63,10 +64,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         pause_ms: 0.0,
     };
     let (mut rows, mut panels) = (Vec::new(), Vec::new());
-    let progress =
-        run::progress_bar((sync::VARIANTS.len() * HZ.len() * FQS.len() * CPUS.len()) as u64);
+    let progress = Progress::new(sync::VARIANTS.len() * HZ.len());
     for variant in sync::VARIANTS {
         for hz in HZ {
+            let title = format!("{}, {hz} Hz", variant.name);
+            progress.begin(&title);
             let mut cells = Vec::new();
             for fqs in FQS {
                 let mut row = Vec::new();
@@ -81,25 +83,26 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                     let metrics = measured.metrics();
                     row.push(metrics["mean_ms"]);
                     rows.push(SimRow::new(OURS, variant.name, Some(scenario), metrics));
-                    progress.inc(1);
                 }
                 cells.push(row);
             }
-            panels.push(Panel {
-                title: format!("{}, {hz} Hz", variant.name),
-                cells,
-            });
+            progress.end(&title);
+            panels.push(Panel { title, cells });
         }
     }
-    progress.finish_and_clear();
+    progress.finish();
 
     for panel in &panels {
-        println!(
+        say!(
             "{}, mean_ms (first/next jiffies down, CPUs across)\n{}\n",
             panel.title,
             table(panel)
         );
     }
+    say!(
+        "Each figure is what a call of synchronize_rcu takes on average in the model, in \
+         milliseconds; less is better."
+    );
     if let Some(file) = files.plot.take() {
         plot::heat_map(
             file,

@@ -18,6 +18,7 @@ use super::measured::Loop;
 use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::seed;
 use crate::choice::{Choice, PossibleValues};
+use crate::output::say;
 
 /// The variants.
 pub const VARIANTS: &[Variant] = &[
@@ -99,6 +100,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     let mut outcome = experiment.run(&options.common, |setup| work.run(setup))?;
     outcome.summarise_runs(seed::summary);
-    println!("{}\n", outcome.report.table_of_runs());
+    say!("{}\n", outcome.report.table_of_runs());
     outcome.conclude("mean_ms")
 }

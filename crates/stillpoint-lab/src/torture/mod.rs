@@ -30,7 +30,9 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use serde_json::json;
 
-use crate::output;
+use crate::interrupt;
+use crate::load::Watch;
+use crate::output::{Output, say};
 
 pub use flavours::{Entry, help};
 pub use options::Options;
@@ -58,14 +60,14 @@ mod writers;
 /// Runs the flavours that were asked for, one after the other.
 pub fn run(options: &Options) -> Result<ExitCode> {
     if options.list {
-        print!("{}", flavours::list());
+        say!("{}", flavours::list().trim_end());
         return Ok(ExitCode::SUCCESS);
     }
     let name = options.flavour.as_deref().unwrap_or(flavours::ALL);
     let flavours = flavours::named(name);
     refuse_undetectable(&flavours)?;
     refuse_unsupported(options, &flavours)?;
-    let json = options.json.as_deref().map(output::create).transpose()?;
+    let json = options.json.as_deref().map(Output::create).transpose()?;
     let seed = options.seed.unwrap_or_else(of_the_clock);
     let duration = options.duration / flavours.len() as f64;
 
@@ -85,25 +87,34 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             .into_iter()
             .collect(),
         json,
+        Watch::start(),
     );
+    interrupt::catch();
     for (flavour, plan) in flavours.iter().zip(&plans) {
+        if interrupt::received().is_some() {
+            break;
+        }
         report::announce(plan);
         let session = Arc::new(Session::new(plan.clone()));
         let give_up = || give_up(&session, flavour, &mut results);
         watchdog::guard(&session, LONGEST_END, give_up, || (flavour.run)(&session));
         results.add(report::conclude(&session, flavour.expected_faults));
     }
-    let clean = results.write()?;
+    let clean = results.clean();
     if flavours.len() > 1 {
-        println!(
-            "all-torture:--- End of test: {}: seed={seed}",
-            if clean { "SUCCESS" } else { "FAILURE" }
-        );
+        let verdict = report::verdict(clean);
+        if options.kernel_format {
+            say!("all-torture:--- End of test: {verdict}: seed={seed}");
+        } else {
+            say!("{verdict} (all, seed {seed})");
+        }
     }
-    Ok(if clean {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    results.write()?;
+    // What was found counts for more than that the rest was not run.
+    Ok(match interrupt::received() {
+        _ if !clean => ExitCode::FAILURE,
+        Some(interrupted) => interrupted,
+        None => ExitCode::SUCCESS,
     })
 }
 

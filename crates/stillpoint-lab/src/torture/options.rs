@@ -100,6 +100,11 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
+    /// Print the lines that the kernel's rcutorture prints, with its abbreviations, in place of
+    /// sentences
+    #[arg(long)]
+    pub kernel_format: bool,
+
     /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -142,6 +147,7 @@ pub fn plan(options: &Options, flavour: &Entry, duration_s: f64, seed: u64) -> P
         stat_interval_s: options.stat_interval,
         seed,
         isolated: flavour.isolated,
+        kernel_format: options.kernel_format,
     }
 }
 

@@ -37,6 +37,25 @@ pub const DISTURBANCES: [Disturbance; 11] = [
     Disturbance::Fork,
 ];
 
+impl Disturbance {
+    /// The option that asks for it, without its dashes.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::StallReader => "stall-reader",
+            Self::StallService => "stall-service",
+            Self::FwdProgress => "fwd-progress",
+            Self::BarrierCallbacks => "barrier-callbacks",
+            Self::ReadExit => "read-exit",
+            Self::RegistrationChurn => "registration-churn",
+            Self::Signals => "signals",
+            Self::Preempt => "preempt",
+            Self::Shuffle => "shuffle",
+            Self::Stutter => "stutter",
+            Self::Fork => "fork",
+        }
+    }
+}
+
 /// How the disturbances come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -79,6 +98,9 @@ pub struct Plan {
     /// Whether it is about wake-ups, so that a lost one is missed soon.
     #[serde(skip)]
     pub isolated: bool,
+    /// Whether lines are printed as rcutorture does.
+    #[serde(skip)]
+    pub kernel_format: bool,
 }
 
 impl Plan {

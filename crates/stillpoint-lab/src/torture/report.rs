@@ -1,14 +1,15 @@
-//! What a run prints, line by line as rcutorture does, and what it writes as JSON.
+//! What a run prints, in sentences or line by line as rcutorture does, and what it writes as JSON.
 
-use std::fs::File;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Map, Value};
 
+use crate::interrupt;
+use crate::load::Watch;
 use crate::machine::Machine;
-use crate::output::{Report, Row};
+use crate::output::{Output, Report, Row, say};
 use crate::run::{Case, Metrics};
 
 use super::plan::{Disturbance, Plan, Turns};
@@ -27,15 +28,96 @@ pub struct Outcome {
 
 /// The line at the start: all that it takes to do the same again.
 pub fn announce(plan: &Plan) {
-    let params = serde_json::to_string(plan).expect("a plan has names and numbers");
-    println!(
-        "{}-torture:--- Start of test: seed={} {params}",
-        plan.flavour, plan.seed
+    let Plan {
+        flavour,
+        seed,
+        duration_s,
+        readers,
+        writers,
+        fakewriters,
+        ..
+    } = plan;
+    if plan.kernel_format {
+        let params = serde_json::to_string(plan).expect("a plan has names and numbers");
+        say!("{flavour}-torture:--- Start of test: seed={seed} {params}");
+        return;
+    }
+    let names: Vec<String> = plan
+        .disturbances
+        .iter()
+        .map(|disturbance| disturbance.option().replace('-', " "))
+        .collect();
+    let disturbances = match plan.turns {
+        _ if names.is_empty() => "no disturbances".to_owned(),
+        Turns::Short => "all disturbances in turn".to_owned(),
+        Turns::Whole => format!("all the time: {}", names.join(", ")),
+    };
+    let wrap = if plan.gpwrap {
+        ", sequences that wrap"
+    } else {
+        ""
+    };
+    say!(
+        "{flavour}: {duration_s:.1} s, seed {seed}: {readers} readers, {writers} writers, \
+         {fakewriters} that only wait; {disturbances}{wrap}"
     );
 }
 
 /// The lines of counts.
 pub fn lines(session: &Session) {
+    if session.plan.kernel_format {
+        kernel_lines(session);
+    } else {
+        let (flavour, so_far) = (&session.plan.flavour, session.start.elapsed());
+        say!(
+            "{flavour}: {:.1} s so far: {}",
+            so_far.as_secs_f64(),
+            counts(session)
+        );
+    }
+}
+
+/// What has been done, in words; what a flavour does not do is left out.
+fn counts(session: &Session) -> String {
+    let tally = &session.tally;
+    let counts = [
+        (&*tally.sections, "read sections checked"),
+        (&*tally.waits, "waits for grace periods"),
+        (&*tally.recycled, "elements recycled"),
+        (&*tally.invoked, "callbacks"),
+        (&*tally.freed, "deferred frees"),
+        (&tally.barriers_done, "barriers"),
+        (&tally.signals, "signal handlers"),
+        (&tally.exits, "threads come and gone"),
+        (&tally.forks, "forks"),
+        (&tally.stalls, "stalls reported"),
+    ];
+    let done: Vec<String> = counts
+        .into_iter()
+        .map(|(count, what)| (count.load(Ordering::Relaxed), what))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    let faults: Vec<String> = FAULTS
+        .iter()
+        .map(|&(fault, _, name)| (tally.count_of(fault), name.replace('_', " ")))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, name)| format!("{name} ({count})"))
+        .collect();
+    let faults = if faults.is_empty() {
+        "no faults".to_owned()
+    } else {
+        format!("FAULTS: {}", faults.join(", "))
+    };
+    if done.is_empty() {
+        faults
+    } else {
+        format!("{}; {faults}", done.join(", "))
+    }
+}
+
+/// The lines of counts, as rcutorture prints them.
+fn kernel_lines(session: &Session) {
     let (tally, name) = (&session.tally, &session.plan.flavour);
     let mark = if tally.is_faulty() { "!!! " } else { "" };
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -43,7 +125,7 @@ pub fn lines(session: &Session) {
         .iter()
         .map(|&(fault, short, _)| format!(" {short}: {}", tally.count_of(fault)))
         .collect();
-    println!(
+    say!(
         "{name}-torture: {mark}t: {:.1} rtc: {} ver: {} tfle: {} rta: {} rtf: {}{faults} nt: {} barrier: {}/{}:{} exits: {} forks: {} stalls: {}",
         session.start.elapsed().as_secs_f64(),
         count(&tally.sections),
@@ -59,12 +141,12 @@ pub fn lines(session: &Session) {
         count(&tally.forks),
         count(&tally.stalls),
     );
-    println!("{name}-torture: {mark}Reader Pipe: {}", render(&tally.pipe));
-    println!(
+    say!("{name}-torture: {mark}Reader Pipe: {}", render(&tally.pipe));
+    say!(
         "{name}-torture: {mark}Reader Batch: {}",
         render(&tally.batch)
     );
-    println!(
+    say!(
         "{name}-torture: {mark}callbacks: {}/{} objects: {}/{}",
         count(&tally.invoked),
         count(&tally.queued),
@@ -73,38 +155,55 @@ pub fn lines(session: &Session) {
     );
 }
 
+/// What a run came to, in a word.
+pub fn verdict(clean: bool) -> &'static str {
+    match interrupt::received() {
+        _ if !clean => "FAILURE",
+        Some(_) => "INTERRUPTED",
+        None => "SUCCESS",
+    }
+}
+
 /// The last lines of a flavour's run, which had to show one of the `expected` faults: none, if it
 /// is sound.
 pub fn conclude(session: &Session, expected: &[Fault]) -> Outcome {
-    lines(session);
     let (tally, plan) = (&session.tally, &session.plan);
     let survived = tally.survived(session.start).as_secs_f64();
     let clean = !tally.is_faulty();
-    let verdict = if clean { "SUCCESS" } else { "FAILURE" };
-    let name = &plan.flavour;
-    if let Some(first) = tally.first() {
-        println!("{name}-torture: !!! after {survived:.3} s: {}", first.what);
-    }
-    if tally.count_of(Fault::NoEnd) > 0 {
-        println!(
-            "{name}-torture: !!! the end has not come; threads that have not ended: {}",
-            session.live()
-        );
-    }
-    if !clean {
-        println!("{name}-torture: to do the same again: {}", replay(plan));
-    }
-    println!(
-        "{name}-torture:--- End of test: {verdict}: seed={} after {survived:.3} s",
-        plan.seed
-    );
     let found = |fault: Fault| tally.count_of(fault) > 0;
     let as_expected = match expected {
         [] => clean,
         expected => expected.iter().any(|&fault| found(fault)) && !found(Fault::NoEnd),
     };
+    let (name, seed, verdict) = (&plan.flavour, plan.seed, verdict(clean));
+    let (head, mark) = if plan.kernel_format {
+        kernel_lines(session);
+        (format!("{name}-torture: "), "!!! ")
+    } else {
+        (format!("{name}: "), "")
+    };
+    if let Some(first) = tally.first() {
+        say!("{head}{mark}after {survived:.3} s: {}", first.what);
+    }
+    if found(Fault::NoEnd) {
+        say!(
+            "{head}{mark}the end has not come; threads that have not ended: {}",
+            session.live()
+        );
+    }
     if !expected.is_empty() && !clean && !as_expected {
-        println!("{name}-torture: !!! that is none of the faults expected of this flavour");
+        say!("{head}{mark}that is none of the faults expected of this flavour");
+    }
+    if !clean {
+        say!("{head}to do the same again: {}", replay(plan));
+    }
+    if plan.kernel_format {
+        say!("{name}-torture:--- End of test: {verdict}: seed={seed} after {survived:.3} s");
+    } else {
+        say!(
+            "{name}: {verdict} after {survived:.3} s, seed {seed}: {}",
+            counts(session)
+        );
     }
     let case = Case {
         subject: "stillpoint".to_owned(),
@@ -154,20 +253,12 @@ fn replay(plan: &Plan) -> String {
     );
     if plan.turns == Turns::Whole {
         for &disturbance in &plan.disturbances {
+            command += &format!(" --{}", disturbance.option());
             command += &match disturbance {
-                Disturbance::StallReader => format!(" --stall-reader {}", plan.stall_reader_s),
-                Disturbance::StallService => format!(" --stall-service {}", plan.stall_service_s),
-                Disturbance::BarrierCallbacks => {
-                    format!(" --barrier-callbacks {}", plan.barrier_callbacks)
-                }
-                Disturbance::FwdProgress => " --fwd-progress".to_owned(),
-                Disturbance::ReadExit => " --read-exit".to_owned(),
-                Disturbance::RegistrationChurn => " --registration-churn".to_owned(),
-                Disturbance::Signals => " --signals".to_owned(),
-                Disturbance::Preempt => " --preempt".to_owned(),
-                Disturbance::Shuffle => " --shuffle".to_owned(),
-                Disturbance::Stutter => " --stutter".to_owned(),
-                Disturbance::Fork => " --fork".to_owned(),
+                Disturbance::StallReader => format!(" {}", plan.stall_reader_s),
+                Disturbance::StallService => format!(" {}", plan.stall_service_s),
+                Disturbance::BarrierCallbacks => format!(" {}", plan.barrier_callbacks),
+                _ => String::new(),
             };
         }
         match (plan.gpwrap, plan.disturbances.is_empty()) {
@@ -183,16 +274,18 @@ fn replay(plan: &Plan) -> String {
 pub struct Results {
     /// What was asked for.
     params: Map<String, Value>,
-    json: Option<File>,
+    json: Option<Output>,
+    watch: Watch,
     outcomes: Vec<Outcome>,
 }
 
 impl Results {
     /// With nothing in it.
-    pub fn new(params: Map<String, Value>, json: Option<File>) -> Self {
+    pub fn new(params: Map<String, Value>, json: Option<Output>, watch: Watch) -> Self {
         Self {
             params,
             json,
+            watch,
             outcomes: Vec::new(),
         }
     }
@@ -202,27 +295,28 @@ impl Results {
         self.outcomes.push(outcome);
     }
 
-    /// Writes the file. Whether all was clean.
-    pub fn write(&mut self) -> Result<bool> {
+    /// Whether nothing was wrong so far.
+    pub fn clean(&self) -> bool {
+        self.outcomes.iter().all(|outcome| outcome.clean)
+    }
+
+    /// Writes the file.
+    pub fn write(&mut self) -> Result<()> {
+        let Some(file) = self.json.take() else {
+            return Ok(());
+        };
         let outcomes = mem::take(&mut self.outcomes);
-        let clean = outcomes.iter().all(|outcome| outcome.clean);
         let as_expected = outcomes.iter().all(|outcome| outcome.as_expected);
-        if let Some(file) = self.json.take() {
-            self.params
-                .insert("as_expected".to_owned(), as_expected.into());
-            let params = Value::Object(mem::take(&mut self.params));
-            let rows = outcomes.into_iter().map(|outcome| outcome.row).collect();
-            let report = Report {
-                experiment: "torture",
-                params,
-                machine: Machine::here(),
-                rows,
-            };
-            report
-                .write_json(file)
-                .context("cannot write the JSON file")?;
-        }
-        Ok(clean)
+        self.params
+            .insert("as_expected".to_owned(), as_expected.into());
+        let report = Report {
+            experiment: "torture",
+            params: Value::Object(mem::take(&mut self.params)),
+            machine: Machine::watched_by(&self.watch),
+            partial: interrupt::received().is_some(),
+            rows: outcomes.into_iter().map(|outcome| outcome.row).collect(),
+        };
+        report.write_json(file)
     }
 }
 

@@ -13,6 +13,8 @@ use super::plan::{Disturbance, Plan, Turns};
 use super::session::{Session, ThreadCtx};
 use super::tally::{Fault, add};
 use super::{disturb, report, signals};
+use crate::interrupt;
+use crate::run::bar_shown;
 
 /// How often the runner looks.
 const TICK: Duration = Duration::from_millis(20);
@@ -28,7 +30,8 @@ const STALLED: u32 = 500;
 /// microseconds.
 const STALLED_SOON: u32 = 100;
 
-/// Runs the threads until the time is over or a fault is found, and returns when all have ended.
+/// Runs the threads until the time is over, a fault is found or the program is interrupted, and
+/// returns when all have ended.
 pub fn run<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, threads: Vec<ThreadSpec>) {
     let stalls = Arc::clone(session);
     harness
@@ -120,7 +123,10 @@ fn supervise(session: &Session) {
     let (mut schedule, mut stutter) = (Schedule::default(), false);
     loop {
         let elapsed = session.start.elapsed();
-        if elapsed >= plan.duration() || session.tally.is_faulty() {
+        if elapsed >= plan.duration()
+            || session.tally.is_faulty()
+            || interrupt::received().is_some()
+        {
             break;
         }
         if elapsed >= next_turn {
@@ -174,9 +180,10 @@ fn progress_bar(plan: &Plan) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {elapsed} of {msg}")
         .expect("the template is a constant and well formed");
     let length = plan.duration().as_millis() as u64;
-    ProgressBar::new(length)
+    let bar = ProgressBar::new(length)
         .with_style(style)
-        .with_message(format!("{} s: {}", plan.duration_s, plan.flavour))
+        .with_message(format!("{} s: {}", plan.duration_s, plan.flavour));
+    bar_shown(bar)
 }
 
 /// Where the writers were at the last looks.

@@ -126,12 +126,14 @@ impl Figures {
         for (name, value) in &self.0 {
             let (taken, machine) = (&value["taken"], &value["machine"]);
             let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let busy = machine["load"]["busy"].as_bool().unwrap_or_default();
             let run = format!(
-                "{} | {} | {} CPUs, Linux {} | {} | {}",
+                "{} | {} | {} CPUs, Linux {}{} | {} | {}",
                 of(&taken["date"]),
                 of(&taken["commit"]),
                 machine["cpus"],
                 of(&machine["kernel"]),
+                if busy { ", **busy**" } else { "" },
                 of(&taken["build"]),
                 of(&taken["note"]),
             );
@@ -379,6 +381,13 @@ fn wrong_figures_and_marks_are_found() {
             {"subject": "stillpoint", "variant": "guard", "metrics": {"ns_per_pair": 3}},
             {"subject": "stillpoint", "variant": "qsbr", "metrics": {"ns_per_pair": 2}},
             {"subject": "seize", "variant": "default", "metrics": {"ns_per_pair": 1.5}}]}"#,
+    );
+    let busy = serde_json::from_str(r#"{"machine": {"cpus": 2, "load": {"busy": true}}}"#);
+    let busy = Figures([("read".to_owned(), busy.expect("it is JSON"))].into());
+    assert!(
+        busy.taken().contains("2 CPUs, Linux , **busy** |"),
+        "{}",
+        busy.taken()
     );
     let faster = Figures([("read".to_owned(), faster.expect("it is JSON"))].into());
     let readme = faster.readme();

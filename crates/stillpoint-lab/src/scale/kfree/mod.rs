@@ -17,7 +17,7 @@ use super::{Benchmark, Selection, Work as _, experiment};
 use crate::choice::PossibleValues;
 use crate::object;
 use crate::output::plot::{self, Line};
-use crate::output::{self, Metric, Row};
+use crate::output::{Metric, Output, Row, say};
 use crate::peers;
 use crate::subject::{Peer, Reclaimer, Registry};
 use workload::measure;
@@ -35,6 +35,10 @@ pub struct Options {
     /// Draw the memory over time into this file (SVG), a curve for each subject
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+
+    /// Print the line of the kernel's rcuscale, too, for each of Stillpoint's variants
+    #[arg(long)]
+    kernel_format: bool,
 }
 
 /// What the work depends on.
@@ -74,6 +78,9 @@ impl Work {
 
 impl super::Work for Work {
     const NAME: &'static str = "kfree";
+
+    const SHOWS: &'static str = "What it costs to allocate an object and free it once no reader can hold it, and the \
+        memory that this takes; less is better.";
 
     /// Stillpoint's own variants.
     const VARIANTS: PossibleValues =
@@ -150,33 +157,41 @@ impl Registry for Reclaimers<'_> {
     }
 }
 
-/// Runs the experiment: prints the kernel's line for each of Stillpoint's variants, then the table.
+/// Runs the experiment, and draws the plot.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let Options { selection, plot } = options;
+    let Options {
+        selection,
+        plot,
+        kernel_format,
+    } = options;
     selection.work.check()?;
-    let plot = plot.as_deref().map(output::create).transpose()?;
+    let plot = plot.as_deref().map(Output::create).transpose()?;
 
     let found = experiment::compare(selection)?;
-    println!(
-        "{}; medians of {} rounds",
-        found.report.machine, selection.common.rounds
-    );
-    for row in found
-        .report
-        .rows
-        .iter()
-        .filter(|row| row.case.subject == "stillpoint")
-    {
-        println!(
-            "\n{}:\n{}",
-            row.case,
-            kernel_line(row, selection.work.loops)
-        );
+    say!("{}\n", found.head());
+    let ours = |row: &&Row| row.case.subject == "stillpoint";
+    for row in found.report.rows.iter().filter(ours) {
+        if *kernel_format {
+            say!(
+                "{}:\n{}\n",
+                row.case,
+                kernel_line(row, selection.work.loops)
+            );
+        }
     }
-    println!();
 
-    let plotted = plot.map(|file| {
-        plot::memory_over_time(file, &title(&selection.work), &curves(&found.report.rows))
+    let plotted = plot.map(|mut file| {
+        plot::memory_over_time(
+            &mut file,
+            &title(&selection.work),
+            &curves(&found.report.rows),
+        )?;
+        if !found.report.partial {
+            return file.commit();
+        }
+        let partial = file.commit_partial()?;
+        eprintln!("stillpoint: the plot so far is {}", partial.display());
+        Ok(())
     });
     // If a plot cannot be written the figures are still printed.
     let outcome = found.conclude()?;

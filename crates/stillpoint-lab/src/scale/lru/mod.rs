@@ -60,6 +60,9 @@ impl Work {
 impl super::Work for Work {
     const NAME: &'static str = "lru";
 
+    const SHOWS: &'static str = "How many counts and adds of list items there are in a second; more is better, but in \
+        columns of times (ns, us) and of lock_share less is.";
+
     /// Stillpoint's own variants: the lists as they are, and the kernel's as they were, a lock for
     /// each list of all tenants.
     const VARIANTS: PossibleValues = PossibleValues::of_variants(&["rcu", "spinlock", "mutex"]);

@@ -46,6 +46,9 @@ pub struct Work {
 impl super::Work for Work {
     const NAME: &'static str = "read";
 
+    const SHOWS: &'static str =
+        "What a thread pays to enter and leave a read section; less is better.";
+
     /// Stillpoint's own variants.
     const VARIANTS: PossibleValues =
         PossibleValues::of_variants(&["guard", "closure", "qsbr", "trace", "trace-owned"]);

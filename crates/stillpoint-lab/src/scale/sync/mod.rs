@@ -35,6 +35,9 @@ pub struct Work {
 impl super::Work for Work {
     const NAME: &'static str = "sync";
 
+    const SHOWS: &'static str = "How long a thread waits until readers are done, and what that costs the processors; less \
+        is better.";
+
     /// Stillpoint's own variants.
     const VARIANTS: PossibleValues =
         PossibleValues::of_variants(&["rcu", "expedited", "qsbr", "service-led"]);

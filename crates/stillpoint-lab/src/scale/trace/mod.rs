@@ -79,6 +79,9 @@ pub struct Work {
 impl super::Work for Work {
     const NAME: &'static str = "trace";
 
+    const SHOWS: &'static str = "How long a wait takes beside readers that sleep (less is better), and how many sections \
+        and updates there are in a second (more is better).";
+
     /// Stillpoint's own variants.
     const VARIANTS: PossibleValues = PossibleValues::of_variants(&["native", "read-mb"]);
 

@@ -43,6 +43,10 @@ pub struct Work {
 impl super::Work for Work {
     const NAME: &'static str = "vmap";
 
+    const SHOWS: &'static str = "What it takes to find the area of an address, to check a range, and to allocate and free \
+        areas (less is better), and how many requests a server answers in a second (more is \
+        better).";
+
     /// Stillpoint's own variants: its own way, and for comparison none, the kernel's ways, and
     /// buffers that are no areas.
     const VARIANTS: PossibleValues = PossibleValues::of_variants(&[

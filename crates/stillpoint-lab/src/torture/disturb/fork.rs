@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use stillpoint::torture::Policy;
 
 use crate::torture::harness::Harness;
@@ -17,6 +18,7 @@ const ALARM: u32 = 60;
 
 /// Forks; the child reads, waits, calls and retires, and the parent waits for the child.
 pub fn fork<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
+    let parent = getpid();
     // SAFETY: the child uses this library, whose promise is what is put to the test, and the
     // allocator, which glibc sees to; then it ends.
     match unsafe { libc::fork() } {
@@ -24,6 +26,12 @@ pub fn fork<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64
         0 => {
             // SAFETY: no handler: the alarm ends the process.
             unsafe { libc::alarm(ALARM) };
+            // Nor does it outlive a torture that is ended meanwhile.
+            let bound = set_parent_process_death_signal(Some(Signal::KILL));
+            if bound.is_ok() && getppid() != Some(parent) {
+                // SAFETY: ends the process.
+                unsafe { libc::_exit(1) };
+            }
             let well =
                 panic::catch_unwind(AssertUnwindSafe(|| child(harness))).is_ok_and(|well| well);
             // SAFETY: ends the process.
