@@ -10,6 +10,7 @@ mod clippy;
 mod commands;
 mod documents;
 mod fences;
+mod figures;
 mod limits;
 mod links;
 mod names;
