@@ -61,8 +61,8 @@ pub extern "C" fn stillpoint_trace_global() -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(tasks_trace::global()))
 }
 
-/// A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if
-/// there is no memory.
+/// A separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if there is
+/// no memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
     new_domain(stillpoint::Domain::new)
@@ -120,8 +120,9 @@ pub unsafe extern "C" fn stillpoint_domain_get_or_make(place: *mut *mut Domain) 
     })
 }
 
-/// Destroys a domain of one's own: what waits in it is called and freed, which may block for as
-/// long as callbacks take. One that arenas are over ends with the last of these instead.
+/// Destroys a separate domain: its pending callbacks are called and its objects freed, which may
+/// block for as long as callbacks take. One that arenas are over ends with the last of these
+/// instead.
 ///
 /// -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a
 /// section, -EINVAL for a global domain; it is then still there. It may not be in use otherwise,
@@ -361,7 +362,7 @@ pub unsafe extern "C" fn stillpoint_domain_set_stall_timeout(
     });
 }
 
-/// What is to be told of a stall: `stillpoint_stall_function`.
+/// The stall handler: `stillpoint_stall_function`.
 pub type StallFunction = Option<unsafe extern "C" fn(report: *const Stall, data: *mut c_void)>;
 
 /// A grace period that does not end, or a service thread that is late. Gone when the function
@@ -408,13 +409,13 @@ impl StallHandler {
     }
 }
 
-/// Has the function told of every stall from now on, once each, in place of an earlier one; NULL
-/// ends that. Without a function the report is written to stderr, as one line, once a stall; the
-/// line is left out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the
-/// environment nothing is written, and with STILLPOINT_STALL=stderr a line beside a function, too.
-/// The kernel's "rcu detected stalls". It runs on the thread that finds the stall: it
-/// may read and log; it must not wait for callbacks or deferred frees, nor take locks that are held
-/// around calls of this library. One that was replaced may still be running.
+/// Calls the function once for every stall from now on, instead of an earlier one; NULL ends that.
+/// Without a function the report is written to stderr, as one line, once a stall; the line is left
+/// out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the environment
+/// nothing is written, and with STILLPOINT_STALL=stderr a line beside a function, too. The kernel's
+/// "rcu detected stalls". It runs on the thread that finds the stall: it may read and log; it must
+/// not wait for callbacks or deferred frees, nor take locks that are held around calls of this
+/// library. One that was replaced may still be running.
 ///
 /// # Safety
 ///

@@ -95,7 +95,7 @@ pub fn membarrier() -> bool {
     MEMBARRIER.switch(true)
 }
 
-/// `STILLPOINT_DEBUG`: whether the C face reports misuse.
+/// `STILLPOINT_DEBUG`: whether the C library reports misuse.
 pub fn debug() -> bool {
     static DEBUG: Variable = Variable::new(
         "STILLPOINT_DEBUG",

@@ -717,7 +717,7 @@ fn batch_behind_a_held_up_one_is_freed() {
         // The service thread looks at what holds the first batch up.
         eventually(|| domain.statistics().heavy_barriers > before + 2);
         retire_elsewhere();
-        // Not in place of an event: keeps the service thread from its next look at idle threads
+        // Not instead of an event: keeps the service thread from its next look at idle threads
         // until that is overdue. There are none by then, so nothing but the second batch itself is
         // a reason to go on.
         domain.call(|| thread::sleep(Duration::from_millis(50)));

@@ -1,4 +1,4 @@
-/* What the files of this folder know of each other: liburcu's face, the part that is in the library. */
+/* What the files of this folder know of each other: liburcu's API, the part that is in the library. */
 #ifndef STILLPOINT_COMPAT_RUNTIME_H
 #define STILLPOINT_COMPAT_RUNTIME_H
 

@@ -23,7 +23,7 @@ pub fn register(to: &mut impl Registry) {
 /// The collector that every thread of the process uses.
 static COLLECTOR: OnceLock<Collector> = OnceLock::new();
 
-/// Makes the collector wait for 1024 objects, in place of 32, before it reclaims.
+/// Makes the collector wait for 1024 objects, instead of 32, before it reclaims.
 pub fn raise_batch_size() -> Result<()> {
     COLLECTOR.get_or_init(|| Collector::new().batch_size(1024));
     Ok(())

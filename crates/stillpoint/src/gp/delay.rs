@@ -17,7 +17,7 @@ use std::{ptr, time::Duration};
 #[derive(Debug)]
 pub(super) struct Delay {
     nanos: AtomicU64,
-    /// Taken after the lock of the queue, by those who take both.
+    /// Lock order: after the lock of the queue.
     pub(super) batch: Mutex<Batch>,
 }
 
@@ -70,7 +70,7 @@ impl Delay {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 
-    /// The present batch, for one who takes callbacks off the queue. Under the queue's lock.
+    /// The present batch, for a thread that takes callbacks off the queue. Under the queue's lock.
     pub(super) fn batch(&self) -> MutexGuard<'_, Batch> {
         lock(&self.batch)
     }

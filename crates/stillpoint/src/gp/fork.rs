@@ -1,9 +1,9 @@
 //! The engine in the child of a fork: see `stillpoint-platform/src/fork.rs`.
 //!
-//! The three counters are atomics of which each only grows, and are right as they are: a heavy
-//! barrier that was issued for vanished threads too is as good as any for the one that is left.
-//! What locks guard is forgotten, for they may be taken; user code, which alone can fork, does not
-//! run under any lock of the engine's but the one of the passes, which knows its holder.
+//! The three counters are atomics that only grow, and stay valid: a heavy barrier that was also
+//! issued for lost threads is as good as any for the one that is left. Data behind locks is
+//! forgotten, since the locks may be held. Only user code forks, and it runs under no lock of the
+//! engine except that of the passes, which knows its owner.
 
 use super::{
     callback::Queue,
@@ -55,7 +55,7 @@ fn barriers(queue: &BarrierQueue) {
     queue.followers.iter().for_each(EventCount::reset_in_child);
 }
 
-/// What was late, or waited, has vanished, or is timed afresh.
+/// What was late, or waiting, is gone, or is timed afresh.
 ///
 /// # Safety
 ///
@@ -96,8 +96,8 @@ unsafe fn registry(registry: &Registry, me: Token) {
 
 /// The record of the thread `me`, whose kernel id now is `tid`, stays as it is, sections and all.
 /// So does a guard's, which any task may hold, also one that the child goes on with. Any other is
-/// quiescent and free: its owner has vanished, or had ended before and left a guard behind. Whether
-/// it is free; it is then in no list.
+/// quiescent and free: its owner was lost, or had exited before and left a guard behind. Returns
+/// true if it is free; it is then in no list.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What is told of a stall.
+//! Stall reports.
 
 use super::{flavour::Flavour, record::Record, seq::Cookie};
 use crate::platform::{

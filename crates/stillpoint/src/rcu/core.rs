@@ -111,7 +111,7 @@ impl<P: Policy> Inner<P> {
 
     /// The last handle is gone.
     fn close(&self, end: End) {
-        // Release, pairs with `is_closed`: all handles are gone for who sees it.
+        // Release, pairs with `is_closed`: a thread that sees it sees all handles gone.
         self.closed.store(true, Ordering::Release);
         if end == End::LeftToService && self.is_anything_left() {
             // Where the thread has never been needed, or could not be had so far.
@@ -285,8 +285,8 @@ impl<P: Policy> Core<P> {
         self.engine().section_of(platform_thread::token())
     }
 
-    /// Whether the calling thread is inside a section here, so that it must not wait for a grace
-    /// period. Looks at all records.
+    /// Returns true if the calling thread is inside a section here, so that it must not wait for a
+    /// grace period. Looks at all records.
     pub(crate) fn is_reading(&self) -> bool {
         self.section().is_some()
     }
@@ -337,7 +337,7 @@ impl<P: Policy> fmt::Debug for Core<P> {
 }
 
 impl<P: Policy> PartialEq for Core<P> {
-    /// Whether both are handles of the same domain.
+    /// Returns true if both are handles of the same domain.
     fn eq(&self, other: &Self) -> bool {
         self.id() == other.id()
     }

@@ -316,7 +316,7 @@ pub fn child(name: &str) -> Ended {
     in_environment(name, CHILD, "1")
 }
 
-/// The same where `variable` is in the environment in place of that.
+/// The same where `variable` is in the environment instead of that.
 #[track_caller]
 pub fn in_environment(name: &str, variable: &str, value: &str) -> Ended {
     in_environments(name, &[(variable, value)])

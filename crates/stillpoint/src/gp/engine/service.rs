@@ -1,9 +1,9 @@
 //! The service thread: one per engine, started when it is needed, for what no other call can do.
 //! Without work for a second it ends; the next work starts another (`service/idle.rs`).
 //!
-//! It runs passes. A pass (the room above supplies it) runs callbacks and drains what idle threads
-//! left, and says what it waits for: a grace period, a moment, or nothing. Between passes the
-//! thread sleeps until one of these comes, or until it is kicked.
+//! It runs passes. A pass (supplied by the module above) runs callbacks, drains what idle threads
+//! left, and returns what to wait for next: a grace period, a moment, or nothing. Between passes
+//! the thread sleeps until one of these comes, or until it is kicked.
 //!
 //! ```text
 //!   kicker   make work visible; kicked = true; signal
@@ -113,7 +113,7 @@ enum Rounds {
 type Spawn = Box<dyn Fn(String) -> io::Result<thread::Handle> + Send + Sync>;
 
 pub(in crate::gp) struct Service {
-    /// Starts a thread of the given name that serves this engine. Set once, by the room that owns
+    /// Starts a thread of the given name that serves this engine. Set once, by the module that owns
     /// the engine.
     spawn: OnceLock<Spawn>,
     pub(in crate::gp) state: Mutex<State>,
@@ -133,7 +133,7 @@ stillpoint_platform::thread_constant! {
 /// No domain's number.
 const ENDED: u64 = u64::MAX;
 
-/// Whether the calling thread is the service thread of domain `id`.
+/// Returns true on the service thread of domain `id`.
 pub(in crate::gp) fn serves(id: u64) -> bool {
     SERVES.with(Cell::get) == id
 }
@@ -201,13 +201,13 @@ impl<P: Policy> Engine<P> {
         );
     }
 
-    /// Whether there is a service thread, and not only work for one.
+    /// Returns true if there is a service thread, and not only work for one.
     pub(crate) fn service_runs(&self) -> bool {
         self.service.signs.runs()
     }
 
-    /// Starts the service thread with `serve` if it does not run. If the system gives no thread,
-    /// the work stays queued: the next call tries again, and those who wait for it run passes
+    /// Starts the service thread with `serve` if it does not run. If no thread can be created, the
+    /// work stays queued: the next call tries again, and threads that wait for the work run passes
     /// themselves.
     #[cold]
     fn start_service(&self) {

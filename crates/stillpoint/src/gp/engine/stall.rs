@@ -1,9 +1,10 @@
-//! Stalls: what holds a grace period up for longer than anyone would want, and who waits for it.
+//! Stall detection, as the kernel's RCU CPU stall warnings: which readers block a grace period for
+//! too long, and which threads wait for it.
 //!
-//! Whoever waits times the wait, and reports it once: the readers that are in the way, and all who
-//! have been waiting for a while. A deadlock (the waiter holds a lock that a reader wants) so ends
-//! in a report that names both sides. A service thread that does not come to its work, because a
-//! callback blocks it, is reported in the same way by those who need it.
+//! A waiter times its wait and reports a stall once: the readers that block the grace period, and
+//! all threads that have waited for a while. So a deadlock (the waiter holds a lock that a reader
+//! wants) ends in a report that names both sides. A service thread that is blocked, by a callback
+//! say, is reported in the same way by the threads that need it.
 //!
 //! Nothing here is on a fast path: the first look at the clock comes after the spinning, the first
 //! lock after the first sleep.
@@ -114,26 +115,26 @@ impl Stalls {
         self.timeout.load(Ordering::Relaxed)
     }
 
-    /// Lists the calling thread among those who wait, until the returned value is dropped.
+    /// Lists the calling thread among the waiters, until the returned value is dropped.
     pub(super) fn list_waiter(&self) -> Listed<'_> {
         waiters::list(&self.waiters, Waiting::Thread(thread::tid()))
     }
 
     fn handler(&self) -> Option<Handler> {
         let _handling = lock(&self.handling);
-        // SAFETY: null or a box that is dropped after it has been replaced, which nobody does under
-        // our lock.
+        // SAFETY: null, or a box that is dropped after it has been replaced, which cannot happen
+        // under our lock.
         unsafe { self.handler.load(Ordering::Relaxed).as_ref() }.cloned()
     }
 
     fn set_handler(&self, handler: Option<Handler>) {
         let new = handler.map_or(ptr::null_mut(), |handler| Box::into_raw(Box::new(handler)));
         let handling = lock(&self.handling);
-        // Needs no partner: all who look at the handler hold the lock.
+        // Needs no partner: every thread that reads the handler holds the lock.
         let old = self.handler.swap(new, Ordering::AcqRel);
         drop(handling);
         if !old.is_null() {
-            // SAFETY: it came out of a box here, and nobody can find it any more.
+            // SAFETY: it came out of a box here, and is no longer published.
             self.drop_handler(unsafe { *Box::from_raw(old) });
         }
     }
@@ -165,14 +166,14 @@ impl fmt::Debug for Stalls {
 }
 
 impl<P: Policy> Engine<P> {
-    /// To be called by whoever finds `cookie` held up. Reports a stall if it is time; when to look
-    /// again at the latest.
+    /// Called by a thread that finds `cookie` blocked. Reports a stall if it is due; returns when
+    /// to check again at the latest.
     pub(crate) fn note_held_up(&self, cookie: Cookie, now: Nanos) -> Nanos {
         let watch = &self.stalls.grace_period;
         let since = watch.start(now, || self.stalls.bytes_unreclaimed());
         if self.has_ended(cookie) {
-            // It ended before the watch was started, so nobody will stop it: the next grace period
-            // must not look old.
+            // It ended before the watch was started, so no end will stop the watch: the next grace
+            // period must not look old.
             watch.stop();
             return now;
         }
@@ -186,8 +187,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// To be called now and then by those for whom the service thread should work. When to look
-    /// again at the latest.
+    /// Called now and then by threads that need the service thread. Returns when to check again at
+    /// the latest.
     pub(crate) fn note_service(&self, now: Nanos) -> Nanos {
         let watch = &self.stalls.service;
         let since = watch.since.load(Ordering::Relaxed);
@@ -289,7 +290,7 @@ impl<P: Policy> Engine<P> {
         false
     }
 
-    /// Lists a future that was made at `made_at` among those who wait, until the returned value is
+    /// Lists a future that was made at `made_at` among the waiters, until the returned value is
     /// dropped.
     pub(crate) fn list_future(&self, made_at: &'static Location<'static>) -> Listed<'_> {
         waiters::list(
@@ -298,7 +299,8 @@ impl<P: Policy> Engine<P> {
         )
     }
 
-    /// Whether the present grace period has been reported as stalled and has not ended since.
+    /// Returns true if the present grace period has been reported as stalled and has not ended
+    /// since.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalls.grace_period.is_reported()
     }

@@ -77,12 +77,12 @@ pub(super) fn list(waiters: &Mutex<Waiters>, who: Waiting) -> Listed<'_> {
     }
 }
 
-/// A place in the list of those who wait.
+/// An entry in the list of waiters.
 #[derive(Debug)]
 pub(crate) struct Listed<'a> {
     waiters: &'a Mutex<Waiters>,
     who: Waiting,
-    /// In the child of a fork nobody of before it is listed.
+    /// In the child of a fork, waiters from before it are not listed.
     process: Process,
 }
 
