@@ -72,8 +72,8 @@ pub fn name_of(tid: u32) -> Option<String> {
 pub fn blocked_in(tid: u32) -> Option<SystemCall> {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
+        // Of the thread that reads it, the file has the `read()`.
         if tid == self::tid() {
-            // It runs, but would find itself in the `read` of that file.
             return None;
         }
         let state = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
