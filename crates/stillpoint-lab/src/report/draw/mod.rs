@@ -20,9 +20,9 @@ pub use pairs::{Pair, Pairs, Side};
 /// Whose figure it is, which says how it is drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Stillpoint's usual way.
+    /// Stillpoint's default variant.
     Accent,
-    /// Another way of its own.
+    /// Another of Stillpoint's variants.
     Ours,
     /// A peer.
     Peer,

@@ -1,5 +1,5 @@
-//! Memory over time: a small chart for each subject, all over the same axes, everybody else's curve
-//! faint behind it.
+//! Memory over time: a small chart for each subject, all over the same axes, with the curves of the
+//! others faint behind it.
 
 use std::fmt::Write;
 

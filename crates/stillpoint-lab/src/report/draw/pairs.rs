@@ -41,7 +41,7 @@ impl Side {
 
 /// Something before, and after one or more changes.
 pub struct Pair {
-    /// Whose, and how it was found out.
+    /// Whose figures these are, and how they were obtained.
     pub title: String,
     /// How it is drawn.
     pub tone: Tone,

@@ -68,7 +68,7 @@ fn body(stored: &Stored) -> Markup {
                         tr {
                             td { code { (part.command) } }
                             td.number { (format!("{:.1}", part.took_s)) }
-                            td { @if part.failure.is_some() { strong { "failed" } } @else if part.params.get("flavour").is_some() && part.name != "torture" { "found out, as it must be" } @else { "done" } }
+                            td { @if part.failure.is_some() { strong { "failed" } } @else if part.params.get("flavour").is_some() && part.name != "torture" { "detected, as it must be" } @else { "done" } }
                         }
                     }
                 }

@@ -22,8 +22,8 @@ pub use head::best_of;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Stillpoint's usual way in each experiment; its others are there for comparison, or are for
-/// special readers.
+/// Stillpoint's default variant in each experiment. The other variants are there for comparison, or
+/// are for special readers.
 const USUAL: [&str; 5] = ["per-page", "guard", "rcu", "native", "default"];
 
 /// The page of a report.

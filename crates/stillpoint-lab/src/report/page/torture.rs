@@ -1,4 +1,4 @@
-//! The torture: that what is sound holds, and that what is broken is found out.
+//! The torture: that what is sound holds, and that what is broken is detected.
 
 use maud::{Markup, html};
 
@@ -45,7 +45,7 @@ fn body(stored: &Stored) -> Markup {
         p {
             "Readers, writers and callbacks on elements that are recycled, among signals, forks, threads that come and go, preemption, floods and stalls. Every "
             "section looks for an element that was freed too early. A test that never fails shows little; so some flavours have a part left out on purpose, "
-            "and must be found out."
+            "and must be detected."
         }
         (sound(stored))
         (survived(stored))
@@ -132,7 +132,7 @@ fn left_out(stored: &Stored) -> Markup {
         return Markup::default();
     }
     let verdict = |part: &Part, row: Option<&Row>| match (&part.failure, row) {
-        (Some(_), _) => "NOT found out".to_owned(),
+        (Some(_), _) => "NOT detected".to_owned(),
         (None, None) => part.notes.clone(),
         (None, Some(row)) => row
             .figure("survived_s")
