@@ -44,9 +44,9 @@ fn without_numbers(text: &str) -> String {
                 shown.push('#');
             }
         }
-        words.push(shown.replace("#ms", "#s"));
+        words.push(shown);
     }
-    words.join(" ")
+    words.join(" ").replace("# ms", "# s")
 }
 
 /// README's `text` blocks are reports; this is how one differs from `printed`.
