@@ -180,11 +180,29 @@ impl fmt::Display for Holdout {
 
 impl fmt::Display for StallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stillpoint: {}", self.without_prefix())
+    }
+}
+
+/// A report for a line that has the library's name already.
+#[derive(Debug)]
+struct WithoutPrefix<'a>(&'a StallReport);
+
+impl fmt::Display for WithoutPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_body(f)
+    }
+}
+
+impl StallReport {
+    pub(super) fn without_prefix(&self) -> impl fmt::Display {
+        WithoutPrefix(self)
+    }
+
+    fn write_body(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.stalled {
-            Stalled::GracePeriod(cookie) => {
-                write!(f, "stillpoint: grace period {:?}", cookie.seq())?
-            }
-            Stalled::Service => write!(f, "stillpoint: service thread")?,
+            Stalled::GracePeriod(cookie) => write!(f, "grace period {:?}", cookie.seq())?,
+            Stalled::Service => write!(f, "service thread")?,
         }
         write!(
             f,
@@ -236,9 +254,7 @@ impl fmt::Display for StallReport {
         }
         self.hint(f)
     }
-}
 
-impl StallReport {
     /// Writes a hint about the most telling reader. C has no `.await`, so it gets none.
     fn hint(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let candidates = self

@@ -215,7 +215,7 @@ impl<P: Policy> Engine<P> {
             Print::Unheard => !is_heard,
             Print::Always => true,
         } {
-            stderr::line(format_args!("{report}"));
+            stderr::line(format_args!("{}", report.without_prefix()));
         }
         if let Some(handler) = handler {
             self.stalls
@@ -264,6 +264,7 @@ impl<P: Policy> Engine<P> {
             futures,
             pollers,
         } = lock(&self.stalls.waiters).clone();
+        let pollers: Vec<_> = pollers.into_iter().map(|(tid, _)| tid).collect();
         report.holdouts = holdouts
             .iter()
             .take(LISTED_HOLDOUTS)
