@@ -83,7 +83,10 @@ fn a_report_that_reads_otherwise_is_found() {
     let readme = |text: &str| Chapter::parse("README.md", &format!("```text\n{text}\n```\n"));
     let printed = "grace period 1 of domain 3: 20.1 ms; tid 17";
     assert_eq!(
-        misquoted(&readme("grace period 8 of domain 4:\n1.5 s; tid 2"), printed),
+        misquoted(
+            &readme("grace period 8 of domain 4:\n1.5 s; tid 2"),
+            printed
+        ),
         None
     );
     assert!(misquoted(&readme("grace period 8 of 4: 1.5 s; tid 2"), printed).is_some());
