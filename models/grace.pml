@@ -25,9 +25,9 @@
  *                   Without it a scan publishes the newest sequence that it
  *                   can vouch for: the minimum of g and the sequences of all
  *                   active records.
- *   FENCED          One who has issued the heavy barrier says so in a third
- *                   counter, `fenced`; a thread that finds it far enough leaves out
- *                   a barrier of its own.  A scan decides about `fenced`.
+ *   FENCED          A thread that has issued the heavy barrier says so in a
+ *                   third counter, `fenced`; a thread that finds it far enough
+ *                   leaves out its own barrier.  A scan decides about `fenced`.
  *   NAME_ONLY       A cookie names the grace period after the newest that has
  *                   started, without starting it; the advancer starts it.
  *

@@ -82,7 +82,7 @@ byte started;
 byte completed;
 
 bool flag[READERS];	/* wake flag of each record; locked stores only */
-byte sleepers;		/* those who count on a wake-up by `completed` */
+byte sleepers;		/* waiters that count on a wake-up by `completed` */
 
 #ifdef LATE
 #if FOLLOWERS > 0

@@ -20,8 +20,8 @@ fn main() {
     note_versions(liburcu.as_deref());
 }
 
-/// Whether branches are padded (`cargo padded-lab`, in .cargo/config.toml): the lab says so, and
-/// pads the peers in C as well.
+/// Returns whether branches are padded (`cargo padded-lab`, in .cargo/config.toml): the lab says
+/// so, and pads the peers in C as well.
 fn is_padded() -> bool {
     println!("cargo::rerun-if-env-changed=CARGO_ENCODED_RUSTFLAGS");
     env::var("CARGO_ENCODED_RUSTFLAGS")

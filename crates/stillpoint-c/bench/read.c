@@ -60,8 +60,8 @@ static const struct subject {
     {"stillpoint-qsbr", stillpoint_qsbr},
     {"stillpoint-domain (a call)", stillpoint_domain},
     {"liburcu-memb", liburcu_memb},
-    {"a domain of one's own, a call", stillpoint_own},
-    {"a domain of one's own, inlined", stillpoint_reader},
+    {"a private domain, a call", stillpoint_own},
+    {"a private domain, inlined", stillpoint_reader},
     {"limit", nothing},
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };

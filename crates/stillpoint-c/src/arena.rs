@@ -18,19 +18,19 @@ use stillpoint_vmap::{ArenaStatistics, Error};
 #[derive(Debug)]
 pub struct Arena {
     arena: stillpoint_vmap::Arena,
-    /// Whether its domain is its own, and ends with it.
+    /// Whether the arena made its own domain, which ends with it.
     has_own_domain: bool,
 }
 
-/// How an arena is made. Zeroes are the defaults.
+/// The options of an arena. Zeroes are the defaults.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct ArenaOptions {
-    /// Addresses, in bytes; 64 GiB by default.
+    /// The size of the address space in bytes; 64 GiB by default.
     pub capacity: usize,
-    /// Memory that may have been freed and not given back, in bytes.
+    /// How many bytes may be freed and not yet given back to the system.
     pub lazy_limit: usize,
-    /// Whether to do without a guard page behind each area.
+    /// Whether areas go without a guard page behind them.
     pub no_guards: bool,
     /// Whether freed memory faults.
     pub poison: bool,
@@ -38,7 +38,7 @@ pub struct ArenaOptions {
     pub huge_pages: bool,
     /// Whether the memory is that of a file: stillpoint_arena_file().
     pub memory_file: bool,
-    /// The domain whose sections keep areas in place; NULL for one of the arena's own.
+    /// The domain whose sections keep areas in place; NULL for a private one.
     pub domain: *mut Domain,
 }
 
@@ -61,7 +61,7 @@ fn errno(error: Error) -> c_int {
     }
 }
 
-/// Makes an arena. -EINVAL and -E2BIG for a capacity of that kind; else what the system says.
+/// Makes an arena. -EINVAL or -E2BIG for a bad capacity; otherwise the system's error.
 ///
 /// # Safety
 ///
@@ -105,18 +105,18 @@ pub unsafe extern "C" fn stillpoint_arena_new(
     })
 }
 
-/// Releases the handle. The arena ends when its last area has been freed, too, and with it a domain
-/// of its own, which is not to be used afterwards. NULL does nothing.
+/// Releases the handle. The arena ends when its last area has been freed as well. Its private
+/// domain ends with it, and must not be used afterwards. NULL does nothing.
 ///
-/// Where the domain ends here, what waits in it is called and freed first, as by
-/// stillpoint_domain_destroy(), which may block for as long as callbacks take. Where it is the
-/// arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen
-/// inside a section; the handle is then still good.
+/// If the domain ends here, its pending callbacks are called and its objects freed first, as by
+/// stillpoint_domain_destroy(), which may block for as long as callbacks take. If the domain is
+/// private: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside
+/// a section; the handle is then still good.
 ///
 /// # Safety
 ///
-/// No other thread uses the handle, and it is not used afterwards; areas may be, but can no longer
-/// be freed.
+/// No other thread uses the handle, and it is not used afterwards; areas may be used, but can no
+/// longer be freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
     catch_panic(|| {
@@ -127,8 +127,8 @@ pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
         if used.has_own_domain {
             check_unused(used.arena.domain())?;
         }
-        // What an arena keeps of its domain never waits for the end of that; a handle does. The
-        // program may unload what callbacks are in.
+        // The arena's own reference to its domain never waits for the end of that; a handle does.
+        // The program may unload the code of callbacks afterwards.
         let domain = used.arena.domain().clone();
         // SAFETY: the caller's promise.
         unsafe { free_handle(arena) };
@@ -137,9 +137,9 @@ pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
     })
 }
 
-/// An area of `size` bytes, which read zero, from a multiple of `align` (a power of two):
-/// vmalloc(). NULL for none, with the reason (negative) in `error` unless that is NULL: -EINVAL,
-/// -E2BIG, -ENOMEM, -EPERM in the child of a fork over a memory file, or what the system says.
+/// Allocates an area of `size` zeroed bytes at a multiple of `align` (a power of two): vmalloc().
+/// Returns NULL if that fails, with the negative errno in `error` unless that is NULL: -EINVAL,
+/// -E2BIG, -ENOMEM, -EPERM in the child of a fork over a memory file, or the system's error.
 ///
 /// # Safety
 ///
@@ -170,30 +170,30 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(
     area
 }
 
-/// Frees the area that starts there: vfree(). -EFAULT if there is none, -EINVAL if the address is
-/// inside one; nothing is freed then.
+/// Frees the area that starts at the address: vfree(). -EFAULT if there is none, -EINVAL if the
+/// address is inside one; nothing is freed then.
 ///
 /// # Safety
 ///
-/// The handle is good; the area is the caller's alone, but for readers that have it checked.
+/// The handle is good; the area is the caller's alone, except for readers that check it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mut c_void) -> c_int {
     catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
         unsafe { deref(arena)?.arena.free_raw(area.cast()) }.map(|()| 0).map_err(|error| match errno(error) {
             libc::EFAULT => {
-                misuse(libc::EFAULT, "stillpoint_arena_free_area() where no area starts: freed already, or none of this arena's")
+                misuse(libc::EFAULT, "stillpoint_arena_free_area() where no area starts: freed already, or of another arena")
             }
             other => other,
         })
     })
 }
 
-/// Frees it after a grace period of the arena's domain, on that domain's service thread:
-/// vfree_rcu(). Until then it is found as before. -EFAULT and -EINVAL as for
+/// Frees the area after a grace period of the arena's domain, on that domain's service thread:
+/// vfree_rcu(). Until then readers find it as before. -EFAULT and -EINVAL as for
 /// stillpoint_arena_free_area(), -ENOMEM if there is no memory to track it; nothing is freed then.
-/// If there is none when the grace period has ended, it is tried again after another, until there
-/// is; barriers do not wait for that.
+/// If there is no memory when the grace period has ended, the free is retried after another one,
+/// until it succeeds; barriers do not wait for that.
 ///
 /// # Safety
 ///
@@ -227,8 +227,8 @@ pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(
     })
 }
 
-/// The domain whose sections keep areas in place. It belongs to the arena:
-/// stillpoint_domain_destroy() is not for it. NULL for NULL.
+/// Returns the domain whose sections keep areas in place. It belongs to the arena: do not pass it
+/// to stillpoint_domain_destroy(). NULL for NULL.
 ///
 /// # Safety
 ///
@@ -241,9 +241,9 @@ pub unsafe extern "C" fn stillpoint_arena_domain(arena: *const Arena) -> *mut Do
     })
 }
 
-/// Makes sure that `size` bytes from an address lie inside one live area: check_object_size().
-/// Inside a section of the arena's domain they then stay there until it ends. -EFAULT if the first
-/// is in no live area, -ERANGE if the area ends before the last, -EOVERFLOW, -EINVAL for no bytes.
+/// Checks that `size` bytes from an address lie inside one live area: check_object_size(). Inside a
+/// section of the arena's domain they stay in place until it ends. -EFAULT if the first byte is in
+/// no live area, -ERANGE if the area ends before the last byte, -EOVERFLOW, -EINVAL for no bytes.
 /// Async-signal-safe in a thread that is registered.
 ///
 /// # Safety
@@ -266,9 +266,9 @@ pub unsafe extern "C" fn stillpoint_arena_check(
     })
 }
 
-/// Finds the area around an address: find_vmap_area(). Its first address, and its length in `size`
-/// unless that is NULL; NULL if there is none. It stays until the caller's section of the arena's
-/// domain ends.
+/// Finds the area around an address: find_vmap_area(). Returns its first address, and its length in
+/// `size` unless that is NULL; NULL if there is none. It stays in place until the caller's section
+/// of the arena's domain ends.
 ///
 /// # Safety
 ///
@@ -296,8 +296,8 @@ pub unsafe extern "C" fn stillpoint_arena_find(
     })
 }
 
-/// Whether a buffer of the caller's is one: not NULL, unless it is empty, and no longer than any
-/// memory.
+/// Returns whether a buffer of the caller is valid: not NULL, unless it is empty, and no longer
+/// than any memory.
 fn buffer(at: *const c_void, size: usize) -> Result<NonNull<u8>, c_int> {
     if size == 0 {
         return Ok(NonNull::dangling());
@@ -308,7 +308,7 @@ fn buffer(at: *const c_void, size: usize) -> Result<NonNull<u8>, c_int> {
 }
 
 /// Checks `size` bytes from an address of the arena, and copies them out. Errors as for
-/// stillpoint_arena_check(); no bytes are no error.
+/// stillpoint_arena_check(); 0 bytes are no error.
 ///
 /// # Safety
 ///
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn stillpoint_arena_copy_out(
     })
 }
 
-/// As above, into the arena.
+/// Checks `size` bytes at an address of the arena, and copies bytes to them.
 ///
 /// # Safety
 ///
@@ -358,7 +358,8 @@ pub unsafe extern "C" fn stillpoint_arena_copy_in(
     })
 }
 
-/// As above, from one place in the arena to another; they may overlap.
+/// Checks `size` bytes at two addresses of the arena, and copies from one to the other; they may
+/// overlap.
 ///
 /// # Safety
 ///
@@ -380,8 +381,8 @@ pub unsafe extern "C" fn stillpoint_arena_copy_between(
     })
 }
 
-/// Gives the memory of all that has been freed before back to the system; waits for a grace period.
-/// -EDEADLK inside a section of the arena's domain.
+/// Gives the memory of all areas that have been freed before back to the system; waits for a grace
+/// period. -EDEADLK inside a section of the arena's domain.
 ///
 /// # Safety
 ///
@@ -398,7 +399,7 @@ pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
     })
 }
 
-/// Gives back what can be had without waiting; how many bytes that were.
+/// Gives back the memory that needs no waiting; returns how many bytes that were.
 ///
 /// # Safety
 ///
@@ -411,9 +412,10 @@ pub unsafe extern "C" fn stillpoint_arena_shrink(arena: *mut Arena) -> u64 {
     })
 }
 
-/// The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for
-/// another. To share areas: give another process the file, which is closed by execve(), and the
-/// offset of an area (stillpoint_arena_offset()); there it maps the file by mmap().
+/// Returns the file descriptor of an arena that was made with `memory_file`, which stays the
+/// arena's; -ENOENT for other arenas. To share areas, give another process the file, which is
+/// closed by execve(), and the offset of an area (stillpoint_arena_offset()); there it maps the
+/// file by mmap().
 ///
 /// # Safety
 ///
@@ -430,9 +432,9 @@ pub unsafe extern "C" fn stillpoint_arena_file(arena: *const Arena) -> c_int {
     })
 }
 
-/// The first of the addresses that areas can have, and how many bytes they are in `size` unless
-/// that is NULL; NULL for NULL. For an arena over a memory file these bytes are the file's, in its
-/// order, and it is so long. Async-signal-safe.
+/// Returns the first address that areas can have, and the number of bytes in `size` unless that is
+/// NULL; NULL for NULL. For an arena over a memory file these bytes are the whole file, in its
+/// order. Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -456,9 +458,9 @@ pub unsafe extern "C" fn stillpoint_arena_addresses(
     })
 }
 
-/// Where an address lies in the arena, in bytes from its first one: a process that has mapped the
-/// file of stillpoint_arena_file() finds there what is at the address here. -EFAULT for no address
-/// of the arena. Looks for no area. Async-signal-safe.
+/// Writes the offset of an address in the arena, in bytes from its first address: a process that
+/// has mapped the file of stillpoint_arena_file() finds the same bytes at that offset. -EFAULT for
+/// an address outside of the arena. Does not check for an area. Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -475,7 +477,7 @@ pub unsafe extern "C" fn stillpoint_arena_offset(
         if offset.is_null() {
             return Err(misuse(
                 libc::EINVAL,
-                "stillpoint_arena_offset() with nowhere to write to",
+                "stillpoint_arena_offset() with a null output pointer",
             ));
         }
         if !addresses.contains(&address.addr()) {
@@ -487,8 +489,8 @@ pub unsafe extern "C" fn stillpoint_arena_offset(
     })
 }
 
-/// Writes what an address is, for a person, as snprintf() does: with a 0 at the end if there is
-/// room, and returns the length of the whole.
+/// Writes a description of an address, as snprintf() does: with a 0 at the end if there is space,
+/// and returns the length of the whole text.
 ///
 /// # Safety
 ///

@@ -7,7 +7,7 @@ use crate::{
 use std::{ffi::c_int, mem, ptr::NonNull};
 use stillpoint::{CallbackHead, raw};
 
-/// `struct stillpoint_head`: the library's own head, and what is to be called.
+/// `struct stillpoint_head`: the library's own head, and the function to call.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Head {
@@ -17,7 +17,7 @@ pub struct Head {
 
 const _: () = assert!(size_of::<Head>() == 4 * size_of::<usize>());
 
-/// What is called: `stillpoint_function`. It may not unwind.
+/// The function that is called: `stillpoint_function`. It must not unwind.
 pub type Function = Option<unsafe extern "C" fn(*mut Head)>;
 
 /// Runs the function of a head, which may free it.
@@ -37,8 +37,8 @@ unsafe fn run(link: NonNull<CallbackHead>) {
 /// [`run`], at one address.
 static RUN: unsafe fn(NonNull<CallbackHead>) = run;
 
-/// What marks the function of a queued head, in bits that no function's address has: so a copy of a
-/// queued head is not taken for one.
+/// The mark of the function of a queued head, in bits that no function's address has: so a copy of
+/// a queued head is not taken for one.
 fn mark(head: *const Head) -> usize {
     if cfg!(target_pointer_width = "64") {
         (head.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49 | 1) << 48
@@ -47,9 +47,9 @@ fn mark(head: *const Head) -> usize {
     }
 }
 
-/// Whether the head is queued, as far as can be seen: it has [`run`] where the library has its
-/// function, and a function with its mark. What has never been written does not look like that, nor
-/// what has run; on processors of other kinds nothing does.
+/// Returns whether the head is queued, as far as can be seen: it has [`run`] where the library has
+/// its function, and a function with its mark. A head that has never been written does not look
+/// like that, nor one whose function has run; on other processors none does.
 ///
 /// # Safety
 ///
@@ -81,8 +81,8 @@ pub(crate) unsafe fn is_queued(head: *const Head) -> bool {
 /// call_rcu(). Allocates nothing (the first call starts the service thread); does not block; may be
 /// called inside sections and callbacks, not in signal handlers.
 ///
-/// -EINVAL for a null head or function; -EBUSY for a head that is queued, in whatever domain, as
-/// far as that can be seen (x86-64).
+/// -EINVAL for a null head or function; -EBUSY for a head that is queued, in any domain, as far as
+/// that can be detected (x86-64).
 ///
 /// # Safety
 ///
@@ -97,9 +97,10 @@ pub unsafe extern "C" fn stillpoint_domain_call(
     catch_panic(|| unsafe { call(domain, head, function, |head| is_queued(head)) })
 }
 
-/// As above, for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for
-/// programs. What looks queued is then looked for among all that wait, and that only where misuse
-/// is told of: in a debug build, or with STILLPOINT_DEBUG in the environment.
+/// Like stillpoint_domain_call(), for a head that may be a copy of a queued one, as in
+/// <stillpoint/rcu.hpp>; not for programs. A head that looks queued is searched for among all
+/// pending callbacks, but only where misuse is reported: in a debug build, or with STILLPOINT_DEBUG
+/// in the environment.
 ///
 /// # Safety
 ///

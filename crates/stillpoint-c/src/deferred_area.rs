@@ -11,7 +11,7 @@ use std::{
 use stillpoint::CallbackHead;
 use stillpoint_vmap::{Arena, Error};
 
-/// Between two attempts to free what there was no memory to track.
+/// The pause between two attempts to free an area that there was no memory to track.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 #[repr(C)]
@@ -46,8 +46,8 @@ thread_local! {
     static LAST_SLEEP: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Sleeps, once for all that have been queued before: other callbacks of the domain wait for it
-/// meanwhile.
+/// Sleeps, once for all callbacks that have been queued before: other callbacks of the domain wait
+/// for it meanwhile.
 fn sleep_before_retry(queued: Instant) {
     if LAST_SLEEP.get().is_none_or(|ended| ended < queued) {
         thread::sleep(RETRY_INTERVAL);
@@ -85,8 +85,8 @@ unsafe fn free_deferred(link: NonNull<CallbackHead>) {
     match unsafe { arena.free_raw(*start) } {
         Ok(()) => {}
         Err(Error::System { .. }) => {
-            // No memory to track it, and no event when there is some: again after a sleep and
-            // another grace period.
+            // There is no memory to track the area, and no event when there is some: the callback
+            // tries again after a sleep and another grace period.
             sleep_before_retry(*queued);
             *queued = Instant::now();
             // SAFETY: this function's alone, as above, and not touched after this.
@@ -95,7 +95,7 @@ unsafe fn free_deferred(link: NonNull<CallbackHead>) {
         Err(_) => {
             misuse(
                 libc::EFAULT,
-                "stillpoint_arena_free_area_rcu() of what is no area any more when its grace period has ended",
+                "stillpoint_arena_free_area_rcu() of an area that was freed otherwise before its grace period ended",
             );
         }
     }

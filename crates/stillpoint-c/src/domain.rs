@@ -13,8 +13,7 @@ use std::{
 };
 use stillpoint::{StallReport, Stalled, Statistics, raw, tasks_trace};
 
-/// A domain: `struct stillpoint_domain`. A pointer to one is a pointer to a handle that is never
-/// moved.
+/// A domain: `struct stillpoint_domain`. A pointer to a domain points to a handle that never moves.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Domain(pub(crate) stillpoint::Domain);
@@ -30,7 +29,8 @@ pub(crate) fn pointer(domain: &stillpoint::Domain) -> *mut Domain {
 ///
 /// # Safety
 ///
-/// Null, or what this file gave and has not destroyed for as long as the reference is used.
+/// The pointer is null, or came from this file, and the domain is not destroyed while the reference
+/// is used.
 #[inline]
 pub(crate) unsafe fn resolve<'a>(domain: *const Domain) -> &'a stillpoint::Domain {
     // SAFETY: the caller's promise.
@@ -41,7 +41,7 @@ pub(crate) unsafe fn resolve<'a>(domain: *const Domain) -> &'a stillpoint::Domai
 }
 
 pub(crate) const SELF_DEADLOCK: &str = "a wait for a grace period, for callbacks or for deferred frees inside a read-side critical section, a callback \
-                                 or an online QSBR reader of the same domain, which would be a wait for itself: leave that first";
+                                 or an online QSBR reader of the same domain, which would wait for itself: leave that first";
 
 fn wait_result(outcome: Result<(), raw::Deadlock>) -> Result<c_int, c_int> {
     outcome
@@ -49,20 +49,21 @@ fn wait_result(outcome: Result<(), raw::Deadlock>) -> Result<c_int, c_int> {
         .map_err(|_| misuse(libc::EDEADLK, SELF_DEADLOCK))
 }
 
-/// The global domain: what a domain that is NULL means. Never destroyed.
+/// Returns the global domain, which NULL also stands for. Never destroyed.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_global() -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(stillpoint::global()))
 }
 
-/// The global domain of readers that sleep: see stillpoint_trace_read_lock(). Never destroyed.
+/// Returns the global domain of readers that sleep: see stillpoint_trace_read_lock(). Never
+/// destroyed.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_trace_global() -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(tasks_trace::global()))
 }
 
-/// A separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if there is
-/// no memory.
+/// Makes a separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB. Returns
+/// NULL if there is no memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
     new_domain(stillpoint::Domain::new)
@@ -76,16 +77,16 @@ fn new_domain(make: impl FnOnce() -> stillpoint::Domain) -> *mut Domain {
     })
 }
 
-/// As stillpoint_domain_new(), with readers that fence, so that its grace periods make no system
+/// Like stillpoint_domain_new(), with readers that fence, so that its grace periods make no system
 /// call and interrupt no thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
     new_domain(stillpoint::Domain::with_fences)
 }
 
-/// As stillpoint_domain_new(), with a name: for stall reports, and for the service thread, which is
-/// called "rcu/" and as much of the name as fits into 15 bytes. The name is copied; bytes that are
-/// no UTF-8 are replaced. NULL for none. Names need not differ.
+/// Like stillpoint_domain_new(), with a name: for stall reports, and for the service thread, whose
+/// name is "rcu/" and the name's beginning, 15 bytes together. The name is copied; bytes that are
+/// not UTF-8 are replaced. NULL means no name. Names need not differ.
 ///
 /// # Safety
 ///
@@ -104,8 +105,8 @@ pub unsafe extern "C" fn stillpoint_domain_new_named(name: *const c_char) -> *mu
     new_domain(make)
 }
 
-/// The domain at `place`, made if there is none: for domains that are static. As
-/// stillpoint_domain_new(), but never NULL: at worst it waits for memory.
+/// Returns the domain at `place`, and makes one if there is none: for static domains. Like
+/// stillpoint_domain_new(), but never returns NULL: at worst it waits for memory.
 ///
 /// # Safety
 ///
@@ -121,12 +122,12 @@ pub unsafe extern "C" fn stillpoint_domain_get_or_make(place: *mut *mut Domain) 
 }
 
 /// Destroys a separate domain: its pending callbacks are called and its objects freed, which may
-/// block for as long as callbacks take. One that arenas are over ends with the last of these
+/// block for as long as callbacks take. A domain that arenas use ends with the last of these
 /// instead.
 ///
-/// -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a
-/// section, -EINVAL for a global domain; it is then still there. It may not be in use otherwise,
-/// nor used afterwards. NULL does nothing.
+/// -EDEADLK inside a section or a callback of it, -EBUSY if another thread is detected inside a
+/// section, -EINVAL for a global domain; the domain then still exists. No other thread may use it,
+/// and it must not be used afterwards. NULL does nothing.
 ///
 /// # Safety
 ///
@@ -149,7 +150,7 @@ pub unsafe extern "C" fn stillpoint_domain_destroy(domain: *mut Domain) -> c_int
     })
 }
 
-/// Whether `domain` is one that no program may destroy.
+/// Returns whether `domain` is one that no program may destroy.
 fn is_global(domain: &stillpoint::Domain) -> bool {
     [stillpoint::global(), tasks_trace::global()]
         .iter()
@@ -157,18 +158,19 @@ fn is_global(domain: &stillpoint::Domain) -> bool {
         || static_domain::is_static(domain)
 }
 
-/// Whether a domain may be ended here and now, as far as can be seen: no thread is in it.
+/// Returns whether a domain may be destroyed at this moment, as far as can be detected: no thread
+/// is in it.
 pub(crate) fn check_unused(domain: &stillpoint::Domain) -> Result<(), c_int> {
     if raw::is_reading(domain) || raw::in_callback(domain) {
         return Err(misuse(
             libc::EDEADLK,
-            "the end of a domain (or of an arena with its own) inside a section or a callback of it",
+            "destruction of a domain (or of an arena with its own) inside a section or a callback of it",
         ));
     }
     if raw::has_readers(domain) {
         return Err(misuse(
             libc::EBUSY,
-            "the end of a domain (or of an arena with its own) while a thread is inside a section of it",
+            "destruction of a domain (or of an arena with its own) while a thread is inside a section of it",
         ));
     }
     Ok(())
@@ -186,8 +188,8 @@ pub unsafe extern "C" fn stillpoint_domain_synchronize(domain: *mut Domain) -> c
     catch_panic(|| wait_result(raw::synchronize(unsafe { resolve(domain) }, false)))
 }
 
-/// stillpoint_domain_synchronize(), expedited: spins for up to 50 microseconds before it sleeps.
-/// synchronize_rcu_expedited().
+/// Waits like stillpoint_domain_synchronize(), but spins for up to 50 microseconds before it
+/// sleeps: synchronize_rcu_expedited().
 ///
 /// # Safety
 ///
@@ -219,15 +221,15 @@ pub unsafe extern "C" fn stillpoint_domain_get_state(domain: *mut Domain) -> Coo
 pub unsafe extern "C" fn stillpoint_domain_start_poll(domain: *mut Domain) -> Cookie {
     // SAFETY: the caller's promise.
     let domain = unsafe { resolve(domain) };
-    // It panics only by a fault of the library. What is then named ends later than what was asked
-    // for, never earlier.
+    // It panics only by a fault of the library. The grace period that it then names ends later than
+    // the one that was asked for, never earlier.
     catch_panic_or(None, || Some(domain.start_poll()))
         .unwrap_or_else(|| domain.get_state())
         .into_raw()
 }
 
-/// Whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a section
-/// that section counts.
+/// Returns whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a
+/// section that section counts.
 ///
 /// # Safety
 ///
@@ -261,7 +263,8 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize(
     })
 }
 
-/// stillpoint_domain_cond_synchronize(), expedited: cond_synchronize_rcu_expedited().
+/// Waits like stillpoint_domain_cond_synchronize(), but expedited:
+/// cond_synchronize_rcu_expedited().
 ///
 /// # Safety
 ///
@@ -295,7 +298,7 @@ pub unsafe extern "C" fn stillpoint_domain_barrier(domain: *mut Domain) -> c_int
 }
 
 /// Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier().
-/// -EDEADLK as for the other one.
+/// -EDEADLK as for stillpoint_domain_barrier().
 ///
 /// # Safety
 ///
@@ -306,12 +309,12 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier(domain: *mut Domain) -
     catch_panic(|| wait_result(raw::kvfree_barrier(unsafe { resolve(domain) })))
 }
 
-/// Callbacks of the domain that are queued from now on, stillpoint_call() and those of the liburcu
-/// flavour that it belongs to, run no earlier than so many milliseconds after that (by whole
-/// batches, so up to twice as late). 0 by default, or what STILLPOINT_CALLBACK_DELAY_MS says in the
-/// environment, for all domains. For programs that use an object for a while after queueing its
-/// callback, outside of sections. Deferred frees are not kept; stillpoint_domain_barrier() cuts the
-/// delay short for what it waits for. Not async-signal-safe.
+/// Delays callbacks of the domain that are queued from now on, by stillpoint_call() and by the
+/// liburcu flavour that the domain belongs to, by at least so many milliseconds (in whole batches,
+/// so by up to twice as many). The default is 0, or STILLPOINT_CALLBACK_DELAY_MS in the
+/// environment, for all domains. It is for programs that use an object outside of sections for a
+/// while after queueing its callback. Deferred frees are not delayed; stillpoint_domain_barrier()
+/// cuts the delay short for the callbacks that it waits for. Not async-signal-safe.
 ///
 /// # Safety
 ///
@@ -327,7 +330,7 @@ pub unsafe extern "C" fn stillpoint_domain_set_callback_delay(
     });
 }
 
-/// That delay, in milliseconds. Async-signal-safe.
+/// Returns the callback delay in milliseconds. Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -344,9 +347,9 @@ pub unsafe extern "C" fn stillpoint_domain_callback_delay(domain: *mut Domain) -
     })
 }
 
-/// How long a grace period may be held up before that counts as a stall. 10 seconds by default, or
-/// what STILLPOINT_STALL says in the environment, in seconds; a call of this counts more. 0 means
-/// that nothing ever does.
+/// Sets how long a grace period may be held up before that counts as a stall, in milliseconds. The
+/// default is 10 seconds, or STILLPOINT_STALL in the environment, in seconds, which a call of this
+/// overrides. 0 means that nothing counts as a stall.
 ///
 /// # Safety
 ///
@@ -365,21 +368,21 @@ pub unsafe extern "C" fn stillpoint_domain_set_stall_timeout(
 /// The stall handler: `stillpoint_stall_function`.
 pub type StallFunction = Option<unsafe extern "C" fn(report: *const Stall, data: *mut c_void)>;
 
-/// A grace period that does not end, or a service thread that is late. Gone when the function
-/// returns.
+/// A report on a grace period that does not end, or a service thread that makes no progress. It is
+/// valid until the function returns.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Stall {
     /// The report: the holdouts and the waiters, with names, thread ids, and where owned guards
     /// were made.
     pub text: *const c_char,
-    /// How long it has been held up, in nanoseconds.
+    /// How long the stall has lasted, in nanoseconds.
     pub lasted_ns: u64,
-    /// How many readers hold it up.
+    /// The number of readers that block the grace period.
     pub holdouts: usize,
-    /// The kernel's id of the thread of the oldest of them; 0 for none.
+    /// The kernel's thread id of the oldest of them; 0 for none.
     pub tid: u32,
-    /// Whether it is the service thread that is late.
+    /// Whether the service thread has stalled.
     pub service: bool,
 }
 
@@ -409,13 +412,13 @@ impl StallHandler {
     }
 }
 
-/// Calls the function once for every stall from now on, instead of an earlier one; NULL ends that.
-/// Without a function the report is written to stderr, as one line, once a stall; the line is left
-/// out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the environment
-/// nothing is written, and with STILLPOINT_STALL=stderr a line beside a function, too. The kernel's
-/// "rcu detected stalls". It runs on the thread that finds the stall: it may read and log; it must
-/// not wait for callbacks or deferred frees, nor take locks that are held around calls of this
-/// library. One that was replaced may still be running.
+/// Calls the function once for every stall from now on, instead of an earlier one; NULL removes it.
+/// Without a function the report is written to stderr, as one line, once per stall; the line is
+/// left out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the
+/// environment nothing is written, and with STILLPOINT_STALL=stderr the line is written even if
+/// there is a function. The kernel's "rcu detected stalls". The function runs on the thread that
+/// detects the stall: it may read and log; it must not wait for callbacks or deferred frees, nor
+/// take locks that are held around calls of this library. A replaced function may still be running.
 ///
 /// # Safety
 ///
@@ -441,8 +444,8 @@ pub unsafe extern "C" fn stillpoint_domain_on_stall(
 }
 
 /// Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that
-/// this library does not know are 0. Takes a lock a thread that has used the domain. -EINVAL for
-/// null.
+/// this library does not know are 0. Takes one lock per thread that has used the domain. -EINVAL
+/// for null.
 ///
 /// # Safety
 ///
@@ -457,9 +460,9 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(
     catch_panic(|| unsafe { write_sized(&resolve(domain).statistics(), statistics, size) })
 }
 
-/// How many bytes may wait to be freed before threads that add more are throttled. 8 MiB by
-/// default. Counted are blocks that were given to kvfree, by their malloc_usable_size(), and the
-/// pages that track them; not what call_rcu()'s functions will free.
+/// Sets how many bytes may be unreclaimed before threads that add more are throttled. 8 MiB by
+/// default. Blocks given to kvfree count, by their malloc_usable_size(), and so do the pages that
+/// track them; blocks that call_rcu()'s functions will free do not.
 ///
 /// # Safety
 ///
@@ -470,7 +473,7 @@ pub unsafe extern "C" fn stillpoint_domain_set_budget(domain: *mut Domain, bytes
     catch_panic_or((), || unsafe { resolve(domain) }.set_budget(bytes));
 }
 
-/// That budget, in bytes.
+/// Returns the budget, in bytes.
 ///
 /// # Safety
 ///

@@ -8,9 +8,9 @@ use std::{
 };
 use stillpoint::raw;
 
-/// Runs the body of a function that C calls, and returns what C gets: a number, or a negative
-/// errno. A panic ends here, as `-ENOTRECOVERABLE`, after its message: it is a fault of the
-/// library.
+/// Runs the body of a function that C calls, and returns C's result: a number, or a negative errno.
+/// A panic, which is a fault of the library, ends here: its message is printed, and C gets
+/// `-ENOTRECOVERABLE`.
 ///
 /// The state that a panic may have left half changed is the library's own, which is made for
 /// panicking callbacks.
@@ -20,13 +20,13 @@ pub(crate) fn catch_panic(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int 
     })
 }
 
-/// As [`catch_panic`], for a body that may need memory: refused before it begins where there is
-/// none.
+/// Like [`catch_panic`], for a body that may need memory: without memory it is refused before it
+/// begins.
 pub(crate) fn catch_panic_with_memory(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
     catch_panic(|| reserve::check().and_then(|()| body()))
 }
 
-/// As [`catch_panic`], for functions that return something else.
+/// Like [`catch_panic`], for functions that return something else.
 pub(crate) fn catch_panic_or<T>(panicked: T, body: impl FnOnce() -> T) -> T {
     panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
         std::mem::forget(payload);
@@ -34,15 +34,16 @@ pub(crate) fn catch_panic_or<T>(panicked: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Whether misuse is reported on stderr: in a debug build of the library, or with STILLPOINT_DEBUG
-/// in the environment when the library was loaded, and neither empty nor 0, off, no or false.
+/// Returns whether misuse is reported on stderr: in a debug build of the library, or with
+/// STILLPOINT_DEBUG in the environment when the library was loaded, and was neither empty nor 0,
+/// off, no or false.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_reports_misuse() -> bool {
     cfg!(debug_assertions) || raw::debug()
 }
 
-/// A mistake of the program: returns `errno`, and reports it in a debug build of the library, or
-/// with `STILLPOINT_DEBUG` in the environment.
+/// Reports a mistake of the program, and returns `errno`. The report is printed in a debug build of
+/// the library, or with `STILLPOINT_DEBUG` in the environment.
 #[cold]
 pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
     if stillpoint_reports_misuse() {
@@ -51,8 +52,8 @@ pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
     errno
 }
 
-/// Ends the process with a message: for callers that cannot be told of an error, and would free
-/// what is still used; not for programs.
+/// Aborts the process with a message: for callers that cannot return an error, and would free
+/// memory that is still in use; not for programs.
 ///
 /// # Safety
 ///
@@ -65,8 +66,8 @@ pub unsafe extern "C" fn stillpoint_abort(error: c_int, what: *const c_char) -> 
         libc::EDEADLK => b"it would wait for the calling thread itself",
         libc::EBUSY => b"the head is queued",
         libc::EINVAL => b"null",
-        libc::ENOMEM => b"no memory",
-        _ => b"a fault of the library",
+        libc::ENOMEM => b"out of memory",
+        _ => b"internal error",
     };
     log(&[
         what,

@@ -1,4 +1,4 @@
-//! Handles: what C has pointers to.
+//! Handles: the objects that C has pointers to.
 
 use crate::{
     ffi::{catch_panic_or, misuse},
@@ -10,7 +10,7 @@ use std::{
     ptr,
 };
 
-/// Puts a value where C can keep it; `ENOMEM` if there is no memory.
+/// Boxes a value for C; `ENOMEM` if there is no memory.
 pub(crate) fn try_box<T>(value: T) -> Result<*mut T, c_int> {
     const { assert!(size_of::<T>() > 0, "a handle has something in it") };
     // SAFETY: the size is not 0. The system's allocator and not the reserve: a block is given back
@@ -24,7 +24,7 @@ pub(crate) fn try_box<T>(value: T) -> Result<*mut T, c_int> {
     Ok(block)
 }
 
-/// Writes a new handle to where the caller wants it.
+/// Writes a new handle to the caller's pointer.
 ///
 /// # Safety
 ///
@@ -34,7 +34,10 @@ pub(crate) unsafe fn new_handle<T>(
     make: impl FnOnce() -> Result<T, c_int>,
 ) -> Result<c_int, c_int> {
     if out.is_null() {
-        return Err(misuse(libc::EINVAL, "nowhere to write the new handle to"));
+        return Err(misuse(
+            libc::EINVAL,
+            "a null output pointer for the new handle",
+        ));
     }
     reserve::check_system()?;
     let handle = try_box(make()?)?;
@@ -43,7 +46,7 @@ pub(crate) unsafe fn new_handle<T>(
     Ok(0)
 }
 
-/// Drops what a handle has; null has nothing.
+/// Drops the value of a handle; null is ignored.
 ///
 /// # Safety
 ///
@@ -55,7 +58,7 @@ pub(crate) unsafe fn free_handle<T>(handle: *mut T) {
     }
 }
 
-/// What a handle refers to; `EINVAL` for null.
+/// Returns the value of a handle; `EINVAL` for null.
 ///
 /// # Safety
 ///
@@ -77,7 +80,10 @@ pub(crate) unsafe fn write_sized<T: Copy>(
     size: usize,
 ) -> Result<c_int, c_int> {
     if to.is_null() {
-        return Err(misuse(libc::EINVAL, "statistics with nowhere to write to"));
+        return Err(misuse(
+            libc::EINVAL,
+            "statistics with a null output pointer",
+        ));
     }
     // SAFETY: the caller's promise.
     unsafe {

@@ -36,8 +36,8 @@ unsafe fn retire(
     retired
 }
 
-/// For a thread that has no buffer and cannot be given one: as where there is no page. It may wait
-/// as long as readers read.
+/// Frees for a thread that has no buffer and cannot be given one, as if there were no page. It may
+/// wait for as long as readers stay in their sections.
 #[cold]
 fn free_at_once(
     domain: &stillpoint::Domain,
@@ -121,8 +121,8 @@ pub unsafe extern "C" fn stillpoint_kvfree_head_buffered(
     }
 }
 
-/// Where it takes more than an append it may panic, if the library is at fault; the process then
-/// ends, as nothing may unwind to C.
+/// The slow path may panic, by a fault of the library; the process then aborts, because nothing may
+/// unwind to C.
 ///
 /// # Safety
 ///
@@ -153,11 +153,11 @@ fn queued() -> c_int {
 }
 
 /// Calls free() with the block after a grace period: kvfree_rcu() with one argument. A few
-/// nanoseconds; now and then it ends a grace period and frees older blocks, and where readers hold
-/// up more than the domain's budget it waits outside sections, a second at most. Where there is no
-/// memory to track the block, it waits outside sections for a grace period, however long readers
-/// hold that up. Not in signal handlers. NULL does nothing. For the budget and the statistics the
-/// block counts for its malloc_usable_size(), and what it points to for nothing.
+/// nanoseconds; now and then it ends a grace period and frees older blocks, and if readers hold up
+/// more than the domain's budget it waits, outside sections, for a second at most. If there is no
+/// memory to track the block, it waits, outside sections, for a grace period, however long readers
+/// hold that up. Not for signal handlers. NULL does nothing. The budget and the statistics count
+/// the block's malloc_usable_size(), and nothing that it points to.
 ///
 /// -ENOMEM if there is no memory to track the block and no way to wait, inside a section or a
 /// callback; it is then still the caller's.

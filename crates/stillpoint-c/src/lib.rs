@@ -35,9 +35,9 @@ pub mod reader;
 mod reserve;
 mod static_domain;
 pub mod tenant;
-// What it has of C's is not C's business.
+// The C side of this module is private to it.
 /// cbindgen:ignore
 mod thread;
-// Its functions are declared in `compat/urcu/stillpoint/runtime.h`.
+// The functions of this module are declared in `compat/urcu/stillpoint/runtime.h`.
 /// cbindgen:ignore
 pub mod urcu;

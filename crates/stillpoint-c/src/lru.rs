@@ -16,7 +16,7 @@ use stillpoint_lru::{Isolate, ListLru, Node};
 /// Called when an object's entry is freed: `stillpoint_release_function`.
 pub type ReleaseFunction = Option<unsafe extern "C" fn(object: *mut c_void)>;
 
-/// What an entry stands for.
+/// The object that an entry stands for.
 pub(crate) struct Object {
     object: *mut c_void,
     release: ReleaseFunction,
@@ -37,7 +37,7 @@ impl Drop for Object {
     }
 }
 
-/// What stands for an object on LRU lists, with a count of references: `struct stillpoint_entry`.
+/// An object's representative on LRU lists, with a reference count: `struct stillpoint_entry`.
 #[expect(missing_debug_implementations, reason = "C has pointers to it alone")]
 #[repr(transparent)]
 pub struct LruEntry(stillpoint_lru::Entry<Object>);
@@ -50,7 +50,8 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// The tenant that C names; NULL is the root. `EXDEV` for one of another hierarchy.
+    /// Returns the tenant that C names; NULL is the root. `EXDEV` for a tenant of another
+    /// hierarchy.
     fn tenant<'a>(
         &self,
         tenant: Option<&'a Tenant>,
@@ -65,8 +66,8 @@ impl Lru {
     }
 }
 
-/// Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the
-/// same lists, one a node. -ENOMEM.
+/// Makes lists for the tenants of a hierarchy, or, for NULL, lists without tenants: one per node,
+/// for all items. -ENOMEM.
 ///
 /// # Safety
 ///
@@ -92,16 +93,16 @@ pub unsafe extern "C" fn stillpoint_lru_new(
 ///
 /// # Safety
 ///
-/// The handle is not used again, by no shrinker either.
+/// The handle is not used again, not by a shrinker either.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_free(lru: *mut Lru) {
     // SAFETY: the caller's promise.
     unsafe { free_handle(lru) };
 }
 
-/// An entry for an object, with one reference, the caller's. When the last reference is released
-/// (lists have one to each entry that is on them, walks for a moment) `release` is called with the
-/// object, on whatever thread that is; it may be NULL. NULL if there is no memory.
+/// Makes an entry for an object, with one reference, the caller's. When the last reference is
+/// released (a list has one to each of its entries, a walk has one for a moment), `release` is
+/// called with the object, on that thread; it may be NULL. Returns NULL if there is no memory.
 ///
 /// # Safety
 ///
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn stillpoint_entry_new(
     })
 }
 
-/// One more reference to an entry that the caller has one to.
+/// Takes one more reference to an entry to which the caller has one.
 ///
 /// # Safety
 ///
@@ -138,7 +139,7 @@ pub unsafe extern "C" fn stillpoint_entry_get(entry: *mut LruEntry) -> *mut LruE
     entry
 }
 
-/// Lets a reference go. NULL does nothing.
+/// Releases a reference. NULL does nothing.
 ///
 /// # Safety
 ///
@@ -153,7 +154,7 @@ pub unsafe extern "C" fn stillpoint_entry_put(entry: *mut LruEntry) {
     }
 }
 
-/// The object of an entry; NULL for NULL.
+/// Returns the object of an entry; NULL for NULL.
 ///
 /// # Safety
 ///
@@ -165,9 +166,9 @@ pub unsafe extern "C" fn stillpoint_entry_object(entry: *const LruEntry) -> *mut
     entry.map_or(std::ptr::null_mut(), |entry| entry.object)
 }
 
-/// Puts an entry on the tenant's list of this node, as the newest; the list takes a reference of
-/// its own. A tenant that is NULL is the root. list_lru_add(). -EEXIST if it is on a list already;
-/// -EXDEV for a tenant of another hierarchy; -EINVAL; -ENOMEM.
+/// Puts an entry on the tenant's list of this node, as the newest; the list takes a reference. NULL
+/// stands for the root tenant. list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a
+/// tenant of another hierarchy; -EINVAL; -ENOMEM.
 ///
 /// # Safety
 ///
@@ -197,8 +198,8 @@ pub unsafe extern "C" fn stillpoint_lru_add(
     })
 }
 
-/// Takes an entry off whatever list it is on, and lets the list's reference go. list_lru_del().
-/// -ENOENT if it is on none of this lru's.
+/// Takes an entry off its list, and releases the list's reference. list_lru_del(). -ENOENT if it is
+/// on none of this lru's.
 ///
 /// # Safety
 ///
@@ -212,7 +213,7 @@ pub unsafe extern "C" fn stillpoint_lru_del(lru: *mut Lru, entry: *mut LruEntry)
     })
 }
 
-/// How many NUMA nodes there are; a machine without has one.
+/// Returns the number of NUMA nodes; a machine without NUMA has one.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_nodes() -> usize {
     catch_panic_or(1, || Node::all().count())
@@ -224,8 +225,8 @@ fn node(number: usize) -> Result<Node, c_int> {
         .ok_or_else(|| misuse(libc::EINVAL, "no such NUMA node (see stillpoint_nodes())"))
 }
 
-/// How many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 also for
-/// what does not exist.
+/// Returns how many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 for
+/// a tenant or node that does not exist.
 ///
 /// # Safety
 ///
@@ -246,7 +247,7 @@ pub unsafe extern "C" fn stillpoint_lru_count_one(
     })
 }
 
-/// How many entries there are. list_lru_count().
+/// Returns how many entries there are. list_lru_count().
 ///
 /// # Safety
 ///
@@ -259,27 +260,27 @@ pub unsafe extern "C" fn stillpoint_lru_count(lru: *const Lru) -> usize {
     })
 }
 
-/// What a walk does with an entry: what an isolate function returns. The kernel's `enum
-/// lru_status`. Any other number is a stop.
+/// The result of an isolate function: what the walk does with the entry. The kernel's
+/// `enum lru_status`. Any other number is a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum LruStatus {
-    /// Takes it off.
+    /// Take it off.
     Removed,
-    /// Takes it off and begins again with the oldest.
+    /// Take it off, and begin again with the oldest.
     RemovedRetry,
-    /// Makes it the newest.
+    /// Make it the newest.
     Rotate,
-    /// Leaves it where it is.
+    /// Leave it where it is.
     Skip,
-    /// Leaves it and begins again with the oldest.
+    /// Leave it, and begin again with the oldest.
     Retry,
-    /// Leaves it and ends the walk.
+    /// Leave it, and end the walk.
     Stop,
 }
 
-/// What is asked about each entry: `stillpoint_isolate_function`. It runs with nothing held and may
-/// do what it likes, but not unwind.
+/// The function that a walk calls for each entry: `stillpoint_isolate_function`. It runs without a
+/// lock held and may do anything but unwind.
 pub type IsolateFunction = Option<
     unsafe extern "C" fn(entry: *mut LruEntry, object: *mut c_void, data: *mut c_void) -> c_int,
 >;
@@ -296,8 +297,9 @@ fn isolate(status: c_int) -> Isolate {
 }
 
 /// Looks at up to `budget` entries of the tenant on the node, oldest first, and does with each what
-/// the function says; returns how many it has taken off. list_lru_walk_one(). A number of SIZE_MAX
-/// is for all nodes, with all tenants: list_lru_walk(). 0 for what does not exist.
+/// the function says; returns how many it has taken off. list_lru_walk_one(). A node of SIZE_MAX
+/// means all nodes, with all tenants: list_lru_walk(). Returns 0 for a tenant or node that does not
+/// exist.
 ///
 /// # Safety
 ///
@@ -332,36 +334,36 @@ pub unsafe extern "C" fn stillpoint_lru_walk(
     })
 }
 
-/// What a shrinker is asked about. Gone when its function returns.
+/// The subject of a shrinker's call. It is valid until the function returns.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Scope {
-    /// Whose memory. The function must not let this handle go.
+    /// The tenant whose memory is meant. The function must not release this handle.
     pub tenant: *mut Tenant,
-    /// On which node.
+    /// The NUMA node.
     pub node: usize,
 }
 
-/// Something that can free memory when it is asked: `struct shrinker`. Copied when it is
-/// registered; the functions are called by any thread that reclaims, several at once, with nothing
-/// held.
+/// An object that can free memory on request: `struct shrinker`. Copied when it is registered; the
+/// functions are called by any thread that reclaims, several at once, without a lock held.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct ShrinkerOps {
-    /// About how many objects could be freed. Cheap: stillpoint_lru_count_one().
+    /// Returns about how many objects could be freed. It should be cheap:
+    /// stillpoint_lru_count_one().
     pub count: Option<unsafe extern "C" fn(scope: *const Scope, data: *mut c_void) -> usize>,
-    /// Looks at up to so many objects and frees what can be freed; how many it freed, or -1 if it
-    /// cannot work now.
+    /// Looks at up to so many objects and frees those that can be freed. Returns how many it freed,
+    /// or -1 if it cannot work now.
     pub scan:
         Option<unsafe extern "C" fn(scope: *const Scope, objects: usize, data: *mut c_void) -> i64>,
-    /// What the functions are called with.
+    /// The data that the functions are called with.
     pub data: *mut c_void,
-    /// What it costs to make an object again; 0 stands for the default, 2.
+    /// The cost of making an object again; 0 stands for the default, 2.
     pub seeks: u32,
     /// How many objects a scan should look at; 0 stands for the default, 128.
     pub batch: usize,
-    /// Whether the memory is no tenant's: it is then asked in passes over the whole hierarchy
-    /// alone, with the root as tenant.
+    /// Whether the memory belongs to no tenant: only passes over the whole hierarchy then call the
+    /// shrinker, with the root as tenant.
     pub not_per_tenant: bool,
 }
 
@@ -383,7 +385,7 @@ impl CallbackShrinker {
         scope: &stillpoint_lru::Scope<'_>,
         call: impl FnOnce(*const Scope) -> R,
     ) -> R {
-        // Never dropped as such: its parts are.
+        // This is never dropped as a whole; its parts are.
         let mut tenant = ManuallyDrop::new(Tenant {
             tenant: scope.tenant.clone(),
             hierarchy: self.hierarchy.clone(),
@@ -478,8 +480,8 @@ pub unsafe extern "C" fn stillpoint_shrinker_register(
     })
 }
 
-/// Says that all the shrinker can free is on this lru's lists: it is then not even asked where they
-/// are empty. -EXDEV if the lru is not for the tenants of its hierarchy.
+/// Declares that all objects that the shrinker can free are on this lru's lists: it is then not
+/// called where they are empty. -EXDEV if the lru is not for the tenants of its hierarchy.
 ///
 /// # Safety
 ///
@@ -503,7 +505,8 @@ pub unsafe extern "C" fn stillpoint_shrinker_covers(
     })
 }
 
-/// Ends a shrinker: waits for calls under way, unless it is called inside one. NULL does nothing.
+/// Unregisters a shrinker: waits for calls under way, unless it is called inside one. NULL does
+/// nothing.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Memory pressure: what the system says of it is turned into passes over a hierarchy.
+//! Memory pressure: the system's notifications start passes over a hierarchy.
 
 use crate::{
     ffi::{catch_panic, catch_panic_or},
@@ -17,30 +17,30 @@ use stillpoint_lru::{PressureError, PressureWatch, Reclaimed};
 #[derive(Debug)]
 pub struct Pressure(stillpoint_lru::Pressure);
 
-/// What is called after each pass, on the watching thread: `stillpoint_relieved_function`.
+/// The function that is called after each pass, on the watching thread:
+/// `stillpoint_relieved_function`.
 pub type RelievedFunction =
     Option<unsafe extern "C" fn(relieved: *const Reclaimed, data: *mut c_void)>;
 
-/// Where to watch, and how. Zeroes are the defaults.
+/// The options of a watch. Zeroes are the defaults.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct PressureOptions {
-    /// The file, FIFO or socket; NULL for what the service manager has said in
-    /// $MEMORY_PRESSURE_WATCH.
+    /// The file, FIFO or socket; NULL for $MEMORY_PRESSURE_WATCH, which the service manager sets.
     pub path: *const c_char,
-    /// Whether to watch this process's control group, or the whole system, where there is no path
-    /// and the service manager has said nothing.
+    /// Whether to watch this process's control group, or the whole system, if there is no path and
+    /// the service manager has set nothing.
     pub or_system: bool,
-    /// What is written there once it is open; with a path only.
+    /// The bytes to write to the file once it is open; with a path only.
     pub payload: *const c_void,
-    /// How many bytes that is.
+    /// The number of these bytes.
     pub payload_size: usize,
-    /// Passes go on until no more than so many bytes are charged; 0 for a quarter less than at
-    /// their beginning.
+    /// A pass goes on until no more than so many bytes are charged; 0 for a quarter less than at
+    /// its beginning.
     pub target: u64,
     /// Called after each pass; may be NULL.
     pub after: RelievedFunction,
-    /// What it is called with.
+    /// The data that it is called with.
     pub data: *mut c_void,
 }
 
@@ -60,8 +60,8 @@ impl PassCallback {
     }
 }
 
-/// What the service manager has said; `None` if it has said nothing. Not to watch is something too:
-/// it has named the null device, of which a watch does nothing.
+/// Returns the source that the service manager has set; `None` if it has set none. If it asks not
+/// to watch, that is a source, too: the null device, on which a watch does nothing.
 fn watch_of_service_manager() -> Result<Option<PressureWatch>, PressureError> {
     let null_device = || {
         env::var_os("MEMORY_PRESSURE_WATCH")
@@ -80,11 +80,11 @@ fn errno(error: PressureError) -> c_int {
     }
 }
 
-/// Starts a thread that waits until the system says that memory is short, and then has the
-/// hierarchy's shrinkers free some. Without options, what the service manager has said in the
-/// environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be watched, else
-/// what the system says. Watching /dev/null does nothing, and is no error: a service manager that
-/// has said so is obeyed, and the system not watched in its place.
+/// Starts a thread that waits until the system reports memory pressure, and then frees memory by
+/// the hierarchy's shrinkers. Without options it uses the service manager's settings in the
+/// environment; -ENODATA if there are none. -EINVAL for a file that cannot be watched; otherwise
+/// the system's error. Watching /dev/null does nothing, and is no error: a service manager that
+/// asks for that is obeyed, and the system is not watched instead.
 ///
 /// # Safety
 ///
@@ -145,8 +145,7 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
     })
 }
 
-/// How many passes have been run because memory was said to be short. 0 for NULL.
-/// Async-signal-safe.
+/// Returns how many passes have been run because of memory pressure. 0 for NULL. Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -157,9 +156,9 @@ pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -
     unsafe { read_count(pressure, stillpoint_lru::Pressure::events) }
 }
 
-/// How often it was said again less than a tenth of a second after a pass. The next pass was put
-/// off until then, and stands for all that had been said by then: there are at most ten in a
-/// second. 0 for NULL. Async-signal-safe.
+/// Returns how many notifications came less than a tenth of a second after a pass. The next pass
+/// was put off until then, and serves all of them: there are at most ten passes in a second. 0 for
+/// NULL. Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -170,7 +169,7 @@ pub unsafe extern "C" fn stillpoint_pressure_coalesced(pressure: *const Pressure
     unsafe { read_count(pressure, stillpoint_lru::Pressure::coalesced) }
 }
 
-/// How many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
+/// Returns how many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -181,8 +180,8 @@ pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) 
     unsafe { read_count(pressure, stillpoint_lru::Pressure::objects) }
 }
 
-/// How often a pass has panicked; the watch goes on. Only Rust code that takes part in passes
-/// panics, and shrinkers' panics are not counted here. 0 for NULL. Async-signal-safe.
+/// Returns how often a pass has panicked; the watch goes on. Only Rust code that takes part in
+/// passes panics, and shrinkers' panics are not counted here. 0 for NULL. Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -206,8 +205,9 @@ unsafe fn read_count(
     })
 }
 
-/// Whether there is a thread that watches, and the file is open: not, if it is /dev/null, or has
-/// gone away and not come back yet; nor in the child of a fork. Async-signal-safe.
+/// Returns whether there is a thread that watches, and the file is open. False for /dev/null, for a
+/// file that was removed and does not exist again yet, and in the child of a fork.
+/// Async-signal-safe.
 ///
 /// # Safety
 ///
@@ -220,8 +220,8 @@ pub unsafe extern "C" fn stillpoint_pressure_is_watching(pressure: *const Pressu
     })
 }
 
-/// Ends a watch: waits for a pass under way, unless it is called after one on that very thread.
-/// NULL does nothing.
+/// Ends a watch: waits for a pass under way, unless it is called on the watching thread. NULL does
+/// nothing.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
-//! Readers by quiescent states, in a domain of their own whose readers fence: threads that read all
-//! the time and say when they do not.
+//! Readers by quiescent states, in a separate domain whose readers fence: threads that are always
+//! inside a section, except when they say otherwise.
 
 use crate::{
     domain::{Domain, SELF_DEADLOCK, pointer},
@@ -15,27 +15,27 @@ fn registered() -> Result<&'static raw::Record, c_int> {
     qsbr_record().ok_or_else(|| {
         misuse(
             libc::EPERM,
-            "this thread is no QSBR reader: call stillpoint_qsbr_register() first",
+            "this thread is not a QSBR reader: call stillpoint_qsbr_register() first",
         )
     })
 }
 
-/// The domain of QSBR readers, for the functions that take a domain. Never destroyed.
+/// Returns the domain of QSBR readers, for the functions that take a domain. Never destroyed.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_global() -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(QSBR.get()))
 }
 
-/// Makes the calling thread a reader that is inside a section at all times, but where it says
-/// otherwise: urcu_qsbr_register_thread(). It is online then. -EEXIST if it is one; -ENOMEM; -ESRCH
-/// at the thread's very end.
+/// Registers the calling thread as a reader that is always inside a section, except when it says
+/// otherwise: urcu_qsbr_register_thread(). It begins online. -EEXIST if it is registered already;
+/// -ENOMEM; -ESRCH at the thread's very end.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_register() -> c_int {
     catch_panic(|| {
         if qsbr_record().is_some() {
             return Err(misuse(
                 libc::EEXIST,
-                "stillpoint_qsbr_register() of a thread that is registered",
+                "stillpoint_qsbr_register() of a thread that is already registered",
             ));
         }
         if raw::is_exiting() {
@@ -53,8 +53,8 @@ pub extern "C" fn stillpoint_qsbr_register() -> c_int {
     })
 }
 
-/// Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader. Also in the
-/// destructors of pthread_key_create().
+/// Unregisters the calling thread: urcu_qsbr_unregister_thread(). -EPERM if it is not a QSBR
+/// reader. May also be called in the destructors of pthread_key_create().
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_unregister() -> c_int {
     catch_panic(|| {
@@ -77,9 +77,10 @@ fn go_online(record: &raw::Record) {
     }
 }
 
-/// Goes offline, around everything that may block: nothing that was found before may be used after.
-/// urcu_qsbr_thread_offline(). Does nothing if it is. -EPERM if the thread is no QSBR reader. In
-/// the destructors of pthread_key_create() it unregisters the thread.
+/// Takes the calling thread offline, before anything that may block: urcu_qsbr_thread_offline().
+/// Pointers found before must not be used afterwards. Does nothing if it is offline already. -EPERM
+/// if the thread is not a QSBR reader. In the destructors of pthread_key_create() it unregisters
+/// the thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_offline() -> c_int {
     catch_panic(|| {
@@ -91,7 +92,8 @@ pub extern "C" fn stillpoint_qsbr_offline() -> c_int {
     })
 }
 
-/// Comes back: urcu_qsbr_thread_online(). -EPERM if the thread is no QSBR reader.
+/// Brings the calling thread online again: urcu_qsbr_thread_online(). -EPERM if it is not a QSBR
+/// reader.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_online() -> c_int {
     catch_panic(|| {
@@ -100,7 +102,7 @@ pub extern "C" fn stillpoint_qsbr_online() -> c_int {
     })
 }
 
-/// Whether the calling thread is a QSBR reader and online.
+/// Returns whether the calling thread is a QSBR reader and online.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_is_online() -> bool {
     catch_panic_or(false, || qsbr_record().is_some_and(raw::Record::is_reading))
@@ -117,9 +119,9 @@ pub extern "C" fn stillpoint_qsbr_quiescent_state_slow() {
     });
 }
 
-/// Waits for a grace period of the QSBR readers, the calling one offline meanwhile:
-/// urcu_qsbr_synchronize_rcu(). Nothing that was found before may be used after. -EDEADLK inside a
-/// section that the thread has begun by stillpoint_domain_read_lock() there.
+/// Waits for a grace period of the QSBR readers, with the calling thread offline meanwhile:
+/// urcu_qsbr_synchronize_rcu(). Pointers found before must not be used afterwards. -EDEADLK inside
+/// a section that the thread has begun there with stillpoint_domain_read_lock().
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_synchronize() -> c_int {
     catch_panic(|| {

@@ -22,7 +22,8 @@ use stillpoint::{raw, tasks_trace};
 #[repr(transparent)]
 pub struct Record(raw::Record);
 
-/// Whether the calling thread may be registered in `domain`, or is. If not its sections do without.
+/// Returns whether the calling thread may be registered in `domain`, or is. If not, its sections
+/// use no registered record.
 #[inline]
 pub(crate) fn may_register(domain: &stillpoint::Domain) -> bool {
     reserve::is_untouched() || raw::is_registered(domain) || reserve::check().is_ok()
@@ -36,15 +37,15 @@ fn global(which: c_int) -> (usize, &'static stillpoint::Domain) {
     }
 }
 
-/// The slow path of stillpoint_read_lock(); not for programs. `started` is where the caller would
-/// load from by itself.
+/// The slow path of stillpoint_read_lock(); not for programs. `started` is the address from which
+/// the caller's inlined code would load.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_read_lock_slow(which: c_int, started: *const u64) {
     let (which, domain) = global(which);
     if !may_register(domain) {
         return raw::lock_unregistered(domain);
     }
-    // Also where nothing will be cached: it reports sections that are left open.
+    // The slow path runs also where nothing will be cached: it reports sections that are left open.
     let watched = watch_exit();
     if let Some(record) = raw::lock_global(which)
         && watched
@@ -70,7 +71,7 @@ pub(crate) fn unlock_result(outcome: Result<(), raw::NotReading>) -> Result<c_in
     })
 }
 
-/// The end of a section that a thread waits for, or that has left work to do; not for programs.
+/// Ends a section that a waiter waits for, or that has put off work; not for programs.
 ///
 /// # Safety
 ///
@@ -82,10 +83,11 @@ pub unsafe extern "C" fn stillpoint_read_unlock_special(record: *const Record) {
 }
 
 /// Registers the calling thread as a reader of the domain, so that its sections there are
-/// async-signal-safe from the first on. A thread need not do so: its first section does. 0; -EEXIST
-/// if it is registered, which does no harm; -ENOMEM; -ESRCH at the thread's very end.
+/// async-signal-safe from the first on. A thread need not do so: its first section registers it.
+/// Returns 0; -EEXIST if it is registered already, which does no harm; -ENOMEM; -ESRCH at the
+/// thread's very end.
 ///
-/// There is nothing to be undone: at its end every thread is forgotten.
+/// There is nothing to undo: every thread is unregistered at its end.
 ///
 /// # Safety
 ///
@@ -112,7 +114,7 @@ fn register(domain: &stillpoint::Domain) -> Result<(), c_int> {
     registered.then_some(()).ok_or(why)
 }
 
-/// What a thread reads a domain with by inlined functions: `struct stillpoint_domain_reader`.
+/// A thread's handle for the inlined read side of a domain: `struct stillpoint_domain_reader`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct DomainReader {
@@ -121,10 +123,10 @@ pub struct DomainReader {
     domain: *const Domain,
 }
 
-/// Registers the calling thread as a reader of the domain, if it is not, and fills in what
-/// stillpoint_domain_reader_lock() reads it with. That is good in this thread alone, until it ends
-/// (but for its destructors) or the domain is destroyed; several are as good as one. -EINVAL for
-/// null; -ENOMEM; -ESRCH at the thread's very end.
+/// Registers the calling thread as a reader of the domain, if it is not, and fills in the handle
+/// that stillpoint_domain_reader_lock() takes. The handle is valid in this thread alone, until the
+/// thread ends (its destructors excepted) or the domain is destroyed; a thread may have several.
+/// -EINVAL for null; -ENOMEM; -ESRCH at the thread's very end.
 ///
 /// # Safety
 ///
@@ -138,7 +140,7 @@ pub unsafe extern "C" fn stillpoint_domain_reader_init(
         if reader.is_null() {
             return Err(misuse(
                 libc::EINVAL,
-                "stillpoint_domain_reader_init() with nowhere to write to",
+                "stillpoint_domain_reader_init() with a null output pointer",
             ));
         }
         // SAFETY: the caller's promise.
@@ -185,7 +187,7 @@ pub unsafe extern "C" fn stillpoint_domain_reader_lock_slow(reader: *const Domai
     unsafe { stillpoint_domain_read_lock((*reader).domain.cast_mut()) };
 }
 
-/// Whether the calling thread is registered in the domain.
+/// Returns whether the calling thread is registered in the domain.
 ///
 /// # Safety
 ///
@@ -196,8 +198,8 @@ pub unsafe extern "C" fn stillpoint_domain_is_registered(domain: *mut Domain) ->
     catch_panic_or(false, || raw::is_registered(unsafe { resolve(domain) }))
 }
 
-/// Begins a section of the domain, or a level of it: srcu_read_lock(). As stillpoint_read_lock(),
-/// by a call.
+/// Begins a section of the domain, or a level of it: srcu_read_lock(). Like stillpoint_read_lock(),
+/// as a function call.
 ///
 /// # Safety
 ///
@@ -224,7 +226,7 @@ pub unsafe extern "C" fn stillpoint_domain_read_unlock(domain: *mut Domain) -> c
     catch_panic(|| unlock_result(unsafe { raw::unlock(resolve(domain)) }))
 }
 
-/// Whether the calling thread is inside a section of the domain: rcu_read_lock_held().
+/// Returns whether the calling thread is inside a section of the domain: rcu_read_lock_held().
 ///
 /// # Safety
 ///
@@ -235,16 +237,17 @@ pub unsafe extern "C" fn stillpoint_domain_read_lock_held(domain: *mut Domain) -
     catch_panic_or(false, || raw::is_reading(unsafe { resolve(domain) }))
 }
 
-/// A section that belongs to no thread: `struct stillpoint_guard`. It is the record itself.
+/// A section that belongs to no thread: `struct stillpoint_guard`. It is the record.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Guard(raw::Record);
 
-/// Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on
-/// whatever thread: a request, a task. For readers that sleep; usually in the trace domain. Some 10
-/// nanoseconds. NULL if there is no memory.
+/// Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on any
+/// thread: a request, a task. It is for readers that sleep, usually in the trace domain. Costs some
+/// 10 nanoseconds. Returns NULL if there is no memory.
 ///
-/// A wait for it by its own holder cannot be refused: it never ends, and is reported as a stall.
+/// A wait for the section by its own holder cannot be refused: it never ends, and is reported as a
+/// stall.
 ///
 /// # Safety
 ///
@@ -285,8 +288,8 @@ pub unsafe extern "C" fn stillpoint_guard_name(guard: *mut Guard, name: *const c
     })
 }
 
-/// Ends the section of a guard. NULL does nothing. -EPERM if it is seen to have been ended: but it
-/// may by then be another's.
+/// Ends the section of a guard. NULL does nothing. -EPERM if the guard has been ended before, as
+/// far as that can be detected: it may belong to another section by then.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Domains that are made at their first use, and stay.
+//! Domains that are made at their first use, and are never destroyed.
 
 use std::{
     ptr,
@@ -11,9 +11,9 @@ pub(crate) struct StaticDomain {
     make: fn() -> Domain,
 }
 
-/// That of readers by quiescent states: they fence.
+/// The domain of QSBR readers, which fence.
 pub(crate) static QSBR: StaticDomain = StaticDomain::new(Domain::with_fences);
-/// Those of liburcu's flavours that have one of their own.
+/// The domains of liburcu's flavours that have a separate one.
 pub(crate) static URCU_MB: StaticDomain = StaticDomain::new(Domain::new);
 pub(crate) static URCU_BP: StaticDomain = StaticDomain::new(Domain::new);
 
@@ -25,13 +25,13 @@ impl StaticDomain {
         }
     }
 
-    /// The domain, made if there is none.
+    /// Returns the domain, and makes it if there is none.
     pub(crate) fn get(&'static self) -> &'static Domain {
         // SAFETY: made by `get_or_make`, and never dropped.
         unsafe { &*get_or_make(&self.domain, self.make) }
     }
 
-    /// The domain, if there is one.
+    /// Returns the domain, if there is one.
     pub(crate) fn get_if_made(&'static self) -> Option<&'static Domain> {
         // Acquire, pairs with `get_or_make`: the domain that is found is complete.
         // SAFETY: null, or made by `get_or_make` and never dropped.
@@ -39,15 +39,15 @@ impl StaticDomain {
     }
 }
 
-/// Whether `domain` is one of these.
+/// Returns whether `domain` is one of these.
 pub(crate) fn is_static(domain: &Domain) -> bool {
     [&QSBR, &URCU_MB, &URCU_BP]
         .iter()
         .any(|one| one.get_if_made().is_some_and(|made| ptr::eq(made, domain)))
 }
 
-/// The domain at `place`, made if there is none. No lock: another thread that makes it may have
-/// vanished in a fork.
+/// Returns the domain at `place`, and makes it if there is none. It takes no lock, because a fork
+/// may remove another thread that makes it.
 pub(crate) fn get_or_make(place: &AtomicPtr<Domain>, make: fn() -> Domain) -> *mut Domain {
     // Acquire, pairs with the exchange below, in `get_or_make`: the domain that is found is
     // complete.

@@ -1,4 +1,4 @@
-//! Tenants with limits, and what is charged to them.
+//! Tenants with limits, and charges to them.
 
 use crate::{
     ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
@@ -45,7 +45,7 @@ fn errno(error: ChargeError) -> c_int {
     }
 }
 
-/// A hierarchy with a root tenant and nothing else. -ENOMEM.
+/// Makes a hierarchy with a root tenant and no other. -ENOMEM.
 ///
 /// # Safety
 ///
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_new(hierarchy: *mut *mut Hierarchy
     })
 }
 
-/// Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does
+/// Releases a handle. The hierarchy lives as long as any object that was made for it. NULL does
 /// nothing.
 ///
 /// # Safety
@@ -75,8 +75,8 @@ pub unsafe extern "C" fn stillpoint_hierarchy_free(hierarchy: *mut Hierarchy) {
 }
 
 /// Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX
-/// stands for a quarter less than now. Where nothing is charged it is about 71 % of what each
-/// shrinker of the usual cost (`seeks` 2) has, whatever the target. `relieved` may be NULL. Does
+/// stands for a quarter less than now. If nothing is charged, it frees about 71 % of the objects of
+/// each shrinker of the default cost (`seeks` 2), whatever the target. `relieved` may be NULL. Does
 /// not wait for grace periods.
 ///
 /// # Safety
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_relieve(
     })
 }
 
-/// A handle of the hierarchy's root.
+/// Makes a handle of the hierarchy's root.
 ///
 /// # Safety
 ///
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_root(
     })
 }
 
-/// A new tenant below another one, without limits of its own. -ENOENT if that has been deleted,
+/// Makes a tenant below another one, without limits. -ENOENT if the parent has been deleted,
 /// -ENOMEM.
 ///
 /// # Safety
@@ -157,9 +157,10 @@ pub unsafe extern "C" fn stillpoint_tenant_create(
     })
 }
 
-/// Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too.
-/// Handles stay valid, and have to be released. -EBUSY if it has children, -EINVAL for a root.
-/// -ENOMEM; inside a section of the global domain, or a callback, whenever malloc() has none.
+/// Deletes the tenant: its items on LRU lists go to its nearest ancestor, and so do later charges.
+/// Handles stay valid, and must be released. -EBUSY if it has children, -EINVAL for a root.
+/// -ENOMEM, which inside a section of the global domain or a callback is returned whenever malloc()
+/// fails.
 ///
 /// # Safety
 ///
@@ -185,7 +186,7 @@ pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int 
     })
 }
 
-/// Lets a handle go; a tenant without handles that has not been deleted is. NULL does nothing.
+/// Releases a handle; a tenant that loses its last handle is deleted. NULL does nothing.
 ///
 /// # Safety
 ///
@@ -243,7 +244,7 @@ pub unsafe extern "C" fn stillpoint_tenant_set_limit(
     })
 }
 
-/// Bytes charged to the tenant and all below it; 0 for NULL.
+/// Returns the bytes charged to the tenant and all below it; 0 for NULL.
 ///
 /// # Safety
 ///
@@ -257,9 +258,9 @@ pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
 }
 
 /// Tries to reclaim so many bytes from the tenant and all below it, whatever it uses:
-/// memory.reclaim. Returns how many bytes its usage has fallen by; what is freed after a grace
-/// period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and inside a
-/// shrinker.
+/// memory.reclaim. Returns by how many bytes its usage has fallen; memory that is freed after a
+/// grace period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and
+/// inside a shrinker.
 ///
 /// # Safety
 ///
@@ -288,7 +289,7 @@ pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
 }
 
 /// Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in
-/// the object that they are for. It may be copied as long as one copy is used. Past a max it
+/// the object that the bytes are for. It may be copied as long as one copy is used. Past a max it
 /// reclaims, and waits a tenth of a second at most.
 ///
 /// -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback,
@@ -297,7 +298,7 @@ pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
 ///
 /// # Safety
 ///
-/// The handle is good; `charge` can be written to, and what is there is lost.
+/// The handle is good; `charge` can be written to, and its old value is lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_charge(
     tenant: *mut Tenant,
@@ -308,7 +309,7 @@ pub unsafe extern "C" fn stillpoint_tenant_charge(
         if charge.is_null() {
             return Err(misuse(
                 libc::EINVAL,
-                "stillpoint_tenant_charge() with nowhere to write to",
+                "stillpoint_tenant_charge() with a null output pointer",
             ));
         }
         // SAFETY: the caller's promise. Zeroes are a charge of no bytes: see `stillpoint_uncharge`.
@@ -341,8 +342,8 @@ pub unsafe extern "C" fn stillpoint_charge_resize(charge: *mut Charge, bytes: us
     })
 }
 
-/// Gives the bytes back; the charge is then STILLPOINT_CHARGE_INIT, of which, as of NULL, nothing
-/// is given back. Some ten nanoseconds.
+/// Gives the bytes back; the charge is then STILLPOINT_CHARGE_INIT. Does nothing for that and for
+/// NULL. Costs some ten nanoseconds.
 ///
 /// # Safety
 ///

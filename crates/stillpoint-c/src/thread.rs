@@ -1,9 +1,9 @@
-//! What the calling thread has cached of the library, and its end.
+//! The calling thread's cached records, and the thread's end.
 //!
 //! The inlined functions read through records that `thread.c` and `compat/runtime/flavour.c` keep
 //! in thread-local state; that is C's, because stable Rust cannot give thread-local state a name
-//! that C knows. A record is the thread's until its end: [`watch_exit`] has [`on_exit`] clear all
-//! of it before the library takes the records back.
+//! that C knows. A record is the thread's until its end: [`watch_exit`] registers [`on_exit`],
+//! which clears all of it before the library takes the records back.
 
 use crate::ffi::misuse;
 use std::{
@@ -28,11 +28,11 @@ unsafe extern "C" {
         started: *const AtomicU64,
     );
     fn stillpoint_urcu_clear_records_();
-    /// The record that unregistered threads have: the fast paths refuse it.
+    /// The record of unregistered threads: the fast paths refuse it.
     static stillpoint_unregistered_: c_void;
 }
 
-/// The third of the numbers that the header knows, after `raw::RCU` and `raw::TRACE`.
+/// The third number that the header knows, after `raw::RCU` and `raw::TRACE`.
 pub(crate) const QSBR: usize = 2;
 
 const _: () = assert!(raw::RCU == 0 && raw::TRACE == 1);
@@ -43,7 +43,7 @@ pub(crate) fn watch_exit() -> bool {
     unsafe { raw::at_thread_exit(on_exit) }
 }
 
-/// Has the calling thread's inlined read side use `record` until its end. `which` is one of
+/// Makes the calling thread's inlined read side use `record` until its end. `which` is one of
 /// `raw::RCU`, `raw::TRACE`, [`QSBR`].
 pub(crate) fn cache_record(which: usize, record: &raw::Record, domain: &stillpoint::Domain) {
     // SAFETY: the record is the calling thread's until `on_exit`, which comes before the record is
@@ -57,7 +57,7 @@ pub(crate) fn cache_record(which: usize, record: &raw::Record, domain: &stillpoi
     };
 }
 
-/// Has the inlined read side of liburcu's flavour use `record` until the thread's end.
+/// Makes the inlined read side of liburcu's flavour use `record` until the thread's end.
 pub(crate) fn cache_urcu_record(flavour: c_int, record: &raw::Record, domain: &stillpoint::Domain) {
     // SAFETY: as in `cache_record`; the flavour is one that has records, by its caller's match.
     unsafe {
@@ -65,7 +65,7 @@ pub(crate) fn cache_urcu_record(flavour: c_int, record: &raw::Record, domain: &s
     };
 }
 
-/// Has the calling thread's inlined kvfree use its buffer until its end.
+/// Makes the calling thread's inlined kvfree use its buffer until its end.
 pub(crate) fn cache_buffer() {
     if let Some(buffer) = raw::thread_buffer()
         && watch_exit()
@@ -81,12 +81,13 @@ fn clear_record(which: usize) {
     unsafe { stillpoint_thread_clear_record_(which as c_int) };
 }
 
-/// The record of unregistered threads.
+/// Returns the record of unregistered threads.
 pub(crate) fn unregistered() -> *const c_void {
     &raw const stillpoint_unregistered_
 }
 
-/// The calling thread's record as a QSBR reader. Also in the destructors of `pthread_key_create()`.
+/// Returns the calling thread's record as a QSBR reader, also in the destructors of
+/// `pthread_key_create()`.
 #[inline]
 pub(crate) fn qsbr_record() -> Option<&'static raw::Record> {
     // SAFETY: it returns what is cached.
@@ -95,7 +96,7 @@ pub(crate) fn qsbr_record() -> Option<&'static raw::Record> {
     (record != unregistered()).then(|| unsafe { &*record.cast() })
 }
 
-/// Takes the calling thread's record as a QSBR reader back, now or, if it is online, when it goes
+/// Releases the calling thread's record as a QSBR reader, now or, if it is online, when it goes
 /// offline.
 pub(crate) fn release_qsbr_record() {
     if let Some(record) = qsbr_record() {
@@ -105,7 +106,7 @@ pub(crate) fn release_qsbr_record() {
     }
 }
 
-/// At the thread's end: what is cached would be another thread's.
+/// Clears the cached records at the thread's end, because they would be another thread's.
 fn on_exit() {
     // SAFETY: null is for no buffer; both change the calling thread's own state.
     unsafe {

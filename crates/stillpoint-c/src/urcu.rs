@@ -1,8 +1,7 @@
-//! liburcu's flavours that have a domain of their own: mb and bp.
+//! liburcu's flavours that have a separate domain: mb and bp.
 //!
-//! The inlined readers, the callbacks and all else are in `compat/runtime`; here is what they need
-//! of Rust: the domains, and a thread's first section there, which is its other sections' as long
-//! as it lives.
+//! The inlined readers, the callbacks and all else are in `compat/runtime`; this file has the parts
+//! in Rust: the domains, and a thread's first section there, which registers the thread.
 
 use crate::{
     domain::{Domain, pointer},
@@ -28,14 +27,15 @@ fn domain(flavour: c_int) -> &'static stillpoint::Domain {
     }
 }
 
-/// The domain that a flavour's grace periods are of.
+/// Returns the domain of a flavour's grace periods.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_domain(flavour: c_int) -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(domain(flavour)))
 }
 
-/// Whether the calling thread is in a section of the flavour; of QSBR, whether it is online. Makes
-/// no domain, so that a signal handler may ask: one that is not there has no sections.
+/// Returns whether the calling thread is in a section of the flavour; of QSBR, whether it is
+/// online. Makes no domain, so a signal handler may call it: a domain that does not exist has no
+/// sections.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_read_ongoing(flavour: c_int) -> bool {
     catch_panic_or(false, || match flavour {

@@ -181,12 +181,12 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Whether `name` was picked.
+    /// Returns whether `name` was picked.
     pub fn includes(&self, name: &str) -> bool {
         self.names.contains(&name)
     }
 
-    /// Whether `name` was picked by itself, and not as one of all.
+    /// Returns whether `name` was picked by itself, and not as one of all.
     pub fn names_one(&self, name: &str) -> bool {
         self.by_name && self.includes(name)
     }

@@ -1,6 +1,6 @@
-//! SIGINT (Ctrl-C) and SIGTERM. The first one is noted, so that a run can end its children and tell
-//! what it knows; a second one ends the program at once, and its children with it, which have all
-//! asked the kernel for that.
+//! SIGINT (Ctrl-C) and SIGTERM. The first one is noted, so that a run can end its children and
+//! report its results so far; a second one ends the program at once, and its children with it,
+//! which have all asked the kernel for that.
 
 use std::mem;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ pub const LOOK: Duration = Duration::from_millis(100);
 /// The first signal; 0 before it.
 static RECEIVED: AtomicI32 = AtomicI32::new(0);
 
-/// Has the first signal noted, from now on. A signal that the program was started to ignore (by
+/// Notes the first signal, from now on. A signal that the program was started to ignore (by
 /// `nohup`, or in the background of a script) stays ignored.
 pub fn catch() {
     for signal in SIGNALS {
@@ -28,7 +28,7 @@ pub fn catch() {
     }
 }
 
-/// What to exit with, if a signal has come: 128 and its number, as shells have it.
+/// Returns the exit status if a signal has come: 128 plus its number, as in shells.
 pub fn received() -> Option<ExitCode> {
     match RECEIVED.load(Ordering::Relaxed) {
         0 => None,
@@ -37,7 +37,7 @@ pub fn received() -> Option<ExitCode> {
 }
 
 extern "C" fn note(signal: libc::c_int) {
-    // The first one counts. Nothing else is published with it.
+    // Only the first signal counts. Nothing else is published with it.
     let _ = RECEIVED.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
     let handler = note as extern "C" fn(libc::c_int);
     for signal in SIGNALS {
@@ -47,7 +47,7 @@ extern "C" fn note(signal: libc::c_int) {
     }
 }
 
-/// What the signal does. Async-signal-safe.
+/// The signal handler. Async-signal-safe.
 fn disposition(signal: libc::c_int) -> libc::sigaction {
     // SAFETY: all zeros are a `sigaction`, which the call fills; it changes nothing.
     unsafe {
@@ -57,7 +57,7 @@ fn disposition(signal: libc::c_int) -> libc::sigaction {
     }
 }
 
-/// Has the signal do this. Async-signal-safe.
+/// Sets the signal's handler. Async-signal-safe.
 fn set(signal: libc::c_int, handler: libc::sighandler_t) {
     // SAFETY: the handler is the default one, or `note`, which makes two kinds of system calls and
     // touches an atomic: both async-signal-safe.

@@ -58,7 +58,7 @@ enum Command {
     Sim(sim::Sim),
 
     /// Try to break the library: readers, writers and disturbances, and variants broken on purpose
-    /// that must be found out
+    /// that must be detected
     #[command(after_long_help = torture::help())]
     Torture(torture::Options),
 

@@ -80,7 +80,7 @@ pub trait Polled: Updater {
     /// Starts one.
     fn start_poll(&mut self) -> Self::Cookie;
 
-    /// Whether it has ended. To be called [away](Reader::offline).
+    /// Returns whether it has ended. To be called [away](Reader::offline).
     fn poll(cookie: Self::Cookie) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! The torture by its command line: sound flavours come out clean, broken ones are found out, and
+//! The torture by its command line: sound flavours come out clean, broken ones are detected, and
 //! the JSON says what it takes to do the same again.
 
 mod program;
@@ -201,7 +201,7 @@ fn what_cannot_be_found_out_here_is_refused() {
         let said = String::from_utf8_lossy(&run.stderr).into_owned();
         assert_eq!(run.status.code(), Some(2), "{said}");
         assert!(
-            said.contains(&format!("{flavour} cannot be found out here")),
+            said.contains(&format!("{flavour} cannot be detected here")),
             "{said}"
         );
     }

@@ -25,9 +25,9 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     ("kfree --readers 5000", &["--readers", "0..=4096"]),
     (
-        "kfree --peers nobody",
+        "kfree --peers nothere",
         &[
-            "no peer 'nobody'",
+            "no peer 'nothere'",
             "say all, none, or some of",
             "liburcu-memb",
             "kovan",
@@ -47,8 +47,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     ("read --threads 0", &["--threads", "1..=4096"]),
     (
-        "read --peers nobody",
-        &["no peer 'nobody'", "liburcu-qsbr", "std-rwlock"],
+        "read --peers nothere",
+        &["no peer 'nothere'", "liburcu-qsbr", "std-rwlock"],
     ),
     (
         "kfree --variants nothing",

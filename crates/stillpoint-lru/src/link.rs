@@ -102,7 +102,7 @@ impl Link {
         (!list.is_null()).then_some(list.cast_const())
     }
 
-    /// Whether the link is on `list` at this moment.
+    /// Returns whether the link is on `list` at this moment.
     pub(crate) fn is_on(&self, list: &List) -> bool {
         ptr::eq(self.owner.load(Ordering::Relaxed), list)
     }
@@ -241,7 +241,7 @@ impl<'a> Locked<'a> {
         len
     }
 
-    /// Whether the link is on this list. Under its lock this does not change.
+    /// Returns whether the link is on this list. Under its lock this does not change.
     pub(crate) fn has(&self, link: &Link) -> bool {
         link.is_on(self.list)
     }

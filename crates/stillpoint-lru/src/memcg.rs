@@ -169,7 +169,7 @@ impl Memcg {
         self.parent.as_deref()
     }
 
-    /// Whether this is `other` or below it.
+    /// Returns whether this is `other` or below it.
     pub(crate) fn is_within(&self, other: &Memcg) -> bool {
         self.and_ancestors()
             .any(|tenant| std::ptr::eq(tenant, other))

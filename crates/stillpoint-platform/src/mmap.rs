@@ -247,8 +247,8 @@ pub unsafe fn advise(
     (done, Ok(()))
 }
 
-/// Whether one call may advise many ranges of this very process: the kernel allows that since 6.13.
-/// Tries it on `range`.
+/// Returns whether one call may advise many ranges of this very process: the kernel allows that
+/// since 6.13. Tries it on `range`.
 ///
 /// # Safety
 ///

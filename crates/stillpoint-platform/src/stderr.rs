@@ -79,8 +79,8 @@ pub fn line(what: fmt::Arguments<'_>) {
     line.send();
 }
 
-/// Whether a line can be written without blocking. Another thread may fill the pipe between this
-/// question and the write, which then blocks until the pipe is read.
+/// Returns whether a line can be written without blocking. Another thread may fill the pipe between
+/// this question and the write, which then blocks until the pipe is read.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn can_write() -> bool {
     let mut stderr = libc::pollfd {

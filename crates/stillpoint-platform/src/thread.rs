@@ -60,15 +60,16 @@ pub fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
     spawn()
 }
 
-/// The name of the thread with kernel id `tid`, as a person gave it; `None` once it is gone or
-/// where it cannot be known.
+/// The name of the thread with kernel id `tid`, as the program set it; `None` once the thread has
+/// exited, or if it cannot be read.
 pub fn name_of(tid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).ok()?;
     Some(name.trim_end().to_owned())
 }
 
-/// The system call in which the thread with kernel id `tid` sleeps, of those that threads commonly
-/// sleep in; `None` if it runs, sleeps elsewhere or is gone, and where that cannot be known.
+/// The system call in which the thread with kernel id `tid` sleeps, if it is one in which threads
+/// commonly sleep; `None` if the thread runs, sleeps elsewhere or has exited, and if it cannot be
+/// read.
 pub fn blocked_in(tid: u32) -> Option<SystemCall> {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -98,18 +99,18 @@ pub struct SystemCall {
     pub waits_for: WaitsFor,
 }
 
-/// What a system call waits for.
+/// The kind of event that a system call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// For events of many files, as executors and event loops do.
+    /// Events of many files, as for executors and event loops.
     Events,
-    /// For another thread: a lock, a channel, an executor's task.
+    /// Another thread: a lock, a channel, an executor's task.
     Thread,
-    /// For a time, or one file.
+    /// A time, or one file.
     Other,
 }
 
-/// Those in which threads sleep that must not, by their numbers.
+/// System calls in which a thread sleeps that may hold up others, by their numbers.
 #[cfg(all(target_os = "linux", not(miri)))]
 const SYSTEM_CALLS: &[(libc::c_long, SystemCall)] = {
     use WaitsFor::{Events, Other, Thread};
@@ -145,22 +146,22 @@ const SYSTEM_CALLS: &[(libc::c_long, SystemCall)] = {
     ]
 };
 
-/// A thread that may be joined; detached if this is dropped.
+/// A thread that may be joined; detached when this is dropped.
 #[derive(Debug)]
 pub enum Handle {
-    /// One of std's.
+    /// A thread of std.
     Std(JoinHandle<()>),
     #[cfg(all(target_os = "linux", not(miri)))]
-    /// One of the C library's.
+    /// A thread of the C library.
     Bare(bare::Handle),
 }
 
 /// Starts a thread that does `work`.
 ///
 /// In the child of a fork it is not one of std's threads: those take a process-wide lock when they
-/// start and end (for their stack overflow message), which a lost thread may have held. In the C
-/// library it is not one of std's either: std ends the process if there is no memory for a thread's
-/// own data.
+/// start and end (for their stack overflow message), which a thread that the fork removed may have
+/// held. In the C library it is not one of std's either: std ends the process if there is no memory
+/// for a thread's own data.
 pub fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
     #[cfg(all(target_os = "linux", not(miri)))]
     if cfg!(feature = "c-symbols") || super::fork::process().is_child() {
@@ -222,7 +223,7 @@ mod bare {
     use crate::user_code;
     use std::{ffi::CString, io, mem, ptr};
 
-    /// Not joined, not detached.
+    /// Neither joined nor detached.
     #[derive(Debug)]
     pub struct Handle(libc::pthread_t);
 
@@ -239,7 +240,7 @@ mod bare {
         // SAFETY: `spawn` has left the box to this thread.
         let Start { name, work } = *unsafe { Box::from_raw(argument.cast::<Start>()) };
         if let Some(name) = name {
-            // For people to read only.
+            // For debug output only.
             let _ = rustix::thread::set_name(&name);
         }
         // What panics here has been printed.
@@ -308,8 +309,8 @@ mod bare {
 /// function.
 ///
 /// In the C library this is a POSIX key. Its destructors run after those of all thread-local
-/// objects, and not in a thread that ends the process. Each thread has a place for it, whereas
-/// std's registration allocates and ends the process if that fails.
+/// objects, and not in a thread that ends the process. Each thread has storage for it, whereas
+/// std's registration allocates, and aborts the process if that fails.
 pub fn call_at_end(end: fn()) -> bool {
     #[cfg(all(feature = "c-symbols", target_os = "linux"))]
     return key::call_at_end(end);
@@ -338,7 +339,7 @@ mod key {
         sync::atomic::{AtomicU64, Ordering},
     };
 
-    /// The key's number and one more; 0 for none yet.
+    /// The key's number plus one; 0 if there is none yet.
     static KEY: AtomicU64 = AtomicU64::new(0);
 
     unsafe extern "C" fn destructor(end: *mut c_void) {
@@ -347,7 +348,7 @@ mod key {
         end();
     }
 
-    /// Two threads may both make one; the slower deletes its own. Neither waits for the other,
+    /// Two threads may both make a key; the slower deletes its own. Neither waits for the other,
     /// which a fork may remove.
     fn key() -> Option<libc::pthread_key_t> {
         // Acquire, pairs with the exchange in `key`: the key that is found has its destructor.

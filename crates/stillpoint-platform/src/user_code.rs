@@ -1,21 +1,21 @@
 //! Calls of user code: callbacks, deferred destructors, stall handlers, shrinkers, wakers of tasks,
 //! subscribers of `tracing`.
 //!
-//! It may panic, block, fork, and use the library. So every call of it that is not the caller's own
-//! goes through [`run`], which does all that such a call needs, in this order:
+//! User code may panic, block, fork, and use the library. So every call of it, except by the caller
+//! itself, goes through [`run`], which does the following, in this order:
 //!
-//! 1. The thread is marked as running user code of the domain ([`runs_for`]), so that what would
-//!    wait for the calling thread itself is refused. (Nothing waits for the return of a waker,
-//!    which is called outside of passes, or of a weigher, which the caller of the library may as
-//!    well have called: they have marks of their own, [`wakes`] and [`weighs`].)
+//! 1. The thread is marked as running user code of the domain ([`runs_for`]), so that a wait for
+//!    the calling thread itself is refused. (Nothing waits for the return of a waker, which is
+//!    called outside of passes, or of a weigher, which the caller of the library may as well have
+//!    called: they have marks of their own, [`wakes`] and [`weighs`].)
 //! 2. A panic is caught, and one of the payload's destructor too.
 //! 3. It is reported, with the feature `tracing`. The subscriber is user code: its panic is caught,
-//!    and what it does within an event makes no further events on that thread, or one that panics
-//!    in each would never come back.
+//!    and its actions within an event cause no further events on that thread; otherwise a
+//!    subscriber that panics in each would never return.
 //!
-//! The caller has nothing locked, and what it has marked is taken back by a destructor. A panic in
-//! a destructor that runs because of a panic ends the process, as in all of Rust: so a thing that
-//! is called and then dropped takes two calls of [`run`].
+//! The caller holds no lock, and a destructor undoes its marks. A panic in a destructor that runs
+//! because of a panic ends the process, as in all of Rust: so an object that is called and then
+//! dropped takes two calls of [`run`].
 
 use std::{
     cell::Cell,
@@ -24,11 +24,11 @@ use std::{
     ptr,
 };
 
-/// The number of user code that is no domain's.
+/// The domain number of user code that belongs to no domain.
 pub const NO_DOMAIN: u64 = 0;
 
-/// A domain whose user code runs on this thread, inside that of others: what a destructor of one
-/// domain retires to another may free there and then.
+/// A domain whose user code runs on this thread, inside that of others: an object that a destructor
+/// of one domain retires to another may be freed at once.
 struct Frame {
     domain: u64,
     what: What,
@@ -37,31 +37,32 @@ struct Frame {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// What a barrier may wait for: a callback, a destructor, a handler.
+    /// Code that a barrier may wait for: a callback, a destructor, a handler.
     Called,
     /// A task's waker.
     Waker,
-    /// What a value weighs.
+    /// A weigher.
     Weigher,
 }
 
 crate::thread_constant! {
-    /// The innermost of them; null for none.
+    /// The innermost frame; null for none.
     static FRAMES: Cell<*const Frame> = Cell::new(ptr::null());
 }
 
-/// Whether the calling thread runs user code of domain `id` at this moment, other than wakers.
+/// Returns whether the calling thread runs user code of domain `id` at this moment, other than
+/// wakers.
 #[inline]
 pub fn runs_for(id: u64) -> bool {
     is_marked(id, What::Called)
 }
 
-/// Whether it runs a waker for domain `id`.
+/// Returns whether it runs a waker for domain `id`.
 pub fn is_waking(id: u64) -> bool {
     is_marked(id, What::Waker)
 }
 
-/// Whether it runs a weigher, of whatever domain.
+/// Returns whether it runs a weigher, of whatever domain.
 pub fn is_weighing() -> bool {
     is_any_mark(|frame| frame.what == What::Weigher)
 }
@@ -76,7 +77,7 @@ fn is_any_mark(is_it: impl Fn(&Frame) -> bool) -> bool {
     iter::successors(frame(FRAMES.with(Cell::get)), |inner| frame(inner.outer)).any(is_it)
 }
 
-/// Whether the calling thread runs any user code that the library has called.
+/// Returns whether the calling thread runs any user code that the library has called.
 #[inline]
 pub fn runs() -> bool {
     !FRAMES.with(Cell::get).is_null()
@@ -90,7 +91,7 @@ pub fn panics(id: u64, code: impl FnOnce()) -> bool {
     run(id, code).is_none()
 }
 
-/// The same, for code that returns something: `None` if it panicked.
+/// Runs `code` like [`run`], and returns its result; `None` if it panicked.
 pub fn run<R>(id: u64, code: impl FnOnce() -> R) -> Option<R> {
     run_as(What::Called, id, code)
 }
@@ -101,7 +102,8 @@ pub fn wakes(id: u64, waker: impl FnOnce()) -> bool {
     run_as(What::Waker, id, waker).is_none()
 }
 
-/// What `weigh` returns; `None` if it panics. It may wait for what its caller might wait for.
+/// Calls `weigh` and returns its result; `None` if it panics. It may wait for anything that its
+/// caller may wait for.
 pub fn weighs<R>(id: u64, weigh: impl FnOnce() -> R) -> Option<R> {
     run_as(What::Weigher, id, weigh)
 }
@@ -128,9 +130,9 @@ pub fn tell(id: u64, event: impl FnOnce()) -> bool {
     marked(What::Called, id, || once(event))
 }
 
-/// What `work` returns; `None` if it panics. Nothing unwinds out of it, not even out of the
-/// payload's destructor. For the top of a thread of the library's own; what calls user code calls
-/// [`run`].
+/// Runs `work` and returns its result; `None` if it panics. Nothing unwinds out of it, not even out
+/// of the payload's destructor. It is for the outermost function of the library's own threads;
+/// calls of user code go through [`run`].
 pub fn contained<R>(work: impl FnOnce() -> R) -> Option<R> {
     let payload = match panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => return Some(result),

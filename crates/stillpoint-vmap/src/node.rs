@@ -92,7 +92,7 @@ impl Node {
         Some(start)
     }
 
-    /// Whether there was memory for it.
+    /// Returns whether there was memory for it.
     pub(crate) fn give(&mut self, range: Range) -> bool {
         let starts = &mut self.pools[range.pages as usize - 1].starts;
         let room = memory::refusable(|| starts.try_reserve(1)).is_ok();

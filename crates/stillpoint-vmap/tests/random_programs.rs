@@ -1,4 +1,4 @@
-//! Random programs against the model; `scripts/fuzz` runs the same for as long as one likes.
+//! Random programs against the model; `scripts/fuzz` runs them without a limit.
 #![cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
 
 #[path = "../../stillpoint/tests/models/mod.rs"]

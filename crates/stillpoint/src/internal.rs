@@ -10,7 +10,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Whether `section` is one of the global domain.
+/// Returns whether `section` is one of the global domain.
 #[inline(always)]
 pub fn is_global(section: &impl Section) -> bool {
     rcu::is_global(section)
@@ -21,13 +21,13 @@ pub fn domain_id(domain: &Domain) -> u64 {
     domain.id()
 }
 
-/// Whether the calling thread is inside a section of the domain. Looks at all records.
+/// Returns whether the calling thread is inside a section of the domain. Looks at all records.
 pub fn is_reading(domain: &Domain) -> bool {
     domain.is_reading()
 }
 
-/// Whether the calling thread may wait for grace periods and callbacks of the global domain:
-/// not inside one of either.
+/// Returns whether the calling thread may wait for grace periods and callbacks of the global
+/// domain: not inside one of either.
 pub fn can_wait() -> bool {
     !global().is_reading() && !user_code::runs_for(global().id())
 }

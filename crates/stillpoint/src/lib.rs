@@ -10,12 +10,12 @@
 //! * [`synchronize`] waits for a grace period: until all sections that had begun before have ended.
 //!   [`Domain::start_poll`] and [`Domain::poll`] ask without waiting; [`call`] runs a function
 //!   afterwards.
-//! * [`retire`] frees an object after a grace period, thousands of them for the price of one. What
-//!   waits is bounded.
+//! * [`retire`] frees an object after a grace period, thousands of them for the price of one.
+//!   Unreclaimed memory is bounded.
 //!
-//! Crates of their own stand on it: `stillpoint-lru` has LRU lists per tenant, byte limits,
-//! shrinkers and memory pressure, and `stillpoint-vmap` a large address space whose areas are found
-//! by any address inside them, without a lock.
+//! Two crates build on it: `stillpoint-lru` has LRU lists per tenant, byte limits, shrinkers and
+//! memory pressure, and `stillpoint-vmap` a large address space whose areas are found by any
+//! address inside them, without a lock.
 //!
 //! ```
 //! use stillpoint::{Rcu, read_lock};
@@ -45,14 +45,13 @@
 //! its end. Once a stall is reported ([`Domain::set_stall_timeout`]) no thread waits any more: a
 //! reader that never leaves costs memory, which [`Domain::statistics`] shows, but not progress.
 //!
-//! What an object points to is not seen: a cell of a map counts for the map's own 48 bytes. Have
+//! What an object points to is not counted: a cell of a map counts for the map's own 48 bytes. Have
 //! it weighed ([`Rcu::weighed`], [`Domain::retire_weighed`]), and budget and statistics are about
-//! all of it. Past the budget, a heavy object is waited for a second
-//! ([`Domain::retire_weighed`]).
+//! all of it. Past the budget, a heavy object is waited for a second ([`Domain::retire_weighed`]).
 //!
 //! Objects with a destructor are dropped on the domain's service thread, which starts when it is
-//! first needed; it also frees what idle threads leave, within 50 ms, and then sleeps until there
-//! is more.
+//! first needed; it also frees the objects that idle threads leave, within 50 ms, and then sleeps
+//! until there are more.
 //!
 //! # Where it runs
 //!
@@ -118,7 +117,8 @@ pub use statistics::Statistics;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// What torture programs need to break the machinery on purpose; no part of the stable interface.
+/// Parts for torture programs that break the machinery on purpose; not part of the stable
+/// interface.
 #[doc(hidden)]
 pub mod torture {
     pub use crate::gp::policy::{Policy as GracePeriodPolicy, Sound};
@@ -127,8 +127,8 @@ pub mod torture {
     pub use crate::rcu::{Core as Domain, core_of};
 }
 
-/// What the C library is built on. Not part of the stable interface, and only there with the C
-/// library's feature: it is as safe as C is.
+/// The functions that the C library is built on. Not part of the stable interface, and only there
+/// with the C library's feature: it is as safe as C is.
 #[cfg(all(unix, feature = "c-symbols", not(stillpoint_loom)))]
 #[doc(hidden)]
 pub use rcu::raw;

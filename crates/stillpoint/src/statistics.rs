@@ -1,4 +1,4 @@
-//! What a domain does and has done, in numbers.
+//! A domain's statistics.
 
 use crate::{
     gp::Engine,
@@ -14,22 +14,22 @@ use crate::{
 pub struct Statistics {
     /// Retired objects that have not been freed.
     pub objects_pending: u64,
-    /// What they take up, in bytes: their own blocks, by the allocator's size classes, and what
-    /// Rust code says that they own beside (Rcu::weighed). Not what callbacks will free.
+    /// Their size in bytes: their own blocks, by the allocator's size classes, and the weights that
+    /// Rust code gives (Rcu::weighed). Objects that callbacks will free are not counted.
     pub bytes_pending: u64,
     /// Pages of 4 KiB in use to track them.
     pub pages: u64,
     /// Callbacks that have not been invoked.
     pub callbacks_pending: u64,
-    /// Tasks of Rust code that wait: futures that have been polled, and neither woken nor dropped
+    /// Waiting tasks of Rust code: futures that have been polled, and neither woken nor dropped
     /// since.
     pub futures_pending: u64,
     /// Objects freed.
     pub objects_freed: u64,
     /// Callbacks invoked.
     pub callbacks_invoked: u64,
-    /// Grace periods that have ended; several numbers that end at once count as one. Not those
-    /// waits that were over at once, because no other thread was registered as a reader.
+    /// Grace periods that have ended; several numbers that end at once count as one. A wait that
+    /// returned at once, because no other thread was registered as a reader, is not counted.
     pub grace_periods: u64,
     /// Records of readers: one for each thread that has read or retired here, each QSBR reader and
     /// each owned guard, as many as there have been at a time and some spare ones. About 110 bytes
@@ -42,34 +42,34 @@ pub struct Statistics {
     pub assists: u64,
     /// Bounded waits of retiring threads, past the budget.
     pub waits: u64,
-    /// Objects freed by the thread that retired them after a grace period of their own, because
-    /// there was no memory for a page.
+    /// Objects freed by the thread that retired them after a separate grace period, because there
+    /// was no memory for a page.
     pub inline_waits: u64,
     /// Objects that are never freed: there was no memory to track them when they were retired,
-    /// inside a section or a callback, where there is no waiting. C's functions return such an
+    /// inside a section or a callback, where waiting is impossible. C's functions return such an
     /// object to the caller (-ENOMEM), so these are objects that Rust code retired.
     pub objects_leaked: u64,
     /// Grace periods held up for longer than the stall time-out.
     pub stalls: u64,
-    /// Times that the service thread did not come to its work for longer than that.
+    /// Times that the service thread was held up for longer than that.
     pub service_stalls: u64,
     /// Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of
-    /// `tracing` that did at a stall. C code does not panic.
+    /// `tracing` that panicked at a stall. C code does not panic.
     pub panics: u64,
-    /// Times that the service thread panicked in code of the library's own, and began again. After
+    /// Times that the service thread panicked in the library's own code, and was restarted. After
     /// three within a minute it stays down: barriers then do its work, and tasks that wait ask
     /// again by themselves.
     pub service_failures: u64,
 }
 
 impl Statistics {
-    /// Takes a lock a thread.
+    /// Takes one lock per thread.
     pub(crate) fn of<P: Policy>(engine: &Engine<P>, heap: &Heap) -> Self {
         Self::with(heap.waiting(), engine, heap)
     }
 
-    /// As above without the objects in pages that are not full, and without a lock.
-    pub(crate) fn glimpse<P: Policy>(engine: &Engine<P>, heap: &Heap) -> Self {
+    /// A racy snapshot that takes no lock and leaves out the objects in pages that are not full.
+    pub(crate) fn snapshot<P: Policy>(engine: &Engine<P>, heap: &Heap) -> Self {
         Self::with(heap.waiting_sealed(), engine, heap)
     }
 

@@ -29,7 +29,7 @@ fn next(told: &Receiver<StallReport>) -> StallReport {
     told.recv_timeout(PATIENCE).expect("a stall is reported")
 }
 
-/// Whether this kernel says what threads sleep in.
+/// Returns whether this kernel says what threads sleep in.
 fn is_known() -> bool {
     fs::exists("/proc/self/syscall").expect("Linux")
 }
@@ -120,7 +120,7 @@ fn a_thread_that_waits_for_events_or_tasks_in_its_section_is_recognised() {
             );
             let text = report.to_string();
             assert!(
-                text.contains("asleep in ppoll()") && text.contains("hint: "),
+                text.contains("blocked in ppoll()") && text.contains("hint: "),
                 "{text}"
             );
         }

@@ -59,7 +59,7 @@ struct Torture {
 }
 
 impl Torture {
-    /// Whether one of the readers saw a dead element before `limit` had passed.
+    /// Returns whether one of the readers saw a dead element before `limit` had passed.
     fn catches<P: Policy>(readers: usize, limit: Duration, wait: fn(&Domain<P>)) -> bool {
         let torture = Self::default();
         torture.alive[0].0.store(true, Ordering::Relaxed);
@@ -147,7 +147,8 @@ fn poll<P: Policy>(domain: &Domain<P>) {
     while !domain.poll(cookie) {}
 }
 
-/// Whether two threads run at once here; without that nothing is reordered, and little is missed.
+/// Returns whether two threads run at once here; without that nothing is reordered, and little is
+/// missed.
 fn has_two_cpus() -> bool {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     if cpus < 2 {

@@ -42,7 +42,7 @@ fn in_the_child_of_a_fork_it_just_ends() {
     keeps::in_the_child_of_a_fork_it_just_ends(KEEPS);
 }
 
-/// Whether it has ever had a service thread or not.
+/// Returns whether it has ever had a service thread or not.
 #[test]
 fn a_domain_that_ends_by_itself_lets_go_of_everything() {
     struct Gone(Sender<()>);

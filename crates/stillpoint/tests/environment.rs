@@ -124,7 +124,7 @@ fn the_environment_says_when_stalls_are_written_to_stderr() {
         let reports = lines(&ended);
         let reports = reports
             .iter()
-            .filter(|line| line.contains("has been held up for") && line.contains("holds a guard"));
+            .filter(|line| line.contains(" stalled for ") && line.contains("holds a guard"));
         (reports.count(), lines(&ended).len())
     };
     for (what, value, written) in [

@@ -103,8 +103,8 @@ fn retire<T: Send + 'static>(domain: &Domain, value: T) {
     unsafe { domain.retire(leak(value)) };
 }
 
-/// Whether the object was taken. If not, it is dropped here, as its owner may: no other thread
-/// knows it.
+/// Returns whether the object was taken. If not, it is dropped here, as its owner may: no other
+/// thread knows it.
 fn try_retire<T: Send + 'static>(domain: &Domain, value: T) -> bool {
     let object = leak(value);
     // SAFETY: no other thread has ever known the object.

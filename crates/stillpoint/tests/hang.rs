@@ -113,19 +113,19 @@ fn each_hang_is_reported_once() {
         _ => (),
     }
     for (what, said) in [
-        ("synchronize", "waiting: thread 'hangs'"),
+        ("synchronize", "waiters: thread 'hangs'"),
         ("retired", "holds a guard"),
-        ("qsbr", "online as a QSBR reader"),
+        ("qsbr", "is an online QSBR reader"),
         ("trace", "task 'request 7' holds an owned guard"),
-        ("global trace", "of domain 2 has been held up"),
-        ("callback", "the service thread of domain"),
-        ("fork", "waiting: thread 'hangs'"),
+        ("global trace", "of domain 2 stalled for "),
+        ("callback", "service thread of domain"),
+        ("fork", "waiters: thread 'hangs'"),
     ] {
         let ended = in_environments(name, &[(CHILD, what), (STALL, "0.05")]);
         ended.well();
         let reports = ended.stderr.lines();
-        let reports =
-            reports.filter(|line| line.starts_with("stillpoint: ") && line.contains("held up for"));
+        let reports = reports
+            .filter(|line| line.starts_with("stillpoint: ") && line.contains(" stalled for "));
         let reports: Vec<_> = reports.collect();
         assert_eq!(reports.len(), 1, "{what}: {}", ended.stderr);
         assert!(reports[0].contains(said), "{what}: {}", ended.stderr);

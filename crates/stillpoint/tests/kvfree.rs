@@ -660,7 +660,7 @@ fn destructor_retire_in_section_throttles_at_unlock() {
         retired += 100;
         assert!(
             retired < 10_000_000,
-            "the one who retires is never held back"
+            "the retiring thread is never throttled"
         );
     }
     domain.kvfree_barrier();

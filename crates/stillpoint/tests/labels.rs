@@ -107,7 +107,7 @@ impl Source {
         source
     }
 
-    /// Whether code names an ordering, or calls a barrier.
+    /// Returns whether code names an ordering, or calls a barrier.
     fn orders(&self, code: &str) -> bool {
         let named = ORDERINGS
             .iter()
@@ -596,7 +596,7 @@ fn wordless(sources: &[Source]) -> Vec<String> {
     faults
 }
 
-/// Whether a comment names an ordering, a label, and in four words or more what is ordered.
+/// Returns whether a comment names an ordering, a label, and in four words or more what is ordered.
 fn has_sentence(comment: &str) -> bool {
     comment
         .split_inclusive(']')

@@ -1,4 +1,4 @@
-//! Random programs against the models; `scripts/fuzz` runs the same for as long as one likes.
+//! Random programs against the models; `scripts/fuzz` runs them without a limit.
 #![cfg(not(miri))]
 
 mod models;

@@ -244,7 +244,7 @@ fn a_leaked_guard_of_a_thread_that_has_ended_is_reported_and_nothing_is_freed_un
     let _ = domain.start_poll();
     let report = next(&told);
     assert_eq!(report.holdouts[0].thread.name, None);
-    assert!(report.to_string().contains("gone"), "{report}");
+    assert!(report.to_string().contains("exited thread"), "{report}");
     assert_eq!((lent, tally.dropped()), (7, 0));
 }
 

@@ -420,7 +420,7 @@ fn tasks_that_wait_crosswise_are_reported_with_both_sides() {
     assert_eq!(names, ["left", "right"]);
     assert!(matches!(report.futures[..], [(_, 2)]), "{report}");
     assert!(
-        report.to_string().contains("futures that wait: 2 made at"),
+        report.to_string().contains("waiting futures: 2 made at"),
         "{report}"
     );
     // Each waits for the other one's guard and for its own; cancelled, they let go of both.

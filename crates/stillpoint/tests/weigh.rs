@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Whether what `make` makes says that it owns what it has allocated, by `percent` at most.
+/// Returns whether what `make` makes says that it owns what it has allocated, by `percent` at most.
 #[track_caller]
 fn assert_owns<T: Weigh>(percent: usize, make: impl FnOnce() -> T) {
     let before = LIVE.get();
@@ -430,7 +430,7 @@ fn a_report_says_how_memory_grew() {
         drop(cell);
         assert_at_rest(&domain);
         let (pending, grown) = (report.bytes_pending as usize, report.bytes_grown as usize);
-        let is_told = text.contains("; unreclaimed: 4.0 MiB, 2.0 MiB more than when that began");
+        let is_told = text.contains("; unreclaimed: 4.0 MiB (2.0 MiB more since the stall began)");
         (WEIGHT..WEIGHT + BOXES).contains(&grown)
             && (2 * WEIGHT..2 * WEIGHT + BOXES).contains(&pending)
             && is_told

@@ -1,5 +1,5 @@
-//! The figures in the chapter on limits are those in the code: whoever changes one of these
-//! constants is led to the chapter.
+//! The figures in the chapter on limits are those in the code: a change of one of these
+//! constants fails here, which names the chapter.
 
 use crate::{assert_none, book};
 use std::fs;

@@ -128,7 +128,7 @@ impl Names {
         }
     }
 
-    /// Whether `span` names something, or does not claim to.
+    /// Returns whether `span` names something, or does not claim to.
     fn has(&self, span: &str) -> bool {
         let bare = span
             .split(['(', '<'])
@@ -169,8 +169,8 @@ fn each_file(folder: &Path, work: &mut impl FnMut(&str)) {
     }
 }
 
-/// Whether a line at the margin begins a declaration of a type, or what it has: `pub struct Name`,
-/// `impl<T> Name<T>`, `impl Trait for Name`.
+/// Returns whether a line at the margin begins a declaration of a type, or what it has:
+/// `pub struct Name`, `impl<T> Name<T>`, `impl Trait for Name`.
 fn is_block_of(line: &str, name: &str) -> bool {
     let mut words = line
         .split(|c: char| !is_word_part(c))

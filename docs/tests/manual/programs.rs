@@ -47,7 +47,7 @@ fn make(folder: &Path, goal: &str) -> Output {
     output.expect("`make` is needed to compile C: install build-essential")
 }
 
-/// Each `make` links the library anew: nobody may be using it meanwhile.
+/// Each `make` links the library anew, so no other test may use it meanwhile.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

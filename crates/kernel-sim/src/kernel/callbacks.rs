@@ -5,7 +5,7 @@ use super::segments::Callback;
 use super::{Kernel, Thread};
 
 impl Kernel {
-    /// Leaves a callback on `cpu`, on which the caller runs (`call_rcu`).
+    /// Queues a callback on `cpu`, on which the caller runs (`call_rcu`).
     pub(super) fn call_rcu(&mut self, cpu: usize, callback: Callback) {
         let had_pending = self.cpus[cpu].callbacks.has_pending();
         self.cpus[cpu].callbacks.enqueue(callback);
@@ -14,8 +14,8 @@ impl Kernel {
         }
     }
 
-    /// Callbacks whose grace period has ended become ready, the others are told which they wait for
-    /// (`rcu_advance_cbs`). True if the grace-period thread is to be woken.
+    /// Marks callbacks whose grace period has ended as ready, and assigns the others the one that
+    /// they wait for (`rcu_advance_cbs`). Returns true if the grace-period thread must be woken.
     pub(super) fn advance(&mut self, cpu: usize) -> bool {
         let seq = self.tree.seq;
         let callbacks = &mut self.cpus[cpu].callbacks;
@@ -26,15 +26,15 @@ impl Kernel {
         self.accelerate(cpu)
     }
 
-    /// Callbacks that have not been told are told which grace period they wait for, and it is asked
-    /// for (`rcu_accelerate_cbs`). True if the grace-period thread is to be woken.
+    /// Assigns a grace period to callbacks that have none, and requests it (`rcu_accelerate_cbs`).
+    /// Returns true if the grace-period thread must be woken.
     pub(super) fn accelerate(&mut self, cpu: usize) -> bool {
         let cookie = self.gp.seq.snap();
         let callbacks = &mut self.cpus[cpu].callbacks;
         callbacks.has_pending() && callbacks.accelerate(cookie) && self.ask_for(cookie)
     }
 
-    /// Invokes what is ready (`rcu_do_batch`).
+    /// Invokes the ready callbacks (`rcu_do_batch`).
     pub(super) fn invoke_ready(&mut self, cpu: usize) {
         for callback in self.cpus[cpu].callbacks.take_ready() {
             if let Callback::Wake(caller) = callback {

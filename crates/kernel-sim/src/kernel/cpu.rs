@@ -53,12 +53,12 @@ impl Default for Cpu {
 }
 
 impl Cpu {
-    /// Whether anything runs on it.
+    /// Returns whether anything runs on it.
     pub fn is_busy(&self) -> bool {
         self.tasks > 0
     }
 
-    /// Whether it has its tick.
+    /// Returns whether it has its tick.
     pub fn ticks(&self) -> bool {
         self.tick_runs
     }

@@ -29,7 +29,7 @@ impl Random {
         self.0.random_range(0..bound)
     }
 
-    /// Whether something with this probability happens.
+    /// Returns whether something with this probability happens.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.0.random_bool(probability)
     }

@@ -33,22 +33,22 @@ impl Segments {
         self.untold.push(callback);
     }
 
-    /// Whether there are none at all.
+    /// Returns whether there are none at all.
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty() && !self.has_pending()
     }
 
-    /// Whether any are not ready.
+    /// Returns whether any are not ready.
     pub fn has_pending(&self) -> bool {
         !self.waiting.is_empty() || !self.untold.is_empty()
     }
 
-    /// Whether any have not been told their grace period.
+    /// Returns whether any have not been told their grace period.
     pub fn has_untold(&self) -> bool {
         !self.untold.is_empty()
     }
 
-    /// Whether any are ready.
+    /// Returns whether any are ready.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }

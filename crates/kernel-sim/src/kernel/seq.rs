@@ -25,32 +25,32 @@ impl Seq {
         self.0 = self.ended().0;
     }
 
-    /// What this is once the grace period under way has ended.
+    /// Returns the value of this counter once the grace period under way has ended.
     pub fn ended(self) -> Self {
         Self((self.0 | STATE) + 1)
     }
 
-    /// Whether a grace period is under way.
+    /// Returns whether a grace period is under way.
     pub fn in_progress(self) -> bool {
         self.0 & STATE != 0
     }
 
-    /// The cookie of a full grace period from now: the rest of one under way is not enough.
+    /// Returns the cookie of a full grace period from now: the rest of one under way is not enough.
     pub fn snap(self) -> Self {
         Self((self.0 + 2 * STATE + 1) & !STATE)
     }
 
-    /// Whether the grace period of `cookie` has ended.
+    /// Returns whether the grace period of `cookie` has ended.
     pub fn done(self, cookie: Self) -> bool {
         self >= cookie
     }
 
-    /// Seen from one who last saw `old`: has a grace period ended since?
+    /// Returns whether a grace period has ended since the counter was `old`.
     pub fn completed_since(self, old: Self) -> bool {
         self.0 & !STATE > old.0 & !STATE
     }
 
-    /// Seen from one who last saw `old`: has a grace period started since?
+    /// Returns whether a grace period has started since the counter was `old`.
     pub fn new_since(self, old: Self) -> bool {
         (self.0 + STATE) & !STATE > (old.0 + STATE) & !STATE
     }

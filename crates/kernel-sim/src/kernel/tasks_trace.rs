@@ -1,31 +1,31 @@
 //! RCU Tasks Trace as of 5.9: a thread that inspects every task, and waits until those that it
 //! could not inspect have been.
 //!
-//! A task that runs cannot be inspected from outside (the light read side leaves no trace there),
-//! so it takes an interrupt to its CPU. Each CPU has one, be it the idle task; all others are
-//! asleep and outside of any section, and are done with at once.
+//! A running task cannot be inspected from outside (the light read side leaves no trace there), so
+//! its CPU gets an interrupt. Each CPU runs one task, if only the idle task; all others are asleep
+//! and outside of any section, and need no interrupt.
 
 use super::Kernel;
 use super::queue::Time;
 
-/// A running task that has to be looked at.
+/// A running task that must be inspected.
 #[derive(Debug)]
 struct Holdout {
-    /// When the interrupt sent to its CPU has done so.
+    /// When the interrupt sent to its CPU is done.
     checked_at: Option<Time>,
 }
 
 /// The thread.
 #[derive(Debug)]
 pub struct TasksTrace {
-    /// What the machine knows it by.
+    /// The machine's identifier of the CPU.
     caller: usize,
     /// When its waiter runs again.
     caller_back: Time,
 }
 
 impl TasksTrace {
-    /// Starts it; it runs, and its caller has just called.
+    /// Starts the grace-period thread; it runs, and its caller has just called.
     pub fn start(kernel: &mut Kernel) -> Self {
         let cpu = kernel.any_cpu();
         let caller = kernel.add_caller(cpu);
@@ -36,7 +36,7 @@ impl TasksTrace {
         }
     }
 
-    /// When the caller, woken by the last callback, has come to call again.
+    /// The time at which the caller, woken by the last callback, calls again.
     pub fn caller_is_back(&self) -> Time {
         self.caller_back
     }
@@ -46,7 +46,7 @@ impl TasksTrace {
         kernel.next_caller();
     }
 
-    /// A grace period, and its callbacks (`rcu_tasks_wait_gp`).
+    /// Runs a grace period, and its callbacks (`rcu_tasks_wait_gp`).
     pub fn grace_period(&mut self, kernel: &mut Kernel) {
         let began = kernel.jiffies();
         let others = kernel.size().cpus - 1;
@@ -79,7 +79,7 @@ impl TasksTrace {
         }
     }
 
-    /// The sleep behind a grace period, which the next one begins after.
+    /// The sleep after a grace period, before the next one begins.
     pub fn rest(&self, kernel: &mut Kernel) {
         self.sleep(kernel, kernel.constants().tasks_trace_gp_sleep);
     }

@@ -87,7 +87,7 @@ impl Tree {
         self.nodes.len()
     }
 
-    /// A grace period begins: it waits for everyone.
+    /// Begins a grace period, which waits for all CPUs.
     pub fn begin(&mut self, seq: Seq) {
         for node in &mut self.nodes {
             node.waits_for = node.init;
@@ -101,18 +101,18 @@ impl Tree {
         self.seq = seq;
     }
 
-    /// Whether the grace period waits for `cpu`.
+    /// Returns whether the grace period waits for `cpu`.
     pub fn waits_for(&self, cpu: usize) -> bool {
         let (leaf, bit) = self.place(cpu);
         self.nodes[leaf].waits_for & 1 << bit != 0
     }
 
-    /// Whether it waits for anyone.
+    /// Returns whether it waits for any CPU.
     pub fn waits(&self) -> bool {
         self.nodes[0].waits_for != 0
     }
 
-    /// The CPUs that it waits for.
+    /// Returns the CPUs that it waits for.
     pub fn holdouts(&self) -> impl Iterator<Item = usize> {
         (0..self.cpus).filter(|&cpu| self.waits_for(cpu))
     }

@@ -442,7 +442,7 @@ void stillpoint_urcu_free_all(int number)
         __atomic_store_n(&of_cpu[cpu], NULL, __ATOMIC_RELEASE);
     }
     unlock(flavour);
-    /* Those who are inside call_rcu() with one of them. */
+    /* Wait for the threads that are inside call_rcu() with one of them. */
     stillpoint_urcu_synchronize(number);
     for (long cpu = 0; cpu < flavour->processors; cpu++) {
         stillpoint_urcu_free(number, freed[cpu]);

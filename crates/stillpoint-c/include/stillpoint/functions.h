@@ -26,32 +26,32 @@ enum stillpoint_limit {
 };
 
 /*
- What a walk does with an entry: what an isolate function returns. The kernel's `enum
- lru_status`. Any other number is a stop.
+ The result of an isolate function: what the walk does with the entry. The kernel's
+ `enum lru_status`. Any other number is a stop.
  */
 enum stillpoint_lru_status {
   /*
-   Takes it off.
+   Take it off.
    */
   STILLPOINT_LRU_STATUS_REMOVED,
   /*
-   Takes it off and begins again with the oldest.
+   Take it off, and begin again with the oldest.
    */
   STILLPOINT_LRU_STATUS_REMOVED_RETRY,
   /*
-   Makes it the newest.
+   Make it the newest.
    */
   STILLPOINT_LRU_STATUS_ROTATE,
   /*
-   Leaves it where it is.
+   Leave it where it is.
    */
   STILLPOINT_LRU_STATUS_SKIP,
   /*
-   Leaves it and begins again with the oldest.
+   Leave it, and begin again with the oldest.
    */
   STILLPOINT_LRU_STATUS_RETRY,
   /*
-   Leaves it and ends the walk.
+   Leave it, and end the walk.
    */
   STILLPOINT_LRU_STATUS_STOP,
 };
@@ -87,19 +87,19 @@ struct stillpoint_shrinker;
 struct stillpoint_tenant;
 
 /*
- How an arena is made. Zeroes are the defaults.
+ The options of an arena. Zeroes are the defaults.
  */
 struct stillpoint_arena_options {
   /*
-   Addresses, in bytes; 64 GiB by default.
+   The size of the address space in bytes; 64 GiB by default.
    */
   size_t capacity;
   /*
-   Memory that may have been freed and not given back, in bytes.
+   How many bytes may be freed and not yet given back to the system.
    */
   size_t lazy_limit;
   /*
-   Whether to do without a guard page behind each area.
+   Whether areas go without a guard page behind them.
    */
   bool no_guards;
   /*
@@ -115,7 +115,7 @@ struct stillpoint_arena_options {
    */
   bool memory_file;
   /*
-   The domain whose sections keep areas in place; NULL for one of the arena's own.
+   The domain whose sections keep areas in place; NULL for a private one.
    */
   struct stillpoint_domain *domain;
 };
@@ -187,8 +187,8 @@ struct stillpoint_statistics {
    */
   uint64_t objects_pending;
   /*
-   What they take up, in bytes: their own blocks, by the allocator's size classes, and what
-   Rust code says that they own beside (Rcu::weighed). Not what callbacks will free.
+   Their size in bytes: their own blocks, by the allocator's size classes, and the weights that
+   Rust code gives (Rcu::weighed). Objects that callbacks will free are not counted.
    */
   uint64_t bytes_pending;
   /*
@@ -200,7 +200,7 @@ struct stillpoint_statistics {
    */
   uint64_t callbacks_pending;
   /*
-   Tasks of Rust code that wait: futures that have been polled, and neither woken nor dropped
+   Waiting tasks of Rust code: futures that have been polled, and neither woken nor dropped
    since.
    */
   uint64_t futures_pending;
@@ -213,8 +213,8 @@ struct stillpoint_statistics {
    */
   uint64_t callbacks_invoked;
   /*
-   Grace periods that have ended; several numbers that end at once count as one. Not those
-   waits that were over at once, because no other thread was registered as a reader.
+   Grace periods that have ended; several numbers that end at once count as one. A wait that
+   returned at once, because no other thread was registered as a reader, is not counted.
    */
   uint64_t grace_periods;
   /*
@@ -237,13 +237,13 @@ struct stillpoint_statistics {
    */
   uint64_t waits;
   /*
-   Objects freed by the thread that retired them after a grace period of their own, because
-   there was no memory for a page.
+   Objects freed by the thread that retired them after a separate grace period, because there
+   was no memory for a page.
    */
   uint64_t inline_waits;
   /*
    Objects that are never freed: there was no memory to track them when they were retired,
-   inside a section or a callback, where there is no waiting. C's functions return such an
+   inside a section or a callback, where waiting is impossible. C's functions return such an
    object to the caller (-ENOMEM), so these are objects that Rust code retired.
    */
   uint64_t objects_leaked;
@@ -252,16 +252,16 @@ struct stillpoint_statistics {
    */
   uint64_t stalls;
   /*
-   Times that the service thread did not come to its work for longer than that.
+   Times that the service thread was held up for longer than that.
    */
   uint64_t service_stalls;
   /*
    Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of
-   `tracing` that did at a stall. C code does not panic.
+   `tracing` that panicked at a stall. C code does not panic.
    */
   uint64_t panics;
   /*
-   Times that the service thread panicked in code of the library's own, and began again. After
+   Times that the service thread panicked in the library's own code, and was restarted. After
    three within a minute it stays down: barriers then do its work, and tasks that wait ask
    again by themselves.
    */
@@ -269,40 +269,40 @@ struct stillpoint_statistics {
 };
 
 /*
- What a shrinker is asked about. Gone when its function returns.
+ The subject of a shrinker's call. It is valid until the function returns.
  */
 struct stillpoint_scope {
   /*
-   Whose memory. The function must not let this handle go.
+   The tenant whose memory is meant. The function must not release this handle.
    */
   struct stillpoint_tenant *tenant;
   /*
-   On which node.
+   The NUMA node.
    */
   size_t node;
 };
 
 /*
- Something that can free memory when it is asked: `struct shrinker`. Copied when it is
- registered; the functions are called by any thread that reclaims, several at once, with nothing
- held.
+ An object that can free memory on request: `struct shrinker`. Copied when it is registered; the
+ functions are called by any thread that reclaims, several at once, without a lock held.
  */
 struct stillpoint_shrinker_ops {
   /*
-   About how many objects could be freed. Cheap: stillpoint_lru_count_one().
+   Returns about how many objects could be freed. It should be cheap:
+   stillpoint_lru_count_one().
    */
   size_t (*count)(const struct stillpoint_scope *scope, void *data);
   /*
-   Looks at up to so many objects and frees what can be freed; how many it freed, or -1 if it
-   cannot work now.
+   Looks at up to so many objects and frees those that can be freed. Returns how many it freed,
+   or -1 if it cannot work now.
    */
   int64_t (*scan)(const struct stillpoint_scope *scope, size_t objects, void *data);
   /*
-   What the functions are called with.
+   The data that the functions are called with.
    */
   void *data;
   /*
-   What it costs to make an object again; 0 stands for the default, 2.
+   The cost of making an object again; 0 stands for the default, 2.
    */
   uint32_t seeks;
   /*
@@ -310,37 +310,36 @@ struct stillpoint_shrinker_ops {
    */
   size_t batch;
   /*
-   Whether the memory is no tenant's: it is then asked in passes over the whole hierarchy
-   alone, with the root as tenant.
+   Whether the memory belongs to no tenant: only passes over the whole hierarchy then call the
+   shrinker, with the root as tenant.
    */
   bool not_per_tenant;
 };
 
 /*
- Where to watch, and how. Zeroes are the defaults.
+ The options of a watch. Zeroes are the defaults.
  */
 struct stillpoint_pressure_options {
   /*
-   The file, FIFO or socket; NULL for what the service manager has said in
-   $MEMORY_PRESSURE_WATCH.
+   The file, FIFO or socket; NULL for $MEMORY_PRESSURE_WATCH, which the service manager sets.
    */
   const char *path;
   /*
-   Whether to watch this process's control group, or the whole system, where there is no path
-   and the service manager has said nothing.
+   Whether to watch this process's control group, or the whole system, if there is no path and
+   the service manager has set nothing.
    */
   bool or_system;
   /*
-   What is written there once it is open; with a path only.
+   The bytes to write to the file once it is open; with a path only.
    */
   const void *payload;
   /*
-   How many bytes that is.
+   The number of these bytes.
    */
   size_t payload_size;
   /*
-   Passes go on until no more than so many bytes are charged; 0 for a quarter less than at
-   their beginning.
+   A pass goes on until no more than so many bytes are charged; 0 for a quarter less than at
+   its beginning.
    */
   uint64_t target;
   /*
@@ -348,7 +347,7 @@ struct stillpoint_pressure_options {
    */
   stillpoint_relieved_function after;
   /*
-   What it is called with.
+   The data that it is called with.
    */
   void *data;
 };
@@ -421,8 +420,8 @@ struct stillpoint_tenant_statistics {
 };
 
 /*
- A grace period that does not end, or a service thread that is late. Gone when the function
- returns.
+ A report on a grace period that does not end, or a service thread that makes no progress. It is
+ valid until the function returns.
  */
 struct stillpoint_stall {
   /*
@@ -431,19 +430,19 @@ struct stillpoint_stall {
    */
   const char *text;
   /*
-   How long it has been held up, in nanoseconds.
+   How long the stall has lasted, in nanoseconds.
    */
   uint64_t lasted_ns;
   /*
-   How many readers hold it up.
+   The number of readers that block the grace period.
    */
   size_t holdouts;
   /*
-   The kernel's id of the thread of the oldest of them; 0 for none.
+   The kernel's thread id of the oldest of them; 0 for none.
    */
   uint32_t tid;
   /*
-   Whether it is the service thread that is late.
+   Whether the service thread has stalled.
    */
   bool service;
 };
@@ -453,7 +452,7 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Makes an arena. -EINVAL and -E2BIG for a capacity of that kind; else what the system says.
+ Makes an arena. -EINVAL or -E2BIG for a bad capacity; otherwise the system's error.
 
  # Safety
 
@@ -462,25 +461,25 @@ extern "C" {
 int stillpoint_arena_new(const struct stillpoint_arena_options *options, struct stillpoint_arena **arena);
 
 /*
- Releases the handle. The arena ends when its last area has been freed, too, and with it a domain
- of its own, which is not to be used afterwards. NULL does nothing.
+ Releases the handle. The arena ends when its last area has been freed as well. Its private
+ domain ends with it, and must not be used afterwards. NULL does nothing.
 
- Where the domain ends here, what waits in it is called and freed first, as by
- stillpoint_domain_destroy(), which may block for as long as callbacks take. Where it is the
- arena's own: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen
- inside a section; the handle is then still good.
+ If the domain ends here, its pending callbacks are called and its objects freed first, as by
+ stillpoint_domain_destroy(), which may block for as long as callbacks take. If the domain is
+ private: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside
+ a section; the handle is then still good.
 
  # Safety
 
- No other thread uses the handle, and it is not used afterwards; areas may be, but can no longer
- be freed.
+ No other thread uses the handle, and it is not used afterwards; areas may be used, but can no
+ longer be freed.
  */
 int stillpoint_arena_free(struct stillpoint_arena *arena);
 
 /*
- An area of `size` bytes, which read zero, from a multiple of `align` (a power of two):
- vmalloc(). NULL for none, with the reason (negative) in `error` unless that is NULL: -EINVAL,
- -E2BIG, -ENOMEM, -EPERM in the child of a fork over a memory file, or what the system says.
+ Allocates an area of `size` zeroed bytes at a multiple of `align` (a power of two): vmalloc().
+ Returns NULL if that fails, with the negative errno in `error` unless that is NULL: -EINVAL,
+ -E2BIG, -ENOMEM, -EPERM in the child of a fork over a memory file, or the system's error.
 
  # Safety
 
@@ -489,21 +488,21 @@ int stillpoint_arena_free(struct stillpoint_arena *arena);
 void *stillpoint_arena_alloc(struct stillpoint_arena *arena, size_t size, size_t align, int *error);
 
 /*
- Frees the area that starts there: vfree(). -EFAULT if there is none, -EINVAL if the address is
- inside one; nothing is freed then.
+ Frees the area that starts at the address: vfree(). -EFAULT if there is none, -EINVAL if the
+ address is inside one; nothing is freed then.
 
  # Safety
 
- The handle is good; the area is the caller's alone, but for readers that have it checked.
+ The handle is good; the area is the caller's alone, except for readers that check it.
  */
 int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
 
 /*
- Frees it after a grace period of the arena's domain, on that domain's service thread:
- vfree_rcu(). Until then it is found as before. -EFAULT and -EINVAL as for
+ Frees the area after a grace period of the arena's domain, on that domain's service thread:
+ vfree_rcu(). Until then readers find it as before. -EFAULT and -EINVAL as for
  stillpoint_arena_free_area(), -ENOMEM if there is no memory to track it; nothing is freed then.
- If there is none when the grace period has ended, it is tried again after another, until there
- is; barriers do not wait for that.
+ If there is no memory when the grace period has ended, the free is retried after another one,
+ until it succeeds; barriers do not wait for that.
 
  # Safety
 
@@ -512,8 +511,8 @@ int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
 int stillpoint_arena_free_area_rcu(struct stillpoint_arena *arena, void *area);
 
 /*
- The domain whose sections keep areas in place. It belongs to the arena:
- stillpoint_domain_destroy() is not for it. NULL for NULL.
+ Returns the domain whose sections keep areas in place. It belongs to the arena: do not pass it
+ to stillpoint_domain_destroy(). NULL for NULL.
 
  # Safety
 
@@ -522,9 +521,9 @@ int stillpoint_arena_free_area_rcu(struct stillpoint_arena *arena, void *area);
 struct stillpoint_domain *stillpoint_arena_domain(const struct stillpoint_arena *arena);
 
 /*
- Makes sure that `size` bytes from an address lie inside one live area: check_object_size().
- Inside a section of the arena's domain they then stay there until it ends. -EFAULT if the first
- is in no live area, -ERANGE if the area ends before the last, -EOVERFLOW, -EINVAL for no bytes.
+ Checks that `size` bytes from an address lie inside one live area: check_object_size(). Inside a
+ section of the arena's domain they stay in place until it ends. -EFAULT if the first byte is in
+ no live area, -ERANGE if the area ends before the last byte, -EOVERFLOW, -EINVAL for no bytes.
  Async-signal-safe in a thread that is registered.
 
  # Safety
@@ -534,9 +533,9 @@ struct stillpoint_domain *stillpoint_arena_domain(const struct stillpoint_arena 
 int stillpoint_arena_check(const struct stillpoint_arena *arena, const void *address, size_t size);
 
 /*
- Finds the area around an address: find_vmap_area(). Its first address, and its length in `size`
- unless that is NULL; NULL if there is none. It stays until the caller's section of the arena's
- domain ends.
+ Finds the area around an address: find_vmap_area(). Returns its first address, and its length in
+ `size` unless that is NULL; NULL if there is none. It stays in place until the caller's section
+ of the arena's domain ends.
 
  # Safety
 
@@ -546,7 +545,7 @@ void *stillpoint_arena_find(const struct stillpoint_arena *arena, const void *ad
 
 /*
  Checks `size` bytes from an address of the arena, and copies them out. Errors as for
- stillpoint_arena_check(); no bytes are no error.
+ stillpoint_arena_check(); 0 bytes are no error.
 
  # Safety
 
@@ -556,7 +555,7 @@ void *stillpoint_arena_find(const struct stillpoint_arena *arena, const void *ad
 int stillpoint_arena_copy_out(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
 /*
- As above, into the arena.
+ Checks `size` bytes at an address of the arena, and copies bytes to them.
 
  # Safety
 
@@ -566,7 +565,8 @@ int stillpoint_arena_copy_out(const struct stillpoint_arena *arena, void *to, co
 int stillpoint_arena_copy_in(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
 /*
- As above, from one place in the arena to another; they may overlap.
+ Checks `size` bytes at two addresses of the arena, and copies from one to the other; they may
+ overlap.
 
  # Safety
 
@@ -575,8 +575,8 @@ int stillpoint_arena_copy_in(const struct stillpoint_arena *arena, void *to, con
 int stillpoint_arena_copy_between(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
 /*
- Gives the memory of all that has been freed before back to the system; waits for a grace period.
- -EDEADLK inside a section of the arena's domain.
+ Gives the memory of all areas that have been freed before back to the system; waits for a grace
+ period. -EDEADLK inside a section of the arena's domain.
 
  # Safety
 
@@ -585,7 +585,7 @@ int stillpoint_arena_copy_between(const struct stillpoint_arena *arena, void *to
 int stillpoint_arena_drain(struct stillpoint_arena *arena);
 
 /*
- Gives back what can be had without waiting; how many bytes that were.
+ Gives back the memory that needs no waiting; returns how many bytes that were.
 
  # Safety
 
@@ -594,9 +594,10 @@ int stillpoint_arena_drain(struct stillpoint_arena *arena);
 uint64_t stillpoint_arena_shrink(struct stillpoint_arena *arena);
 
 /*
- The file behind an arena that was made with `memory_file`, which stays the arena's; -ENOENT for
- another. To share areas: give another process the file, which is closed by execve(), and the
- offset of an area (stillpoint_arena_offset()); there it maps the file by mmap().
+ Returns the file descriptor of an arena that was made with `memory_file`, which stays the
+ arena's; -ENOENT for other arenas. To share areas, give another process the file, which is
+ closed by execve(), and the offset of an area (stillpoint_arena_offset()); there it maps the
+ file by mmap().
 
  # Safety
 
@@ -605,9 +606,9 @@ uint64_t stillpoint_arena_shrink(struct stillpoint_arena *arena);
 int stillpoint_arena_file(const struct stillpoint_arena *arena);
 
 /*
- The first of the addresses that areas can have, and how many bytes they are in `size` unless
- that is NULL; NULL for NULL. For an arena over a memory file these bytes are the file's, in its
- order, and it is so long. Async-signal-safe.
+ Returns the first address that areas can have, and the number of bytes in `size` unless that is
+ NULL; NULL for NULL. For an arena over a memory file these bytes are the whole file, in its
+ order. Async-signal-safe.
 
  # Safety
 
@@ -616,9 +617,9 @@ int stillpoint_arena_file(const struct stillpoint_arena *arena);
 void *stillpoint_arena_addresses(const struct stillpoint_arena *arena, size_t *size);
 
 /*
- Where an address lies in the arena, in bytes from its first one: a process that has mapped the
- file of stillpoint_arena_file() finds there what is at the address here. -EFAULT for no address
- of the arena. Looks for no area. Async-signal-safe.
+ Writes the offset of an address in the arena, in bytes from its first address: a process that
+ has mapped the file of stillpoint_arena_file() finds the same bytes at that offset. -EFAULT for
+ an address outside of the arena. Does not check for an area. Async-signal-safe.
 
  # Safety
 
@@ -627,8 +628,8 @@ void *stillpoint_arena_addresses(const struct stillpoint_arena *arena, size_t *s
 int stillpoint_arena_offset(const struct stillpoint_arena *arena, const void *address, uint64_t *offset);
 
 /*
- Writes what an address is, for a person, as snprintf() does: with a 0 at the end if there is
- room, and returns the length of the whole.
+ Writes a description of an address, as snprintf() does: with a 0 at the end if there is space,
+ and returns the length of the whole text.
 
  # Safety
 
@@ -650,8 +651,8 @@ int stillpoint_arena_get_statistics(const struct stillpoint_arena *arena, struct
  call_rcu(). Allocates nothing (the first call starts the service thread); does not block; may be
  called inside sections and callbacks, not in signal handlers.
 
- -EINVAL for a null head or function; -EBUSY for a head that is queued, in whatever domain, as
- far as that can be seen (x86-64).
+ -EINVAL for a null head or function; -EBUSY for a head that is queued, in any domain, as far as
+ that can be detected (x86-64).
 
  # Safety
 
@@ -660,9 +661,10 @@ int stillpoint_arena_get_statistics(const struct stillpoint_arena *arena, struct
 int stillpoint_domain_call(struct stillpoint_domain *domain, struct stillpoint_head *head, stillpoint_function function);
 
 /*
- As above, for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for
- programs. What looks queued is then looked for among all that wait, and that only where misuse
- is told of: in a debug build, or with STILLPOINT_DEBUG in the environment.
+ Like stillpoint_domain_call(), for a head that may be a copy of a queued one, as in
+ <stillpoint/rcu.hpp>; not for programs. A head that looks queued is searched for among all
+ pending callbacks, but only where misuse is reported: in a debug build, or with STILLPOINT_DEBUG
+ in the environment.
 
  # Safety
 
@@ -671,31 +673,32 @@ int stillpoint_domain_call(struct stillpoint_domain *domain, struct stillpoint_h
 int stillpoint_domain_call_copied(struct stillpoint_domain *domain, struct stillpoint_head *head, stillpoint_function function);
 
 /*
- The global domain: what a domain that is NULL means. Never destroyed.
+ Returns the global domain, which NULL also stands for. Never destroyed.
  */
 struct stillpoint_domain *stillpoint_global(void);
 
 /*
- The global domain of readers that sleep: see stillpoint_trace_read_lock(). Never destroyed.
+ Returns the global domain of readers that sleep: see stillpoint_trace_read_lock(). Never
+ destroyed.
  */
 struct stillpoint_domain *stillpoint_trace_global(void);
 
 /*
- A separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if there is
- no memory.
+ Makes a separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB. Returns
+ NULL if there is no memory.
  */
 struct stillpoint_domain *stillpoint_domain_new(void);
 
 /*
- As stillpoint_domain_new(), with readers that fence, so that its grace periods make no system
+ Like stillpoint_domain_new(), with readers that fence, so that its grace periods make no system
  call and interrupt no thread.
  */
 struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 
 /*
- As stillpoint_domain_new(), with a name: for stall reports, and for the service thread, which is
- called "rcu/" and as much of the name as fits into 15 bytes. The name is copied; bytes that are
- no UTF-8 are replaced. NULL for none. Names need not differ.
+ Like stillpoint_domain_new(), with a name: for stall reports, and for the service thread, whose
+ name is "rcu/" and the name's beginning, 15 bytes together. The name is copied; bytes that are
+ not UTF-8 are replaced. NULL means no name. Names need not differ.
 
  # Safety
 
@@ -704,8 +707,8 @@ struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 struct stillpoint_domain *stillpoint_domain_new_named(const char *name);
 
 /*
- The domain at `place`, made if there is none: for domains that are static. As
- stillpoint_domain_new(), but never NULL: at worst it waits for memory.
+ Returns the domain at `place`, and makes one if there is none: for static domains. Like
+ stillpoint_domain_new(), but never returns NULL: at worst it waits for memory.
 
  # Safety
 
@@ -715,12 +718,12 @@ struct stillpoint_domain *stillpoint_domain_get_or_make(struct stillpoint_domain
 
 /*
  Destroys a separate domain: its pending callbacks are called and its objects freed, which may
- block for as long as callbacks take. One that arenas are over ends with the last of these
+ block for as long as callbacks take. A domain that arenas use ends with the last of these
  instead.
 
- -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a
- section, -EINVAL for a global domain; it is then still there. It may not be in use otherwise,
- nor used afterwards. NULL does nothing.
+ -EDEADLK inside a section or a callback of it, -EBUSY if another thread is detected inside a
+ section, -EINVAL for a global domain; the domain then still exists. No other thread may use it,
+ and it must not be used afterwards. NULL does nothing.
 
  # Safety
 
@@ -740,8 +743,8 @@ int stillpoint_domain_destroy(struct stillpoint_domain *domain);
 int stillpoint_domain_synchronize(struct stillpoint_domain *domain);
 
 /*
- stillpoint_domain_synchronize(), expedited: spins for up to 50 microseconds before it sleeps.
- synchronize_rcu_expedited().
+ Waits like stillpoint_domain_synchronize(), but spins for up to 50 microseconds before it
+ sleeps: synchronize_rcu_expedited().
 
  # Safety
 
@@ -769,8 +772,8 @@ stillpoint_cookie stillpoint_domain_get_state(struct stillpoint_domain *domain);
 stillpoint_cookie stillpoint_domain_start_poll(struct stillpoint_domain *domain);
 
 /*
- Whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a section
- that section counts.
+ Returns whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a
+ section that section counts.
 
  # Safety
 
@@ -789,7 +792,8 @@ bool stillpoint_domain_poll(struct stillpoint_domain *domain, stillpoint_cookie 
 int stillpoint_domain_cond_synchronize(struct stillpoint_domain *domain, stillpoint_cookie cookie);
 
 /*
- stillpoint_domain_cond_synchronize(), expedited: cond_synchronize_rcu_expedited().
+ Waits like stillpoint_domain_cond_synchronize(), but expedited:
+ cond_synchronize_rcu_expedited().
 
  # Safety
 
@@ -810,7 +814,7 @@ int stillpoint_domain_barrier(struct stillpoint_domain *domain);
 
 /*
  Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier().
- -EDEADLK as for the other one.
+ -EDEADLK as for stillpoint_domain_barrier().
 
  # Safety
 
@@ -819,12 +823,12 @@ int stillpoint_domain_barrier(struct stillpoint_domain *domain);
 int stillpoint_domain_kvfree_barrier(struct stillpoint_domain *domain);
 
 /*
- Callbacks of the domain that are queued from now on, stillpoint_call() and those of the liburcu
- flavour that it belongs to, run no earlier than so many milliseconds after that (by whole
- batches, so up to twice as late). 0 by default, or what STILLPOINT_CALLBACK_DELAY_MS says in the
- environment, for all domains. For programs that use an object for a while after queueing its
- callback, outside of sections. Deferred frees are not kept; stillpoint_domain_barrier() cuts the
- delay short for what it waits for. Not async-signal-safe.
+ Delays callbacks of the domain that are queued from now on, by stillpoint_call() and by the
+ liburcu flavour that the domain belongs to, by at least so many milliseconds (in whole batches,
+ so by up to twice as many). The default is 0, or STILLPOINT_CALLBACK_DELAY_MS in the
+ environment, for all domains. It is for programs that use an object outside of sections for a
+ while after queueing its callback. Deferred frees are not delayed; stillpoint_domain_barrier()
+ cuts the delay short for the callbacks that it waits for. Not async-signal-safe.
 
  # Safety
 
@@ -833,7 +837,7 @@ int stillpoint_domain_kvfree_barrier(struct stillpoint_domain *domain);
 void stillpoint_domain_set_callback_delay(struct stillpoint_domain *domain, uint64_t milliseconds);
 
 /*
- That delay, in milliseconds. Async-signal-safe.
+ Returns the callback delay in milliseconds. Async-signal-safe.
 
  # Safety
 
@@ -842,9 +846,9 @@ void stillpoint_domain_set_callback_delay(struct stillpoint_domain *domain, uint
 uint64_t stillpoint_domain_callback_delay(struct stillpoint_domain *domain);
 
 /*
- How long a grace period may be held up before that counts as a stall. 10 seconds by default, or
- what STILLPOINT_STALL says in the environment, in seconds; a call of this counts more. 0 means
- that nothing ever does.
+ Sets how long a grace period may be held up before that counts as a stall, in milliseconds. The
+ default is 10 seconds, or STILLPOINT_STALL in the environment, in seconds, which a call of this
+ overrides. 0 means that nothing counts as a stall.
 
  # Safety
 
@@ -853,13 +857,13 @@ uint64_t stillpoint_domain_callback_delay(struct stillpoint_domain *domain);
 void stillpoint_domain_set_stall_timeout(struct stillpoint_domain *domain, uint64_t milliseconds);
 
 /*
- Calls the function once for every stall from now on, instead of an earlier one; NULL ends that.
- Without a function the report is written to stderr, as one line, once a stall; the line is left
- out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the environment
- nothing is written, and with STILLPOINT_STALL=stderr a line beside a function, too. The kernel's
- "rcu detected stalls". It runs on the thread that finds the stall: it may read and log; it must
- not wait for callbacks or deferred frees, nor take locks that are held around calls of this
- library. One that was replaced may still be running.
+ Calls the function once for every stall from now on, instead of an earlier one; NULL removes it.
+ Without a function the report is written to stderr, as one line, once per stall; the line is
+ left out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the
+ environment nothing is written, and with STILLPOINT_STALL=stderr the line is written even if
+ there is a function. The kernel's "rcu detected stalls". The function runs on the thread that
+ detects the stall: it may read and log; it must not wait for callbacks or deferred frees, nor
+ take locks that are held around calls of this library. A replaced function may still be running.
 
  # Safety
 
@@ -870,8 +874,8 @@ void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_sta
 
 /*
  Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that
- this library does not know are 0. Takes a lock a thread that has used the domain. -EINVAL for
- null.
+ this library does not know are 0. Takes one lock per thread that has used the domain. -EINVAL
+ for null.
 
  # Safety
 
@@ -880,9 +884,9 @@ void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_sta
 int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillpoint_statistics *statistics, size_t size);
 
 /*
- How many bytes may wait to be freed before threads that add more are throttled. 8 MiB by
- default. Counted are blocks that were given to kvfree, by their malloc_usable_size(), and the
- pages that track them; not what call_rcu()'s functions will free.
+ Sets how many bytes may be unreclaimed before threads that add more are throttled. 8 MiB by
+ default. Blocks given to kvfree count, by their malloc_usable_size(), and so do the pages that
+ track them; blocks that call_rcu()'s functions will free do not.
 
  # Safety
 
@@ -891,7 +895,7 @@ int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillp
 void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes);
 
 /*
- That budget, in bytes.
+ Returns the budget, in bytes.
 
  # Safety
 
@@ -900,14 +904,15 @@ void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes
 size_t stillpoint_domain_budget(struct stillpoint_domain *domain);
 
 /*
- Whether misuse is reported on stderr: in a debug build of the library, or with STILLPOINT_DEBUG
- in the environment when the library was loaded, and neither empty nor 0, off, no or false.
+ Returns whether misuse is reported on stderr: in a debug build of the library, or with
+ STILLPOINT_DEBUG in the environment when the library was loaded, and was neither empty nor 0,
+ off, no or false.
  */
 bool stillpoint_reports_misuse(void);
 
 /*
- Ends the process with a message: for callers that cannot be told of an error, and would free
- what is still used; not for programs.
+ Aborts the process with a message: for callers that cannot return an error, and would free
+ memory that is still in use; not for programs.
 
  # Safety
 
@@ -938,11 +943,11 @@ STILLPOINT_NO_STUB_;
 
 /*
  Calls free() with the block after a grace period: kvfree_rcu() with one argument. A few
- nanoseconds; now and then it ends a grace period and frees older blocks, and where readers hold
- up more than the domain's budget it waits outside sections, a second at most. Where there is no
- memory to track the block, it waits outside sections for a grace period, however long readers
- hold that up. Not in signal handlers. NULL does nothing. For the budget and the statistics the
- block counts for its malloc_usable_size(), and what it points to for nothing.
+ nanoseconds; now and then it ends a grace period and frees older blocks, and if readers hold up
+ more than the domain's budget it waits, outside sections, for a second at most. If there is no
+ memory to track the block, it waits, outside sections, for a grace period, however long readers
+ hold that up. Not for signal handlers. NULL does nothing. The budget and the statistics count
+ the block's malloc_usable_size(), and nothing that it points to.
 
  -ENOMEM if there is no memory to track the block and no way to wait, inside a section or a
  callback; it is then still the caller's.
@@ -967,8 +972,8 @@ int stillpoint_domain_kvfree(struct stillpoint_domain *domain, void *block);
 int stillpoint_domain_kvfree_head(struct stillpoint_domain *domain, void *block, struct stillpoint_head *head);
 
 /*
- Lists for the tenants of a hierarchy, or, for NULL, without tenants: all items are then on the
- same lists, one a node. -ENOMEM.
+ Makes lists for the tenants of a hierarchy, or, for NULL, lists without tenants: one per node,
+ for all items. -ENOMEM.
 
  # Safety
 
@@ -981,14 +986,14 @@ int stillpoint_lru_new(struct stillpoint_hierarchy *hierarchy, struct stillpoint
 
  # Safety
 
- The handle is not used again, by no shrinker either.
+ The handle is not used again, not by a shrinker either.
  */
 void stillpoint_lru_free(struct stillpoint_lru *lru);
 
 /*
- An entry for an object, with one reference, the caller's. When the last reference is released
- (lists have one to each entry that is on them, walks for a moment) `release` is called with the
- object, on whatever thread that is; it may be NULL. NULL if there is no memory.
+ Makes an entry for an object, with one reference, the caller's. When the last reference is
+ released (a list has one to each of its entries, a walk has one for a moment), `release` is
+ called with the object, on that thread; it may be NULL. Returns NULL if there is no memory.
 
  # Safety
 
@@ -997,7 +1002,7 @@ void stillpoint_lru_free(struct stillpoint_lru *lru);
 struct stillpoint_entry *stillpoint_entry_new(void *object, stillpoint_release_function release);
 
 /*
- One more reference to an entry that the caller has one to.
+ Takes one more reference to an entry to which the caller has one.
 
  # Safety
 
@@ -1006,7 +1011,7 @@ struct stillpoint_entry *stillpoint_entry_new(void *object, stillpoint_release_f
 struct stillpoint_entry *stillpoint_entry_get(struct stillpoint_entry *entry);
 
 /*
- Lets a reference go. NULL does nothing.
+ Releases a reference. NULL does nothing.
 
  # Safety
 
@@ -1015,7 +1020,7 @@ struct stillpoint_entry *stillpoint_entry_get(struct stillpoint_entry *entry);
 void stillpoint_entry_put(struct stillpoint_entry *entry);
 
 /*
- The object of an entry; NULL for NULL.
+ Returns the object of an entry; NULL for NULL.
 
  # Safety
 
@@ -1024,9 +1029,9 @@ void stillpoint_entry_put(struct stillpoint_entry *entry);
 void *stillpoint_entry_object(const struct stillpoint_entry *entry);
 
 /*
- Puts an entry on the tenant's list of this node, as the newest; the list takes a reference of
- its own. A tenant that is NULL is the root. list_lru_add(). -EEXIST if it is on a list already;
- -EXDEV for a tenant of another hierarchy; -EINVAL; -ENOMEM.
+ Puts an entry on the tenant's list of this node, as the newest; the list takes a reference. NULL
+ stands for the root tenant. list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a
+ tenant of another hierarchy; -EINVAL; -ENOMEM.
 
  # Safety
 
@@ -1035,8 +1040,8 @@ void *stillpoint_entry_object(const struct stillpoint_entry *entry);
 int stillpoint_lru_add(struct stillpoint_lru *lru, struct stillpoint_tenant *tenant, struct stillpoint_entry *entry);
 
 /*
- Takes an entry off whatever list it is on, and lets the list's reference go. list_lru_del().
- -ENOENT if it is on none of this lru's.
+ Takes an entry off its list, and releases the list's reference. list_lru_del(). -ENOENT if it is
+ on none of this lru's.
 
  # Safety
 
@@ -1045,13 +1050,13 @@ int stillpoint_lru_add(struct stillpoint_lru *lru, struct stillpoint_tenant *ten
 int stillpoint_lru_del(struct stillpoint_lru *lru, struct stillpoint_entry *entry);
 
 /*
- How many NUMA nodes there are; a machine without has one.
+ Returns the number of NUMA nodes; a machine without NUMA has one.
  */
 size_t stillpoint_nodes(void);
 
 /*
- How many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 also for
- what does not exist.
+ Returns how many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 for
+ a tenant or node that does not exist.
 
  # Safety
 
@@ -1060,7 +1065,7 @@ size_t stillpoint_nodes(void);
 size_t stillpoint_lru_count_one(const struct stillpoint_lru *lru, const struct stillpoint_tenant *tenant, size_t number);
 
 /*
- How many entries there are. list_lru_count().
+ Returns how many entries there are. list_lru_count().
 
  # Safety
 
@@ -1070,8 +1075,9 @@ size_t stillpoint_lru_count(const struct stillpoint_lru *lru);
 
 /*
  Looks at up to `budget` entries of the tenant on the node, oldest first, and does with each what
- the function says; returns how many it has taken off. list_lru_walk_one(). A number of SIZE_MAX
- is for all nodes, with all tenants: list_lru_walk(). 0 for what does not exist.
+ the function says; returns how many it has taken off. list_lru_walk_one(). A node of SIZE_MAX
+ means all nodes, with all tenants: list_lru_walk(). Returns 0 for a tenant or node that does not
+ exist.
 
  # Safety
 
@@ -1098,8 +1104,8 @@ int stillpoint_shrinker_register(struct stillpoint_hierarchy *hierarchy,
                                  struct stillpoint_shrinker **shrinker);
 
 /*
- Says that all the shrinker can free is on this lru's lists: it is then not even asked where they
- are empty. -EXDEV if the lru is not for the tenants of its hierarchy.
+ Declares that all objects that the shrinker can free are on this lru's lists: it is then not
+ called where they are empty. -EXDEV if the lru is not for the tenants of its hierarchy.
 
  # Safety
 
@@ -1108,7 +1114,8 @@ int stillpoint_shrinker_register(struct stillpoint_hierarchy *hierarchy,
 int stillpoint_shrinker_covers(struct stillpoint_shrinker *shrinker, struct stillpoint_lru *lru);
 
 /*
- Ends a shrinker: waits for calls under way, unless it is called inside one. NULL does nothing.
+ Unregisters a shrinker: waits for calls under way, unless it is called inside one. NULL does
+ nothing.
 
  # Safety
 
@@ -1117,11 +1124,11 @@ int stillpoint_shrinker_covers(struct stillpoint_shrinker *shrinker, struct stil
 void stillpoint_shrinker_free(struct stillpoint_shrinker *shrinker);
 
 /*
- Starts a thread that waits until the system says that memory is short, and then has the
- hierarchy's shrinkers free some. Without options, what the service manager has said in the
- environment; -ENODATA if it has said nothing. -EINVAL for a file that cannot be watched, else
- what the system says. Watching /dev/null does nothing, and is no error: a service manager that
- has said so is obeyed, and the system not watched in its place.
+ Starts a thread that waits until the system reports memory pressure, and then frees memory by
+ the hierarchy's shrinkers. Without options it uses the service manager's settings in the
+ environment; -ENODATA if there are none. -EINVAL for a file that cannot be watched; otherwise
+ the system's error. Watching /dev/null does nothing, and is no error: a service manager that
+ asks for that is obeyed, and the system is not watched instead.
 
  # Safety
 
@@ -1134,8 +1141,7 @@ int stillpoint_pressure_watch(struct stillpoint_hierarchy *hierarchy,
                               struct stillpoint_pressure **pressure);
 
 /*
- How many passes have been run because memory was said to be short. 0 for NULL.
- Async-signal-safe.
+ Returns how many passes have been run because of memory pressure. 0 for NULL. Async-signal-safe.
 
  # Safety
 
@@ -1144,9 +1150,9 @@ int stillpoint_pressure_watch(struct stillpoint_hierarchy *hierarchy,
 uint64_t stillpoint_pressure_events(const struct stillpoint_pressure *pressure);
 
 /*
- How often it was said again less than a tenth of a second after a pass. The next pass was put
- off until then, and stands for all that had been said by then: there are at most ten in a
- second. 0 for NULL. Async-signal-safe.
+ Returns how many notifications came less than a tenth of a second after a pass. The next pass
+ was put off until then, and serves all of them: there are at most ten passes in a second. 0 for
+ NULL. Async-signal-safe.
 
  # Safety
 
@@ -1155,7 +1161,7 @@ uint64_t stillpoint_pressure_events(const struct stillpoint_pressure *pressure);
 uint64_t stillpoint_pressure_coalesced(const struct stillpoint_pressure *pressure);
 
 /*
- How many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
+ Returns how many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
 
  # Safety
 
@@ -1164,8 +1170,8 @@ uint64_t stillpoint_pressure_coalesced(const struct stillpoint_pressure *pressur
 uint64_t stillpoint_pressure_objects(const struct stillpoint_pressure *pressure);
 
 /*
- How often a pass has panicked; the watch goes on. Only Rust code that takes part in passes
- panics, and shrinkers' panics are not counted here. 0 for NULL. Async-signal-safe.
+ Returns how often a pass has panicked; the watch goes on. Only Rust code that takes part in
+ passes panics, and shrinkers' panics are not counted here. 0 for NULL. Async-signal-safe.
 
  # Safety
 
@@ -1174,8 +1180,9 @@ uint64_t stillpoint_pressure_objects(const struct stillpoint_pressure *pressure)
 uint64_t stillpoint_pressure_panics(const struct stillpoint_pressure *pressure);
 
 /*
- Whether there is a thread that watches, and the file is open: not, if it is /dev/null, or has
- gone away and not come back yet; nor in the child of a fork. Async-signal-safe.
+ Returns whether there is a thread that watches, and the file is open. False for /dev/null, for a
+ file that was removed and does not exist again yet, and in the child of a fork.
+ Async-signal-safe.
 
  # Safety
 
@@ -1184,8 +1191,8 @@ uint64_t stillpoint_pressure_panics(const struct stillpoint_pressure *pressure);
 bool stillpoint_pressure_is_watching(const struct stillpoint_pressure *pressure);
 
 /*
- Ends a watch: waits for a pass under way, unless it is called after one on that very thread.
- NULL does nothing.
+ Ends a watch: waits for a pass under way, unless it is called on the watching thread. NULL does
+ nothing.
 
  # Safety
 
@@ -1194,37 +1201,39 @@ bool stillpoint_pressure_is_watching(const struct stillpoint_pressure *pressure)
 void stillpoint_pressure_free(struct stillpoint_pressure *pressure);
 
 /*
- The domain of QSBR readers, for the functions that take a domain. Never destroyed.
+ Returns the domain of QSBR readers, for the functions that take a domain. Never destroyed.
  */
 struct stillpoint_domain *stillpoint_qsbr_global(void);
 
 /*
- Makes the calling thread a reader that is inside a section at all times, but where it says
- otherwise: urcu_qsbr_register_thread(). It is online then. -EEXIST if it is one; -ENOMEM; -ESRCH
- at the thread's very end.
+ Registers the calling thread as a reader that is always inside a section, except when it says
+ otherwise: urcu_qsbr_register_thread(). It begins online. -EEXIST if it is registered already;
+ -ENOMEM; -ESRCH at the thread's very end.
  */
 int stillpoint_qsbr_register(void);
 
 /*
- Ends that: urcu_qsbr_unregister_thread(). -EPERM if the thread is no QSBR reader. Also in the
- destructors of pthread_key_create().
+ Unregisters the calling thread: urcu_qsbr_unregister_thread(). -EPERM if it is not a QSBR
+ reader. May also be called in the destructors of pthread_key_create().
  */
 int stillpoint_qsbr_unregister(void);
 
 /*
- Goes offline, around everything that may block: nothing that was found before may be used after.
- urcu_qsbr_thread_offline(). Does nothing if it is. -EPERM if the thread is no QSBR reader. In
- the destructors of pthread_key_create() it unregisters the thread.
+ Takes the calling thread offline, before anything that may block: urcu_qsbr_thread_offline().
+ Pointers found before must not be used afterwards. Does nothing if it is offline already. -EPERM
+ if the thread is not a QSBR reader. In the destructors of pthread_key_create() it unregisters
+ the thread.
  */
 int stillpoint_qsbr_offline(void);
 
 /*
- Comes back: urcu_qsbr_thread_online(). -EPERM if the thread is no QSBR reader.
+ Brings the calling thread online again: urcu_qsbr_thread_online(). -EPERM if it is not a QSBR
+ reader.
  */
 int stillpoint_qsbr_online(void);
 
 /*
- Whether the calling thread is a QSBR reader and online.
+ Returns whether the calling thread is a QSBR reader and online.
  */
 bool stillpoint_qsbr_is_online(void);
 
@@ -1234,15 +1243,15 @@ bool stillpoint_qsbr_is_online(void);
 void stillpoint_qsbr_quiescent_state_slow(void);
 
 /*
- Waits for a grace period of the QSBR readers, the calling one offline meanwhile:
- urcu_qsbr_synchronize_rcu(). Nothing that was found before may be used after. -EDEADLK inside a
- section that the thread has begun by stillpoint_domain_read_lock() there.
+ Waits for a grace period of the QSBR readers, with the calling thread offline meanwhile:
+ urcu_qsbr_synchronize_rcu(). Pointers found before must not be used afterwards. -EDEADLK inside
+ a section that the thread has begun there with stillpoint_domain_read_lock().
  */
 int stillpoint_qsbr_synchronize(void);
 
 /*
- The slow path of stillpoint_read_lock(); not for programs. `started` is where the caller would
- load from by itself.
+ The slow path of stillpoint_read_lock(); not for programs. `started` is the address from which
+ the caller's inlined code would load.
  */
 void stillpoint_read_lock_slow(int which, const uint64_t *started);
 
@@ -1252,7 +1261,7 @@ void stillpoint_read_lock_slow(int which, const uint64_t *started);
 int stillpoint_read_unlock_slow(int which);
 
 /*
- The end of a section that a thread waits for, or that has left work to do; not for programs.
+ Ends a section that a waiter waits for, or that has put off work; not for programs.
 
  # Safety
 
@@ -1262,10 +1271,11 @@ void stillpoint_read_unlock_special(const struct stillpoint_record *record);
 
 /*
  Registers the calling thread as a reader of the domain, so that its sections there are
- async-signal-safe from the first on. A thread need not do so: its first section does. 0; -EEXIST
- if it is registered, which does no harm; -ENOMEM; -ESRCH at the thread's very end.
+ async-signal-safe from the first on. A thread need not do so: its first section registers it.
+ Returns 0; -EEXIST if it is registered already, which does no harm; -ENOMEM; -ESRCH at the
+ thread's very end.
 
- There is nothing to be undone: at its end every thread is forgotten.
+ There is nothing to undo: every thread is unregistered at its end.
 
  # Safety
 
@@ -1274,10 +1284,10 @@ void stillpoint_read_unlock_special(const struct stillpoint_record *record);
 int stillpoint_domain_register_thread(struct stillpoint_domain *domain);
 
 /*
- Registers the calling thread as a reader of the domain, if it is not, and fills in what
- stillpoint_domain_reader_lock() reads it with. That is good in this thread alone, until it ends
- (but for its destructors) or the domain is destroyed; several are as good as one. -EINVAL for
- null; -ENOMEM; -ESRCH at the thread's very end.
+ Registers the calling thread as a reader of the domain, if it is not, and fills in the handle
+ that stillpoint_domain_reader_lock() takes. The handle is valid in this thread alone, until the
+ thread ends (its destructors excepted) or the domain is destroyed; a thread may have several.
+ -EINVAL for null; -ENOMEM; -ESRCH at the thread's very end.
 
  # Safety
 
@@ -1304,7 +1314,7 @@ int stillpoint_domain_reader_unlock_slow(const struct stillpoint_domain_reader *
 void stillpoint_domain_reader_lock_slow(const struct stillpoint_domain_reader *reader);
 
 /*
- Whether the calling thread is registered in the domain.
+ Returns whether the calling thread is registered in the domain.
 
  # Safety
 
@@ -1313,8 +1323,8 @@ void stillpoint_domain_reader_lock_slow(const struct stillpoint_domain_reader *r
 bool stillpoint_domain_is_registered(struct stillpoint_domain *domain);
 
 /*
- Begins a section of the domain, or a level of it: srcu_read_lock(). As stillpoint_read_lock(),
- by a call.
+ Begins a section of the domain, or a level of it: srcu_read_lock(). Like stillpoint_read_lock(),
+ as a function call.
 
  # Safety
 
@@ -1332,7 +1342,7 @@ void stillpoint_domain_read_lock(struct stillpoint_domain *domain);
 int stillpoint_domain_read_unlock(struct stillpoint_domain *domain);
 
 /*
- Whether the calling thread is inside a section of the domain: rcu_read_lock_held().
+ Returns whether the calling thread is inside a section of the domain: rcu_read_lock_held().
 
  # Safety
 
@@ -1341,11 +1351,12 @@ int stillpoint_domain_read_unlock(struct stillpoint_domain *domain);
 bool stillpoint_domain_read_lock_held(struct stillpoint_domain *domain);
 
 /*
- Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on
- whatever thread: a request, a task. For readers that sleep; usually in the trace domain. Some 10
- nanoseconds. NULL if there is no memory.
+ Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on any
+ thread: a request, a task. It is for readers that sleep, usually in the trace domain. Costs some
+ 10 nanoseconds. Returns NULL if there is no memory.
 
- A wait for it by its own holder cannot be refused: it never ends, and is reported as a stall.
+ A wait for the section by its own holder cannot be refused: it never ends, and is reported as a
+ stall.
 
  # Safety
 
@@ -1363,8 +1374,8 @@ struct stillpoint_guard *stillpoint_domain_guard(struct stillpoint_domain *domai
 int stillpoint_guard_name(struct stillpoint_guard *guard, const char *name);
 
 /*
- Ends the section of a guard. NULL does nothing. -EPERM if it is seen to have been ended: but it
- may by then be another's.
+ Ends the section of a guard. NULL does nothing. -EPERM if the guard has been ended before, as
+ far as that can be detected: it may belong to another section by then.
 
  # Safety
 
@@ -1373,7 +1384,7 @@ int stillpoint_guard_name(struct stillpoint_guard *guard, const char *name);
 int stillpoint_guard_end(struct stillpoint_guard *guard);
 
 /*
- A hierarchy with a root tenant and nothing else. -ENOMEM.
+ Makes a hierarchy with a root tenant and no other. -ENOMEM.
 
  # Safety
 
@@ -1382,7 +1393,7 @@ int stillpoint_guard_end(struct stillpoint_guard *guard);
 int stillpoint_hierarchy_new(struct stillpoint_hierarchy **hierarchy);
 
 /*
- Lets a handle go. The hierarchy lives for as long as anything that was made for it. NULL does
+ Releases a handle. The hierarchy lives as long as any object that was made for it. NULL does
  nothing.
 
  # Safety
@@ -1393,8 +1404,8 @@ void stillpoint_hierarchy_free(struct stillpoint_hierarchy *hierarchy);
 
 /*
  Frees memory through the shrinkers until no more than `target` bytes are charged; UINT64_MAX
- stands for a quarter less than now. Where nothing is charged it is about 71 % of what each
- shrinker of the usual cost (`seeks` 2) has, whatever the target. `relieved` may be NULL. Does
+ stands for a quarter less than now. If nothing is charged, it frees about 71 % of the objects of
+ each shrinker of the default cost (`seeks` 2), whatever the target. `relieved` may be NULL. Does
  not wait for grace periods.
 
  # Safety
@@ -1404,7 +1415,7 @@ void stillpoint_hierarchy_free(struct stillpoint_hierarchy *hierarchy);
 int stillpoint_hierarchy_relieve(struct stillpoint_hierarchy *hierarchy, uint64_t target, struct stillpoint_relieved *relieved);
 
 /*
- A handle of the hierarchy's root.
+ Makes a handle of the hierarchy's root.
 
  # Safety
 
@@ -1413,7 +1424,7 @@ int stillpoint_hierarchy_relieve(struct stillpoint_hierarchy *hierarchy, uint64_
 int stillpoint_hierarchy_root(struct stillpoint_hierarchy *hierarchy, struct stillpoint_tenant **tenant);
 
 /*
- A new tenant below another one, without limits of its own. -ENOENT if that has been deleted,
+ Makes a tenant below another one, without limits. -ENOENT if the parent has been deleted,
  -ENOMEM.
 
  # Safety
@@ -1423,9 +1434,10 @@ int stillpoint_hierarchy_root(struct stillpoint_hierarchy *hierarchy, struct sti
 int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint_tenant **tenant);
 
 /*
- Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too.
- Handles stay valid, and have to be released. -EBUSY if it has children, -EINVAL for a root.
- -ENOMEM; inside a section of the global domain, or a callback, whenever malloc() has none.
+ Deletes the tenant: its items on LRU lists go to its nearest ancestor, and so do later charges.
+ Handles stay valid, and must be released. -EBUSY if it has children, -EINVAL for a root.
+ -ENOMEM, which inside a section of the global domain or a callback is returned whenever malloc()
+ fails.
 
  # Safety
 
@@ -1434,7 +1446,7 @@ int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint
 int stillpoint_tenant_delete(struct stillpoint_tenant *tenant);
 
 /*
- Lets a handle go; a tenant without handles that has not been deleted is. NULL does nothing.
+ Releases a handle; a tenant that loses its last handle is deleted. NULL does nothing.
 
  # Safety
 
@@ -1453,7 +1465,7 @@ void stillpoint_tenant_free(struct stillpoint_tenant *tenant);
 int stillpoint_tenant_set_limit(struct stillpoint_tenant *tenant, int limit, uint64_t bytes);
 
 /*
- Bytes charged to the tenant and all below it; 0 for NULL.
+ Returns the bytes charged to the tenant and all below it; 0 for NULL.
 
  # Safety
 
@@ -1463,9 +1475,9 @@ uint64_t stillpoint_tenant_usage(const struct stillpoint_tenant *tenant);
 
 /*
  Tries to reclaim so many bytes from the tenant and all below it, whatever it uses:
- memory.reclaim. Returns how many bytes its usage has fallen by; what is freed after a grace
- period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and inside a
- shrinker.
+ memory.reclaim. Returns by how many bytes its usage has fallen; memory that is freed after a
+ grace period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and
+ inside a shrinker.
 
  # Safety
 
@@ -1484,7 +1496,7 @@ int stillpoint_tenant_get_statistics(const struct stillpoint_tenant *tenant, str
 
 /*
  Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in
- the object that they are for. It may be copied as long as one copy is used. Past a max it
+ the object that the bytes are for. It may be copied as long as one copy is used. Past a max it
  reclaims, and waits a tenth of a second at most.
 
  -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback,
@@ -1493,7 +1505,7 @@ int stillpoint_tenant_get_statistics(const struct stillpoint_tenant *tenant, str
 
  # Safety
 
- The handle is good; `charge` can be written to, and what is there is lost.
+ The handle is good; `charge` can be written to, and its old value is lost.
  */
 int stillpoint_tenant_charge(struct stillpoint_tenant *tenant, size_t bytes, struct stillpoint_charge *charge);
 
@@ -1509,8 +1521,8 @@ int stillpoint_tenant_charge(struct stillpoint_tenant *tenant, size_t bytes, str
 int stillpoint_charge_resize(struct stillpoint_charge *charge, size_t bytes);
 
 /*
- Gives the bytes back; the charge is then STILLPOINT_CHARGE_INIT, of which, as of NULL, nothing
- is given back. Some ten nanoseconds.
+ Gives the bytes back; the charge is then STILLPOINT_CHARGE_INIT. Does nothing for that and for
+ NULL. Costs some ten nanoseconds.
 
  # Safety
 

@@ -128,7 +128,7 @@ private:
 #if defined(__cpp_exceptions)
             throw std::bad_alloc();
 #else
-            detail::refuse("rcu_qsbr_thread for want of memory");
+            detail::refuse("rcu_qsbr_thread without memory");
 #endif
         }
         if (result != 0 && result != -EEXIST) {

@@ -146,21 +146,21 @@ int main(int count_of_arguments, char **arguments)
     CHECK(stillpoint_call(NULL, count) == -EINVAL && said("null head"));
     struct stillpoint_head head = STILLPOINT_HEAD_INIT;
     CHECK(stillpoint_call(&head, NULL) == -EINVAL && said("null head or function"));
-    CHECK(stillpoint_domain_statistics(NULL, NULL, 8) == -EINVAL && said("nowhere to write"));
+    CHECK(stillpoint_domain_statistics(NULL, NULL, 8) == -EINVAL && said("null output pointer"));
     CHECK(stillpoint_kvfree(NULL) == 0);
     CHECK(stillpoint_domain_destroy(NULL) == 0);
-    CHECK(stillpoint_domain_reader_init(NULL, NULL) == -EINVAL && said("nowhere to write"));
+    CHECK(stillpoint_domain_reader_init(NULL, NULL) == -EINVAL && said("null output pointer"));
     CHECK(stillpoint_guard_end(NULL) == 0 && stillpoint_guard_name(NULL, "x") == -EINVAL && said("null guard"));
     CHECK(stillpoint_lru_add(NULL, NULL, NULL) == -EINVAL && said("null handle"));
-    CHECK(stillpoint_hierarchy_new(NULL) == -EINVAL && said("nowhere to write"));
+    CHECK(stillpoint_hierarchy_new(NULL) == -EINVAL && said("null output pointer"));
     CHECK(stillpoint_arena_alloc(NULL, 1, 1, NULL) == NULL && said("null handle"));
     void *block = malloc(8192);
     CHECK(stillpoint_domain_kvfree_head(NULL, block, (struct stillpoint_head *)((char *)block + 4096)) == -EINVAL && said("first 4096 bytes"));
     free(block);
 
     /* Unregistered, registered twice. */
-    CHECK(stillpoint_qsbr_unregister() == -EPERM && said("no QSBR reader"));
-    CHECK(stillpoint_qsbr_online() == -EPERM && said("no QSBR reader"));
+    CHECK(stillpoint_qsbr_unregister() == -EPERM && said("not a QSBR reader"));
+    CHECK(stillpoint_qsbr_online() == -EPERM && said("not a QSBR reader"));
     stillpoint_qsbr_quiescent_state(); /* nothing */
     CHECK(stillpoint_qsbr_register() == 0);
     CHECK(stillpoint_qsbr_register() == -EEXIST && said("registered"));
@@ -285,6 +285,6 @@ int main(int count_of_arguments, char **arguments)
     }
     /* The line may come after the count. */
     CHECK(stillpoint_domain_destroy(stuck) == 0);
-    CHECK(said("has been held up for"));
+    CHECK(said(" stalled for "));
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Want of memory for the pages by which kvfree remembers blocks: who has a head never waits for it, who has none is told or waits. */
+/* No memory for the pages that hold retired blocks: a caller with a head never waits for one; a caller without a head gets an error or waits. */
 #include "check.h"
 
 #include <pthread.h>

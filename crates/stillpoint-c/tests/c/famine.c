@@ -225,7 +225,7 @@ static void many_lists(void)
     stillpoint_hierarchy_free(hierarchy);
 }
 
-/* ---- A thread that must be registered, when half of what is put by is gone ---- */
+/* ---- A thread that must be registered, when half of the reserve is used up ---- */
 
 void stillpoint_urcu_register_thread(int flavour); /* <urcu-qsbr.h>'s */
 void stillpoint_urcu_unregister_thread(int flavour);

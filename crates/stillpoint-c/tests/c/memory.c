@@ -1,6 +1,6 @@
 /*
- * Want of memory, and of threads: whichever allocation fails, one or all from one on, and if no thread can be had, every function either does its
- * work or says -ENOMEM; nothing ends the process, nothing hangs, and afterwards everything works.
+ * Out of memory, and out of threads: whichever allocation fails, one or all from one on, and if no thread can be started, every function either does
+ * its work or returns -ENOMEM; nothing ends the process, nothing hangs, and afterwards everything works.
  *
  * `memory FIRST LAST THREADS FIFO` is one case. Each is in a process of its own, where all first uses are still to come: of domains, of threads, of the service threads.
  */
@@ -305,7 +305,7 @@ static void use_arena(void)
     CHECK(stillpoint_arena_free(arena) == 0);
 }
 
-/* More than what is put by is good for: at some point they are refused, and what there is goes on working. */
+/* More domains than the reserve is enough for: at some point they are refused, and those that exist go on working. */
 static void use_many_domains(void)
 {
     static struct stillpoint_domain *domains[100];

@@ -1,4 +1,4 @@
-/* Readers of domains of one's own by inlined functions: they are seen, nest with the other functions, leave when told, and wake who waits. */
+/* Readers of private domains by inlined functions: grace periods wait for them, they nest with the other functions, leave when asked to, and wake waiters. */
 #include "check.h"
 
 #include <pthread.h>

@@ -66,7 +66,8 @@ impl Output {
         partial(&self.path)
     }
 
-    /// Whether the end of the run replaces a file; otherwise what is written is out at once.
+    /// Returns whether the end of the run replaces a file; otherwise what is written is out at
+    /// once.
     pub fn is_replaced(&self) -> bool {
         self.place.is_some()
     }

@@ -10,7 +10,7 @@ use crate::run::Case;
 
 /// One case's memory over time: seconds, and MiB above the start.
 pub struct Line<'a> {
-    /// Whose it is.
+    /// The subject's name.
     pub case: &'a Case,
     /// The points.
     pub points: &'a [(f64, f64)],

@@ -9,7 +9,7 @@ use crate::subject::{Object, Participant, Peer, ReadSide, Reader, Reclaimer, Reg
 
 const PEER: Peer = Peer::new("crossbeam-epoch");
 
-/// What it takes part in.
+/// The experiments that the peer takes part in.
 pub fn register(to: &mut impl Registry) {
     to.reads::<CrossbeamEpoch>(PEER);
     to.reclaims::<CrossbeamEpoch>(PEER);

@@ -7,7 +7,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::subject::{Participant, Peer, Reader, Registry, Updater};
 
-/// What it takes part in.
+/// The experiments that the peer takes part in.
 pub fn register(to: &mut impl Registry) {
     to.waits::<Kernel>(Peer::new(NAME));
 }

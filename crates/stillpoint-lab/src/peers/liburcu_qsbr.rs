@@ -13,7 +13,7 @@ use crate::subject::{Callbacks, Participant, Peer, ReadSide, Reader, Registry, U
 
 const PEER: Peer = Peer::new("liburcu-qsbr");
 
-/// What it takes part in.
+/// The experiments that the peer takes part in.
 pub fn register(to: &mut impl Registry) {
     to.reads::<LiburcuQsbr>(PEER);
     to.waits::<LiburcuQsbr>(PEER);

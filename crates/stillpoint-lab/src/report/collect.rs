@@ -146,7 +146,7 @@ fn supervise(arguments: &[String], json: &Path, tick: impl Fn()) -> Result<Ended
     })
 }
 
-/// Whether the task did what it was to do, and its figures.
+/// Returns whether the task did what it was to do, and its figures.
 fn judge(
     task: &Task,
     status: ExitStatus,

@@ -95,7 +95,7 @@ impl Row {
         }
     }
 
-    /// Whether it is one of Stillpoint's.
+    /// Returns whether it is one of Stillpoint's.
     pub fn is_ours(&self) -> bool {
         self.subject == "stillpoint"
     }

@@ -27,7 +27,7 @@ impl Curve {
         Self::default()
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }

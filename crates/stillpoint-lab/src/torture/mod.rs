@@ -1,5 +1,5 @@
 //! `stillpoint torture`: the library against readers and writers that try to break it, and against
-//! itself with parts left out on purpose, which must be found out. After the kernel's rcutorture:
+//! itself with parts left out on purpose, which must be detected. After the kernel's rcutorture:
 //! its way of finding grace periods that are too short, its lines, its verdict.
 //!
 //! | file | subject |
@@ -7,7 +7,7 @@
 //! | `options`, `plan` | the command line, and the [plan](plan::Plan) that it comes to |
 //! | `session`, `tally` | what the threads of a run share: time, turns, counts, faults |
 //! | `pipe` | elements that are recycled, and the checks of a section: **how a fault is found** |
-//! | `writers` | those who replace elements, in every way that one can wait for a grace period |
+//! | `writers` | the threads that replace elements, with every way to wait for a grace period |
 //! | `flavours/` | what can be tortured, a file each; how to add one |
 //! | `disturb/` | what goes on around |
 //! | `harness` | what a flavour hands over: its domain, its threads |
@@ -148,7 +148,7 @@ fn refuse_undetectable(flavours: &[&Entry]) -> Result<()> {
     let Some(flavour) = flavours.iter().find(|flavour| flavour.in_the_hardware) else {
         return Ok(());
     };
-    let what = "cannot be found out here: it needs membarrier(2), without which readers fence by themselves, and two processors";
+    let what = "cannot be detected here: it needs membarrier(2), without which readers fence by themselves, and two processors";
     Err(clap::Error::raw(
         ErrorKind::InvalidValue,
         format!("{} {what}\n", flavour.name),

@@ -109,7 +109,7 @@ impl Plan {
         Duration::from_secs_f64(self.duration_s)
     }
 
-    /// Whether the disturbance takes part at all.
+    /// Returns whether the disturbance takes part at all.
     pub fn has(&self, disturbance: Disturbance) -> bool {
         self.disturbances.contains(&disturbance)
     }

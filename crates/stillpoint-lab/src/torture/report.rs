@@ -295,7 +295,7 @@ impl Results {
         self.outcomes.push(outcome);
     }
 
-    /// Whether nothing was wrong so far.
+    /// Returns whether nothing was wrong so far.
     pub fn clean(&self) -> bool {
         self.outcomes.iter().all(|outcome| outcome.clean)
     }

@@ -62,7 +62,7 @@ impl Session {
         }
     }
 
-    /// Whether the run is over.
+    /// Returns whether the run is over.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -73,7 +73,7 @@ impl Session {
         self.paused.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the disturbance is in force at this moment.
+    /// Returns whether the disturbance is in force at this moment.
     pub fn is_active(&self, disturbance: Disturbance) -> bool {
         self.in_force.load(Ordering::Relaxed) & bit(disturbance) != 0
     }
@@ -228,7 +228,7 @@ impl ThreadCtx<'_> {
             .for_each(|(more, all)| add(all, *more));
     }
 
-    /// Whether something that should happen once in `n` times happens now.
+    /// Returns whether something that should happen once in `n` times happens now.
     pub fn one_in(&mut self, n: u32) -> bool {
         self.random.u32(0..n) == 0
     }

@@ -86,7 +86,7 @@ pub struct Tally {
     pub retired: CachePadded<AtomicU64>,
     /// The same.
     pub freed: CachePadded<AtomicU64>,
-    /// Elements published (rta), refused for want of a free one (rtaf), and recycled (rtf).
+    /// Elements published (rta), refused because none was free (rtaf), and recycled (rtf).
     pub published: CachePadded<AtomicU64>,
     /// The same.
     pub exhausted: AtomicU64,
@@ -157,7 +157,7 @@ impl Tally {
         add(&self.batch[batch.min(PIPE - 1)], 1);
     }
 
-    /// Whether there is any.
+    /// Returns whether there is any.
     pub fn is_faulty(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }

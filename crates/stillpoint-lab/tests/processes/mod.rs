@@ -41,7 +41,7 @@ pub fn signal(name: &str, process: &Path) {
     assert!(status.expect("there is kill").success());
 }
 
-/// Whether the process still runs: a dead one that was not yet reaped does not.
+/// Returns whether the process still runs: a dead one that was not yet reaped does not.
 pub fn is_alive(process: &Path) -> bool {
     let status = fs::read_to_string(process.join("stat")).unwrap_or_default();
     status

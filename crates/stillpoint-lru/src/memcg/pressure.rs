@@ -141,7 +141,7 @@ impl PressureWatch {
     /// Watches this process's control group, or, where that cannot be, the whole system: 200 ms
     /// lost in 2 s.
     ///
-    /// Whether it can be is found out by [`PressureWatch::start`].
+    /// [`PressureWatch::start`] reports whether it can be watched.
     pub fn system() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup")
             .ok()
@@ -247,7 +247,7 @@ impl fmt::Debug for PressureWatch {
     }
 }
 
-/// Whether a path names the device that is never ready.
+/// Returns whether a path names the device that is never ready.
 fn is_null(path: &Path) -> bool {
     const NULL: u64 = 1 << 8 | 3;
     path == Path::new("/dev/null")
@@ -314,8 +314,8 @@ impl Pressure {
         self.state.panics.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a thread that watches, and the file is open: not, if it is `/dev/null`, or
-    /// has gone away and not come back yet; nor in the child of a fork.
+    /// Returns whether there is a thread that watches, and the file is open: not, if it is
+    /// `/dev/null`, or has gone away and not come back yet; nor in the child of a fork.
     #[must_use]
     pub fn is_watching(&self) -> bool {
         let here = self
@@ -442,8 +442,8 @@ impl Watcher {
             || self.state.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether the system can poll: else it has been waited for a moment, so that trying again
-    /// keeps no processor busy.
+    /// Returns whether the system can poll: else it has been waited for a moment, so that trying
+    /// again keeps no processor busy.
     fn polls(&self, fds: &mut [PollFd<'_>], nanos: Option<Nanos>) -> bool {
         let timeout = nanos.map(|nanos| Timespec {
             tv_sec: (nanos / 1_000_000_000).cast_signed(),

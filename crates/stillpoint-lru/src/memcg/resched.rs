@@ -13,7 +13,7 @@ thread_local! {
     static RECLAIMING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is in a pass, that is, inside a shrinker.
+/// Returns whether the calling thread is in a pass, that is, inside a shrinker.
 pub(crate) fn is_reclaiming() -> bool {
     RECLAIMING.get()
 }

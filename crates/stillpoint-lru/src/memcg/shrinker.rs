@@ -65,7 +65,7 @@ pub trait Shrink: Send + Sync + 'static {
         128
     }
 
-    /// Whether the memory belongs to tenants. If not, it is asked in passes over the whole
+    /// Returns whether the memory belongs to tenants. If not, it is asked in passes over the whole
     /// hierarchy alone, with the root as tenant.
     ///
     /// Called once, by [`Hierarchy::register`](super::Hierarchy::register), out of which it may
@@ -144,7 +144,7 @@ impl Registered {
         })
     }
 
-    /// Whether the calling thread is inside a call.
+    /// Returns whether the calling thread is inside a call.
     pub(super) fn is_calling(&self) -> bool {
         ptr::eq(CALLING.get(), self)
     }

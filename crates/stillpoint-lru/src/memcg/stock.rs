@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(tenant.usage(), 0);
     }
 
-    /// The charge that is refused empties the stock first: none of that is in its way.
+    /// A charge that would be refused empties the stock first, so the stock never causes a refusal.
     #[test]
     fn sibling_stock_refuses_no_charge() {
         let hierarchy = Hierarchy::new();

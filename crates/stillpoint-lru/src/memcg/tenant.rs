@@ -73,7 +73,7 @@ impl Tenant {
         Ok(())
     }
 
-    /// Whether it has been deleted.
+    /// Returns whether it has been deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.memcg.is_deleted()

@@ -36,7 +36,7 @@ fn find() -> u8 {
         .unwrap_or(found)
 }
 
-/// Whether readers have to fence, because `membarrier(2)` does not work here.
+/// Returns whether readers have to fence, because `membarrier(2)` does not work here.
 #[inline]
 pub fn readers_fence() -> bool {
     mode() == FENCES

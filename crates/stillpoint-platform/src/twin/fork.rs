@@ -12,7 +12,7 @@ pub fn process() -> Process {
 pub struct AtForkHandle;
 
 impl AtForkHandle {
-    /// A place for something that is about to be made.
+    /// A storage cell for a value that is about to be made.
     pub fn reserve() -> Self {
         Self
     }

@@ -17,10 +17,10 @@ use stillpoint_platform::{
     sync::{Ordering, lock},
 };
 
-/// Pages that a pool is filled up with at a time, about.
+/// About how many pages a pool is filled up with at a time.
 const BATCH_PAGES: u32 = 128;
 
-/// The most ranges of them.
+/// At most how many ranges that may be.
 const BATCH: u32 = 32;
 
 /// How often an allocation drains; other threads may take what it drained first.
@@ -55,7 +55,7 @@ impl ArenaState {
         self.take(pages, align, size)
     }
 
-    /// A range for an area of `pages`: from a pool, else carved out of the free space, else after a
+    /// Takes a range for an area of `pages`: from a pool, else from the free space, else after a
     /// drain.
     #[inline]
     fn take(&self, pages: u32, align: u32, size: usize) -> Result<(u32, Home), Error> {

@@ -28,7 +28,7 @@ use stillpoint_platform::{
 /// The kernel's bound on nodes.
 const MAX_NODES: usize = 128;
 
-/// 2^30 pages: no sum of page numbers overflows.
+/// The limit is 2^30 pages, so that no sum of page numbers overflows.
 const MAX_BYTES: usize = 1 << 42;
 
 /// Builds an [`Arena`].
@@ -52,8 +52,8 @@ pub struct Builder {
 }
 
 impl Arena {
-    /// An arena with the defaults of [`Builder`]: 64 GiB of addresses, private memory, guard pages,
-    /// a separate domain.
+    /// Makes an arena with the defaults of [`Builder`]: 64 GiB of addresses, private memory, guard
+    /// pages, a separate domain.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Arena {
         Self::builder().build()
     }
 
-    /// A builder with the default settings.
+    /// Makes a builder with the default settings.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -94,19 +94,19 @@ impl Builder {
     }
 
     /// Sets how much memory may be freed but not yet given back, in bytes, guard pages included;
-    /// the free that reaches half of it drains. By default 32 MiB times the bits of the number of
-    /// CPUs, the kernel's `lazy_max_pages()`.
+    /// the free that reaches half of it drains. The default is 32 MiB times the bits of the number
+    /// of CPUs, the kernel's `lazy_max_pages()`.
     ///
-    /// A drain costs a grace period and a system call or two for all of it. Long sections can hold
-    /// back more than that: then a free outside sections waits, at most 10 ms, for each further
-    /// half.
+    /// A drain costs one grace period and one or two system calls. Long sections can delay the
+    /// memory beyond this limit: a free outside sections then waits, at most 10 ms, for each
+    /// further half of it.
     pub fn lazy_limit(mut self, bytes: usize) -> Self {
         self.lazy_limit = bytes;
         self
     }
 
-    /// Sets whether an inaccessible guard page follows each area. Yes by default; needs Linux 6.13
-    /// (6.15 for a memory file), and older kernels go without:
+    /// Sets whether an inaccessible guard page follows each area. The default is yes. It needs
+    /// Linux 6.13 (6.15 for a memory file); older kernels go without:
     /// [`ArenaStatistics::guards`](super::ArenaStatistics::guards).
     pub fn guards(mut self, guards: bool) -> Self {
         self.guards = guards;
@@ -114,29 +114,29 @@ impl Builder {
     }
 
     /// Sets whether freed memory faults, from its drain until its reuse, instead of reading zero:
-    /// for finding bugs. Costs a system call for each allocation. No by default; [`Builder::build`]
-    /// fails where there are no guard pages.
+    /// for finding bugs. Costs a system call for each allocation. The default is no;
+    /// [`Builder::build`] fails where there are no guard pages.
     pub fn poison(mut self, poison: bool) -> Self {
         self.poison = poison;
         self
     }
 
     /// Sets whether the kernel is advised to use huge pages, and areas of 2 MiB and more are
-    /// aligned to 2 MiB. No by default.
+    /// aligned to 2 MiB. The default is no.
     pub fn huge_pages(mut self, huge: bool) -> Self {
         self.huge = huge;
         self
     }
 
     /// Sets whether the arena records the caller that allocated each area, for [`Arena::describe`]
-    /// and [`Arena::dump`]. 8 bytes a page. No by default.
+    /// and [`Arena::dump`]. Costs 8 bytes a page. The default is no.
     pub fn track_callers(mut self, track: bool) -> Self {
         self.callers = track;
         self
     }
 
     /// Sets whether the memory is that of an unnamed file ([`Arena::file`]), which other processes
-    /// may map. No by default.
+    /// may map. The default is no.
     ///
     /// The children of a fork share it with their parent, and do not allocate from it.
     pub fn memory_file(mut self, file: bool) -> Self {
@@ -144,19 +144,18 @@ impl Builder {
         self
     }
 
-    /// Sets the domain whose sections keep areas in place; by default the arena makes a separate
-    /// one.
+    /// Sets the domain whose sections keep areas in place; by default the arena makes one.
     pub fn domain(mut self, domain: &Domain) -> Self {
         self.domain = Some(domain.into());
         self
     }
 
-    /// Makes the arena. Some ten system calls.
+    /// Makes the arena, with some ten system calls.
     ///
     /// # Errors
     ///
-    /// [`Error::ZeroSize`] or [`Error::TooLarge`] for a capacity of that kind; [`Error::System`] if
-    /// the system refuses the address space, the first memory, or the guards that poison needs;
+    /// [`Error::ZeroSize`] or [`Error::TooLarge`] for such a capacity; [`Error::System`] if the
+    /// system refuses the address space, the first memory, or the guards that poison needs;
     /// [`Error::PageSize`] if its pages are not of 4 KiB.
     pub fn build(self) -> Result<Arena, Error> {
         let pages = self.pages()?;
@@ -171,8 +170,8 @@ impl Builder {
         // Aligned like that, page numbers are aligned as the addresses are, whatever alignment an
         // area can have.
         let memory = Mapping::reserve(capacity, capacity.next_power_of_two(), backing)?;
-        // From the start: what is accessible is one mapping then, which grows without a further
-        // one.
+        // This is done from the start: the accessible part is then one mapping, which grows without
+        // a second one.
         memory.allow(0, (CHUNK as usize) << PAGE_BITS)?;
         let mut space = Space::new(0, pages);
         space.advance(CHUNK);
@@ -255,8 +254,8 @@ impl Builder {
         }
         if self.huge {
             let all = Range::new(0, self.pages()?);
-            // Advice: a kernel without huge pages does without.
-            // SAFETY: it changes no bytes.
+            // This is advice, which a kernel without huge pages ignores. SAFETY: it changes no
+            // bytes.
             let _ = unsafe {
                 advise(
                     &[memory.pages(0, (all.pages as usize) << PAGE_BITS)],

@@ -52,13 +52,13 @@ impl ArenaState {
         }
     }
 
-    /// In the child of a fork: what no area has is free, or was about to be. It gets a batch of its
-    /// own.
+    /// In the child of a fork, collects all addresses that no area has: they are free, or were
+    /// about to be. They get a separate batch.
     #[cold]
     pub(crate) fn rebuild_free_space(&self) {
         let mut queue = lock(&self.drain.queue);
         let frontier = self.rebuild_below.load(Ordering::Relaxed);
-        // An area that a lost thread had published or cleared in part counts as whole.
+        // An area that another thread had published or cleared in part at the fork counts as whole.
         let mut live = Vec::new();
         let mut at = 0;
         while let Some(extent) = self.map.find_or_next(at, frontier) {

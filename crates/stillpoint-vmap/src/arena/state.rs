@@ -109,7 +109,7 @@ impl ArenaState {
         self.memory.start().addr().get()
     }
 
-    /// Whether this process must leave allocation to its parent.
+    /// Returns whether this process must leave allocation to its parent.
     #[inline]
     pub(crate) fn belongs_to_parent(&self) -> bool {
         self.file.is_some() && process() != self.process

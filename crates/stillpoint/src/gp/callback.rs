@@ -92,7 +92,7 @@ pub(super) fn boxed<F: FnOnce() + Send + 'static>(run: F) -> Callback {
     }
 }
 
-/// As above; fails without memory.
+/// Like the function above, but fails without memory.
 pub(super) fn try_boxed<F: FnOnce() + Send + 'static>(run: F) -> Option<Callback> {
     // SAFETY: the size is not 0: there is a head in it.
     let place =
@@ -110,7 +110,7 @@ pub(super) fn try_boxed<F: FnOnce() + Send + 'static>(run: F) -> Option<Callback
     })
 }
 
-/// What to run and where its link is.
+/// The function to call, and the offset of its link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Callback {
     pub(crate) head: NonNull<CallbackHead>,
@@ -130,7 +130,7 @@ pub(super) struct Queue {
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// Empty, after `came` have come and gone.
+    /// Makes an empty queue, to which `came` callbacks have been added before.
     pub(super) const fn new(came: u64) -> Self {
         Self {
             first: ptr::null_mut(),

@@ -23,7 +23,7 @@ pub(super) struct Delay {
 
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// Of those that wait; null while there is no batch. Compared, never followed.
+    /// The last callback of the batch; null while there is no batch. Compared, never followed.
     last: *const CallbackHead,
     /// `None`: it is due.
     since: Option<Nanos>,
@@ -48,7 +48,7 @@ impl Batch {
 }
 
 impl Delay {
-    /// As the environment says.
+    /// Reads the delay from the environment.
     pub(super) fn new() -> Self {
         Self {
             nanos: AtomicU64::new(environment::callback_delay()),

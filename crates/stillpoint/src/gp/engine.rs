@@ -55,7 +55,7 @@ pub(super) mod stall;
 pub(super) mod wait;
 pub(super) mod wakers;
 
-/// What one attempt to advance came to.
+/// The result of one attempt to advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The grace period has ended.
@@ -78,8 +78,8 @@ pub(crate) struct Engine<P> {
     pub(super) callbacks: Callbacks,
     pub(super) futures: Futures,
     pub(super) service: Service,
-    /// The oldest of the readers that the last scan found in its way; null for none. While it is
-    /// there, no scan can end what that one could not.
+    /// The oldest holdout of the last scan; null for none. While it stays in its section, no scan
+    /// can end a grace period that the last one could not.
     cached_holdout: AtomicPtr<Record>,
     /// The newest grace period requested by `start_poll`. The service thread must complete it even
     /// if it is never polled.
@@ -110,7 +110,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// The same with a name, or without.
+    /// Like the function above, with or without a name.
     pub(crate) fn named(self, name: Option<Box<str>>) -> Self {
         Self { name, ..self }
     }
@@ -152,7 +152,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// As [`Engine::start`], and guarantees that the grace period completes without further calls.
+    /// Like [`Engine::start`], but guarantees that the grace period completes without further
+    /// calls.
     pub(crate) fn start_polled(&self) -> Cookie {
         let cookie = self.start();
         if P::COMPLETES_POLLED {
@@ -162,11 +163,11 @@ impl<P: Policy> Engine<P> {
         cookie
     }
 
-    /// What the service thread has to wait for: the older of what its work waits for and what was
-    /// promised.
+    /// Returns the grace period that the service thread has to wait for: the older of the one that
+    /// its work waits for and the one that was promised.
     fn due(&self, work: Option<Cookie>) -> Option<Cookie> {
-        // Acquire, pairs with `raise` in `start_polled`: who made the promise kicks after it, and
-        // the pass after that kick sees it.
+        // Acquire, pairs with `raise` in `start_polled`: the thread that made the promise kicks
+        // after it, and the pass after that kick sees the promise.
         let promised = Cookie::new(Seq::from_bits(self.promised.load(Ordering::Acquire)));
         if self.has_ended(promised) {
             work
@@ -175,7 +176,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Whether the grace period is known to have ended. One load (W6); decides nothing. The
+    /// Returns whether the grace period is known to have ended. One load (W6); decides nothing. The
     /// accesses of the sections that it waited for happen before what the caller does then.
     #[inline]
     pub(crate) fn has_ended(&self, cookie: Cookie) -> bool {
@@ -191,9 +192,9 @@ impl<P: Policy> Engine<P> {
         self.complete_once(cookie, me, || ()).progress
     }
 
-    /// As `try_complete`, for a caller that will retry: where the grace period has been fenced, and
-    /// the reader that the last scan found is still in the way, that is a few loads. It does not
-    /// see whether the caller's own section is in the way too.
+    /// Like `try_complete`, for a caller that will retry: if the grace period has been fenced and
+    /// the reader that the last scan found is still a holdout, this is a few loads. It does not
+    /// detect that the caller's own section is a holdout too.
     pub(crate) fn recheck(&self, cookie: Cookie, me: Token) -> Progress {
         if !self.has_ended(cookie)
             && self.is_fenced(cookie)
@@ -314,7 +315,7 @@ impl<P: Policy> Engine<P> {
         self.registry.iter().any(Record::is_reading)
     }
 
-    /// Where readers load from in R1. It stays there as long as the engine.
+    /// Returns the address that readers load from in R1. It is valid as long as the engine.
     pub(crate) fn started(&self) -> &AtomicU64 {
         self.shared.seq.started()
     }
@@ -358,7 +359,8 @@ impl<P: Policy> Engine<P> {
         Some((cached_holdout, cached_holdout.holds_out(goal)?))
     }
 
-    /// As above, if it is one of the oldest: no further grace period can complete until it leaves.
+    /// Like the function above, if the holdout is one of the oldest: no further grace period can
+    /// complete until it leaves.
     fn decisive_holdout(&self, goal: Seq) -> Option<&Record> {
         let (cached_holdout, section) = self.cached_holdout(goal)?;
         self.shared
@@ -419,8 +421,8 @@ impl<P: Policy> Engine<P> {
         self.counts.heavy_barriers.load(Ordering::Relaxed)
     }
 
-    /// Whether all sections are over that had begun before this call; see `owners.rs`. `own` says
-    /// whether the caller has a record here, in which it is in no section.
+    /// Returns whether all sections are over that had begun before this call; see `owners.rs`.
+    /// `own` says whether the caller has a record here, in which it is in no section.
     #[inline]
     pub(crate) fn has_no_reader(&self, own: impl Fn() -> bool) -> bool {
         self.shared.owners.no_other_reads(own)
@@ -434,7 +436,7 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-/// What one attempt did.
+/// The result of one attempt.
 struct Attempt {
     progress: Progress,
     /// It ended a grace period.
@@ -446,7 +448,7 @@ struct Attempt {
 #[must_use]
 pub(crate) struct LookAgain(pub(crate) bool);
 
-/// What has been done, counted where it is.
+/// Counts of what the engine has done.
 #[derive(Debug)]
 struct Counts {
     grace_periods: Counter,

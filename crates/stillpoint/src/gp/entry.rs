@@ -2,9 +2,9 @@
 //! so it lies beside the records and not in them, and scans do not load it.
 //!
 //! A reader writes it with plain stores, and a report may read it meanwhile: each part is whole,
-//! and a report on a section that ends at that very moment may mix it with the next one. What is
-//! not a number is behind a lock, so that a report copies what the reader cannot take back
-//! meanwhile; the reader waits for that copy, and never leaves without its own.
+//! and a report on a section that ends at that very moment may mix it with the next one. Everything
+//! but numbers is behind a lock, so that the reader cannot take it back while a report copies it;
+//! the reader waits for that copy.
 
 use crate::platform::{
     clock::Nanos,
@@ -15,8 +15,8 @@ use std::{mem, panic::Location, ptr};
 #[cfg(feature = "stall-backtrace")]
 use std::backtrace::Backtrace;
 
-/// Something that its owner puts here and takes away, and that reports copy: a counted pointer to
-/// it, under the lock.
+/// A value that its owner sets and removes, and that reports copy: a counted pointer, under the
+/// lock.
 #[derive(Debug)]
 pub(super) struct Shelf<T>(pub(super) Mutex<Option<Arc<T>>>);
 
@@ -25,10 +25,10 @@ impl<T> Shelf<T> {
         Self(Mutex::new(None))
     }
 
-    /// Puts something there, or nothing, and takes away what was there.
+    /// Replaces the value, and drops the old one.
     pub(super) fn put(&self, thing: Option<Arc<T>>) {
         let old = mem::replace(&mut *lock(&self.0), thing);
-        // Outside the lock.
+        // The old one is dropped outside of the lock.
         drop(old);
     }
 
@@ -41,13 +41,13 @@ impl<T> Shelf<T> {
 pub(crate) struct Entry {
     /// The kernel's id of the thread that entered the section.
     tid: AtomicU32,
-    /// Whether there is a name. The owner's.
+    /// Whether there is a name. Accessed by the owner alone.
     named: AtomicBool,
-    /// A person's name for the task; in two boxes, so that the pointer is thin.
+    /// The task's name, in two boxes, so that the pointer is thin.
     pub(super) name: Shelf<Box<str>>,
-    /// When an owned section was entered, about; 0 for others.
+    /// When an owned section was entered, approximately; 0 for others.
     since: AtomicU64,
-    /// Where; null for those that are not owned.
+    /// Where it was entered; null for sections that are not owned.
     location: AtomicPtr<Location<'static>>,
     #[cfg(feature = "stall-backtrace")]
     pub(super) backtrace: Shelf<Backtrace>,
@@ -66,14 +66,14 @@ impl Entry {
         }
     }
 
-    /// A record's new owner: a thread, or a guard that the thread makes.
+    /// Notes the record's new owner: a thread, or the thread that makes a guard.
     pub(super) fn note_owner(&self, tid: u32) {
         self.tid.store(tid, Ordering::Relaxed);
         self.since.store(0, Ordering::Relaxed);
         self.location.store(ptr::null_mut(), Ordering::Relaxed);
     }
 
-    /// An owned section begins.
+    /// Notes that an owned section begins.
     #[inline]
     pub(super) fn note_section(&self, location: &'static Location<'static>, now: Nanos) {
         self.since.store(now, Ordering::Relaxed);
@@ -81,7 +81,8 @@ impl Entry {
             .store(ptr::from_ref(location).cast_mut(), Ordering::Relaxed);
     }
 
-    /// Not async-signal-safe; a handler that finds the note being taken leaves it.
+    /// Not async-signal-safe: a handler that interrupts this function on the same record notes
+    /// nothing.
     #[cfg(feature = "stall-backtrace")]
     #[inline(never)]
     pub(super) fn note_backtrace(&self) {
@@ -95,7 +96,7 @@ impl Entry {
         self.name.put(Some(Arc::new(name)));
     }
 
-    /// The section has ended: the record's next owner does not inherit its name.
+    /// Notes that the section has ended, so that the record's next owner does not inherit its name.
     #[inline]
     pub(super) fn clear_name(&self) {
         if self.named.load(Ordering::Relaxed) {
@@ -125,7 +126,7 @@ impl Entry {
         unsafe { self.location.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Where the owner entered the section that it is in, or the last one.
+    /// Returns where the owner entered its present section, or the last one.
     #[cfg(feature = "stall-backtrace")]
     pub(super) fn backtrace(&self) -> Option<Arc<Backtrace>> {
         self.backtrace.copy()

@@ -4,11 +4,11 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flavour {
-    /// By guards, [`Domain::read_lock`](crate::Domain::read_lock).
+    /// A thread that reads with guards, [`Domain::read_lock`](crate::Domain::read_lock).
     Thread = 0,
-    /// As a [`QsbrReader`](crate::QsbrReader).
+    /// A thread that is a [`QsbrReader`](crate::QsbrReader).
     Qsbr = 1,
-    /// By an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which belongs to a task and to no
-    /// thread.
+    /// A task, or any other holder of an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which
+    /// belongs to no thread.
     Owned = 2,
 }

@@ -55,7 +55,7 @@ fn barriers(queue: &BarrierQueue) {
     queue.followers.iter().for_each(EventCount::reset_in_child);
 }
 
-/// What was late, or waiting, is gone, or is timed afresh.
+/// Resets the watches: everything that was stalled or waiting is forgotten, or is timed afresh.
 ///
 /// # Safety
 ///
@@ -127,7 +127,7 @@ unsafe fn entry(entry: &Entry) {
     }
 }
 
-/// Forgets what waits, where it is.
+/// Forgets all that wait, without moving or dropping them.
 ///
 /// # Safety
 ///
@@ -156,7 +156,8 @@ unsafe fn futures(futures: &Futures) {
     }
 }
 
-/// The thread is gone, and starts again when it is needed; unless it is the calling one (`serves`).
+/// The service thread no longer exists, and starts again when it is needed; unless it is the
+/// calling one (`serves`).
 ///
 /// # Safety
 ///

@@ -54,7 +54,8 @@ impl Owners {
         }
     }
 
-    /// To be called before the first section through any of `count` records that are handed out.
+    /// Counts `count` records that are handed out. Must be called before the first section through
+    /// one of them.
     pub(super) fn come(&self, count: usize) {
         // Relaxed [O1]: O2 orders it before our sections.
         self.owned.fetch_add(count as u64, Ordering::Relaxed);
@@ -62,16 +63,17 @@ impl Owners {
         full_fence();
     }
 
-    /// To be called when a record is given back, after its last section. Async-signal-safe.
+    /// Stops counting a record that is given back. Must be called after its last section.
+    /// Async-signal-safe.
     pub(super) fn leave(&self) {
         // Release [O5]: what our sections did happens before what a waiter does that does not count
         // us.
         self.owned.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether all sections are over that had begun before this call. Sure of it only if no reader
-    /// is registered, or the caller alone: `own` says whether it has a record here, in which it is
-    /// in no section. Fences only where a look without says that it may be so.
+    /// Returns whether all sections are over that had begun before this call. Sure of it only if no
+    /// reader is registered, or the caller alone: `own` says whether it has a record here, in which
+    /// it is in no section. Fences only where a look without says that it may be so.
     #[inline]
     pub(super) fn no_other_reads(&self, own: impl Fn() -> bool) -> bool {
         // Acquire [O4]: what sections did before their O5 happens before what we do.
@@ -96,7 +98,7 @@ impl Owners {
         }
     }
 
-    /// In the child of a fork, which has `owned` of them.
+    /// Resets the count in the child of a fork, which has `owned` of them.
     pub(super) fn reset(&self, owned: u64) {
         self.owned.store(owned, Ordering::Relaxed);
     }

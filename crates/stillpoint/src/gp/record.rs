@@ -44,8 +44,8 @@ mod owned;
 
 /// A waiter sleeps until this record's section has ended.
 const WAKE: u32 = 1 << 0;
-/// The owner has gone, or never had a place to come back to: at the end of the section the record
-/// is given back.
+/// The owner has exited, or never had thread-local state to keep the record in: the record is given
+/// back at the end of the section.
 const DEPARTED: u32 = 1 << 1;
 /// The owner put off work that a section must not do; it is due at the end of the section.
 const DEFERRED_WORK: u32 = 1 << 2;
@@ -76,7 +76,7 @@ pub(crate) struct Record {
     domain: u64,
     /// Points to what outlives every record: see `Registry`.
     shared: *const Shared,
-    /// The same.
+    /// Points to data that outlives every record, as `shared` does.
     entry: *const Entry,
     /// The next record of the list that this one is in while it is unowned: see `registry.rs`.
     pub(super) next: AtomicPtr<()>,
@@ -279,7 +279,8 @@ impl Record {
         if self.fences { FENCE } else { 0 }
     }
 
-    /// Whether this is a section that the thread `token` has open as a thread. For that thread.
+    /// Returns whether this is a section that the thread `token` has open as a thread. For that
+    /// thread.
     pub(super) fn is_section_of(&self, token: Token) -> bool {
         self.is_owned_by(token) && self.is_reading() && self.flavour() == Flavour::Thread
     }
@@ -378,7 +379,7 @@ impl Record {
             .push(record, |next| self.next.store(next, Ordering::Relaxed));
     }
 
-    /// In the child of a fork: the record is quiescent and has no owner.
+    /// Resets the record in the child of a fork: it is quiescent and has no owner.
     ///
     /// # Safety
     ///
@@ -455,10 +456,7 @@ mod tests {
             record.lock();
             record.depart();
             assert!(record.is_owned_by(me));
-            assert!(
-                !is_given_back(record, shared),
-                "somebody still reads through it"
-            );
+            assert!(!is_given_back(record, shared), "a reader still uses it");
             record.unlock();
             assert!(is_given_back(record, shared));
             assert!(!record.is_owned_by(me));

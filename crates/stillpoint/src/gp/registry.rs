@@ -110,7 +110,7 @@ impl Registry {
         claimed.expect("one was asked for")
     }
 
-    /// The same for `count` of them, under one lock; `tid` is the thread's kernel id.
+    /// Takes `count` records, under one lock; `tid` is the thread's kernel id.
     pub(super) fn claim_some<'r>(
         &'r self,
         token: Token,

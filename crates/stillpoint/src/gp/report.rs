@@ -19,7 +19,7 @@ use std::{backtrace::Backtrace, sync::Arc};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StallReport {
-    /// What is held up.
+    /// The stalled grace period, or service thread.
     pub stalled: Stalled,
     /// The number of the domain, as its `Debug` shows it; 1 is the global one.
     pub domain: u64,
@@ -40,11 +40,11 @@ pub struct StallReport {
     pub more_holdouts: usize,
     /// The threads that have been waiting for more than a moment, in calls of this domain.
     pub waiters: Vec<ThreadName>,
-    /// Where the futures that wait were made, and how many at each place.
+    /// Where waiting futures were made, and how many at each place.
     pub futures: Vec<(&'static Location<'static>, usize)>,
 }
 
-/// A domain, as people are told of it.
+/// A domain's number and name, as messages show them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Title<'a> {
     pub(super) number: u64,
@@ -61,7 +61,7 @@ impl fmt::Display for Title<'_> {
     }
 }
 
-/// What a [`StallReport`] is about.
+/// The subject of a [`StallReport`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stalled {
@@ -83,18 +83,18 @@ pub struct Holdout {
     /// The name that a task gave its guard
     /// ([`OwnedGuard::named`](crate::tasks_trace::OwnedGuard::named)).
     pub task: Option<String>,
-    /// Where the guard was made; of owned guards.
+    /// Where an owned guard was made; `None` for other readers.
     pub made_at: Option<&'static Location<'static>>,
     /// How long ago, to some milliseconds; of owned guards.
     pub held: Option<Duration>,
-    /// The system call in which the thread slept when the report was made: `futex`, `epoll_wait`,
-    /// `read`; of guards of threads and of QSBR readers. `None` if it ran, slept in another, or is
-    /// gone, and where `/proc/self/task/TID/syscall` cannot be read.
+    /// The system call in which the thread slept when the report was made (`futex`, `epoll_wait`,
+    /// `read`), for guards of threads and for QSBR readers. `None` if it ran, slept in another
+    /// call, or has exited, and where `/proc/self/task/TID/syscall` cannot be read.
     pub blocked_in: Option<&'static str>,
     /// Whether the section looks like one that is held across an `.await`, which is what a thread
     /// that runs an executor leaves open when it goes on with another task or waits for events.
     pub across_await: Option<AcrossAwait>,
-    /// Where it entered the section (with the feature `stall-backtrace`).
+    /// Where the thread entered the section (with the feature `stall-backtrace`).
     #[cfg(feature = "stall-backtrace")]
     pub entered: Option<Arc<Backtrace>>,
 }
@@ -107,7 +107,7 @@ pub struct Holdout {
 pub enum AcrossAwait {
     /// The thread itself has polled a future that waits for a grace period of this domain.
     PolledBySameThread,
-    /// The thread waits for events (`epoll_wait` and its kin), as executors and event loops do.
+    /// The thread waits for events (`epoll_wait` and the like), as executors and event loops do.
     WaitsForEvents,
     /// The thread sleeps in `futex`: for a lock or a channel, or, as the thread of an executor, for
     /// a task.
@@ -138,7 +138,7 @@ impl fmt::Display for ThreadName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
             Some(name) => write!(f, "thread '{name}' (tid {})", self.tid),
-            None => write!(f, "a thread that is gone (tid {})", self.tid),
+            None => write!(f, "exited thread (tid {})", self.tid),
         }
     }
 }
@@ -149,26 +149,26 @@ impl fmt::Display for Holdout {
             (Flavour::Thread, _) => write!(f, "{} holds a guard", self.thread)?,
             (Flavour::Qsbr, _) => write!(
                 f,
-                "{} is online as a QSBR reader without passing a quiescent state",
+                "{} is an online QSBR reader that reports no quiescent state",
                 self.thread
             )?,
             (Flavour::Owned, Some(task)) => write!(
                 f,
-                "task '{task}' holds an owned guard, made by {}",
+                "task '{task}' holds an owned guard made by {}",
                 self.thread
             )?,
             (Flavour::Owned, None) => {
-                write!(f, "a task holds an owned guard, made by {}", self.thread)?
+                write!(f, "a task holds an owned guard made by {}", self.thread)?
             }
         }
         if let Some(place) = self.made_at {
             write!(f, " at {place}")?;
         }
         if let Some(held) = self.held {
-            write!(f, " {held:.1?} ago")?;
+            write!(f, " {} ago", Elapsed(held))?;
         }
         if let Some(call) = self.blocked_in {
-            write!(f, ", asleep in {call}()")?;
+            write!(f, ", blocked in {call}()")?;
         }
         #[cfg(feature = "stall-backtrace")]
         if let Some(entered) = &self.entered {
@@ -201,22 +201,22 @@ impl StallReport {
 
     fn write_body(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.stalled {
-            Stalled::GracePeriod(cookie) => write!(f, "a grace period ({cookie:?})")?,
-            Stalled::Service => write!(f, "the service thread")?,
+            Stalled::GracePeriod(cookie) => write!(f, "grace period {:?}", cookie.seq())?,
+            Stalled::Service => write!(f, "service thread")?,
         }
         write!(
             f,
-            " of {} has been held up for {:.1?}",
+            " of {} stalled for {}",
             Title {
                 number: self.domain,
                 name: self.domain_name.as_deref()
             },
-            self.lasted
+            Elapsed(self.lasted)
         )?;
         if self.bytes_pending > 0 {
             write!(
                 f,
-                "; unreclaimed: {}, {} more than when that began",
+                "; unreclaimed: {} ({} more since the stall began)",
                 Bytes(self.bytes_pending),
                 Bytes(self.bytes_grown)
             )?;
@@ -234,7 +234,7 @@ impl StallReport {
         };
         listed(
             f,
-            "in its way",
+            "blocked by",
             &mut self.holdouts.iter().map(|holdout| holdout as _),
         )?;
         if self.more_holdouts > 0 {
@@ -242,24 +242,20 @@ impl StallReport {
         }
         listed(
             f,
-            "waiting",
+            "waiters",
             &mut self.waiters.iter().map(|waiter| waiter as _),
         )?;
         for (n, (place, count)) in self.futures.iter().enumerate() {
             write!(
                 f,
                 "{}{count} made at {place}",
-                if n == 0 {
-                    "; futures that wait: "
-                } else {
-                    ", "
-                }
+                if n == 0 { "; waiting futures: " } else { ", " }
             )?;
         }
         self.hint(f)
     }
 
-    /// What to look for, by the reader that tells most. C has no `.await`.
+    /// Writes a hint about the most telling reader. C has no `.await`, so it gets none.
     fn hint(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let candidates = self
             .holdouts
@@ -288,7 +284,18 @@ impl StallReport {
     }
 }
 
-/// A size, as a person would say it.
+/// A length of time with one decimal and its unit: "25.7 ms".
+struct Elapsed(Duration);
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{:.1?}", self.0);
+        let unit = text.find(char::is_alphabetic).unwrap_or(text.len());
+        write!(f, "{} {}", &text[..unit], &text[unit..])
+    }
+}
+
+/// A size with one decimal and its unit.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {

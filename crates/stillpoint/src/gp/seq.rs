@@ -69,9 +69,9 @@ impl Seq {
         if self.at_least(other) { other } else { self }
     }
 
-    /// Whether a reader that carries `self` began after grace period `goal` had started, as far as
-    /// a scan for `goal` can tell. A number that is implausibly far ahead can only be a very old
-    /// one (a reader that was held up for years between reading `started` and storing it); it
+    /// Returns whether a reader that carries `self` began after grace period `goal` had started, as
+    /// far as a scan for `goal` can tell. A number that is implausibly far ahead can only be a very
+    /// old one (a reader that was held up for years between reading `started` and storing it); it
     /// counts as older, which is the safe side.
     pub(crate) const fn entered_after(self, goal: Self) -> bool {
         let ahead = self.since(goal);
@@ -155,11 +155,11 @@ impl fmt::Debug for Cookie {
     }
 }
 
-/// Where a `started` is. On a cache line of its own: every reader loads it.
+/// Where a `started` counter is. It has its own cache line, because every reader loads it.
 #[derive(Debug)]
 enum Started {
     Here(CachePadded<AtomicU64>),
-    /// In `global.rs`.
+    /// In `global.rs`: that of a global domain.
     Global(&'static AtomicU64),
 }
 
@@ -253,8 +253,8 @@ impl Sequence {
         Seq(self.completed.load(Ordering::Acquire))
     }
 
-    /// To be called after a scan of a fenced grace period that found no section older than `seq`.
-    /// Whether this moved the counter; another thread may have been faster. W5, by `raise`.
+    /// Publishes `seq` after a scan of a fenced grace period that found no older section. Returns
+    /// whether this moved the counter; another thread may have been faster. W5, by `raise`.
     pub(crate) fn publish_completed(&self, seq: Seq) -> bool {
         raise(&self.completed, seq)
     }

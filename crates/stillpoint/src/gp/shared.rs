@@ -6,7 +6,7 @@ use crate::platform::{
     sync::{AtomicBool, Ordering},
 };
 
-/// What readers touch, at an address that stays.
+/// The state that readers touch, at an address that does not change.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) seq: Sequence,
@@ -34,7 +34,7 @@ impl Shared {
         }
     }
 
-    /// To be called after a grace period has ended or a flagged holdout has left, which is a
+    /// Wakes the waiters after a grace period has ended or a flagged holdout has left, which is a
     /// read-modify-write in either case (W5, or the swap that takes the flags). Async-signal-safe
     /// on Linux.
     pub(super) fn wake_all(&self) {

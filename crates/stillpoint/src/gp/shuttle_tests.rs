@@ -238,7 +238,7 @@ fn shuttle_many_waiters() {
         assert_eq!(
             world.engine.recheck(cookie, me),
             Progress::Ended,
-            "nobody is left in its way"
+            "no reader blocks it any more"
         );
     });
 }

@@ -3,7 +3,7 @@
 use super::seq::Cookie;
 use crate::platform::clock::Nanos;
 
-/// What a pass leaves to be waited for. Empty: nothing.
+/// The work that remains after a pass. Empty if there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Outlook {
     /// The next pass can go on once this has ended.

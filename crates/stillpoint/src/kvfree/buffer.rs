@@ -42,7 +42,7 @@ use std::{
     sync::Arc,
 };
 
-/// Where an object is freed: wherever its page happens to be, or on the service thread.
+/// Where an object is freed: on any thread, or on the service thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     /// Freeing runs no user code, or code that its author has declared plain.
@@ -64,8 +64,8 @@ const SMALL: usize = OPEN_BYTES / SLOTS;
 pub(crate) struct RetireRequest {
     pub(super) channel: Channel,
     pub(super) slot: Slot,
-    /// What the object takes up, its user's weight included: known here and to the counts, not to
-    /// the slot.
+    /// The object's size in bytes, with the weight that the user gave. The counts have it too, the
+    /// slot does not.
     pub(super) bytes: usize,
 }
 
@@ -105,7 +105,7 @@ impl RetireRequest {
         }
     }
 
-    /// The same object, which owns so much beside its own block.
+    /// Returns the object with `heap_bytes` more bytes, which it owns beside its own block.
     #[inline(always)]
     pub(crate) fn owning(self, heap_bytes: usize) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl RetireRequest {
     }
 }
 
-/// What an append came to.
+/// The result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
     Ok,
@@ -163,9 +163,9 @@ pub(crate) struct ThreadBuffer {
     pub(super) open: [AtomicPtr<Page>; 2],
     /// Pages that the owner has replaced, for telling whether it is active, and whether it frees.
     replaced: AtomicU64,
-    /// Of `progress`.
+    /// Counts ticks without progress: the owner has retired nothing.
     idle: Ticks,
-    /// Of `replaced`.
+    /// Counts ticks in which `replaced` has not changed.
     not_sealing: Ticks,
     /// The owner is in the middle of reclaiming; a retire from within goes without.
     reclaiming: AtomicBool,
@@ -180,11 +180,11 @@ pub(crate) struct ThreadBuffer {
     charged_heavy: AtomicBool,
     /// The heap has it in its list. Owner only.
     listed: AtomicBool,
-    /// Where in that list: under the list's lock, in which a later one has a greater number.
+    /// The position in that list, guarded by the list's lock; a later one has a greater number.
     number: AtomicU64,
 }
 
-/// For how many of the drain's ticks in a row a number has not changed.
+/// Counts the drain's ticks in a row at which a number has not changed.
 #[derive(Debug)]
 struct Ticks {
     last: AtomicU64,
@@ -213,7 +213,7 @@ impl Ticks {
     }
 }
 
-/// What a section has been charged for.
+/// The bytes that a section has been charged for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Charge {
     pub(super) bytes: usize,
@@ -281,7 +281,7 @@ impl ThreadBuffer {
         // Light barrier [P2]: the length is published before we look at the limit; or else the
         // drain's look [D3] comes later.
         barrier::light();
-        // Look [P3], Relaxed: between the two barriers' sides, a limit of before [D1] means that
+        // Look [P3], Relaxed: between the two barriers' sides, a limit from before [D1] means that
         // the drain sees our length.
         let limit = self.limit.load(Ordering::Relaxed);
         if fill.len() >= limit || (object.bytes > SMALL && fill.bytes() >= OPEN_BYTES) {
@@ -350,8 +350,9 @@ impl ThreadBuffer {
             | open(Channel::Drop)
     }
 
-    /// For how many of the drain's ticks in a row the owner has retired nothing, and for how many
-    /// it has sealed, and so freed, nothing. For the drain, once a tick, under the lock.
+    /// Returns for how many of the drain's ticks in a row the owner has retired nothing, and for
+    /// how many it has sealed, and so freed, nothing. The drain calls it once a tick, under the
+    /// lock.
     pub(super) fn note_tick(&self, _queue: &Queue) -> (u32, u32) {
         (
             self.idle.note(self.progress()),
@@ -397,8 +398,8 @@ impl ThreadBuffer {
         self.limit.load(Ordering::Relaxed) == THROTTLED
     }
 
-    /// Has the owner take the slow path at each append, or at full pages only. Not while it is
-    /// parked [D1], when it takes it anyway. Owner only.
+    /// Makes the owner take the slow path at each append, or at full pages only. Does nothing while
+    /// the owner is parked [D1], when it takes it anyway. Owner only.
     pub(super) fn set_throttled(&self, throttled: bool) {
         let (from, to) = if throttled {
             (SLOTS, THROTTLED)
@@ -421,7 +422,8 @@ impl ThreadBuffer {
         }
     }
 
-    /// What the present section, or the one that has just ended, has been charged for. Owner only.
+    /// Returns the weight that the present section, or the one that has just ended, has been
+    /// charged for. Owner only.
     pub(super) fn take_charge(&self) -> Charge {
         Charge {
             bytes: self.charge.swap(0, Ordering::Relaxed),
@@ -446,7 +448,7 @@ impl ThreadBuffer {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// As new, but for its pages: parked, in no list. Owner only.
+    /// Resets everything but the pages: the buffer is parked, and in no list. Owner only.
     pub(super) fn reset(&self) {
         self.limit.store(PARKED, Ordering::Relaxed);
         self.idle.reset();
@@ -456,7 +458,7 @@ impl ThreadBuffer {
     }
 
     /// Takes all objects away, in pages that are sealed with `cookie` and noted where they were
-    /// open: the owner is gone, or there are no readers any more.
+    /// open: the owner has exited, or there are no readers any more.
     pub(super) fn take_all(&self, cookie: impl Fn() -> Cookie, note: impl Fn(&Page)) -> PageList {
         let mut queue = lock(&self.queue);
         let mut all = queue.sealed.take();

@@ -28,21 +28,21 @@ use std::ptr::NonNull;
 /// How often threads that retire are looked at.
 const TICK: Nanos = 10_000_000;
 
-/// So many ticks in a row a thread must have been idle before what it has left is adopted: 20 to 30
-/// ms. So a thread that only waits for a processor on an oversubscribed machine keeps its pages,
-/// whose memory is warm in its own allocator's cache.
+/// A thread's pages are adopted after it has been idle for this many ticks in a row: 20 to 30 ms.
+/// So a thread that only waits for a processor on an oversubscribed machine keeps its pages, whose
+/// memory is warm in its own allocator's cache.
 const IDLE_TICKS: u32 = 2;
 
-/// So many in a row a thread must not have sealed a page, and so have freed none, before its sealed
-/// pages are adopted, though it retires now and then: at its pace what is due would wait for
-/// minutes.
+/// A thread's sealed pages are adopted after it has sealed no page, and so has freed none, for this
+/// many ticks in a row, though it retires now and then: at its pace, pages that are due would wait
+/// for minutes.
 const SLOW_TICKS: u32 = 8;
 
-/// So many ticks in a row it must have been idle before it is parked; from then on it has no share
-/// of the budget.
+/// A thread is parked after it has been idle for this many ticks in a row; from then on it has no
+/// share of the budget.
 const PARKING_TICKS: u32 = 8;
 
-/// What a look at the threads has found.
+/// The result of a look at the threads.
 struct Scan {
     /// There was memory for adopting all that had to be.
     complete: bool,
@@ -253,8 +253,8 @@ impl Heap {
         engine.wait_for_passes(work, || self.flushes.is_done(ticket))
     }
 
-    /// For the end of a domain: there are no readers any more, so everything is due. Returns
-    /// whether there was anything.
+    /// Frees everything at the end of a domain: there are no readers any more, so everything is
+    /// due. Returns whether there was anything.
     pub(crate) fn free_all<P: Policy>(&self, engine: &Engine<P>) -> bool {
         let mut all = PageList::new();
         for buffer in lock(&self.buffers).iter() {

@@ -31,7 +31,7 @@ impl ForkReset for Heap {
     }
 }
 
-/// That of the thread that forks.
+/// The buffer of the forking thread.
 impl ForkReset for ThreadBuffer {
     unsafe fn reset_in_child(&self) {
         let mut spares = PageList::new();

@@ -33,24 +33,24 @@ pub(crate) struct Heap {
     budget: AtomicUsize,
     whole_batches: AtomicBool,
 
-    /// What waits in sealed pages: these, their objects, and the bytes of both.
+    /// The sealed pages that are not freed yet, their objects, and the bytes of both.
     pages: AtomicUsize,
     objects: AtomicUsize,
     pub(super) footprint: AtomicUsize,
-    /// Of those, the pages that are very heavy (`throttle.rs`).
+    /// The very heavy ones among these pages (`throttle.rs`).
     pub(super) very_heavy: VeryHeavy,
-    /// What waits without a page.
+    /// The callbacks that free objects without a page.
     pub(super) callbacks: Arc<OomCallbacks>,
 
-    /// Of all threads that retire here, by their numbers.
+    /// The buffers of all threads that retire here, by their numbers.
     pub(super) buffers: Mutex<Vec<Arc<ThreadBuffer>>>,
-    /// For threads whose own buffer is gone, at their very end.
+    /// The buffer of threads at their very end, whose own buffer is gone.
     pub(super) threads_end: Mutex<Option<Arc<ThreadBuffer>>>,
     /// Pages for the service thread: those with destructors, those of threads that have exited or
     /// fallen idle.
     pub(super) pending: Mutex<Pending>,
     pub(super) flushes: Flushes,
-    /// For adopting an open page when there is no memory.
+    /// A page for adopting an open page when there is no memory.
     pub(super) reserve: ReservePage,
 
     /// Threads that are not parked: those that retire.
@@ -99,7 +99,8 @@ impl Heap {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// So much must be unreclaimed for the budget to be used up: something, even if that is 0.
+    /// The number of unreclaimed bytes at which the budget is used up: more than 0, even if the
+    /// budget is 0.
     pub(super) fn limit(&self) -> usize {
         self.budget().max(1)
     }
@@ -137,7 +138,7 @@ impl Heap {
         has_space
     }
 
-    /// Gives a buffer up: what waits in it is handed to the service thread.
+    /// Gives a buffer up: its unreclaimed pages are handed to the service thread.
     pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, buffer: &Arc<ThreadBuffer>) {
         // So that a flush, or the end of the domain, waits until the pages are pending.
         let freeing = buffer.freeing.lock();
@@ -194,12 +195,12 @@ impl Heap {
         before >= self.limit() && (is_any_very_heavy || before - footprint < self.limit())
     }
 
-    /// What a user's function for the weight of a value did.
+    /// The result of a user's function for the weight of a value.
     pub(crate) fn note_weigher_panicked(&self) {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What waits is forgotten, pages and callbacks, and no thread retires.
+    /// Forgets all pages and callbacks; no thread retires.
     pub(super) fn reset_counts(&self) {
         for count in [
             &self.pages,
@@ -221,7 +222,8 @@ impl Heap {
         self.very_heavy.load()
     }
 
-    /// What `look` sees while the lock of the threads' list and that of each thread are held.
+    /// The state that `look` sees while the lock of the threads' list and that of each thread are
+    /// held.
     #[cfg(test)]
     pub(crate) fn with_locks_held<R>(&self, look: impl FnOnce() -> R) -> R {
         let buffers = lock(&self.buffers);
@@ -254,7 +256,7 @@ impl Heap {
         waiting
     }
 
-    /// The same without open pages, and without a lock.
+    /// Like the function above, without open pages and without a lock.
     pub(crate) fn waiting_sealed(&self) -> Waiting {
         // Acquire, pairs with `note_freed`: what is not counted any more has been freed,
         // destructors and all.
@@ -359,7 +361,7 @@ impl OomCallbacks {
     }
 }
 
-/// What waits in a heap.
+/// The unreclaimed objects of a heap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) objects: u64,
@@ -367,7 +369,7 @@ pub(crate) struct Waiting {
     pub(crate) pages: u64,
 }
 
-/// What has happened in a heap; see the fields of [`Statistics`](crate::Statistics).
+/// The events of a heap; see the fields of [`Statistics`](crate::Statistics).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) freed: u64,

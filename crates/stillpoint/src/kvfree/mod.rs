@@ -16,7 +16,7 @@
 //!
 //! An object goes from its retirer's open page (no lock, no atomic read-modify-write) to that
 //! thread's queue of sealed pages, and is freed from there by the same thread; or it goes by way of
-//! the service thread. It stands on `gp` alone: any flavour of readers can use it.
+//! the service thread. It uses `gp` alone: any flavour of readers can use it.
 //!
 //! # Why nothing is freed too early
 //!

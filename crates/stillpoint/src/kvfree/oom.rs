@@ -5,7 +5,7 @@
 //! | a page to append to | outside of sections, the retiring thread waits for a grace period and frees the object itself |
 //! | the same, where it may not wait | a callback of the object's own frees it; or the caller, if it prefers ([`OnNoPage`]): an object that embeds a head is queued by that |
 //! | that callback | the object is leaked, and counted |
-//! | a page to adopt an idle thread's objects into | the one in [reserve](super::page::ReservePage) is used, which is put by before a thread opens its first |
+//! | a page to adopt an idle thread's objects into | the one in [reserve](super::page::ReservePage) is used, which is reserved before a thread opens its first |
 //! | a thread's entry in the list of buffers | it is not bound to the domain, or its buffer gets no page |
 //!
 //! No thread waits for memory inside a section, since those that have memory to give back may wait
@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// What to do with a retired object if no page can be had.
+/// What happens to a retired object if there is no memory for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnNoPage {
     /// Give it back at once: the caller has another way.
@@ -35,7 +35,8 @@ pub enum OnNoPage {
     /// Wait for a grace period and free it, or give it back where waiting is impossible: the
     /// single-argument kvfree_rcu()'s way out.
     Block,
-    /// The same, but where waiting is impossible a callback frees it. Never gives it back.
+    /// The caller waits if it may; where it may not, a callback frees the object. Never gives it
+    /// back.
     BlockOrCall,
 }
 
@@ -43,7 +44,7 @@ pub enum OnNoPage {
 #[derive(Debug)]
 pub(crate) struct NoPage;
 
-/// What a callback that frees an object takes up, beside the object.
+/// The size of a callback that frees an object, beside the object.
 const CALLBACK_BYTES: usize = 96;
 
 impl Heap {

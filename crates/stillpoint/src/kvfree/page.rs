@@ -1,9 +1,9 @@
 //! A page of slots, and lists of pages.
 //!
-//! A page has one owner who appends, and readers who come later and on other threads: the slots
-//! before `len` are written, and never again changed, once `len` says so (P1 release, D3 acquire:
-//! `buffer.rs`). All else in the head belongs to the holder of the lock of the list or queue that
-//! the page is in.
+//! A page has one owner, which appends, and readers, which come later and on other threads: the
+//! slots before `len` are written, and never again changed, once `len` says so (P1 release, D3
+//! acquire: `buffer.rs`). All else in the head belongs to the holder of the lock of the list or
+//! queue that the page is in.
 
 use super::slot::Slot;
 use crate::{
@@ -20,7 +20,7 @@ use std::{
     ptr::{self, NonNull},
 };
 
-/// What a page takes up in memory.
+/// The size of a page in memory.
 pub(super) const PAGE_BYTES: usize = 4096;
 
 const HEAD_BYTES: usize = 48;
@@ -35,8 +35,8 @@ pub(crate) const SLOTS: usize = if IS_MODEL {
     (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>()
 };
 
-/// What an object counts for at most, 512 GiB: the bytes of a page so cannot overflow, whatever the
-/// user says that each weighs.
+/// The most that an object counts for, 512 GiB: the bytes of a page cannot overflow then, whatever
+/// weights the user gives.
 pub(super) const HEAVIEST: usize = 1 << 39;
 
 /// How many objects ahead of the one that is freed the next ones are fetched.
@@ -81,7 +81,7 @@ pub(super) struct Page {
     ///
     /// [`Heap::note_sealed`]: super::heap::Heap::note_sealed
     very_heavy: AtomicBool,
-    /// What the objects in the slots before `first` took up. Written under the lock.
+    /// The bytes of the objects in the slots before `first`. Written under the lock.
     handed_on: AtomicUsize,
     /// Once this grace period has ended, all of the page may be freed. Written under the lock, when
     /// the page is sealed.
@@ -168,7 +168,8 @@ impl Page {
         self.first.load(Ordering::Relaxed) as usize
     }
 
-    /// What the page's remaining objects take up. Exact for the owner and once the page is sealed.
+    /// Returns the bytes of the page's remaining objects. Exact for the owner and once the page is
+    /// sealed.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         Fill(self.fill.load(Ordering::Relaxed))
@@ -283,7 +284,7 @@ impl Page {
         self.first.store(0, Ordering::Relaxed);
         self.handed_on.store(0, Ordering::Relaxed);
         // Release, pairs with `len`: a thread that finds the page empty finds that its objects are
-        // gone.
+        // freed.
         self.fill.store(0, Ordering::Release);
         panicked
     }
@@ -339,7 +340,7 @@ pub(super) struct PageList {
     first: *mut Page,
     last: *mut Page,
     pages: usize,
-    /// That of the pages and their objects, as of when each was added.
+    /// The weight of the pages and their objects, as of when each was added.
     footprint: usize,
 }
 
@@ -422,7 +423,7 @@ impl PageList {
         std::iter::successors(self.front(), |page| unsafe { page.next().as_ref() })
     }
 
-    /// Whether they are in the order of their cookies.
+    /// Returns whether they are in the order of their cookies.
     pub(super) fn is_sorted(&self) -> bool {
         self.iter()
             .map(Page::cookie)
@@ -448,7 +449,7 @@ impl Drop for PageList {
     }
 }
 
-/// What a sealed page and its objects take up.
+/// The bytes of a sealed page and its objects.
 pub(super) fn footprint_of(page: &Page) -> usize {
     PAGE_BYTES + page.bytes()
 }

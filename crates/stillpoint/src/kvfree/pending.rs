@@ -26,18 +26,19 @@ use crate::{
 };
 use std::ptr::{self, NonNull};
 
-/// The service thread's pages, and how far it has come with them. Its lock is held for moments, and
-/// no other is taken under it.
+/// The service thread's pages, and its progress through them. Its lock is held for moments, and no
+/// other is taken under it.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// What has arrived since the last pass. A thread that adds to it kicks the service thread.
+    /// The pages that have arrived since the last pass. A thread that adds one kicks the service
+    /// thread.
     arrived: PageList,
-    /// In order. For the service thread.
+    /// The pages in the order of their cookies, for the service thread alone.
     pub(super) pages: PendingPages,
-    /// When the service thread looks at the threads that retire next.
+    /// The time of the service thread's next look at the threads that retire.
     pub(super) next_tick: Nanos,
     pub(super) flush: Option<Flush>,
-    /// What all the pages of a whole batch wait for: see [`Pending::batch`].
+    /// The grace period that all pages of a whole batch wait for: see [`Pending::batch`].
     batch: Option<Cookie>,
 }
 
@@ -82,9 +83,9 @@ impl Pending {
         self.pages.take()
     }
 
-    /// For whole batches: the grace period that decides about the oldest page, and all that were
-    /// sealed before it was started, whatever their own cookies say. `start` starts one for a new
-    /// batch.
+    /// Returns, for whole batches, the grace period that decides about the oldest page and about
+    /// all pages that were sealed before it was started, whatever their own cookies say. `start`
+    /// starts one for a new batch.
     pub(super) fn batch(&mut self, start: impl FnOnce() -> Cookie) -> Option<Cookie> {
         let oldest = self.pages.oldest()?;
         if !self.batch.is_some_and(|batch| batch.at_least(oldest)) {
@@ -93,7 +94,7 @@ impl Pending {
         self.batch
     }
 
-    /// Ends the flush under way if all its pages are gone. Returns its ticket.
+    /// Ends the flush under way if all its pages are freed. Returns its ticket.
     pub(super) fn end_flush(&mut self) -> Option<u64> {
         let oldest = self.pages.oldest();
         let has_older = |youngest: Cookie| oldest.is_some_and(|oldest| youngest.at_least(oldest));

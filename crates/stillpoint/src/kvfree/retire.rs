@@ -11,8 +11,8 @@
 //! | the same | the service thread has parked the thread | the thread is unparked |
 //! | the same | the thread is throttled | the section is charged for the object (`throttle.rs`) |
 //!
-//! A thread whose thread-local state is gone has no buffer. At the end of threads they share one,
-//! whose pages are the service thread's.
+//! A thread whose thread-local state is gone has no buffer. Such threads share one, whose pages are
+//! the service thread's.
 //!
 //! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace
 //! periods have ended: on its own thread, where the allocator's cache is warm, and a few at a time.
@@ -53,9 +53,10 @@ enum Reclaimer {
 }
 
 impl Heap {
-    /// Retires what the fast path has not, or does what is left to do: `pushed` is what the append
-    /// came to, if it was made. `retirer` is the calling thread; `None` if its thread-local state
-    /// is gone. `Err` if there is no memory, and `on_no_page` leaves that to the caller.
+    /// Retires an object that the fast path has not, or does what the fast path left to do:
+    /// `pushed` is the result of the append, if it was made. `retirer` is the calling thread;
+    /// `None` if its thread-local state is gone. `Err` if there is no memory, and `on_no_page`
+    /// leaves that to the caller.
     ///
     /// # Safety
     ///
@@ -155,7 +156,7 @@ impl Heap {
         }
     }
 
-    /// What a section has put off to its end.
+    /// Work that a section has put off to its end.
     pub(crate) fn reclaim_after_section<P: Policy>(
         &self,
         engine: &Engine<P>,

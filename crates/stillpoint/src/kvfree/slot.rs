@@ -109,7 +109,7 @@ impl Slot {
         }
     }
 
-    /// Whether freeing it runs user code.
+    /// Returns whether freeing it runs user code.
     #[inline(always)]
     pub(crate) fn has_destructor(self) -> bool {
         self.how.addr() & LAYOUT_TAG == 0
@@ -158,8 +158,7 @@ impl Slot {
 }
 
 /// What a block of `size` bytes takes up: the size class of a general-purpose allocator (glibc's: 8
-/// bytes of header, classes 16 apart, 32 at least). An estimate for other allocators, and a good
-/// one.
+/// bytes of header, classes 16 apart, 32 at least). The estimate is good for other allocators, too.
 #[inline(always)]
 pub(crate) const fn footprint(size: usize) -> usize {
     let class = size.saturating_add(8 + 15) & !15;

@@ -48,41 +48,42 @@ const LARGEST_QUOTA: usize = 1 << 20;
 /// A quota is never smaller than this, or a thread would end a grace period for every page.
 const SMALLEST_QUOTA: usize = 64 << 10;
 
-/// Where grace periods are held up, a thread is throttled when so many quotas of its own are
-/// unreclaimed. Without it one thread's time slice fills the budget, and the next thread's again:
-/// never too much at a time, but each allocator arena keeps the most that it has ever held.
+/// If readers hold grace periods up, a thread is throttled when it has this many of its quotas
+/// unreclaimed. Without that, each thread in turn fills the whole budget in its time slice: memory
+/// stays within bounds, but each allocator arena keeps the most that it has ever held.
 const THROTTLE_FACTOR: usize = 2;
 
 /// How long a thread waits at most for each [`OPEN_BYTES`], or part of it, that it adds while it is
 /// throttled, or past the budget.
 const LONGEST_WAIT: Nanos = 10_000_000;
 
-/// So many times that at most for one page, or one section, however large its objects.
+/// The longest wait for one page, or one section, in multiples of that, however large its objects.
 const LONGEST_WAIT_PAGES: usize = 100;
 
-/// For a wait that is shorter no holdout is flagged: that and its barrier would cost about as much.
+/// A wait that is shorter than this flags no holdout: the flag and its barrier would cost about as
+/// much.
 const SHORT_WAIT: Nanos = 1_000_000;
 
-/// What a full page of small objects weighs, about.
+/// The approximate size of a full page of small objects.
 const FULL_PAGE: usize = 16 << 10;
 
 /// Any wait is at most this long.
 const LONGEST_WAIT_OF_ALL: Nanos = LONGEST_WAIT * LONGEST_WAIT_PAGES as Nanos;
 
-/// Of heavy objects so many fit into the budget, or fewer.
+/// At most this many heavy objects fit into the budget.
 const HEAVY_PART: usize = 32;
 
-/// The same of very heavy ones.
+/// At most this many very heavy objects fit into the budget.
 const VERY_HEAVY_PART: usize = 4;
 
-/// However small the budget, what is no more than this is neither: a page that is full of light
-/// objects is no more.
+/// An object of at most this many bytes is neither heavy nor very heavy, however small the budget. A
+/// page that is full of light objects is not larger either.
 const LIGHT: usize = 2 * OPEN_BYTES;
 
 /// How long a thread may be held back for what it adds, once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// By how much that is.
+    /// The wait that the added bytes allow.
     by_weight: Nanos,
     /// It adds a heavy object.
     is_heavy: bool,
@@ -108,7 +109,7 @@ impl Patience {
 }
 
 impl Heap {
-    /// What one thread may queue before it ends a grace period itself.
+    /// Returns how much one thread may queue before it ends a grace period itself.
     fn thread_quota(&self) -> usize {
         let threads = self.active.load(Ordering::Relaxed).max(1);
         (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
@@ -119,7 +120,7 @@ impl Heap {
         self.thread_quota() / FULL_PAGE
     }
 
-    /// For a page of `weight`, which `object` has filled.
+    /// Returns the patience for a page of `weight`, which `object` has filled.
     pub(super) fn patience_for_page(&self, weight: usize, object: usize) -> Patience {
         let pages = (weight / OPEN_BYTES + 1).min(LONGEST_WAIT_PAGES);
         Patience {
@@ -132,7 +133,7 @@ impl Heap {
         bytes > LIGHT.max(self.budget() / HEAVY_PART)
     }
 
-    /// What a very heavy page counts for where others are held back.
+    /// Returns what a very heavy page counts for when other threads are throttled.
     fn very_heavy_counts_for(&self) -> usize {
         LIGHT.max(self.budget() / VERY_HEAVY_PART)
     }
@@ -141,8 +142,8 @@ impl Heap {
         bytes > self.very_heavy_counts_for()
     }
 
-    /// What is unreclaimed, as those who are held back for it see it: those who add a heavy object
-    /// all of it, others with the very heavy pages for less.
+    /// Returns the unreclaimed bytes that count for a throttled thread. For a thread that adds a
+    /// heavy object they are all of them; for others, each very heavy page counts for less.
     fn pressure(&self, on_heavy: bool) -> usize {
         let all = self.footprint.load(Ordering::Relaxed);
         let counted = if on_heavy {
@@ -185,7 +186,7 @@ impl Heap {
         }
     }
 
-    /// As [`Heap::charge_section`] for an object that a callback will free, past the budget.
+    /// Like [`Heap::charge_section`], for an object that a callback will free, past the budget.
     pub(super) fn charge_section_for_callback(
         &self,
         buffer: &ThreadBuffer,
@@ -199,8 +200,8 @@ impl Heap {
         }
     }
 
-    /// Has the calling thread do its part before it frees pages, as the head says, and throttles it
-    /// if it is held back for longer than `patience`. A section puts it all off to its end.
+    /// Makes the calling thread do its part before it frees pages, as the module's head says, and
+    /// throttles it for at most `patience`. Inside a section all of this is put off to its end.
     pub(super) fn apply_backpressure<P: Policy>(
         &self,
         engine: &Engine<P>,

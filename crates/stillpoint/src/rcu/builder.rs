@@ -6,8 +6,8 @@ use std::{fmt, time::Duration};
 
 type Handler = Box<dyn Fn(&StallReport) + Send + Sync>;
 
-/// What a new domain is to be like; made by [`Domain::builder`], as
-/// [`std::thread::Builder`] is for threads.
+/// Settings of a new domain, from [`Domain::builder`]; what [`std::thread::Builder`] is for
+/// threads.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,7 +55,7 @@ impl DomainBuilder {
         self
     }
 
-    /// As [`Domain::with_fences`]: readers fence, and grace periods make no system call.
+    /// Makes readers fence and grace periods make no system call, as [`Domain::with_fences`].
     ///
     /// ```
     /// let domain = stillpoint::Domain::builder().with_fences().build();
@@ -66,7 +66,7 @@ impl DomainBuilder {
         self
     }
 
-    /// As [`Domain::set_budget`], in bytes; 8 MiB by default.
+    /// Sets the budget in bytes, as [`Domain::set_budget`]; 8 MiB by default.
     ///
     /// ```
     /// let domain = stillpoint::Domain::builder().budget(1 << 20).build();
@@ -77,7 +77,8 @@ impl DomainBuilder {
         self
     }
 
-    /// As [`Domain::set_callback_delay`]; by default 0, or what the environment says.
+    /// Sets the callback delay, as [`Domain::set_callback_delay`]; by default the environment's, or
+    /// 0.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -90,7 +91,7 @@ impl DomainBuilder {
         self
     }
 
-    /// As [`Domain::set_stall_timeout`]; 10 seconds by default.
+    /// Sets the stall time-out, as [`Domain::set_stall_timeout`]; 10 seconds by default.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -101,7 +102,7 @@ impl DomainBuilder {
         self
     }
 
-    /// As [`Domain::on_stall`].
+    /// Sets the stall handler, as [`Domain::on_stall`].
     ///
     /// ```
     /// # use std::{sync::mpsc::channel, time::Duration};

@@ -8,8 +8,8 @@ use std::{convert::Infallible, fmt, ptr::NonNull};
 ///
 /// The kernel's `__rcu` pointer with `rcu_dereference()` and `rcu_assign_pointer()`. It always
 /// holds a value; one that may be empty is an [`RcuOption`]. It belongs to a domain: the global one
-/// ([`Rcu::new`]) or another ([`Rcu::new_in`]). Dropping a cell retires its value, which readers
-/// who have found it keep for as long as their sections last.
+/// ([`Rcu::new`]) or another ([`Rcu::new_in`]). Dropping a cell retires its value, which stays in
+/// place for readers that have found it, until their sections end.
 ///
 /// ```
 /// use stillpoint::{Rcu, read_lock};
@@ -34,10 +34,9 @@ use std::{convert::Infallible, fmt, ptr::NonNull};
 ///
 /// # Statics
 ///
-/// One whose first value the compiler can make is made by [`Rcu::from_static`]. Where the program
-/// makes it, either it is an [`RcuOption`], filled at the start or by [`RcuOption::load_or_init`],
-/// or a `LazyLock<Rcu<T>>` (as is that of a cell in another domain), in programs that do not fork
-/// while another thread fills it.
+/// If the compiler can make the first value, use [`Rcu::from_static`]. If the program makes it, use
+/// an [`RcuOption`], filled at the start or by [`RcuOption::load_or_init`]; or a `LazyLock<Rcu<T>>`
+/// (also for a cell of another domain), if the program does not fork while another thread fills it.
 ///
 /// # Values without a size
 ///
@@ -58,38 +57,39 @@ use std::{convert::Infallible, fmt, ptr::NonNull};
 /// section, with no lock held. They may use the same cell; they may panic, which leaves the cell as
 /// it was. They must not wait for a grace period of the cell's domain: that panics, or never ends
 /// if the section is an [`OwnedGuard`](crate::tasks_trace::OwnedGuard)'s, or if they block on a
-/// future. What else they wait for, the domain's deferred frees wait for too.
+/// future. Whatever else they wait for delays the domain's deferred frees, too.
 pub struct Rcu<T: Send + Sync + 'static>(
-    /// Never empty: made full, and emptied by none of our methods but the one that takes the cell
-    /// apart.
+    /// Never empty: it is made full, and none of our methods empties it but the one that takes the
+    /// cell apart.
     RcuOption<T>,
 );
 
-/// What an `Rcu` held, or holds.
+/// Unwraps a value that an `Rcu` holds, or held.
 #[track_caller]
 fn full<V>(value: Option<V>) -> V {
     value.expect("an Rcu is never empty")
 }
 
 impl<T: Send + Sync + 'static> Rcu<T> {
-    /// A cell of the global domain that holds `value`. Allocates.
+    /// Makes a cell of the global domain that holds `value`. Allocates.
     #[must_use]
     pub fn new(value: T) -> Self {
         Self(RcuOption::new(value))
     }
 
-    /// A cell of `domain` that holds `value`. Allocates. The cell keeps the domain alive.
+    /// Makes a cell of `domain` that holds `value`. Allocates. The cell keeps the domain alive.
     #[must_use]
     pub fn new_in(domain: &Domain, value: T) -> Self {
         Self(RcuOption::new_in(domain, value))
     }
 
-    /// A cell of the global domain that holds `value`, and whose values are weighed. Allocates.
+    /// Makes a cell of the global domain that holds `value`, and whose values are weighed.
+    /// Allocates.
     ///
     /// `weigh` says how many bytes a value owns beside its own size: buffers, tables, nodes.
-    /// Budgets, waits of those who retire, and statistics are then about that memory, too. Without
-    /// it, a map of gigabytes counts for the 48 bytes that a `HashMap` has. What is counted is told
-    /// at [`Domain::retire_weighed`]; the present value is not.
+    /// Budgets, throttling and statistics then count that memory, too. Without it, a map of
+    /// gigabytes counts for the 48 bytes that a `HashMap` has. [`Domain::retire_weighed`] says what
+    /// is counted; the present value is not.
     ///
     /// ```
     /// use stillpoint::{Rcu, Weigh};
@@ -102,24 +102,24 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// # When it is called
     ///
-    /// Once for each value, when it is retired: in [`store`](Self::store), in
-    /// [`modify`](Self::modify), where a [`Retired`] is dropped, and where the cell is; not where
-    /// the value is given back, by [`into_inner`](Self::into_inner) or [`Retired::wait`], and not
-    /// for the first value of a [static](Self::from_static). It runs on the thread that retires,
-    /// with nothing locked and in no section of ours, while others may still read the value. So a
-    /// walk over many elements costs that thread as much each time.
+    /// `weigh` is called once for each value, when it is retired: in [`store`](Self::store), in
+    /// [`modify`](Self::modify), where a [`Retired`] is dropped, and where the cell is dropped; not
+    /// where the value is given back, by [`into_inner`](Self::into_inner) or [`Retired::wait`], and
+    /// not for the first value of a [static](Self::from_static). It runs on the thread that
+    /// retires, with nothing locked and in no section of ours, while others may still read the
+    /// value. So a walk over many elements costs that thread as much each time.
     ///
-    /// It may panic, which is caught and counted
-    /// ([`Statistics::panics`](crate::Statistics::panics)); the value then weighs its own size. It
-    /// may use this cell; what it retires itself is not weighed. Its answer is counted as it is,
-    /// at most 512 GiB, and no second one is asked for.
+    /// If it panics, that is caught and counted
+    /// ([`Statistics::panics`](crate::Statistics::panics)); and the value weighs its own size. It
+    /// may use this cell; what it retires itself is not weighed. Its answer is counted as it is, at
+    /// most 512 GiB, and no second one is asked for.
     #[must_use]
     pub fn weighed_by(value: T, weigh: fn(&T) -> usize) -> Self {
         Self(RcuOption::weighed_by(value, weigh))
     }
 
-    /// The same by what [`Weigh`] tells: of a collection its own block, and not what the elements
-    /// own.
+    /// Like [`weighed_by`](Self::weighed_by), with [`Weigh`], which counts a collection's own
+    /// block, and not what the elements own.
     ///
     /// ```
     /// use std::collections::HashMap;
@@ -139,8 +139,8 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         Self(RcuOption::weighed(value))
     }
 
-    /// This cell, with its values weighed by `weigh`, as in [`weighed_by`](Self::weighed_by): for
-    /// statics, and cells of other domains.
+    /// Returns this cell, with its values weighed by `weigh`, as in
+    /// [`weighed_by`](Self::weighed_by): for statics, and cells of other domains.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -156,13 +156,13 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         self
     }
 
-    /// A cell of the global domain whose first value is a static one: for statics. Does not
+    /// Makes a cell of the global domain whose first value is a static one: for statics. Does not
     /// allocate.
     ///
-    /// The first value is never freed or dropped. Where it would have to be given away, by
-    /// [`into_inner`](Self::into_inner), [`get_mut`](Self::get_mut) or what a [`Retired`] offers, a
-    /// clone of it is. Its type must have a size other than 0, which is checked: in a static, when
-    /// it is compiled.
+    /// The first value is never freed or dropped. Where a value is given away, by
+    /// [`into_inner`](Self::into_inner), [`get_mut`](Self::get_mut) or a method of [`Retired`], a
+    /// clone of it is given. Its type must have a size other than 0, which is checked: in a static,
+    /// when it is compiled.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -187,9 +187,10 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         Self(RcuOption::from_static(value))
     }
 
-    /// The present value. The kernel's `rcu_dereference()`.
+    /// Returns the present value. The kernel's `rcu_dereference()`.
     ///
-    /// A load and a comparison; async-signal-safe. The value stays for as long as the guard does.
+    /// Costs a load and a comparison; async-signal-safe. The value stays for as long as the guard
+    /// does.
     ///
     /// # Panics
     ///
@@ -204,12 +205,12 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         unsafe { &*self.0.pointer(guard) }
     }
 
-    /// The present value together with `guard`, in one value that derefs to it: for a request's
-    /// struct, an extractor, a stream.
+    /// Returns the present value together with `guard`, in one value that derefs to it: for a
+    /// request's struct, an extractor, a stream.
     ///
     /// With an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which must be of the cell's domain,
-    /// it may go to other threads; one of
-    /// [`read_lock_static`](crate::tasks_trace::TraceDomain::read_lock_static) borrows from
+    /// it may move to other threads; with a guard of
+    /// [`read_lock_static`](crate::tasks_trace::TraceDomain::read_lock_static) it borrows from
     /// nothing.
     ///
     /// ```
@@ -233,7 +234,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         unsafe { Snapshot::new(value, guard) }
     }
 
-    /// A clone of the present value, which is made inside a section of its own.
+    /// Returns a clone of the present value, which is made inside a separate section.
     #[must_use]
     pub fn load_cloned(&self) -> T
     where
@@ -242,7 +243,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         self.read(T::clone)
     }
 
-    /// Runs `read` with the present value, inside a section of its own.
+    /// Runs `read` with the present value, inside a separate section.
     ///
     /// ```
     /// let cell = stillpoint::Rcu::new(vec![1, 2]);
@@ -252,8 +253,8 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         self.0.read(|value| read(full(value)))
     }
 
-    /// The present value, outside any section: for the only updater, which holds a lock, say. The
-    /// kernel's `rcu_dereference_protected()`.
+    /// Returns the present value outside any section: for the only updater, which holds a lock,
+    /// say. The kernel's `rcu_dereference_protected()`.
     ///
     /// # Safety
     ///
@@ -342,7 +343,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         old
     }
 
-    /// As [`Rcu::update`], for a closure that may refuse, which leaves the cell as it is.
+    /// Like [`Rcu::update`], for a closure that may refuse, which leaves the cell as it is.
     ///
     /// ```
     /// let seats = stillpoint::Rcu::new(1_u32);
@@ -352,7 +353,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// # Errors
     ///
-    /// What `update` returned.
+    /// The error that `update` returned.
     #[inline]
     pub fn try_update<E>(
         &self,
@@ -386,9 +387,9 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         result
     }
 
-    /// The value, to be changed in place. Waits for a grace period: readers may have found it
-    /// through a reference to the cell that is gone by now, in a section that is not. (The first
-    /// value of a [static](Self::from_static) is cloned instead, without waiting.)
+    /// Returns the value, to be changed in place. Waits for a grace period: readers may have found
+    /// it through a reference to the cell that no longer exists, in a section that has not ended.
+    /// (The first value of a [static](Self::from_static) is cloned instead, without waiting.)
     ///
     /// # Panics
     ///
@@ -419,21 +420,21 @@ impl<T: Send + Sync + 'static> Rcu<T> {
 }
 
 impl<T: Default + Send + Sync + 'static> Default for Rcu<T> {
-    /// A cell of the global domain that holds `T`'s default.
+    /// Makes a cell of the global domain that holds `T`'s default.
     fn default() -> Self {
         Self::new(T::default())
     }
 }
 
 impl<T: Send + Sync + 'static> From<T> for Rcu<T> {
-    /// A cell of the global domain.
+    /// Makes a cell of the global domain.
     fn from(value: T) -> Self {
         Self::new(value)
     }
 }
 
 impl<T: Send + Sync + 'static> From<Box<T>> for Rcu<T> {
-    /// A cell of the global domain.
+    /// Makes a cell of the global domain.
     fn from(value: Box<T>) -> Self {
         Self(value.into())
     }

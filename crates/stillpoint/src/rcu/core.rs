@@ -109,9 +109,9 @@ impl<P: Policy> Inner<P> {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// The last handle is gone.
+    /// The last handle has been dropped.
     fn close(&self, end: End) {
-        // Release, pairs with `is_closed`: a thread that sees it sees all handles gone.
+        // Release, pairs with `is_closed`: a thread that sees it sees all handles dropped.
         self.closed.store(true, Ordering::Release);
         if end == End::LeftToService && self.is_anything_left() {
             // There may be no thread, or one that is about to end idle: a thread that exits kicks
@@ -248,9 +248,9 @@ impl<P: Policy> Core<P> {
         Guard::of(self.lock_late())
     }
 
-    /// Begins a section of a thread without a record of its own, because that is gone, or cannot be
-    /// had: a level of the one that it has open, or one through a record for that section alone.
-    /// That allocates only if all records that the domain has are taken.
+    /// Begins a section of a thread without its own record, because that no longer exists or cannot
+    /// be allocated: a level of the section that it has open, or a new one through a record for
+    /// that section alone. It allocates only if all records that the domain has are taken.
     ///
     /// All levels have one record, and the thread is not bound before they are over ([`thread`]):
     /// so it makes no difference which of them an unlock without a guard ends.
@@ -274,7 +274,7 @@ impl<P: Policy> Core<P> {
         thread::take_cached_record(self).unwrap_or_else(|| self.quiescent_record_late())
     }
 
-    /// For a thread whose thread-local state is gone.
+    /// Like the function above, for a thread whose thread-local state is gone.
     #[cold]
     fn quiescent_record_late(&self) -> &Record {
         self.engine()
@@ -327,13 +327,13 @@ impl<P: Policy> Drop for Core<P> {
 impl<P: Policy> fmt::Debug for Core<P> {
     /// Takes no lock: what threads have retired that is not in a full page yet is not counted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let glimpse = Statistics::glimpse(self.engine(), &self.inner.heap);
+        let snapshot = Statistics::snapshot(self.engine(), &self.inner.heap);
         let mut shown = f.debug_struct("Domain");
         shown.field("id", &self.id());
         if let Some(name) = self.engine().name() {
             shown.field("name", &name);
         }
-        shown.field("statistics", &glimpse).finish()
+        shown.field("statistics", &snapshot).finish()
     }
 }
 

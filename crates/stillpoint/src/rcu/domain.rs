@@ -1,4 +1,4 @@
-//! Domains: readers, grace periods and deferred frees that have nothing to do with those of other
+//! Domains: readers, grace periods and deferred frees that are separate from those of other
 //! domains.
 
 use super::{Core, DomainBuilder, Guard, QsbrReader};
@@ -8,8 +8,8 @@ use crate::{
 };
 use std::{fmt, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
 
-/// A domain of read-copy update: its sections delay its own grace periods only, and its own
-/// deferred frees.
+/// A domain of read-copy update: its sections delay no grace periods and no deferred frees but its
+/// own.
 ///
 /// Most programs use the global domain ([`global`](crate::global)) through the crate's functions. A
 /// separate domain keeps long sections away from others, or bounds one part's memory by itself.
@@ -17,36 +17,37 @@ use std::{fmt, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
 /// This is a handle: cloning it names the same domain. When the last handle is dropped there are no
 /// readers (a guard borrows from a handle). Pending callbacks are then invoked, the objects freed,
 /// and the service thread is stopped and joined (detached, if user code that the library runs drops
-/// the handle: a callback, a deferred destructor, a stall handler, a shrinker). That thread comes
-/// with the first work, ends when there has been none for a second, and comes again with the next;
-/// so a domain that is idle has none.
+/// the handle: a callback, a deferred destructor, a stall handler, a shrinker). That thread starts
+/// with the first work, ends when there has been none for a second, and starts again with the next;
+/// so an idle domain has none.
 ///
 /// So dropping the last handle may block for as long as callbacks and destructors take. It never
-/// does where that is not a `Domain` but what has been made in one, and keeps it: a cell, what was
-/// swapped out of it, an arena, an area, an owned guard that borrows from nothing. The service
-/// thread then does what is left, and ends by itself; a process that exits before does not wait for
-/// that, and there is no way to wait for it. If no thread can be created, the dropping thread does
-/// it. Each domain that ends so keeps a thread of its own, and its memory, until that is done: a
-/// callback that never returns keeps them for good. A program that makes many, or unloads the code
-/// of its callbacks, drops the `Domain` last, which waits.
+/// blocks if the last handle is not a `Domain` but an object that was made in one and keeps it
+/// alive: a cell, a value swapped out of it, an arena, an area, an owned guard that borrows from
+/// nothing. The service thread then does the remaining work, and ends by itself; a process that
+/// exits earlier does not wait for that, and there is no way to wait for it. If no thread can be
+/// created, the dropping thread does it. Each domain that ends so keeps its thread and its memory
+/// until that is done: a callback that never returns keeps them for good. So a program that makes
+/// many domains, or unloads the code of its callbacks, should drop the `Domain` last, which waits.
 ///
 /// # Forking
 ///
 /// On Linux a process that forks may go on using its domains: in the parent as if nothing had
 /// happened, and in the child as a process with one thread. That thread's sections are open as
-/// before, and cookies stay good. What waited is the parent's: in the child, callbacks of before
-/// the fork are not run and retired objects not freed; they are forgotten, and so are those that
-/// were to follow the callback or destructor that forks. Service threads start again when they are
-/// needed. Handles that other threads held are never dropped there, so a domain may outlive those
-/// that are left. A domain whose callback forked is not joined when it ends in the child.
+/// before, and cookies stay good. Pending work is the parent's: in the child, callbacks queued
+/// before the fork are not run and objects retired before it are not freed; they are forgotten, and
+/// so are those that were to follow the callback or destructor that forks. Service threads start
+/// again when they are needed. Handles that other threads held are never dropped there, so a domain
+/// may outlive those that are left. A domain whose callback forked is not joined when it ends in
+/// the child.
 ///
-/// Sections of other threads are over in the child. It must not use what those had found, not even
-/// a reference that one of them leaked or handed over: this is part of the contract of calling
-/// fork, which is unsafe. So is what fork requires in any program: threads of the standard library
-/// take a lock when they start and end, which a thread that is lost in the middle of that holds for
-/// ever, so [`std::thread::spawn`] may hang in the child (the service threads do without). The
-/// children of `vfork`, `_Fork`, a bare `clone`, and of a fork in a signal handler, must not use
-/// the library at all.
+/// Sections of other threads are over in the child. It must not use anything that they had found,
+/// not even a reference that one of them leaked or handed over: this is part of the contract of
+/// calling fork, which is unsafe. So is what fork requires in any program: threads of the standard
+/// library take a lock when they start and end; a thread that the fork removes in the middle of
+/// that holds it for ever, so [`std::thread::spawn`] may hang in the child (the service threads do
+/// without). The children of `vfork`, `_Fork`, a bare `clone`, and of a fork in a signal handler,
+/// must not use the library at all.
 ///
 /// ```
 /// let domain = stillpoint::Domain::new();
@@ -61,7 +62,8 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// A domain with the defaults: a budget of 8 MiB, stalls after 10 seconds. Starts no thread.
+    /// Makes a domain with the defaults: a budget of 8 MiB, stalls after 10 seconds. Starts no
+    /// thread.
     ///
     /// Allocates a few hundred bytes; does not block.
     #[must_use]
@@ -69,7 +71,7 @@ impl Domain {
         Self::starting_at(Cookie::from_raw(0))
     }
 
-    /// A domain with a name, or with settings from the start.
+    /// Makes a domain with a name, or with settings from the start.
     ///
     /// ```
     /// let routes = stillpoint::Domain::builder().name("routes").build();
@@ -79,19 +81,20 @@ impl Domain {
         DomainBuilder::default()
     }
 
-    /// The name that [`DomainBuilder::name`] gave it.
+    /// Returns the name that [`DomainBuilder::name`] gave the domain.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.engine().name()
     }
 
-    /// A domain whose readers fence, where those of [`Domain::new`] leave it to `membarrier(2)`.
+    /// Makes a domain whose readers fence, where those of [`Domain::new`] leave it to
+    /// `membarrier(2)`.
     ///
     /// A section costs two fences (some ten nanoseconds); a grace period makes no system call and
-    /// interrupts no processor. For readers that must not be disturbed, for updates as frequent as
-    /// reads, and for [`QsbrReader`]s, which fence only where they pass a quiescent state that a
-    /// waiter may need. When a thread that has retired here falls idle, the service thread still
-    /// makes one membarrier; to avoid even that: `STILLPOINT_MEMBARRIER=off`.
+    /// interrupts no processor. It is for readers that must not be disturbed, for updates as
+    /// frequent as reads, and for [`QsbrReader`]s, which fence only where they pass a quiescent
+    /// state that a waiter may need. When a thread that has retired here falls idle, the service
+    /// thread still makes one membarrier; `STILLPOINT_MEMBARRIER=off` avoids even that.
     ///
     /// ```
     /// let domain = stillpoint::Domain::with_fences();
@@ -103,21 +106,21 @@ impl Domain {
         Self::fencing_from(Cookie::from_raw(0))
     }
 
-    /// A domain whose sequence starts at `first`: for tests that want to see it wrap.
+    /// Makes a domain whose sequence starts at `first`: for tests that want to see it wrap.
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
         Self::of_kind(false, first, None)
     }
 
-    /// As [`Domain::with_fences`], for this purpose.
+    /// Makes a domain whose readers fence, and whose sequence starts at `first`.
     #[doc(hidden)]
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
         Self::of_kind(true, first, None)
     }
 
-    /// Whether its readers fence, where its sequence starts, and its name.
+    /// Makes a domain from whether its readers fence, where its sequence starts, and its name.
     pub(super) fn of_kind(fences: bool, first: Cookie, name: Option<Box<str>>) -> Self {
         Self {
             core: Core::of_kind(fences, first, name),
@@ -130,7 +133,7 @@ impl Domain {
         }
     }
 
-    /// What is behind this.
+    /// Returns the domain's core.
     #[inline]
     pub(crate) fn core(&self) -> &Core<Sound> {
         &self.core
@@ -140,8 +143,8 @@ impl Domain {
         self.core.id()
     }
 
-    /// Whether the calling thread is inside a section here, so that it must not wait for a grace
-    /// period. Looks at all records.
+    /// Returns whether the calling thread is inside a section here, so that it must not wait for a
+    /// grace period. Looks at all records.
     pub(crate) fn is_reading(&self) -> bool {
         self.core.is_reading()
     }
@@ -162,8 +165,9 @@ impl Domain {
         self.core.read_lock()
     }
 
-    /// Registers the calling thread as a reader that is always inside a section but where it says
-    /// otherwise. The userspace RCU library's `urcu_qsbr_register_thread()`; see [`QsbrReader`].
+    /// Registers the calling thread as a reader that is always inside a section, except where it
+    /// says otherwise. The userspace RCU library's `urcu_qsbr_register_thread()`; see
+    /// [`QsbrReader`].
     ///
     /// May allocate; does not block.
     #[must_use = "dropping it takes the thread's registration back"]
@@ -173,38 +177,38 @@ impl Domain {
 
     /// Runs `section` inside a read-side critical section.
     ///
-    /// As [`Domain::read_lock`]; the compiler sees both ends of the section at once.
+    /// Like [`Domain::read_lock`]; the compiler sees both ends of the section at once.
     #[inline]
     pub fn read<R>(&self, section: impl FnOnce(&Guard<'_>) -> R) -> R {
         section(&self.read_lock())
     }
 
-    /// How many bytes (of objects, by the allocator's size classes, with what their owners say that
-    /// they own, and of the pages that remember them) may be unreclaimed before further retiring
-    /// threads are throttled. 8 MiB by default. It is a target, not a hard limit: see the crate's
-    /// "The memory budget".
+    /// Sets how many bytes may be unreclaimed before retiring threads are throttled: of objects, by
+    /// the allocator's size classes and with the weights that users give, and of the pages that
+    /// track them. 8 MiB by default. It is a target, not a hard limit: see the crate's "The memory
+    /// budget".
     pub fn set_budget(&self, bytes: usize) {
         self.core.inner.heap.set_budget(bytes);
     }
 
-    /// The budget, in bytes.
+    /// Returns the budget, in bytes.
     #[must_use]
     pub fn budget(&self) -> usize {
         self.core.inner.heap.budget()
     }
 
-    /// Callbacks that are queued from now on run no earlier than `delay` after that (by whole
-    /// batches, so up to twice as late), and after a grace period in any case. 0 by default, or
-    /// what `STILLPOINT_CALLBACK_DELAY_MS` says in the environment, in whole milliseconds, for all
-    /// domains (what is no such number is told of on stderr, and ignored).
+    /// Delays callbacks that are queued from now on by at least `delay` (in whole batches, so by up
+    /// to twice as much), and by a grace period in any case. The default is 0, or
+    /// `STILLPOINT_CALLBACK_DELAY_MS` in the environment, in whole milliseconds, for all domains
+    /// (any other value is ignored, with a warning on stderr).
     ///
-    /// For programs that use an object for a while after queueing its callback, outside of
-    /// sections, which is wrong, and goes well where callbacks are late. What is retired is freed
-    /// as before, but for what there was no memory to remember by, which goes by callbacks. A
-    /// barrier cuts the delay short for what it waits for, so that it takes no longer than without;
-    /// so does the end of the domain; neither minds a delay that is set meanwhile. All others that
-    /// are kept already are kept as long as this says from about now on; with 0 they are due. Takes
-    /// a lock for a moment, and may start the service thread. Not async-signal-safe.
+    /// It is for programs that use an object outside of sections for a while after queueing its
+    /// callback, which is wrong, but goes well if callbacks are late. Retired objects are freed as
+    /// before, except those for which there was no page, which callbacks free. A barrier cuts the
+    /// delay short for the callbacks that it waits for, so that it takes no longer than without; so
+    /// does the end of the domain; a delay that is set meanwhile changes neither. All other
+    /// callbacks that are queued already are delayed by `delay` from about now on; with 0 they are
+    /// due. Takes a lock for a moment, and may start the service thread. Not async-signal-safe.
     ///
     /// ```
     /// use std::{sync::mpsc::channel, time::Duration};
@@ -220,19 +224,19 @@ impl Domain {
         self.engine().set_callback_delay(delay);
     }
 
-    /// How long callbacks are kept before they may run.
+    /// Returns how long callbacks are kept before they may run.
     #[must_use]
     pub fn callback_delay(&self) -> Duration {
         self.engine().callback_delay()
     }
 
-    /// How long a grace period (or the service thread) may be held up before that counts as a
-    /// stall. 10 seconds by default, or what `STILLPOINT_STALL` says in the environment, in
-    /// seconds; a call of this counts more.
+    /// Sets how long a grace period (or the service thread) may be held up before that counts as a
+    /// stall. The default is 10 seconds, or `STILLPOINT_STALL` in the environment, in seconds,
+    /// which a call of this overrides.
     ///
-    /// Zero, as any time too long to come, means never: nothing is reported, or counted as a stall,
-    /// and writers past the budget wait for a reader that never leaves each time, and not only
-    /// until it is reported.
+    /// Zero means never, as does any time that is too long to elapse: nothing is reported, or
+    /// counted as a stall, and writers past the budget wait for a reader that never leaves each
+    /// time, and not only until it is reported.
     pub fn set_stall_timeout(&self, timeout: Duration) {
         self.core.set_stall_timeout(timeout);
     }
@@ -242,16 +246,16 @@ impl Domain {
     ///
     /// Without a handler (and a subscriber of `tracing`, with that feature) the report is written
     /// to stderr, as one line, once a stall, however long that goes on. The line is left out if
-    /// stderr is closed, or a pipe that is full. `STILLPOINT_STALL` in the environment says
-    /// otherwise: with `off` nothing is written, with `stderr` also where there is a handler.
+    /// stderr is closed, or a pipe that is full. `STILLPOINT_STALL` in the environment changes
+    /// that: with `off` nothing is written, with `stderr` also where there is a handler.
     ///
     /// A grace period is watched while a thread or a deferred free waits for it. The handler runs
-    /// on the thread that finds the stall: one that waits, one that retires, or the service thread.
-    /// It may use the library's read side, and log; it must not wait for callbacks or deferred
-    /// frees, as if it were a callback, nor take locks that are held around calls of this library.
-    /// If it panics that is counted ([`Statistics::panics`]), and if its destructor does too. A
-    /// handler that owns a handle of the domain keeps it open until it is replaced. One that is
-    /// replaced is dropped by this call, or by the report under way.
+    /// on the thread that detects the stall: a waiter, a retiring thread, or the service thread. It
+    /// may use the library's read side, and log; it must not wait for callbacks or deferred frees,
+    /// as if it were a callback, nor take locks that are held around calls of this library. If it
+    /// panics that is counted ([`Statistics::panics`]), and if its destructor does too. A handler
+    /// that owns a handle of the domain keeps it open until it is replaced. A replaced handler is
+    /// dropped by this call, or by the report under way.
     ///
     /// ```
     /// # use std::{sync::mpsc::channel, time::Duration};
@@ -267,8 +271,8 @@ impl Domain {
         self.core.on_stall(handler);
     }
 
-    /// Takes the handler back: stalls are written to stderr again, as before any
-    /// [`on_stall`](Self::on_stall). To have them go nowhere, set a handler that does nothing.
+    /// Removes the handler: stalls are written to stderr again, as before any
+    /// [`on_stall`](Self::on_stall). To discard them, set a handler that does nothing.
     ///
     /// ```
     /// let domain = stillpoint::Domain::new();
@@ -279,8 +283,8 @@ impl Domain {
         self.core.reset_on_stall();
     }
 
-    /// The domain's statistics. Takes one lock per thread that has used the domain. Exact at rest,
-    /// else a racy snapshot.
+    /// Returns the domain's statistics. Takes one lock per thread that has used the domain. Exact
+    /// at rest, else a racy snapshot.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.core.statistics()
@@ -294,14 +298,15 @@ impl Default for Domain {
 }
 
 impl fmt::Debug for Domain {
-    /// Takes no lock: what threads have retired that is not in a full page yet is not counted.
+    /// Takes no lock, so objects in pages that are not full yet are not counted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.core.fmt(f)
     }
 }
 
-/// A handle that is kept by something which was made in the domain: a cell, an arena, a guard. Who
-/// drops such a thing need not know that it is the last handle, so dropping this never waits.
+/// A handle that is kept by an object which was made in the domain: a cell, an arena, a guard. A
+/// thread that drops such an object need not know that it is the last handle, so dropping this
+/// never waits.
 pub struct Kept(ManuallyDrop<Domain>);
 
 impl From<&Domain> for Kept {

@@ -4,9 +4,9 @@
 //! (`gp/engine/wakers.rs`), and which is all that works for it. So nothing depends on a future
 //! being polled, and one that is dropped leaves nothing behind.
 //!
-//! In the child of a fork the wakers are forgotten. A future of before the fork registers again
-//! when it is polled: its grace period is asked for again, and of the callbacks that a barrier is
-//! for there are none left.
+//! In the child of a fork the wakers are forgotten. A future made before the fork registers again
+//! when it is polled: its grace period is started again, and a barrier has no callbacks left to
+//! wait for.
 
 use super::{Core, Domain};
 use crate::{
@@ -31,7 +31,7 @@ struct Sleeper<'d, P: Policy> {
     awaited: Awaited,
     made_at: &'static Location<'static>,
     place: Option<Place>,
-    /// For stall reports, while it waits.
+    /// The waiter's entry for stall reports, while it waits.
     listed: Option<Listed<'d>>,
 }
 
@@ -47,8 +47,8 @@ impl<'d, P: Policy> Sleeper<'d, P> {
         }
     }
 
-    /// Ready if what is waited for has come; `last_try` may bring it about, where that costs less
-    /// than to be woken.
+    /// Returns ready if the awaited event has come; `last_try` may bring it about, where that costs
+    /// less than a wake-up.
     fn poll(&mut self, waker: &Waker, last_try: impl FnOnce(&Engine<P>) -> bool) -> Poll<()> {
         let (engine, awaited) = (self.engine, self.awaited);
         let will_wake = |place: &Place| engine.will_wake(awaited, waker, place);
@@ -83,7 +83,7 @@ impl<'d, P: Policy> Sleeper<'d, P> {
         })
     }
 
-    /// For callbacks that are queued in `process`; in another one there are none of them.
+    /// Polls for callbacks that are queued in `process`; in another process they are forgotten.
     fn poll_barrier(&mut self, waker: &Waker, process: Process) -> Poll<()> {
         let forgotten = process != fork::process();
         self.poll(waker, |_| forgotten)
@@ -180,7 +180,7 @@ impl fmt::Debug for GracePeriod<'_> {
 #[must_use = "a future does nothing for its task unless it is awaited"]
 pub struct CallbackBarrier<'d> {
     domain: &'d Domain,
-    /// Where the callbacks are queued that it is for.
+    /// The process in which the callbacks are queued that it waits for.
     process: Process,
     sleeper: Sleeper<'d, Sound>,
 }

@@ -48,7 +48,7 @@ pub struct Guard<'d> {
 }
 
 impl<'d> Guard<'d> {
-    /// For a section that has just been begun, for this guard.
+    /// Makes the guard of a section that has just been begun for it.
     #[inline(always)]
     pub(super) fn of(record: &'d Record) -> Self {
         Self {

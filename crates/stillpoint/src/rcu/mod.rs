@@ -63,8 +63,8 @@ use std::{
 
 /// The global domain, which the functions of this crate use.
 ///
-/// Made on first use and never dropped: what waits in it when the process exits is neither called
-/// nor freed.
+/// It is made on first use and never dropped: callbacks and objects that are pending when the
+/// process exits are neither called nor freed.
 #[inline]
 pub fn global() -> &'static Domain {
     global_domain::<RCU>()
@@ -106,7 +106,7 @@ fn make_global(global: usize) -> &'static Domain {
     }
 }
 
-/// What is behind a domain: for tortures that take any policy.
+/// The core of a domain, for torture programs, which take any policy.
 #[doc(hidden)]
 pub fn core_of(domain: &Domain) -> &Core<Sound> {
     domain.core()
@@ -120,7 +120,7 @@ fn home(domain: &Option<Kept>) -> &Domain {
     }
 }
 
-/// Whether `section` is one of the global domain.
+/// Returns whether `section` is one of the global domain.
 #[inline(always)]
 pub(crate) fn is_global(section: &impl Section) -> bool {
     section.domain_id() == const { thread::global_id(RCU) }

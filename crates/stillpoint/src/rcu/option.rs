@@ -1,4 +1,4 @@
-//! `RcuOption<T>`: what every cell is made of. A pointer that is replaced atomically, and may be
+//! `RcuOption<T>`, which every cell is made of: a pointer that is replaced atomically, and may be
 //! null.
 //!
 //! The store that publishes a value (release) pairs with the load that finds it (acquire): the
@@ -22,7 +22,7 @@ use std::{
 
 /// An [`Rcu`](crate::Rcu) cell that may be empty.
 ///
-/// Has what an `Rcu` has, with an `Option` where that has a value: [`load`](Self::load) gives
+/// It has the methods of `Rcu`, with an `Option` where that has a value: [`load`](Self::load) gives
 /// `Option<&T>`, and [`update`](Self::update) maps an `Option` to an `Option`, so that an update of
 /// an empty cell is not lost. [`empty`](Self::empty) is `const`: for statics that are filled when
 /// the program knows with what.
@@ -41,7 +41,7 @@ pub struct RcuOption<T: Send + Sync + 'static> {
     domain: Option<Kept>,
     /// The value that a static cell started with, which is never freed.
     first: Option<First<T>>,
-    /// Asked once of each value that is retired.
+    /// Called once for each value that is retired.
     pub(super) weigh: Option<Weigher<T>>,
 }
 
@@ -51,7 +51,7 @@ struct First<T: 'static> {
 }
 
 impl<T: Send + Sync + 'static> RcuOption<T> {
-    /// A cell of the global domain that holds nothing. Does not allocate.
+    /// Makes a cell of the global domain that holds nothing. Does not allocate.
     #[must_use]
     pub const fn empty() -> Self {
         Self {
@@ -62,25 +62,26 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         }
     }
 
-    /// A cell of `domain` that holds nothing. The cell keeps the domain alive.
+    /// Makes a cell of `domain` that holds nothing. The cell keeps the domain alive.
     #[must_use]
     pub fn empty_in(domain: &Domain) -> Self {
         Self::of(None, Some(domain.into()))
     }
 
-    /// A cell of the global domain that holds `value`. Allocates.
+    /// Makes a cell of the global domain that holds `value`. Allocates.
     #[must_use]
     pub fn new(value: T) -> Self {
         Self::from(value)
     }
 
-    /// A cell of `domain` that holds `value`. Allocates. The cell keeps the domain alive.
+    /// Makes a cell of `domain` that holds `value`. Allocates. The cell keeps the domain alive.
     #[must_use]
     pub fn new_in(domain: &Domain, value: T) -> Self {
         Self::of(Some(Box::new(value)), Some(domain.into()))
     }
 
-    /// See [`Rcu::from_static`](crate::Rcu::from_static).
+    /// Makes a cell whose first value is a static one. See
+    /// [`Rcu::from_static`](crate::Rcu::from_static).
     pub(super) const fn from_static(value: &'static T) -> Self
     where
         T: Clone,
@@ -102,14 +103,14 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         }
     }
 
-    /// A cell of the global domain that holds `value`, and whose values are weighed by `weigh`. See
-    /// [`Rcu::weighed_by`](crate::Rcu::weighed_by).
+    /// Makes a cell of the global domain that holds `value`, and whose values are weighed by
+    /// `weigh`. See [`Rcu::weighed_by`](crate::Rcu::weighed_by).
     #[must_use]
     pub fn weighed_by(value: T, weigh: fn(&T) -> usize) -> Self {
         Self::new(value).weighing(weigh)
     }
 
-    /// The same by what [`Weigh`] tells.
+    /// Like [`weighed_by`](Self::weighed_by), with [`Weigh`].
     #[must_use]
     pub fn weighed(value: T) -> Self
     where
@@ -118,8 +119,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         Self::weighed_by(value, T::heap_bytes)
     }
 
-    /// This cell, with its values weighed by `weigh`: for statics, and cells of other domains. See
-    /// [`Rcu::weighing`](crate::Rcu::weighing).
+    /// Returns this cell, with its values weighed by `weigh`: for statics, and cells of other
+    /// domains. See [`Rcu::weighing`](crate::Rcu::weighing).
     ///
     /// ```
     /// use stillpoint::{RcuOption, Weigh};
@@ -141,10 +142,10 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         }
     }
 
-    /// The present value. The kernel's `rcu_dereference()`.
+    /// Returns the present value. The kernel's `rcu_dereference()`.
     ///
-    /// A load and two comparisons; async-signal-safe. The value stays for as long as the guard
-    /// does.
+    /// Costs a load and two comparisons; async-signal-safe. The value stays for as long as the
+    /// guard does.
     ///
     /// # Panics
     ///
@@ -160,7 +161,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         unsafe { self.pointer(guard).as_ref() }
     }
 
-    /// The present value's address, or null.
+    /// Returns the present value's address, or null.
     #[inline(always)]
     #[track_caller]
     pub(super) fn pointer(&self, guard: &impl Section) -> *const T {
@@ -182,7 +183,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         }
     }
 
-    /// The present value together with `guard`, in one value that derefs to it. See
+    /// Returns the present value together with `guard`, in one value that derefs to it. See
     /// [`Rcu::load_owned`](crate::Rcu::load_owned).
     ///
     /// # Panics
@@ -196,7 +197,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         Some(unsafe { Snapshot::new(value, guard) })
     }
 
-    /// A clone of the present value, which is made inside a section of its own.
+    /// Returns a clone of the present value, which is made inside a separate section.
     #[must_use]
     pub fn load_cloned(&self) -> Option<T>
     where
@@ -205,7 +206,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         self.read(|value| value.cloned())
     }
 
-    /// Runs `read` with the present value, inside a section of its own.
+    /// Runs `read` with the present value, inside a separate section.
     ///
     /// ```
     /// let cell = stillpoint::RcuOption::new(vec![1, 2]);
@@ -215,11 +216,12 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         read(self.load(&home(&self.domain).read_lock()))
     }
 
-    /// The present value, or else what `init` makes, which is then the cell's. Where two threads
-    /// meet, one value stays and both get it; the other is dropped.
+    /// Returns the present value. If the cell is empty, stores the value that `init` returns, and
+    /// returns that. If two threads do so at once, one value stays and both get it; the other is
+    /// dropped.
     ///
-    /// For statics that fill themselves. It takes no lock, so threads that meet may each call
-    /// `init`, and a fork leaves nothing locked behind; if `init` panics, the cell stays empty for
+    /// It is for statics that fill themselves. It takes no lock, so several threads may call `init`
+    /// at once, and a fork leaves nothing locked behind; if `init` panics, the cell stays empty for
     /// the next one. Allocates if the cell is empty. `init` runs in the caller's section: it must
     /// not wait for a grace period.
     ///
@@ -267,7 +269,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         }
     }
 
-    /// The present value, outside any section: for the only updater. See
+    /// Returns the present value outside any section: for the only updater. See
     /// [`Rcu::peek`](crate::Rcu::peek).
     ///
     /// # Safety
@@ -280,7 +282,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Whether the cell holds nothing at this moment.
+    /// Returns whether the cell holds nothing at this moment.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.value.load(Ordering::Relaxed).is_null()
@@ -328,7 +330,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         })
     }
 
-    /// How to copy `value` if it is the first of a static cell, which cannot be had otherwise.
+    /// Returns how to copy `value` if it is the first of a static cell, which cannot be moved out.
     fn copy_of_first(&self, value: *const T) -> Option<CopyOut<T>> {
         self.first
             .as_ref()
@@ -387,12 +389,12 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         old
     }
 
-    /// As [`RcuOption::update`], for a closure that may refuse, which leaves the cell as it is. See
-    /// [`Rcu::try_update`](crate::Rcu::try_update).
+    /// Like [`RcuOption::update`], for a closure that may refuse, which leaves the cell as it is.
+    /// See [`Rcu::try_update`](crate::Rcu::try_update).
     ///
     /// # Errors
     ///
-    /// What `update` returned.
+    /// The error that `update` returned.
     #[inline]
     pub fn try_update<E>(
         &self,
@@ -419,8 +421,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     /// Replaces the value by what `replace` makes of it, until no other thread has been faster.
     /// Returns the old one and what else `replace` made.
     ///
-    /// User code runs in a section of ours: in `replace`, and where the value of an attempt that
-    /// was lost is dropped.
+    /// User code runs in a section of ours: in `replace`, and where the value of a failed attempt
+    /// is dropped.
     #[inline]
     pub(super) fn try_replace<R, E>(
         &self,
@@ -436,7 +438,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         }
     }
 
-    /// The value, to be changed in place. See [`Rcu::get_mut`](crate::Rcu::get_mut).
+    /// Returns the value, to be changed in place. See [`Rcu::get_mut`](crate::Rcu::get_mut).
     ///
     /// # Panics
     ///
@@ -456,7 +458,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         unsafe { self.value.get_mut().as_mut() }
     }
 
-    /// The value, taken out of the cell. See [`Rcu::into_inner`](crate::Rcu::into_inner).
+    /// Takes the value out of the cell. See [`Rcu::into_inner`](crate::Rcu::into_inner).
     ///
     /// # Panics
     ///
@@ -495,7 +497,7 @@ impl<T: Send + Sync + 'static> Drop for RcuOption<T> {
 }
 
 impl<T: Send + Sync + 'static> Default for RcuOption<T> {
-    /// An empty cell.
+    /// Makes an empty cell.
     fn default() -> Self {
         Self::empty()
     }

@@ -10,7 +10,7 @@ use std::{cell::Cell, fmt, marker::PhantomData};
 /// A domain, whatever its policy.
 trait Synchronize {
     fn try_synchronize(&self) -> Result<(), WouldDeadlock>;
-    /// What to panic with if that is refused.
+    /// Returns the message to panic with if that is refused.
     fn refusal(&self) -> String;
 }
 
@@ -138,7 +138,7 @@ impl<'d> QsbrReader<'d> {
     }
 
     /// Goes offline, waits for a grace period as
-    /// [`Domain::synchronize`](crate::Domain::synchronize) does, and comes back.
+    /// [`Domain::synchronize`](crate::Domain::synchronize) does, and goes online again.
     ///
     /// `urcu_qsbr_synchronize_rcu()`. The domain's own `synchronize` would panic while this reader
     /// is online, because it cannot know that no reference is held.

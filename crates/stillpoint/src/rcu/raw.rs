@@ -1,9 +1,9 @@
 //! Readers without guards, waits without panics, blocks of `malloc()`: what the C library is built
 //! on.
 //!
-//! A section here belongs to the calling thread and has no object that stands for it; so the end of
-//! one has to find the record. It is that of the thread's binding; at the thread's very end, when
-//! that is gone, the one that is still open, by a walk over all records.
+//! A section here belongs to the calling thread and has no guard; so its end has to find the
+//! record. That is the record of the thread's binding; at the thread's very end, when the binding
+//! is gone, it is the record that is still in a section, found by a walk over all records.
 //!
 //! The C library caches the records of the global domains in its own thread-local state, and
 //! inlines the fast path of a section: [`Record`] says what it may rely on. It clears them when
@@ -100,7 +100,7 @@ impl Record {
         self.0.ended_with_flags();
     }
 
-    /// The end of one section and the beginning of the next.
+    /// Ends one section and begins the next.
     ///
     /// # Safety
     ///
@@ -109,7 +109,7 @@ impl Record {
         self.0.quiescent_state();
     }
 
-    /// Whether the owner is inside a section. For other threads it is a racy snapshot.
+    /// Returns whether the owner is inside a section. For other threads it is a racy snapshot.
     pub fn is_reading(&self) -> bool {
         self.0.is_reading()
     }
@@ -135,20 +135,21 @@ pub unsafe fn at_thread_exit(exit: fn()) -> bool {
     thread::at_threads_end(exit)
 }
 
-/// Whether the calling thread's end has begun: it is not registered any more, and will not be.
+/// Returns whether the calling thread's end has begun: it is not registered any more, and will not
+/// be.
 pub fn is_exiting() -> bool {
     thread::is_over()
 }
 
-/// How badly the calling thread needs what it allocates at this moment: for an allocator with a
-/// reserve. Neither allocates nor unwinds.
+/// Returns how badly the calling thread needs the memory that it allocates at this moment: for an
+/// allocator with a reserve. Neither allocates nor unwinds.
 #[cfg(feature = "c-symbols")]
 pub fn need() -> Need {
     crate::platform::memory::need()
 }
 
-/// Where a section of `domain` that begins loads its word from, by acquire. It stays there as long
-/// as the domain.
+/// Returns the address from which a new section of `domain` loads its word, by acquire. It is valid
+/// as long as the domain.
 ///
 /// A pointer and not a reference, with which safe code could store there:
 ///
@@ -160,9 +161,9 @@ pub fn started(domain: &Domain) -> *const AtomicU64 {
     domain.engine().started()
 }
 
-/// Begins a section of the calling thread in a global domain, or a level of it. The record, if
-/// sections may be begun through it from now on without this function: while its nesting is 0, by
-/// storing what [`started`] has.
+/// Begins a section of the calling thread in a global domain, or a level of it. Returns the record,
+/// if sections may be begun through it from now on without this function: while its nesting is 0,
+/// by storing the value of [`started`].
 pub fn lock_global(global: usize) -> Option<&'static Record> {
     if global == TRACE {
         lock_through(
@@ -174,7 +175,7 @@ pub fn lock_global(global: usize) -> Option<&'static Record> {
     }
 }
 
-/// As [`lock_global`], in a domain that is there for ever.
+/// Like [`lock_global`], in a domain that is never destroyed.
 pub fn lock_static(domain: &'static Domain) -> Option<&'static Record> {
     lock_through(thread::record(domain.core()), || domain)
 }
@@ -197,15 +198,15 @@ pub fn register(domain: &Domain) -> bool {
     thread::record(domain.core()).is_some()
 }
 
-/// The calling thread's record in `domain`, if it is bound to that, and if its sections may be
-/// begun without a function of this crate: while the nesting is 0, by storing what [`started`] has.
-/// It is the thread's until its end, or the domain's.
+/// Returns the calling thread's record in `domain`, if it is bound to that, and if its sections may
+/// be begun without a function of this crate: while the nesting is 0, by storing the value of
+/// [`started`]. It is the thread's until its end, or the domain's.
 pub fn cacheable_record(domain: &Domain) -> Option<NonNull<Record>> {
     let record = thread::bound_record(domain.core())?;
     (!domain.engine().readers_fence()).then(|| Record::of(record).into())
 }
 
-/// Whether the calling thread is bound to `domain`.
+/// Returns whether the calling thread is bound to `domain`.
 pub fn is_registered(domain: &Domain) -> bool {
     thread::bound_record(domain.core()).is_some()
 }
@@ -219,9 +220,9 @@ pub fn lock(domain: &Domain) {
     }
 }
 
-/// As [`lock`], for a thread without a record of its own, because that is gone, or cannot be had: a
-/// level of the section that it still has open, or one through a record for that section alone.
-/// That allocates only if all records that the domain has are taken.
+/// Like [`lock`], for a thread without its own record, because that no longer exists or cannot be
+/// allocated: begins a level of the section that it still has open, or a new one through a record
+/// for that section alone. It allocates only if all records that the domain has are taken.
 #[cold]
 pub fn lock_unregistered(domain: &Domain) {
     domain.core().lock_late();
@@ -261,7 +262,7 @@ unsafe fn unlock_unregistered(domain: &Domain) -> Result<(), NotReading> {
     unsafe { Record::of(record).unlock() }
 }
 
-/// Whether the calling thread is inside a section of `domain`, of whatever flavour.
+/// Returns whether the calling thread is inside a section of `domain`, of whatever flavour.
 pub fn is_reading(domain: &Domain) -> bool {
     match thread::bound_record(domain.core()) {
         Some(record) if record.is_reading() => true,
@@ -269,7 +270,7 @@ pub fn is_reading(domain: &Domain) -> bool {
     }
 }
 
-/// Whether the calling thread has left a section open, also at its very end.
+/// Returns whether the calling thread has left a section open, also at its very end.
 pub fn has_open_section(domain: &Domain) -> bool {
     domain
         .engine()
@@ -277,7 +278,7 @@ pub fn has_open_section(domain: &Domain) -> bool {
         .is_some()
 }
 
-/// Whether the calling thread runs a callback or a deferred destructor of `domain`.
+/// Returns whether the calling thread runs a callback or a deferred destructor of `domain`.
 pub fn in_callback(domain: &Domain) -> bool {
     user_code::runs_for(domain.id())
 }
@@ -287,7 +288,8 @@ pub fn has_readers(domain: &Domain) -> bool {
     domain.engine().has_readers()
 }
 
-/// A record for a reader that is always inside a section but where it says otherwise; offline.
+/// Makes a record for a reader that is always inside a section, except where it says otherwise; it
+/// is offline.
 ///
 /// It is the calling thread's alone until that releases it.
 pub fn register_qsbr(domain: &'static Domain) -> &'static Record {
@@ -354,7 +356,7 @@ pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// # Safety
 ///
-/// `block` came from `malloc()` and its kin; the rest as for [`Domain::retire`].
+/// `block` came from `malloc()` or the like; the rest as for [`Domain::retire`].
 #[inline]
 pub unsafe fn retire_malloced(
     domain: &Domain,
@@ -371,7 +373,8 @@ pub unsafe fn retire_malloced(
     .map_err(|_| NoMemory)
 }
 
-/// Whether the callback of `head` waits in `domain`: a look at all that do, by their addresses.
+/// Returns whether the callback of `head` waits in `domain`: a look at all that do, by their
+/// addresses.
 pub fn is_queued(domain: &Domain, head: *const CallbackHead) -> bool {
     domain.engine().is_queued(head)
 }
@@ -381,8 +384,9 @@ pub fn is_queued(domain: &Domain, head: *const CallbackHead) -> bool {
 #[derive(Debug)]
 pub struct ThreadBuffer(kvfree::ThreadBuffer);
 
-/// That of the calling thread, if it has one already: by its first [`retire_malloced`] in the
-/// global domain. It stays until the end of the thread, at which [`at_thread_exit`] comes first.
+/// Returns the calling thread's buffer, if it has one already, from its first [`retire_malloced`]
+/// in the global domain. The buffer stays until the end of the thread, at which [`at_thread_exit`]
+/// runs first.
 pub fn thread_buffer() -> Option<NonNull<ThreadBuffer>> {
     thread::global_buffer().map(NonNull::cast)
 }
@@ -416,7 +420,7 @@ pub unsafe fn retire_malloced_to(
     }
 }
 
-/// Whether [`lock_owned`] has all that it needs, here and now.
+/// Returns whether [`lock_owned`] has all that it needs at this moment.
 pub fn has_cached_record(domain: &Domain) -> bool {
     thread::has_spare(domain.core())
 }
@@ -459,7 +463,7 @@ impl Record {
     }
 }
 
-/// Where a queued [`CallbackHead`] has its function, in bytes.
+/// Returns the offset of a queued [`CallbackHead`]'s function, in bytes.
 pub const FUNCTION_OFFSET: usize = CallbackHead::FUNCTION_OFFSET;
 
 const _: () = assert!(size_of::<CallbackHead>() == 3 * size_of::<u64>());

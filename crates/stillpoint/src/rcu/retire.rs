@@ -34,11 +34,11 @@ impl Domain {
     /// older ones, ends a grace period, or, where readers hold up twice the thread's quota or the
     /// budget, waits outside sections: 10 ms at most for each 64 KiB, or part of it, that a page
     /// and its objects weigh, a second at most. (Past the budget, a second for a heavy one, as
-    /// [`Domain::retire_weighed`] has it.) What is retired inside a section is waited for at the
-    /// section's end, by its part of that: 40 us for a small object. Objects with a destructor
-    /// are dropped on the service thread, and count towards no thread's quota; others are freed by
-    /// the retiring thread. May be called inside sections, callbacks and thread-local destructors;
-    /// not in signal handlers.
+    /// [`Domain::retire_weighed`] has it.) An object retired inside a section is waited for at the
+    /// section's end, in proportion: 40 us for a small object. Objects with a destructor are
+    /// dropped on the service thread, and count towards no thread's quota; others are freed by the
+    /// retiring thread. May be called inside sections, callbacks and thread-local destructors; not
+    /// in signal handlers.
     ///
     /// If there is no memory for a page the caller waits for a grace period and frees the object
     /// itself; inside a section or a callback, where that is impossible, a callback of its own
@@ -66,12 +66,12 @@ impl Domain {
         unsafe { self.core().retire(object) };
     }
 
-    /// As [`Domain::retire`], but gives the object back if there is no memory for a page and no way
-    /// to wait.
+    /// Like [`Domain::retire`], but gives the object back if there is no memory for a page and no
+    /// way to wait.
     ///
     /// # Errors
     ///
-    /// The object, which is then the caller's to deal with as before the call.
+    /// The object, which is the caller's again.
     ///
     /// # Safety
     ///
@@ -89,13 +89,13 @@ impl Domain {
         .map_err(|NoPage| object)
     }
 
-    /// As [`Domain::retire`] for an object that owns `heap_bytes` bytes beside its own block: the
-    /// buffers, tables and nodes that its destructor frees.
+    /// Like [`Domain::retire`], for an object that owns `heap_bytes` bytes beside its own block:
+    /// the buffers, tables and nodes that its destructor frees.
     ///
     /// They count as the block does: for the budget, for waits, and in
-    /// [`Statistics::bytes_pending`](crate::Statistics::bytes_pending). For other retires an object
-    /// is what its own block takes up, whatever that refers to. [`Weigh`](crate::Weigh) knows it
-    /// for types of `std`. An estimate does; an object counts for 512 GiB at most.
+    /// [`Statistics::bytes_pending`](crate::Statistics::bytes_pending). Other retires count an
+    /// object's own block alone, whatever it refers to. [`Weigh`](crate::Weigh) computes the bytes
+    /// for types of `std`. An estimate is enough; an object counts for 512 GiB at most.
     ///
     /// A heavy object, of more than 128 KiB and a 32nd of the budget, may be waited for a second,
     /// where readers hold up the budget. One of more than 128 KiB and a quarter of the budget
@@ -123,13 +123,13 @@ impl Domain {
         unsafe { self.core().retire_weighed(object, heap_bytes) };
     }
 
-    /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the
+    /// Like [`Domain::retire`], for a type whose destructor may run on the retiring thread, in the
     /// middle of any later retire, and at the end of any section in which one was made: one that
     /// only frees memory, such as that of `Vec<u8>` or `String`.
     ///
-    /// Freed where it was allocated, it is cheaper than on the service thread. A destructor that
-    /// takes a lock may deadlock with a thread that calls `retire`, or drops a guard, while holding
-    /// it.
+    /// To free an object on the thread that allocated it is cheaper than on the service thread. A
+    /// destructor that takes a lock may deadlock with a thread that calls `retire`, or drops a
+    /// guard, while holding it.
     ///
     /// # Safety
     ///
@@ -142,7 +142,7 @@ impl Domain {
 
     /// Frees a block of the global allocator after a grace period, without dropping what is in it.
     ///
-    /// As [`Domain::retire`] otherwise.
+    /// Otherwise like [`Domain::retire`].
     ///
     /// # Safety
     ///
@@ -154,7 +154,7 @@ impl Domain {
     /// let layout = Layout::from_size_align(100, 8).unwrap();
     /// // SAFETY: the size is not 0.
     /// let block = NonNull::new(unsafe { alloc(layout) }).expect("memory");
-    /// // SAFETY: allocated with that layout, and nobody else has ever known it.
+    /// // SAFETY: allocated with that layout, and no other thread has ever known it.
     /// unsafe { stillpoint::global().retire_sized(block, layout) };
     /// ```
     #[inline]
@@ -175,7 +175,7 @@ impl Domain {
     /// Frees a boxed object that embeds a [`CallbackHead`](crate::CallbackHead). The kernel's
     /// `kvfree_rcu()` with two arguments.
     ///
-    /// As [`Domain::retire`], but it neither fails nor blocks when memory runs out: if there is
+    /// Like [`Domain::retire`], but it neither fails nor blocks when memory runs out: if there is
     /// none for a page, the object is chained through its head.
     ///
     /// # Safety
@@ -186,9 +186,9 @@ impl Domain {
         unsafe { self.core().retire_with_head(object) };
     }
 
-    /// For the lab, which compares: all objects that wait are freed together, after one more grace
-    /// period, by the service thread, as `kvfree_rcu()` did before it polled a grace period a page.
-    /// There is no budget then.
+    /// Frees all pending objects together, after one more grace period, by the service thread, as
+    /// `kvfree_rcu()` did before it polled a grace period a page. There is no budget then. For the
+    /// lab, which compares the two.
     #[doc(hidden)]
     pub fn free_whole_batches(&self, whole: bool) {
         self.core().inner.heap.set_whole_batches(whole);
@@ -210,11 +210,11 @@ impl Domain {
 /// // SAFETY: that is where the head is, and it is private.
 /// unsafe impl EmbedsHead for Node { const HEAD_OFFSET: usize = offset_of!(Node, head); }
 /// let node = NonNull::from(Box::leak(Box::new(Node { value: 1, head: CallbackHead::new() })));
-/// // SAFETY: nobody else has ever known the node.
+/// // SAFETY: no other thread has ever known the node.
 /// unsafe { stillpoint::global().retire_with_head(node) };
 /// ```
 pub unsafe trait EmbedsHead: Send + 'static {
-    /// Where the head is, in bytes.
+    /// The offset of the head, in bytes.
     const HEAD_OFFSET: usize;
 }
 

@@ -1,17 +1,17 @@
-//! What has been taken out of a cell and may still be read.
+//! A value that has been taken out of a cell, and may still have readers.
 
 use super::{Domain, domain::Kept, home};
 use crate::gp::Cookie;
 use std::{fmt, mem, ops::Deref, ptr::NonNull};
 
-/// How to get a box of a value that is not in one.
+/// How to clone a value that is not in a box.
 pub(super) type CopyOut<T> = fn(&T) -> Box<T>;
 
 /// How much a value owns beside its own size, in bytes: user code.
 pub(super) type Weigher<T> = fn(&T) -> usize;
 
-/// A value that was taken out of an [`Rcu`](crate::Rcu) cell: readers who found it before may still
-/// be using it.
+/// A value that was taken out of an [`Rcu`](crate::Rcu) cell: readers that found it before may
+/// still be using it.
 ///
 /// Drop it, and it is freed after a grace period; a cell that is weighed has it weighed then. Or
 /// get the box back: [`Retired::wait`], [`Retired::try_into_box`] (of a
@@ -30,7 +30,7 @@ pub struct Retired<T: Send + Sync + 'static> {
     /// `None`: the global one.
     domain: Option<Kept>,
     cookie: Option<Cookie>,
-    /// Of a static's value, which is never freed.
+    /// Clones a static's value, which is never freed.
     copy: Option<CopyOut<T>>,
     weigh: Option<Weigher<T>>,
 }
@@ -65,7 +65,7 @@ impl<T: Send + Sync + 'static> Retired<T> {
         home(&self.domain)
     }
 
-    /// The grace period after which the value has no readers. The first call starts it.
+    /// Returns the grace period after which the value has no readers. The first call starts it.
     pub fn cookie(&mut self) -> Cookie {
         let domain = home(&self.domain);
         *self.cookie.get_or_insert_with(|| domain.start_poll())

@@ -23,7 +23,7 @@ use std::{fmt, ops::Deref, ptr::NonNull};
 /// spawn(answer(cell.load_owned(tasks_trace::read_lock_owned())));
 /// ```
 ///
-/// What it lends does not outlive it:
+/// A reference that it lends does not outlive it:
 ///
 /// ```compile_fail,E0505
 /// use stillpoint::{Rcu, read_lock};

@@ -57,12 +57,12 @@ impl<P: Policy> Bound for Inner<P> {
 
 struct Binding {
     /// Keeps `record` and everything else of the domain in place, also after its last handle is
-    /// gone.
+    /// dropped.
     domain: Arc<dyn Bound>,
     id: u64,
     record: *const Record,
     buffer: Arc<ThreadBuffer>,
-    /// For owned guards.
+    /// Cached records for owned guards.
     spares: RecordCache,
     next: Cell<*const Binding>,
 }
@@ -135,7 +135,7 @@ fn give_back(binding: Box<Binding>) {
     binding.record().depart();
 }
 
-/// What is known of the calling thread's end.
+/// The state of the calling thread's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Life {
     /// Nothing has been arranged for it.
@@ -161,7 +161,7 @@ fn arrange_end() -> bool {
     }
 }
 
-/// Whether the calling thread is at its very end.
+/// Returns whether the calling thread is at its very end.
 pub(super) fn is_over() -> bool {
     LIFE.get() == Life::Over
 }
@@ -187,7 +187,7 @@ fn end() {
     BINDINGS.with(|bindings| bindings.remove(|_| true));
 }
 
-/// What `look` finds in the calling thread's bindings. Neither allocates nor binds.
+/// Returns the result of `look` in the calling thread's bindings. Neither allocates nor binds.
 fn look_up<R>(look: impl FnOnce(&Bindings) -> Option<R>) -> Option<R> {
     if LIFE.get() == Life::Bound {
         BINDINGS.with(look)
@@ -226,7 +226,7 @@ static UNREGISTERED: Record = Record::unregistered();
 struct Remembered(Cell<NonNull<Record>>);
 
 impl Remembered {
-    const fn nobody() -> Self {
+    const fn unregistered() -> Self {
         // SAFETY: a static's address.
         Self(Cell::new(unsafe {
             NonNull::new_unchecked((&raw const UNREGISTERED).cast_mut())
@@ -248,7 +248,7 @@ impl Remembered {
 thread_local! {
     /// The thread's record in each global domain, where readers need no fence; otherwise, and
     /// before the first section, the unregistered sentinel.
-    static GLOBAL_RECORDS: [Remembered; GLOBALS] = const { [const { Remembered::nobody() }; GLOBALS] };
+    static GLOBAL_RECORDS: [Remembered; GLOBALS] = const { [const { Remembered::unregistered() }; GLOBALS] };
     /// The thread's buffer in the first of them; null before the first use.
     static GLOBAL_BUFFER: Cell<*const ThreadBuffer> = const { Cell::new(ptr::null()) };
     /// The binding used last; null for none.
@@ -315,7 +315,7 @@ pub(super) fn record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     Some(unsafe { &*(*binding).record })
 }
 
-/// As above, but does not bind the thread.
+/// Like the function above, but does not bind the thread.
 #[inline]
 pub(super) fn bound_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     let last = LAST.get();
@@ -358,7 +358,7 @@ pub(crate) fn take_cached_record<P: Policy>(domain: &Core<P>) -> Option<&Record>
     )
 }
 
-/// Whether [`take_cached_record`] needs neither memory nor a lock.
+/// Returns whether [`take_cached_record`] needs neither memory nor a lock.
 pub(super) fn has_spare<P: Policy>(domain: &Core<P>) -> bool {
     // SAFETY: as in `binding`.
     unsafe { LAST.get().as_ref() }

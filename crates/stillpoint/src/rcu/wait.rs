@@ -29,11 +29,11 @@ impl Domain {
         self.core().synchronize();
     }
 
-    /// As [`Domain::synchronize`], expedited: spins for up to 50 microseconds instead of 2 before
-    /// it sleeps. The kernel's `synchronize_rcu_expedited()`.
+    /// Waits like [`Domain::synchronize`], but expedited: spins for up to 50 microseconds instead
+    /// of 2 before it sleeps. The kernel's `synchronize_rcu_expedited()`.
     ///
-    /// Where sections last some tens of microseconds it saves the wake-up, and costs the
-    /// processor's time meanwhile.
+    /// It saves the wake-up if sections last some tens of microseconds, and costs processor time
+    /// meanwhile.
     ///
     /// # Panics
     ///
@@ -58,10 +58,10 @@ impl Domain {
 
     /// Starts a grace period and names it. The kernel's `start_poll_synchronize_rcu()`.
     ///
-    /// It ends without a further call, as soon as its readers have left: the service thread ends
-    /// it, unless another call (a [`Domain::poll`], a waiter, a deferred free) has. A few atomic
-    /// operations; where the service thread sleeps, also a wake-up, of some microseconds. Does not
-    /// block; not async-signal-safe.
+    /// The grace period ends without a further call, as soon as its readers have left: the service
+    /// thread ends it, unless another call (a [`Domain::poll`], a waiter, a deferred free) has. A
+    /// few atomic operations; where the service thread sleeps, also a wake-up, of some
+    /// microseconds. Does not block; not async-signal-safe.
     #[must_use]
     pub fn start_poll(&self) -> Cookie {
         self.core().start_poll()
@@ -76,8 +76,8 @@ impl Domain {
         self.core().poll(cookie)
     }
 
-    /// Waits until the grace period has ended. The kernel's `cond_synchronize_rcu()`. As
-    /// [`Domain::synchronize`], and a load if it has ended already.
+    /// Waits until the grace period has ended. The kernel's `cond_synchronize_rcu()`. Like
+    /// [`Domain::synchronize`]; costs a load if it has ended already.
     ///
     /// # Panics
     ///
@@ -87,8 +87,8 @@ impl Domain {
         self.core().cond_synchronize(cookie);
     }
 
-    /// Waits until `deadline`, a moment of `platform::clock`'s. Whether the grace period has ended;
-    /// it has not, either, if a section of the calling thread holds it up.
+    /// Waits until `deadline`, a time of `platform::clock`. Returns whether the grace period has
+    /// ended: false also if a section of the calling thread holds it up.
     pub(crate) fn wait_until(&self, cookie: Cookie, deadline: Nanos) -> bool {
         self.engine().wait_for(
             cookie,
@@ -98,14 +98,14 @@ impl Domain {
         ) == Waited::Ended
     }
 
-    /// As [`Domain::synchronize`], for tasks: a future that is ready when every section that had
-    /// begun before this call has ended.
+    /// Returns a future, for tasks, that is ready when every section that had begun before this
+    /// call has ended.
     ///
     /// The grace period starts now and ends by itself, whether or not the future is polled; no
-    /// thread waits. For any executor. Sections of the very thread that polls hold it up like all
-    /// others: where the same task keeps a guard across the `.await`, or another task of a
-    /// single-threaded executor that would have to run first, it never ends, which cannot be
-    /// detected beforehand; it is then reported as a stall that names the guard's thread.
+    /// thread waits. For any executor. Sections of the polling thread hold it up like all others.
+    /// So it never ends if the same task holds a guard across the `.await`, or if another task does
+    /// that the same single-threaded executor would have to run first. That cannot be detected
+    /// beforehand; it is reported as a stall that names the guard's thread.
     ///
     /// The domain's service thread wakes the task, between its passes, in no order that later calls
     /// could hold up. An executor that goes on with a task inside its waker does so on that thread:
@@ -115,9 +115,8 @@ impl Domain {
     /// # Deadlocks
     ///
     /// A callback, deferred destructor or waker of this domain that blocks its thread on this
-    /// future waits for ever, since it stands in the way of the thread that would wake it. There,
-    /// call [`Domain::synchronize`], which needs no other thread, or leave the future to an
-    /// executor.
+    /// future waits for ever, since it blocks the thread that would wake it. There, call
+    /// [`Domain::synchronize`], which needs no other thread, or leave the future to an executor.
     ///
     /// If no thread can be created, the task is woken to try again, until that succeeds or the
     /// grace period has ended.
@@ -140,18 +139,17 @@ impl Domain {
         self.cond_synchronize_async(self.start_poll())
     }
 
-    /// As [`Domain::cond_synchronize`], for tasks: a future that is ready when the grace period has
-    /// ended. See
+    /// Returns a future, for tasks, that is ready when the grace period has ended. See
     /// [`Domain::synchronize_async`].
     #[track_caller]
     pub fn cond_synchronize_async(&self, cookie: Cookie) -> GracePeriod<'_> {
         GracePeriod::new(self, self.core().known(cookie))
     }
 
-    /// As [`Domain::barrier`], for tasks: a future that is ready when every callback that was
-    /// queued before this call has been invoked. Takes a lock for a moment; does not block. Never
-    /// refused: what would wait for itself is reported as a stall. Nothing of the domain may block
-    /// its thread on it, as on [`Domain::synchronize_async`].
+    /// Returns a future, for tasks, that is ready when every callback that was queued before this
+    /// call has been invoked. Takes a lock for a moment; does not block. Never refused: a wait for
+    /// itself is reported as a stall. Nothing of the domain may block its thread on it, as on
+    /// [`Domain::synchronize_async`].
     ///
     /// # Panics
     ///
@@ -222,8 +220,8 @@ impl Domain {
     /// Waits until every callback that was queued before has been invoked. The kernel's
     /// `rcu_barrier()`.
     ///
-    /// Not async-signal-safe. Inside a section it goes through as long as no such callback waits
-    /// for that section.
+    /// Not async-signal-safe. Inside a section it succeeds as long as no such callback waits for
+    /// that section.
     ///
     /// # Panics
     ///

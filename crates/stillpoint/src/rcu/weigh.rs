@@ -1,4 +1,4 @@
-//! What values own beside their own size: for budgets that are about real bytes.
+//! How much memory values own beside their own size, for budgets that count it.
 
 use std::{
     borrow::Cow,
@@ -18,9 +18,9 @@ use std::{
 /// Tells how much memory a value owns beside its own size, roughly: for cells that are
 /// [`weighed`](crate::Rcu::weighed), and for [`Domain::retire_weighed`](crate::Domain).
 ///
-/// Takes a constant time for the types of `std`, as it is asked each time that a value is retired.
-/// So of a collection it is the collection's own block, by its capacity; **what its elements own in
-/// turn is not counted**. Where that is most of it, count it in a function of your own
+/// It takes constant time for the types of `std`, because it is called each time a value is
+/// retired. So it counts a collection's own block, by its capacity; **what its elements own in turn
+/// is not counted**. If that is most of the memory, count it in your own function
 /// ([`Rcu::weighed_by`](crate::Rcu::weighed_by)), and pay for the walk.
 ///
 /// | type | what it owns |
@@ -52,7 +52,7 @@ use std::{
 /// assert!(routes.heap_bytes() >= 6_000 + 800);
 /// ```
 pub trait Weigh {
-    /// The bytes that it owns beside `size_of_val(self)`, roughly.
+    /// Returns the bytes that the value owns beside `size_of_val(self)`, roughly.
     ///
     /// Nothing but budgets and figures depends on it. It should be quick, and not block.
     fn heap_bytes(&self) -> usize;
@@ -191,7 +191,7 @@ impl<T: Weigh + ?Sized> Weigh for Box<T> {
     }
 }
 
-/// What is shared is not freed with one reference. An exact answer would have to know which
+/// A shared value is not freed with one reference. An exact answer would have to know which
 /// references are retired, too.
 impl<T: Weigh + ?Sized> Weigh for Arc<T> {
     fn heap_bytes(&self) -> usize {

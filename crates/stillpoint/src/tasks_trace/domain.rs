@@ -11,20 +11,21 @@ use std::{ops::Deref, ptr};
 /// A domain whose readers may sleep, block, and be tasks.
 ///
 /// It derefs to a [`Domain`]: `synchronize` and its asynchronous form, cookies, callbacks, deferred
-/// frees, stall reports and statistics are those of every domain. What it adds is [`OwnedGuard`]s,
-/// and a type for guards of threads; its own type says that its grace periods may last long. A
-/// section that begins through a `&Domain` is of this domain too, but has the crate's
+/// frees, stall reports and statistics are those of every domain. It adds [`OwnedGuard`]s, and a
+/// type for guards of threads; its own type says that its grace periods may last long. A section
+/// that begins through a `&Domain` is of this domain too, but has the crate's
 /// [`Guard`](crate::Guard).
 ///
 /// A handle: cloning it names the same domain.
 ///
 /// # Forking
 ///
-/// As [`Domain`], "Forking", says, and in the child an owned guard of before the fork is still a
-/// section: it is an object of the program's memory, which the child may go on with. If it does
-/// not, because the guard was on the stack of a lost thread or in the queue of a lost executor, the
-/// child has to say so ([`TraceDomain::abandon_owned_guards`]) or do without grace periods in that
-/// domain. Reports in the child do not know the names of guards of before the fork.
+/// See [`Domain`], "Forking". In addition, an owned guard from before the fork is still a section
+/// in the child: it is an object of the program's memory, which the child may go on with. If it
+/// does not, because the guard was on the stack of a thread that the fork removed or in the queue
+/// of its executor, the child has to say so ([`TraceDomain::abandon_owned_guards`]) or do without
+/// grace periods in that domain. Reports in the child do not know the names of guards from before
+/// the fork.
 ///
 /// ```
 /// use stillpoint::tasks_trace::TraceDomain;
@@ -38,20 +39,20 @@ use std::{ops::Deref, ptr};
 pub struct TraceDomain(Domain);
 
 impl TraceDomain {
-    /// A domain with the defaults of [`Domain::new`].
+    /// Makes a domain with the defaults of [`Domain::new`].
     #[must_use]
     pub fn new() -> Self {
         Self(Domain::new())
     }
 
-    /// A domain whose readers fence, as [`Domain::with_fences`]: no grace period interrupts a
+    /// Makes a domain whose readers fence, as [`Domain::with_fences`]: no grace period interrupts a
     /// processor. The kernel's `CONFIG_TASKS_TRACE_RCU_READ_MB`.
     #[must_use]
     pub fn with_fences() -> Self {
         Self(Domain::with_fences())
     }
 
-    /// A domain whose sequence starts at `first`: for tests that want to see it wrap.
+    /// Makes a domain whose sequence starts at `first`: for tests that want to see it wrap.
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
@@ -114,10 +115,10 @@ impl TraceDomain {
         self.core().read_lock_owned()
     }
 
-    /// The same, for a guard that need not be dropped before this handle of the domain: it has one
-    /// of its own.
+    /// Like [`read_lock_owned`](Self::read_lock_owned), but the guard may outlive this handle of
+    /// the domain: it keeps another.
     ///
-    /// Costs two atomic read-modify-writes more, and as many when it is dropped. Where it was the
+    /// Costs two atomic read-modify-writes more, and as many when it is dropped. If it has the
     /// domain's last handle, dropping the guard ends the domain, without waiting: see [`Domain`].
     ///
     /// ```
@@ -135,8 +136,8 @@ impl TraceDomain {
         OwnedGuard::enter(record, Some((&self.0).into()))
     }
 
-    /// Ends the sections of all owned guards that there are. For the child of a fork, in which the
-    /// tasks that held them are not.
+    /// Ends the sections of all owned guards. It is for the child of a fork, in which the tasks
+    /// that held them no longer exist.
     ///
     /// # Safety
     ///
@@ -158,7 +159,7 @@ impl TraceDomain {
 }
 
 impl DomainBuilder {
-    /// As [`DomainBuilder::build`], a domain whose readers may sleep.
+    /// Makes a domain whose readers may sleep, like [`DomainBuilder::build`].
     ///
     /// ```
     /// let sessions = stillpoint::Domain::builder().name("sessions").build_trace();

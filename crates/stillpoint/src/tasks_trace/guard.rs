@@ -31,7 +31,7 @@ use std::{fmt, marker::PhantomData, panic::Location, ptr::NonNull};
 /// assert_send(fetch(&cell));
 /// ```
 ///
-/// What it lends does not outlive it:
+/// A reference that it lends does not outlive it:
 ///
 /// ```compile_fail,E0505
 /// use stillpoint::{Rcu, tasks_trace};

@@ -141,8 +141,8 @@ pub fn synchronize() {
     global().synchronize();
 }
 
-/// The same for tasks: [`Domain::synchronize_async`](crate::Domain::synchronize_async) of the
-/// global domain.
+/// Returns a future for tasks: [`Domain::synchronize_async`](crate::Domain::synchronize_async) of
+/// the global domain.
 #[track_caller]
 pub fn synchronize_async() -> GracePeriod<'static> {
     global().synchronize_async()

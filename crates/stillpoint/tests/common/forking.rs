@@ -31,12 +31,12 @@ impl Forked {
     }
 }
 
-/// Ends the process, well if `work` does not panic, without anything that happens at an exit.
+/// Ends the process, successfully unless `work` panics, and without any exit handler.
 pub fn end_after(work: impl FnOnce()) -> ! {
     end(panic::catch_unwind(AssertUnwindSafe(work)).is_err())
 }
 
-/// Ends the process, without anything that happens at an exit, but what coverage needs.
+/// Ends the process without any exit handler, except the one that coverage needs.
 pub fn end(failed: bool) -> ! {
     #[cfg(coverage)]
     {
@@ -70,7 +70,7 @@ pub fn in_both(work: impl FnOnce()) {
     }
 }
 
-/// Forks, and returns in both. `None`: in the child.
+/// Forks, and returns in both processes; `None` in the child.
 pub fn fork_here() -> Option<Forked> {
     // SAFETY: what the child goes on to use is this library, whose promise is the subject here, and
     // Rust's, whose locks glibc's fork handles.
@@ -86,7 +86,7 @@ pub fn fork_here() -> Option<Forked> {
 }
 
 /// A thread not made by std, for forked children: std's threads take a lock at their start and end,
-/// which a lost thread may have held.
+/// which a thread that the fork removed may have held.
 #[must_use]
 pub struct Bare(libc::pthread_t);
 
@@ -122,7 +122,7 @@ impl Bare {
     }
 }
 
-/// What `work` returns, done on a thread of its own.
+/// Runs `work` on a separate thread, and returns its result.
 #[track_caller]
 pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let mut result = None;
@@ -135,7 +135,7 @@ pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     result.expect("it has returned")
 }
 
-/// Runs the calling test, `name`, in a process of its own; whether this is that process.
+/// Runs the calling test, `name`, in a separate process. Returns whether this is that process.
 #[track_caller]
 pub fn is_apart(name: &str) -> bool {
     let apart = super::is_child();
@@ -155,7 +155,7 @@ pub fn retire_inline<T: Send + 'static>(domain: &Domain, value: T) {
     unsafe { domain.retire_inline(NonNull::from(Box::leak(Box::new(value)))) };
 }
 
-/// What waits: objects, bytes, pages, callbacks.
+/// The pending objects, bytes, pages and callbacks.
 pub fn waiting(
     Statistics {
         objects_pending,
@@ -173,8 +173,8 @@ pub fn waiting(
 pub fn assert_works(domain: &Domain) {
     assert_works_here(domain);
     elsewhere(|| assert_works_here(domain));
-    // A thread that ends hands its open pages over, empty as they are; the bytes are a glimpse
-    // until those are back.
+    // A thread that ends hands its open pages over, empty as they are. Until those are back, the
+    // bytes are a racy snapshot.
     eventually(|| {
         let [objects, bytes, _open, callbacks] = waiting(domain.statistics());
         assert_eq!((objects, callbacks), (0, 0));

@@ -263,7 +263,7 @@ pub fn service_threads(domain: u64) -> usize {
 /// The child process's name for itself; see [`child`].
 pub const CHILD: &str = "STILLPOINT_TEST_CHILD";
 
-/// Whether this process was started by [`child`].
+/// Returns whether this process was started by [`child`].
 pub fn is_child() -> bool {
     env::var_os(CHILD).is_some()
 }
@@ -343,7 +343,7 @@ pub fn rerun_without_membarrier() -> Ended {
 
 const MODE: &str = "STILLPOINT_MEMBARRIER";
 
-/// Whether this process was told to go without membarrier.
+/// Returns whether this process was told to go without membarrier.
 pub fn without_membarrier() -> bool {
     env::var_os(MODE).is_some_and(|mode| mode == "off")
 }

@@ -91,7 +91,7 @@ impl<'d> Open<'d> {
         }
     }
 
-    /// Whether one of them still is.
+    /// Returns whether one of them still is.
     fn any(&self, numbers: &Numbers) -> bool {
         self.nested.any(&numbers.nested)
             || numbers

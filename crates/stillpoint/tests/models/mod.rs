@@ -64,7 +64,7 @@ impl<'d> Sections<'d> {
         self.open.keys().copied().collect()
     }
 
-    /// Whether one of `numbers` still is.
+    /// Returns whether one of `numbers` still is.
     pub fn any(&self, numbers: &[usize]) -> bool {
         numbers.iter().any(|number| self.open.contains_key(number))
     }

@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(freed(), 0, "{peer}: its size is another's as well");
         let retire = move || {
             let mut part = S::register_thread();
-            // The pause is for those who free in a thread of their own.
+            // The pause is for peers that free on a thread of their own.
             (0..5_000).any(|_| {
                 (0..100).for_each(|_| part.allocate_and_retire::<N>());
                 part.end_loop::<N>();

@@ -56,7 +56,7 @@ pub fn measure<R: Reclaimer>(work: &Work) -> Result<Sample> {
 
 /// What the threads of one run share.
 struct Shared {
-    /// Everybody begins together here.
+    /// All threads begin together here.
     start: Barrier,
     /// Producers and the main thread meet here after the last retire, and once more after the
     /// drain.

@@ -131,7 +131,7 @@ pub fn bare_membarrier() {
         .expect("`prepare_limit` has registered the process");
 }
 
-/// Whether the kernel has what the limit is made of.
+/// Returns whether the kernel has what the limit is made of.
 pub fn has_limit() -> bool {
     membarrier_query().contains_command(MembarrierCommand::PrivateExpedited)
 }

@@ -16,9 +16,9 @@
 //!
 //! Fair: the callers are registered as the readers are, a thread under QSBR is offline where it
 //! sleeps, and one file times all. bridge is the kernel's test of adding, configuring and deleting
-//! a network bridge, which waits for some four grace periods each time, without the bridge. Who
-//! polls never sleeps, so poll's processor time is at least the wait's length; nor do those who
-//! have no call that waits (sdd, ps-reclaim), and wait by looking again and again.
+//! a network bridge, which waits for some four grace periods each time, without the bridge.
+//! A poller never sleeps, so poll's processor time is at least the wait's length. Peers without a
+//! call that waits (sdd, ps-reclaim) poll as well, and never sleep either.
 
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;

@@ -86,7 +86,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: ours. It can fail for want of a map entry only where it would split one.
+        // SAFETY: ours. It can run out of map entries only where it would split one.
         let _ = unsafe { munmap(self.at, self.len) };
     }
 }

@@ -19,7 +19,7 @@ pub trait Index: Sync {
     /// The area around an address: its first address, and its length.
     fn find(&self, addr: usize) -> Option<(usize, usize)>;
 
-    /// Whether a range lies inside one area.
+    /// Returns whether a range lies inside one area.
     #[inline(always)]
     fn check(&self, addr: usize, len: usize) -> bool {
         self.find(addr)

@@ -61,7 +61,7 @@ pub fn fork<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64
     super::sleep(session, Duration::from_millis(20).as_secs_f64());
 }
 
-/// Whether all went well.
+/// Returns whether all went well.
 fn child<P: Policy>(harness: &Harness<P>) -> bool {
     (harness.in_child)();
     let domain = harness.domain;

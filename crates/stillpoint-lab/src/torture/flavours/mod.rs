@@ -78,7 +78,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether a part has been left out on purpose.
+    /// Returns whether a part has been left out on purpose.
     pub fn is_broken(&self) -> bool {
         !self.expected_faults.is_empty()
     }
@@ -336,7 +336,7 @@ pub fn help() -> String {
         .map(|Entry { name, about, .. }| format!("  {name:18} {about}\n"));
     let table: String = lines.collect();
     format!(
-        "Flavours; of the broken ones, what is left out on purpose, and has to be found out:\n{table}\n{NOT_HERE}"
+        "Flavours; of the broken ones, what is left out on purpose, and has to be detected:\n{table}\n{NOT_HERE}"
     )
 }
 

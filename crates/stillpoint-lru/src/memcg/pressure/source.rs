@@ -173,7 +173,7 @@ impl Source {
         }
     }
 
-    /// Whether it is too early to look: what lies in a FIFO is still the other end's.
+    /// Returns whether it is too early to look: what lies in a FIFO is still the other end's.
     pub(crate) fn is_others(&mut self) -> bool {
         let Some(unread) = &mut self.unread else {
             return false;

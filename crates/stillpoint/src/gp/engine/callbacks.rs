@@ -38,14 +38,14 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// As above, for a closure, which is boxed.
+    /// Like the function above, for a closure, which is boxed.
     pub(crate) fn call(&self, run: impl FnOnce() + Send + 'static) {
         // SAFETY: `boxed` gives a head of its own.
         unsafe { self.call_head(boxed(run)) };
     }
 
-    /// As above, but fails without memory instead of waiting. Threads that wait for something other
-    /// than a grace period look again when it has run.
+    /// Like the function above, but fails without memory instead of waiting. Threads that wait for
+    /// something other than a grace period look again when it has run.
     pub(crate) fn try_call(&self, run: impl FnOnce() + Send + 'static) -> bool {
         let shared = Arc::clone(&self.shared);
         let callback = try_boxed(move || {
@@ -154,8 +154,8 @@ impl<P: Policy> Engine<P> {
         self.callbacks.panicked.load(Ordering::Relaxed)
     }
 
-    /// For the end of a domain: there are no readers any more, so everything is due. Returns
-    /// whether there was anything.
+    /// Invokes all callbacks at the end of a domain: there are no readers any more, so all are due.
+    /// Returns whether there were any.
     pub(crate) fn run_all_callbacks(&self) -> bool {
         self.callbacks.delay.set(Duration::ZERO);
         let before = self.callbacks_invoked();
@@ -168,8 +168,8 @@ impl<P: Policy> Engine<P> {
 pub(in crate::gp) struct Callbacks {
     pub(in crate::gp) incoming: Stack<CallbackHead>,
     pub(in crate::gp) waiting: Mutex<Queue>,
-    /// What a pass has taken and not come to yet: still the queue's. Taken after the lock of
-    /// `waiting`, by a thread that takes both.
+    /// The callbacks that a pass has taken from the queue and not invoked yet; they still count as
+    /// queued. A thread that takes both locks takes that of `waiting` first.
     pub(in crate::gp) running: Mutex<Queue>,
     pub(in crate::gp) delay: Delay,
     pub(in crate::gp) queued: AtomicU64,

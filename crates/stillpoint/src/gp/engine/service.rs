@@ -32,8 +32,8 @@
 //! * callbacks and deferred destructors wait for the next barrier, and a thread that retires past
 //!   the budget for a bounded time.
 //!
-//! In the child of a fork the thread is gone, and starts again on demand; unless it is the one that
-//! forked, in a callback or a destructor, and goes on.
+//! In the child of a fork the thread no longer exists, and starts again on demand; unless it is the
+//! one that forked, in a callback or a destructor, and goes on.
 
 use super::{
     Engine, Progress,
@@ -61,7 +61,7 @@ mod failures;
 mod idle;
 mod passes;
 
-/// As much of a thread's name as the kernel keeps, in bytes.
+/// The length of a thread's name that the kernel keeps, in bytes.
 const LONGEST_NAME: usize = 15;
 
 /// How an engine's service ends.
@@ -83,7 +83,7 @@ pub(in crate::gp) enum State {
         /// Those before it: as in `Resting`.
         ended: Vec<thread::Handle>,
     },
-    /// It has ended idle. These have, and may not be quite gone yet.
+    /// It ended because it was idle. These have ended, and may still be exiting.
     Resting(Vec<thread::Handle>),
     /// It has failed too often, and has ended.
     Down,
@@ -138,8 +138,8 @@ pub(in crate::gp) fn serves(id: u64) -> bool {
     SERVES.with(Cell::get) == id
 }
 
-/// Whether the calling thread is a service thread, or was one and runs the destructors of its
-/// thread-local variables.
+/// Returns whether the calling thread is a service thread, or was one and runs the destructors of
+/// its thread-local variables.
 fn is_service_thread() -> bool {
     SERVES.with(Cell::get) != 0
 }
@@ -229,7 +229,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// What people see of the service thread.
+    /// The service thread's state, for `Debug`.
     fn thread_name(&self) -> String {
         match self.name() {
             Some(name) => {
@@ -274,7 +274,7 @@ impl<P: Policy> Engine<P> {
         finishes
     }
 
-    /// What the service thread does until it is asked to stop, has had no work for a while, or has
+    /// Runs on the service thread until it is asked to stop, has had no work for a while, or has
     /// failed too often.
     pub(crate) fn serve(&self, work: &impl Work) -> Served {
         SERVES.with(|serves| serves.set(self.domain));
@@ -332,7 +332,7 @@ impl<P: Policy> Engine<P> {
         Served::Down
     }
 
-    /// What to say, and what to do.
+    /// The message of a failure, and the action that it asks for.
     fn down(&self) -> String {
         format!(
             "the service thread of {} has panicked {MOST_FAILURES} times within a minute, by a fault of this library (the messages are \
@@ -341,8 +341,8 @@ impl<P: Policy> Engine<P> {
         )
     }
 
-    /// What to say to a future that waits for callbacks, which only the service thread invokes by
-    /// itself, if that is down.
+    /// The message for a future that waits for callbacks while the service thread, which alone
+    /// invokes them, is down.
     pub(crate) fn says_down(&self) -> Option<String> {
         let is_down = matches!(*lock(&self.service.state), State::Down);
         is_down.then(|| self.down())

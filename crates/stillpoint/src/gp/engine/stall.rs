@@ -41,8 +41,8 @@ mod watch;
 pub(crate) use waiters::Listed;
 pub(in crate::gp) use waiters::Waiters;
 
-/// What a new domain takes for a stall, unless the environment says otherwise; the kernel's is
-/// 21 s.
+/// The default stall time-out of a new domain, unless the environment sets one; the kernel's is 21
+/// s.
 const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time-out of domains in which nothing counts as a stall.
@@ -63,8 +63,8 @@ pub(in crate::gp) struct Stalls {
     pub(in crate::gp) grace_period: Watch,
     pub(in crate::gp) service: Watch,
     pub(in crate::gp) waiters: Mutex<Waiters>,
-    /// In a box; null for none. Copied, and replaced, under the lock; the pointer alone is whole at
-    /// any time, also for the child of a fork that finds the lock taken.
+    /// The handler, boxed; null for none. It is copied and replaced under the lock; the pointer
+    /// alone is whole at any time, also for the child of a fork that finds the lock taken.
     handler: AtomicPtr<Handler>,
     pub(in crate::gp) handling: Mutex<()>,
     panicked: AtomicU64,
@@ -139,7 +139,7 @@ impl Stalls {
         }
     }
 
-    /// With nothing locked: it may own anything, and be the last to know the handler.
+    /// No lock is held here: the handler may own anything, and this may drop its last reference.
     fn drop_handler(&self, handler: Handler) {
         self.note_panic(user_code::panics(self.domain, || drop(handler)));
     }
@@ -205,7 +205,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// With nothing of the engine held: the handler may read, and so may a subscriber.
+    /// No lock of the engine is held here, because the handler and a subscriber may read.
     fn report(&self, stalled: Stalled, watch: &Watch, lasted: Duration) {
         let report = self.describe(stalled, watch, lasted);
         let handler = self.stalls.handler();

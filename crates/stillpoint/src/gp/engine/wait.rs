@@ -16,9 +16,9 @@ use std::hint;
 /// Not in the model, where time stands still.
 const SPIN: Nanos = if IN_MODEL { 0 } else { 2_000 };
 
-/// The same for expedited waits: longer than most sections. They do not yield: a reader that shares
-/// their processor would keep it for its whole time slice, whereas one that a sleeper waits for
-/// gives it up at the end of its section.
+/// The spin time of expedited waits: longer than most sections. They do not yield: a reader that
+/// shares their processor would keep it for its whole time slice, whereas one that a sleeper waits
+/// for gives it up at the end of its section.
 const EXPEDITED_SPIN: Nanos = if IN_MODEL { 0 } else { 50_000 };
 
 /// The first sleep lasts this long at most; each further one twice as long as the last, up to
@@ -27,7 +27,7 @@ const EXPEDITED_SPIN: Nanos = if IN_MODEL { 0 } else { 50_000 };
 pub(super) const FIRST_SLEEP: Nanos = 20_000_000;
 pub(super) const LONGEST_SLEEP: Nanos = 256_000_000;
 
-/// What a waiter would rather spend, its processor's time or its own.
+/// What a waiter saves: processor time, or latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Haste {
     Normal,

@@ -45,7 +45,7 @@ use std::{
 /// Below this a heap keeps its memory.
 const SMALL: usize = 64;
 
-/// What a future waits for.
+/// The event that a future waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
     GracePeriod(Cookie),
@@ -62,7 +62,7 @@ impl Awaited {
     }
 }
 
-/// Where in a heap a future's entry is. If it is not there, or not any more, it says nothing.
+/// The place of a future's entry in a heap. It means nothing if the entry is not in the heap.
 #[derive(Debug, Default)]
 pub(crate) struct Place(Arc<AtomicUsize>);
 
@@ -168,7 +168,7 @@ impl Wakers {
             .is_some_and(|at| heap.0[at].waker.will_wake(waker))
     }
 
-    /// Whether it is the first now, and was not there.
+    /// Returns whether it is the first now, and was not there.
     fn put(&self, due: u64, waker: &Waker, place: &Place) -> bool {
         let waker = waker.clone();
         let (is_first, old) = lock(&self.0).put(due, waker, place);
@@ -251,7 +251,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Whether `waker` waits at `place` already.
+    /// Returns whether `waker` waits at `place` already.
     pub(crate) fn will_wake(&self, awaited: Awaited, waker: &Waker, place: &Place) -> bool {
         self.futures.of(awaited).knows(place, waker)
     }
@@ -271,9 +271,9 @@ impl<P: Policy> Engine<P> {
         self.futures.of(awaited).take(place)
     }
 
-    /// Wakes the tasks for which that has come which they wait for. Returns the grace period that
-    /// the others wait for: none inside a waker that this calls, since it goes on afterwards. Tasks
-    /// that are woken meanwhile and wait again are left for the next time.
+    /// Wakes the tasks whose event has come. Returns the grace period that the others wait for:
+    /// none inside a waker that this calls, since the outer call goes on afterwards. Tasks that are
+    /// woken meanwhile and wait again are left for the next time.
     pub(super) fn wake_futures(&self) -> Option<Cookie> {
         if user_code::is_waking(self.domain) {
             return None;
@@ -287,9 +287,9 @@ impl<P: Policy> Engine<P> {
         self.futures.grace_periods.least().map(Cookie::from_raw)
     }
 
-    /// For the end of a domain, where futures that were forgotten may be left, and of a service
-    /// thread that stays down. Once each: tasks that wait again have to see by themselves that no
-    /// wake-up will come. If one of them forks, the rest is forgotten in the child, as in
+    /// Wakes all tasks, each once, at the end of a domain, where futures that were forgotten may be
+    /// left, and when a service thread stays down: tasks that wait again have to see by themselves
+    /// that no wake-up will come. If one of them forks, the rest is forgotten in the child, as in
     /// `gp/fork.rs`.
     pub(crate) fn wake_all_futures(&self) {
         let process = fork::process();

@@ -67,8 +67,8 @@ impl<P: Policy> World<P> {
         result
     }
 
-    /// Whether a grace period has ended between the call and its return. If not, the schedule is
-    /// one that the shape is not about.
+    /// Returns whether a grace period has ended between the call and its return. If not, the
+    /// schedule is one that the shape is not about.
     fn grace_period(&self) -> bool {
         let cookie = self.engine.start();
         self.engine.try_complete(cookie, Token::for_model(1000)) == Progress::Ended

@@ -4,8 +4,8 @@
 use super::{NESTED_ONCE, Seq, Sequence, Started};
 use crate::platform::sync::{AtomicU64, Ordering};
 
-/// How many domains a process has from the start. Each has a `started` at an address that its
-/// readers know without loading it from somewhere; they are told apart by a constant, `GLOBAL`.
+/// The number of domains that a process has from the start. Each has a `started` at an address that
+/// its readers know without loading it from somewhere; they are told apart by a constant, `GLOBAL`.
 pub(crate) const GLOBALS: usize = 2;
 
 /// A `started` on a cache line of its own, and at a place in the array that a C header can know.
@@ -16,7 +16,7 @@ struct GlobalStarted(AtomicU64);
 static GLOBAL_STARTED: [GlobalStarted; GLOBALS] =
     [const { GlobalStarted(AtomicU64::new(NESTED_ONCE)) }; GLOBALS];
 
-/// As [`Sequence::enter`], for a reader of a global domain.
+/// Like [`Sequence::enter`], for a reader of a global domain.
 #[inline(always)]
 pub(crate) fn enter_global<const GLOBAL: usize>() -> u64 {
     // Acquire [R1]: what was unlinked before a cookie for this number or less was taken (W1, W2) is

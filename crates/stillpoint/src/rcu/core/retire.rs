@@ -31,8 +31,9 @@ impl<P: Policy> Core<P> {
         unsafe { self.retire_request(RetireRequest::boxed(object).owning(heap_bytes)) };
     }
 
-    /// What `weigh` says that `value` owns. User code: 0 if it panics, and within another such
-    /// call, as one that replaces a cell's value would else call itself for ever.
+    /// Returns the bytes that `value` owns, by `weigh`. That is user code: 0 if it panics, and
+    /// within another such call, since a weigher that replaces a cell's value would call itself for
+    /// ever.
     pub(in crate::rcu) fn weigh<T>(&self, value: &T, weigh: fn(&T) -> usize) -> usize {
         if user_code::is_weighing() {
             return 0;
@@ -85,7 +86,7 @@ impl<P: Policy> Core<P> {
         debug_assert!(retired.is_ok(), "a callback never gives it back");
     }
 
-    /// The same, but `on_no_page` says what happens if there is no memory.
+    /// Like the function above, but `on_no_page` says what happens if there is no memory.
     ///
     /// # Safety
     ///

@@ -76,7 +76,7 @@ impl<P: Policy> Core<P> {
         self.engine().recheck(cookie, platform_thread::token()) == Progress::Ended
     }
 
-    /// Whether the grace period is known to have ended. Only a load: it ends none, as
+    /// Returns whether the grace period is known to have ended. Only a load: it ends none, as
     /// [`Core::poll`] may. For the torture of promises that no thread but the service thread keeps.
     #[must_use]
     pub fn has_ended(&self, cookie: Cookie) -> bool {
@@ -152,7 +152,7 @@ impl<P: Policy> Core<P> {
     }
 }
 
-/// Where a section was entered, as far as that is known.
+/// Returns where a section was entered, as far as that is known.
 fn entered_at(own: Holdout) -> String {
     #[cfg(feature = "stall-backtrace")]
     if let Some(entered) = own.entered {
@@ -162,7 +162,7 @@ fn entered_at(own: Holdout) -> String {
     String::new()
 }
 
-/// What would wait for the calling thread itself.
+/// A call that would wait for the calling thread itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::rcu) enum Refused {
     Wait,

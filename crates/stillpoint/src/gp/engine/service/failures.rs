@@ -11,7 +11,7 @@ pub(super) const MOST_FAILURES: usize = 3;
 /// A minute.
 const LATELY: Nanos = 60_000_000_000;
 
-/// When the service threads of a domain have failed lately, the oldest first; 0 for never. There is
+/// The times of a domain's latest service-thread failures, the oldest first; 0 for none. There is
 /// one at a time, and the lock of the state between two.
 #[derive(Debug)]
 pub(super) struct Failures([AtomicU64; MOST_FAILURES - 1]);
@@ -21,7 +21,7 @@ impl Failures {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Whether one at the moment `now` is one too many.
+    /// Returns whether one at the moment `now` is one too many.
     pub(super) fn note(&self, now: Nanos) -> bool {
         let mut newer = now;
         for at in self.0.iter().rev() {

@@ -1,7 +1,7 @@
 //! How the service thread ends when it has had no work for a while, and why no work is left lying.
 //!
-//! One word says whether there is a thread ([`RUNS`]) and whether it has been told of work that it
-//! has not looked for yet ([`KICKED`]).
+//! One word says whether there is a thread ([`RUNS`]) and whether it has been kicked for work that
+//! it has not looked for yet ([`KICKED`]).
 //!
 //! ```text
 //!   kicker   make work visible; word |= KICKED; if RUNS was not in it: lock `state`, start a thread
@@ -50,7 +50,7 @@ const KICKED: u32 = 2;
 #[derive(Debug)]
 pub(in crate::gp) struct Signs(AtomicU32);
 
-/// What a kick has found.
+/// The result of a kick.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     pub(super) kicked: bool,
@@ -72,8 +72,8 @@ impl Signs {
         }
     }
 
-    /// Whether there was a kick. Acquire, pairs with `kick`: what was made visible before it is
-    /// seen by the pass.
+    /// Returns whether there was a kick. Acquire, pairs with `kick`: what was made visible before
+    /// it is seen by the pass.
     pub(super) fn take_kick(&self) -> bool {
         self.0.fetch_and(!KICKED, Ordering::AcqRel) & KICKED != 0
     }
@@ -94,11 +94,12 @@ impl Signs {
     }
 
     pub(super) fn clear_runs(&self) {
-        // Release, pairs with `runs`: who sees it down sees what the thread has done.
+        // Release, pairs with `runs`: a thread that sees it down sees everything that the service
+        // thread has done.
         self.0.fetch_and(!RUNS, Ordering::Release);
     }
 
-    /// Whether it has ended: not if it was kicked.
+    /// Returns whether it has ended: not if it was kicked.
     fn end<P: Policy>(&self) -> bool {
         if !P::ENDS_UNKICKED {
             self.clear_runs();
@@ -111,7 +112,8 @@ impl Signs {
             .is_ok()
     }
 
-    /// In the child of a fork: the calling thread serves, or none does.
+    /// In the child of a fork, records whether the calling thread is the service thread; if not,
+    /// there is none.
     pub(in crate::gp) fn reset_in_child(&self, serves: bool) {
         // Once more through the loop, whatever it was about to sleep for; a vanished thread's
         // signal may be missing.
@@ -120,7 +122,7 @@ impl Signs {
     }
 }
 
-/// What an idle thread has come to.
+/// The result of an idle thread's wait.
 #[derive(Debug)]
 pub(super) enum Idle {
     /// It is to end.
@@ -209,7 +211,7 @@ mod loom_tests {
         const IDLE: Nanos = 0;
     }
 
-    /// The same, whether it was kicked or not.
+    /// Stops idling in the same test, whether it was kicked or not.
     enum Deaf {}
     // SAFETY: this one leaves memory alone; it leaves work lying.
     unsafe impl Policy for Deaf {
@@ -323,7 +325,7 @@ mod loom_tests {
         work_at_the_domains_end(Engine::ensure_service);
     }
 
-    /// The same, asked to stop: it ends in one way or the other, and who stops it knows which.
+    /// Asks it to stop in the same test: it ends in one way or the other, and the stopping thread knows.
     #[test]
     fn loom_stop_while_it_ends() {
         model(|| {

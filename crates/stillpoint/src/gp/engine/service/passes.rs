@@ -94,8 +94,8 @@ mod loom_tests {
         }
     }
 
-    /// Who waits for passes while the thread goes down makes them; time stands still, so one who
-    /// sleeps then is a deadlock.
+    /// A thread that waits for passes while the service thread goes down makes them itself. Time
+    /// stands still here, so a waiter that sleeps then is a deadlock.
     #[test]
     fn loom_service_that_goes_down_is_not_waited_for() {
         model(|| {

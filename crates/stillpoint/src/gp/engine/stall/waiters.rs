@@ -6,12 +6,12 @@ use crate::platform::{
 };
 use std::panic::Location;
 
-/// Those that wait.
+/// The waiting threads and futures.
 #[derive(Debug, Clone)]
 pub(in crate::gp) struct Waiters {
     /// Threads that have been waiting for more than a moment, by the kernel's id.
     pub(super) threads: Vec<u32>,
-    /// Where futures that wait were made, and how many.
+    /// Where waiting futures were made, and how many at each place.
     pub(super) futures: Vec<(&'static Location<'static>, usize)>,
     /// The threads that polled them last, by the kernel's id, and how many each.
     pub(super) pollers: Vec<(u32, usize)>,
@@ -69,7 +69,7 @@ fn uncount<T: PartialEq>(counts: &mut Vec<(T, usize)>, item: T) {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Waiting {
     Thread(u32),
-    /// Where it was made, and the thread that polls it.
+    /// Where the future was made, and the thread that polls it.
     Future(&'static Location<'static>, u32),
 }
 

@@ -9,20 +9,20 @@ use std::time::Duration;
 /// Times one thing.
 #[derive(Debug)]
 pub(in crate::gp) struct Watch {
-    /// Since when it has been held up, and whether that has been reported ([`REPORTED`]); 0 while
-    /// it is not. One word, so that no thread marks a stall that is over: the mark would stay, and
-    /// the next stall would count as reported.
+    /// The time at which it stalled, and whether that has been reported ([`REPORTED`]); 0 while it
+    /// makes progress. One word, so that no thread marks a stall that is over: the mark would stay,
+    /// and the next stall would count as reported.
     pub(in crate::gp) since: AtomicU64,
     pub(super) count: AtomicU64,
-    /// How many bytes were unreclaimed when it began to be held up. Written behind `since`, so that
-    /// one who looks at once may see that of the time before.
+    /// How many bytes were unreclaimed when it began to be held up. Written after `since`, so a
+    /// thread that reads both in between sees the count of the stall before.
     bytes: AtomicU64,
 }
 
-/// Beside a time, which is smaller.
+/// A flag beside the time, which is smaller.
 const REPORTED: u64 = 1 << 63;
 
-/// What a [`Watch`] says.
+/// The verdict of a [`Watch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Not yet; look again at this time.
@@ -41,7 +41,8 @@ impl Watch {
         }
     }
 
-    /// What [`Watch::verdict`] is to be asked about. `bytes` says how many are unreclaimed.
+    /// Starts timing, unless that has begun, and returns the start, which [`Watch::verdict`] takes.
+    /// `bytes` returns the number of unreclaimed bytes.
     pub(super) fn start(&self, now: Nanos, bytes: impl FnOnce() -> u64) -> u64 {
         match self
             .since
