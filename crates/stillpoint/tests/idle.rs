@@ -197,14 +197,16 @@ fn the_end_of_an_idle_thread_starts_no_service_thread() {
     let domains: Vec<_> = (0..20).map(|_| Domain::new()).collect();
     let tally = Tally::new();
     thread::scope(|scope| {
-        let (end, may_end) = channel::<()>();
+        let ((tell, told), (end, may_end)) = (channel(), channel::<()>());
         let (domains, tally) = (&domains, &tally);
         let retires = scope.spawn(move || {
             for domain in domains {
                 Rcu::new_in(domain, tally.value(1)).store(tally.value(2));
             }
+            tell.send(()).expect("the receiver is there");
             may_end.recv().expect_err("nothing is sent");
         });
+        told.recv().expect("it has retired");
         eventually(|| tally.all_dropped() && with_a_thread(domains) == 0);
         drop(end);
         retires.join().expect("no panic");

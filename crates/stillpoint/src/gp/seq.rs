@@ -189,6 +189,11 @@ impl Sequence {
         }
     }
 
+    /// Returns whether these are the counters of a global domain.
+    pub(super) fn is_global(&self) -> bool {
+        !matches!(self.started, Started::Here(_))
+    }
+
     /// The word of a section that begins now: its sequence, nested once.
     #[inline(always)]
     pub(crate) fn enter(&self) -> u64 {

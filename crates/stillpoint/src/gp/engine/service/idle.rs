@@ -23,12 +23,15 @@
 //!
 //! # The thread that has ended
 //!
-//! It is not detached, so that the end of the domain can wait until it is gone, with the
+//! That of a domain which can end is not detached, so that the end of the domain can wait until it is gone, with the
 //! destructors of what user code has left in its thread-local variables. It is joined when the next
 //! one is started, if it is gone by then. One that is not stays in the list: such a destructor may
 //! block, or wait for what the next thread has to do, and no thread waits for it but the one that
 //! ends the domain. The stack of the last one stays mapped for so long, with little memory behind
 //! it.
+//!
+//! A global domain never ends, so its threads are detached when they end. (ThreadSanitizer reports
+//! threads that have ended and were never joined.)
 //!
 //! The thread that forked in a callback and goes on in the child does not end: it may be the only
 //! one that the child has.
@@ -149,6 +152,9 @@ impl<P: Policy> Engine<P> {
         }
         let mut ended = mem::take(ended);
         ended.extend(thread.take());
+        if self.shared.seq.is_global() {
+            ended.clear();
+        }
         *state = State::Resting(ended);
         Idle::Ends
     }
