@@ -431,7 +431,8 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(
 }
 
 /// How many bytes may wait to be freed before threads that add more are throttled. 8 MiB by
-/// default.
+/// default. Counted are blocks that were given to kvfree, by their malloc_usable_size(), and the
+/// pages that track them; not what call_rcu()'s functions will free.
 ///
 /// # Safety
 ///

@@ -156,7 +156,8 @@ fn queued() -> c_int {
 /// nanoseconds; now and then it ends a grace period and frees older blocks, and where readers hold
 /// up more than the domain's budget it waits outside sections, a second at most. Where there is no
 /// memory to track the block, it waits outside sections for a grace period, however long readers
-/// hold that up. Not in signal handlers. NULL does nothing.
+/// hold that up. Not in signal handlers. NULL does nothing. For the budget and the statistics the
+/// block counts for its malloc_usable_size(), and what it points to for nothing.
 ///
 /// -ENOMEM if there is no memory to track the block and no way to wait, inside a section or a
 /// callback; it is then still the caller's.

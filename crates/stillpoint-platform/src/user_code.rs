@@ -6,7 +6,8 @@
 //!
 //! 1. The thread is marked as running user code of the domain ([`runs_for`]), so that what would
 //!    wait for the calling thread itself is refused. (Nothing waits for the return of a waker,
-//!    which is called outside of passes: it has a mark of its own, [`wakes`].)
+//!    which is called outside of passes, or of a weigher, which the caller of the library may as
+//!    well have called: they have marks of their own, [`wakes`] and [`weighs`].)
 //! 2. A panic is caught, and one of the payload's destructor too.
 //! 3. It is reported, with the feature `tracing`. The subscriber is user code: its panic is caught,
 //!    and what it does within an event makes no further events on that thread, or one that panics
@@ -40,6 +41,8 @@ enum What {
     Called,
     /// A task's waker.
     Waker,
+    /// What a value weighs.
+    Weigher,
 }
 
 crate::thread_constant! {
@@ -58,11 +61,19 @@ pub fn is_waking(id: u64) -> bool {
     is_marked(id, What::Waker)
 }
 
+/// Whether it runs a weigher, of whatever domain.
+pub fn is_weighing() -> bool {
+    is_any_mark(|frame| frame.what == What::Weigher)
+}
+
 fn is_marked(id: u64, what: What) -> bool {
+    is_any_mark(|frame| frame.domain == id && frame.what == what)
+}
+
+fn is_any_mark(is_it: impl Fn(&Frame) -> bool) -> bool {
     // SAFETY: null, or a frame of a `marked` that has not returned, on this thread's stack.
     let frame = |at: *const Frame| unsafe { at.as_ref() };
-    iter::successors(frame(FRAMES.with(Cell::get)), |inner| frame(inner.outer))
-        .any(|frame| frame.domain == id && frame.what == what)
+    iter::successors(frame(FRAMES.with(Cell::get)), |inner| frame(inner.outer)).any(is_it)
 }
 
 /// Whether the calling thread runs any user code that the library has called.
@@ -90,6 +101,11 @@ pub fn wakes(id: u64, waker: impl FnOnce()) -> bool {
     run_as(What::Waker, id, waker).is_none()
 }
 
+/// What `weigh` returns; `None` if it panics. It may wait for what its caller might wait for.
+pub fn weighs<R>(id: u64, weigh: impl FnOnce() -> R) -> Option<R> {
+    run_as(What::Weigher, id, weigh)
+}
+
 fn run_as<R>(what: What, id: u64, code: impl FnOnce() -> R) -> Option<R> {
     marked(what, id, || {
         let result = contained(code);
@@ -98,7 +114,7 @@ fn run_as<R>(what: What, id: u64, code: impl FnOnce() -> R) -> Option<R> {
             once(|| {
                 tracing::error!(
                     domain = id,
-                    "a callback, destructor, waker or handler panicked"
+                    "a callback, destructor, waker, weigher or handler panicked"
                 )
             });
         }
@@ -202,5 +218,17 @@ mod tests {
             "the payload goes before the marks"
         );
         assert!(!runs() && !runs_for(7));
+    }
+
+    #[test]
+    fn a_weigher_is_marked_and_is_nothing_that_a_barrier_waits_for() {
+        assert!(!is_weighing());
+        let marks = || panics(2, || assert!(is_weighing() && !runs_for(1) && runs_for(2)));
+        assert_eq!(weighs(1, marks), Some(false));
+        assert_eq!(
+            weighs(1, || panic::resume_unwind(Box::new("expected"))),
+            None::<()>
+        );
+        assert!(!is_weighing());
     }
 }

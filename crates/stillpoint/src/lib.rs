@@ -43,8 +43,12 @@
 //! each 64 KiB, or part of it, that a page and its objects weigh (10 ms for a page of some 250
 //! small objects, 20 for one of 64 KiB); those inside a section free and wait at its end. Once a
 //! stall is reported ([`Domain::set_stall_timeout`]) nobody waits any more: a reader that never
-//! leaves costs memory, which
-//! [`Domain::statistics`] shows, and not progress.
+//! leaves costs memory, which [`Domain::statistics`] shows, and not progress.
+//!
+//! What an object points to is not seen: a cell of a map counts for the map's own 48 bytes. Have
+//! it weighed ([`Rcu::weighed`], [`Domain::retire_weighed`]), and budget and statistics are about
+//! all of it. Past the budget, a heavy object is waited for a second
+//! ([`Domain::retire_weighed`]).
 //!
 //! Objects with a destructor are dropped on the domain's service thread, which starts when it is
 //! first needed; it also frees what idle threads leave, within 50 ms, and then sleeps until there
@@ -103,8 +107,8 @@ pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, Threa
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
     CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption,
-    Retired, Section, Snapshot, barrier, call, global, kvfree_barrier, read, read_lock, retire,
-    synchronize, synchronize_expedited,
+    Retired, Section, Snapshot, Weigh, barrier, call, global, kvfree_barrier, read, read_lock,
+    retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
 

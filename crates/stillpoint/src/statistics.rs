@@ -14,7 +14,8 @@ use crate::{
 pub struct Statistics {
     /// Retired objects that have not been freed.
     pub objects_pending: u64,
-    /// What they take up, in bytes, by the allocator's size classes.
+    /// What they take up, in bytes: their own blocks, by the allocator's size classes, and what
+    /// Rust code says that they own beside (Rcu::weighed). Not what callbacks will free.
     pub bytes_pending: u64,
     /// Pages of 4 KiB in use to track them.
     pub pages: u64,

@@ -23,7 +23,7 @@ use std::{
     task::{Context, Wake, Waker},
     thread,
 };
-use stillpoint::{CallbackHead, Domain, EmbedsHead};
+use stillpoint::{CallbackHead, Domain, EmbedsHead, RcuOption};
 
 struct Allocator;
 
@@ -235,6 +235,34 @@ fn destructor_panic_in_retire_without_page_is_contained() {
     retire(&domain, Sudden(tally.value(1)));
     assert_eq!((tally.dropped(), domain.statistics().panics), (1, 1));
     drop(no_pages);
+}
+
+#[test]
+fn what_a_callback_frees_counts_its_weight() {
+    const WEIGHT: usize = 3 << 20;
+    let _alone = alone();
+    let domain = Domain::new();
+    domain.set_budget(1 << 20);
+    let tally = Tally::new();
+    let cell = RcuOption::new_in(&domain, tally.value(0)).weighing(|_| WEIGHT);
+    let guard = domain.read_lock();
+    let no_pages = NoPages::begin();
+    drop(cell.take());
+    // SAFETY: no other thread has ever known the object.
+    unsafe { domain.retire_weighed(leak(tally.value(1)), usize::MAX) };
+    let bytes = domain.statistics().bytes_pending as usize;
+    let most = WEIGHT + (1 << 39);
+    assert!((most..most + 10_000).contains(&bytes), "{bytes} bytes");
+    drop(no_pages);
+    drop(guard);
+    domain.barrier();
+    assert!(tally.all_dropped());
+    let statistics = domain.statistics();
+    assert_eq!(
+        (statistics.bytes_pending, statistics.objects_leaked),
+        (0, 0)
+    );
+    assert_works(&domain);
 }
 
 #[test]

@@ -187,7 +187,8 @@ struct stillpoint_statistics {
    */
   uint64_t objects_pending;
   /*
-   What they take up, in bytes, by the allocator's size classes.
+   What they take up, in bytes: their own blocks, by the allocator's size classes, and what
+   Rust code says that they own beside (Rcu::weighed). Not what callbacks will free.
    */
   uint64_t bytes_pending;
   /*
@@ -863,7 +864,8 @@ int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillp
 
 /*
  How many bytes may wait to be freed before threads that add more are throttled. 8 MiB by
- default.
+ default. Counted are blocks that were given to kvfree, by their malloc_usable_size(), and the
+ pages that track them; not what call_rcu()'s functions will free.
 
  # Safety
 
@@ -916,7 +918,8 @@ STILLPOINT_NO_STUB_;
  nanoseconds; now and then it ends a grace period and frees older blocks, and where readers hold
  up more than the domain's budget it waits outside sections, a second at most. Where there is no
  memory to track the block, it waits outside sections for a grace period, however long readers
- hold that up. Not in signal handlers. NULL does nothing.
+ hold that up. Not in signal handlers. NULL does nothing. For the budget and the statistics the
+ block counts for its malloc_usable_size(), and what it points to for nothing.
 
  -ENOMEM if there is no memory to track the block and no way to wait, inside a section or a
  callback; it is then still the caller's.

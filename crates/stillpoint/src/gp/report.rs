@@ -22,6 +22,12 @@ pub struct StallReport {
     pub domain: u64,
     /// How long it has been held up so far.
     pub lasted: Duration,
+    /// How many bytes of retired objects had not been freed at that moment, as
+    /// [`Statistics::bytes_pending`](crate::Statistics::bytes_pending) counts them, but without
+    /// what is in pages that are not full.
+    pub bytes_pending: u64,
+    /// How many of them have come since it began to be held up; 0 if there are fewer than then.
+    pub bytes_grown: u64,
     /// The readers that hold the grace period up, those that began first: 16 at most. Empty if it
     /// is the service thread that is late.
     pub holdouts: Vec<Holdout>,
@@ -136,6 +142,14 @@ impl fmt::Display for StallReport {
             " of domain {} has been held up for {:.1?}",
             self.domain, self.lasted
         )?;
+        if self.bytes_pending > 0 {
+            write!(
+                f,
+                "; unreclaimed: {}, {} more than when that began",
+                Bytes(self.bytes_pending),
+                Bytes(self.bytes_grown)
+            )?;
+        }
         let listed = |f: &mut fmt::Formatter<'_>,
                       what: &str,
                       who: &mut dyn Iterator<Item = &dyn fmt::Display>| {
@@ -172,6 +186,19 @@ impl fmt::Display for StallReport {
             )?;
         }
         Ok(())
+    }
+}
+
+/// A size, as a person would say it.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes @ ..1024 => write!(f, "{bytes} bytes"),
+            bytes @ ..1_048_576 => write!(f, "{:.1} KiB", bytes as f64 / 1024.0),
+            bytes => write!(f, "{:.1} MiB", bytes as f64 / 1_048_576.0),
+        }
     }
 }
 

@@ -24,7 +24,7 @@
 //! owner that its page is full, so it costs nothing.
 
 use super::{
-    page::{Page, PageList, SLOTS},
+    page::{HEAVIEST, Page, PageList, SLOTS},
     slot::{Slot, footprint},
 };
 use crate::{
@@ -64,7 +64,8 @@ const SMALL: usize = OPEN_BYTES / SLOTS;
 pub(crate) struct RetireRequest {
     pub(super) channel: Channel,
     pub(super) slot: Slot,
-    /// What the object takes up.
+    /// What the object takes up, its user's weight included: known here and to the counts, not to
+    /// the slot.
     pub(super) bytes: usize,
 }
 
@@ -95,11 +96,21 @@ impl RetireRequest {
 
     /// A reference to a shared object: dropped on the service thread.
     pub(crate) fn shared<T>(object: Arc<T>) -> Self {
-        let slot = Slot::shared(object);
+        // As if the reference were the last one: the value, and the two counts before it.
+        let bytes = footprint(size_of::<T>() + 2 * size_of::<usize>());
         Self {
             channel: Channel::Drop,
-            slot,
-            bytes: slot.bytes(),
+            slot: Slot::shared(object),
+            bytes,
+        }
+    }
+
+    /// The same object, which owns so much beside its own block.
+    #[inline(always)]
+    pub(crate) fn owning(self, heap_bytes: usize) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(heap_bytes).min(HEAVIEST),
+            ..self
         }
     }
 
@@ -165,6 +176,8 @@ pub(crate) struct ThreadBuffer {
     /// Bytes that the owner has added in its present section, as far as it accounts for them. Owner
     /// only.
     charge: AtomicUsize,
+    /// A heavy object is among them. Owner only.
+    charged_heavy: AtomicBool,
     /// The heap has it in its list. Owner only.
     listed: AtomicBool,
     /// Where in that list: under the list's lock, in which a later one has a greater number.
@@ -198,6 +211,13 @@ impl Ticks {
     fn reset(&self) {
         self.unchanged.store(0, Ordering::Relaxed);
     }
+}
+
+/// What a section has been charged for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Charge {
+    pub(super) bytes: usize,
+    pub(super) is_heavy: bool,
 }
 
 #[derive(Debug)]
@@ -244,6 +264,7 @@ impl ThreadBuffer {
                 spares: PageList::new(),
             }),
             charge: AtomicUsize::new(0),
+            charged_heavy: AtomicBool::new(false),
             listed: AtomicBool::new(false),
             number: AtomicU64::new(0),
         }
@@ -391,15 +412,21 @@ impl ThreadBuffer {
 
     /// Charges the owner's section for an object, as its part of a page: small ones fill one before
     /// their bytes do. Owner only.
-    pub(super) fn charge(&self, bytes: usize) {
+    pub(super) fn charge(&self, bytes: usize, is_heavy: bool) {
         let before = self.charge.load(Ordering::Relaxed);
         self.charge
             .store(before.saturating_add(bytes.max(SMALL)), Ordering::Relaxed);
+        if is_heavy {
+            self.charged_heavy.store(true, Ordering::Relaxed);
+        }
     }
 
     /// What the present section, or the one that has just ended, has been charged for. Owner only.
-    pub(super) fn take_charge(&self) -> usize {
-        self.charge.swap(0, Ordering::Relaxed)
+    pub(super) fn take_charge(&self) -> Charge {
+        Charge {
+            bytes: self.charge.swap(0, Ordering::Relaxed),
+            is_heavy: self.charged_heavy.swap(false, Ordering::Relaxed),
+        }
     }
 
     /// Returns whether the heap has it in its list. Owner only.
@@ -424,7 +451,7 @@ impl ThreadBuffer {
         self.limit.store(PARKED, Ordering::Relaxed);
         self.idle.reset();
         self.not_sealing.reset();
-        self.charge.store(0, Ordering::Relaxed);
+        self.take_charge();
         self.listed.store(false, Ordering::Relaxed);
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct Heap {
     pages: AtomicUsize,
     objects: AtomicUsize,
     pub(super) footprint: AtomicUsize,
+    /// Of those, the pages that are very heavy (`throttle.rs`).
+    pub(super) very_heavy: VeryHeavy,
     /// What waits without a page.
     pub(super) callbacks: Arc<OomCallbacks>,
 
@@ -74,6 +76,7 @@ impl Heap {
             pages: AtomicUsize::new(0),
             objects: AtomicUsize::new(0),
             footprint: AtomicUsize::new(0),
+            very_heavy: VeryHeavy::new(),
             callbacks: Arc::new(OomCallbacks::new()),
             buffers: Mutex::new(Vec::new()),
             threads_end: Mutex::new(None),
@@ -94,6 +97,11 @@ impl Heap {
 
     pub(crate) fn budget(&self) -> usize {
         self.budget.load(Ordering::Relaxed)
+    }
+
+    /// So much must be unreclaimed for the budget to be used up: something, even if that is 0.
+    pub(super) fn limit(&self) -> usize {
+        self.budget().max(1)
     }
 
     pub(crate) fn set_budget(&self, bytes: usize) {
@@ -159,22 +167,36 @@ impl Heap {
 
     /// A page's objects are now counted here and no longer in an open page.
     pub(super) fn note_sealed(&self, page: &Page) {
+        let footprint = footprint_of(page);
         self.objects.fetch_add(page.objects(), Ordering::Relaxed);
         self.pages.fetch_add(1, Ordering::Relaxed);
-        self.footprint
-            .fetch_add(footprint_of(page), Ordering::Relaxed);
+        self.footprint.fetch_add(footprint, Ordering::Relaxed);
+        // The page remembers it, as the budget may be another when it is freed.
+        page.set_very_heavy(self.is_very_heavy(page.bytes()));
+        if page.is_very_heavy() {
+            self.very_heavy.add(footprint);
+        }
     }
 
-    /// A page's objects have been freed. Returns whether that brings the domain back under its
-    /// budget.
-    pub(super) fn note_freed(&self, objects: usize, footprint: usize) -> bool {
+    /// A page's objects have been freed. Returns whether that may have brought the domain back
+    /// under its budget, also as those see it for whom the very heavy pages count for less.
+    pub(super) fn note_freed(&self, objects: usize, footprint: usize, very_heavy: bool) -> bool {
         self.freed.fetch_add(objects as u64, Ordering::Relaxed);
         // Release, pairs with `waiting_sealed`: one who finds fewer waiting sees what their
         // destructors did.
         self.objects.fetch_sub(objects, Ordering::Release);
         self.pages.fetch_sub(1, Ordering::Release); // The same: pairs with `waiting_sealed`.
         let before = self.footprint.fetch_sub(footprint, Ordering::Release); // The same: pairs with `waiting_sealed`.
-        before >= self.budget() && before - footprint < self.budget()
+        let is_any_very_heavy = very_heavy || self.very_heavy.load().0 > 0;
+        if very_heavy {
+            self.very_heavy.remove(footprint);
+        }
+        before >= self.limit() && (is_any_very_heavy || before - footprint < self.limit())
+    }
+
+    /// What a user's function for the weight of a value did.
+    pub(crate) fn note_weigher_panicked(&self) {
+        self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What waits is forgotten, pages and callbacks, and no thread retires.
@@ -183,12 +205,20 @@ impl Heap {
             &self.pages,
             &self.objects,
             &self.footprint,
+            &self.very_heavy.pages,
+            &self.very_heavy.bytes,
             &self.callbacks.objects,
             &self.callbacks.bytes,
             &self.active,
         ] {
             count.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// How many pages are counted as very heavy, and their bytes.
+    #[cfg(test)]
+    pub(crate) fn very_heavy(&self) -> (usize, usize) {
+        self.very_heavy.load()
     }
 
     /// What `look` sees while the lock of the threads' list and that of each thread are held.
@@ -213,13 +243,13 @@ impl Heap {
                 .filter_map(|&channel| buffer.open_page(channel))
             {
                 waiting.objects += page.objects() as u64;
-                waiting.bytes += page.bytes() as u64;
+                waiting.bytes = waiting.bytes.saturating_add(page.bytes() as u64);
                 waiting.pages += 1;
             }
         }
         let sealed = self.waiting_sealed();
         waiting.objects += sealed.objects;
-        waiting.bytes += sealed.bytes;
+        waiting.bytes = waiting.bytes.saturating_add(sealed.bytes);
         waiting.pages += sealed.pages;
         waiting
     }
@@ -233,7 +263,7 @@ impl Heap {
         let footprint = self.footprint.load(Ordering::Acquire); // And: pairs with `note_freed`.
         let mut bytes = footprint.saturating_sub(pages * PAGE_BYTES);
         objects += self.callbacks.objects.load(Ordering::Acquire); // Acquire, pairs with `note_gone`.
-        bytes += self.callbacks.bytes();
+        bytes = bytes.saturating_add(self.callbacks.bytes());
         Waiting {
             objects: objects as u64,
             bytes: bytes as u64,
@@ -251,6 +281,40 @@ impl Heap {
             inline_waits: self.inline_waits.load(Ordering::Relaxed),
             panicked: self.panicked.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// The sealed pages that are very heavy, and their bytes.
+#[derive(Debug)]
+pub(super) struct VeryHeavy {
+    pages: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl VeryHeavy {
+    fn new() -> Self {
+        Self {
+            pages: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+        }
+    }
+
+    fn add(&self, bytes: usize) {
+        self.pages.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.pages.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// The pages, and their bytes. A racy snapshot.
+    pub(super) fn load(&self) -> (usize, usize) {
+        (
+            self.pages.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        )
     }
 }
 

@@ -12,6 +12,7 @@
 //! for that section.
 
 use super::{
+    buffer::RetireRequest,
     heap::{Heap, OomCallbacks},
     policy::Policy,
     retire::Retirer,
@@ -56,7 +57,7 @@ impl Heap {
         &self,
         engine: &Engine<P>,
         retirer: Option<Retirer<'_>>,
-        object: Slot,
+        object: RetireRequest,
         on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
         // A thread without a record of its own may be inside a section all the same.
@@ -64,7 +65,7 @@ impl Heap {
         {
             // SAFETY: the grace period has ended, the object is the caller's, and nothing else will
             // free it.
-            unsafe { self.free_one(object) };
+            unsafe { self.free_one(object.slot) };
             return Ok(());
         }
         if on_no_page != OnNoPage::BlockOrCall {
@@ -72,9 +73,7 @@ impl Heap {
         }
         // SAFETY: the caller's promise.
         let bytes = unsafe { self.free_by_callback(engine, object) };
-        if let Some(Retirer { record, buffer }) = retirer
-            && self.is_over_budget()
-        {
+        if let Some(Retirer { record, buffer }) = retirer {
             self.charge_section_for_callback(buffer, record, bytes);
         }
         Ok(())
@@ -106,8 +105,13 @@ impl Heap {
     /// # Safety
     ///
     /// As for [`Heap::retire_slow`].
-    unsafe fn free_by_callback<P: Policy>(&self, engine: &Engine<P>, object: Slot) -> usize {
-        let bytes = object.bytes() + CALLBACK_BYTES;
+    unsafe fn free_by_callback<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        object: RetireRequest,
+    ) -> usize {
+        let bytes = object.bytes.saturating_add(CALLBACK_BYTES);
+        let object = object.slot;
         self.callbacks.note_queued(bytes);
         let callbacks = Arc::clone(&self.callbacks);
         let queued = engine.try_call(move || {

@@ -10,7 +10,7 @@ use crate::{
     gp::Cookie,
     platform::{
         fork, memory,
-        sync::{AtomicU64, AtomicUsize, Mutex, Ordering, UnsafeCell, lock},
+        sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, UnsafeCell, lock},
         user_code,
     },
 };
@@ -35,6 +35,10 @@ pub(crate) const SLOTS: usize = if IS_MODEL {
     (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>()
 };
 
+/// What an object counts for at most, 512 GiB: the bytes of a page so cannot overflow, whatever the
+/// user says that each weighs.
+pub(super) const HEAVIEST: usize = 1 << 39;
+
 /// How many objects ahead of the one that is freed the next ones are fetched.
 const PREFETCH: usize = 8;
 
@@ -54,11 +58,13 @@ impl Fill {
         (self.0 >> 16) as usize
     }
 
-    /// One more object. An object counts for 512 GiB at most, so that the bytes of a page cannot
-    /// overflow.
+    /// One more object, which counts for [`HEAVIEST`] at most.
     #[inline(always)]
     fn with(self, bytes: usize) -> Self {
-        Self(self.0.wrapping_add(((bytes as u64).min(1 << 39) << 16) + 1))
+        Self(
+            self.0
+                .wrapping_add(((bytes.min(HEAVIEST) as u64) << 16) + 1),
+        )
     }
 }
 
@@ -69,7 +75,12 @@ pub(super) struct Page {
     /// Written by the owner.
     fill: AtomicU64,
     /// Slots before this one have been handed on. Written under the lock.
-    first: AtomicUsize,
+    first: AtomicU32,
+    /// Whether it is counted as a very heavy one: see [`Heap::note_sealed`]. Written where it is
+    /// counted.
+    ///
+    /// [`Heap::note_sealed`]: super::heap::Heap::note_sealed
+    very_heavy: AtomicBool,
     /// What the objects in the slots before `first` took up. Written under the lock.
     handed_on: AtomicUsize,
     /// Once this grace period has ended, all of the page may be freed. Written under the lock, when
@@ -95,7 +106,8 @@ impl Page {
         // may hold anything) only where cells have a state of their own.
         unsafe {
             (&raw mut (*at).fill).write(AtomicU64::new(0));
-            (&raw mut (*at).first).write(AtomicUsize::new(0));
+            (&raw mut (*at).first).write(AtomicU32::new(0));
+            (&raw mut (*at).very_heavy).write(AtomicBool::new(false));
             (&raw mut (*at).handed_on).write(AtomicUsize::new(0));
             (&raw mut (*at).cookie).write(AtomicU64::new(0));
             (&raw mut (*at).next).write(UnsafeCell::new(ptr::null_mut()));
@@ -140,10 +152,20 @@ impl Page {
         fill
     }
 
-    /// How many slots are written. Look [D3], Acquire: what the owner did before it published that
-    /// many is seen.
+    /// How full the page is. Look [D3], Acquire: what the owner did before it published that is
+    /// seen.
+    fn fill(&self) -> Fill {
+        Fill(self.fill.load(Ordering::Acquire))
+    }
+
+    /// How many slots are written. As [`Page::fill`].
     pub(super) fn len(&self) -> usize {
-        Fill(self.fill.load(Ordering::Acquire)).len()
+        self.fill().len()
+    }
+
+    /// The first slot that has not been handed on. Under the lock.
+    fn first(&self) -> usize {
+        self.first.load(Ordering::Relaxed) as usize
     }
 
     /// What the page's remaining objects take up. Exact for the owner and once the page is sealed.
@@ -156,26 +178,21 @@ impl Page {
 
     /// How many objects remain. Under the lock.
     pub(super) fn objects(&self) -> usize {
-        self.len() - self.first.load(Ordering::Relaxed)
-    }
-
-    /// Takes note that everything so far has been copied to `copy`. Under the lock.
-    fn hand_on(&self, len: usize, bytes: usize) {
-        self.first.store(len, Ordering::Relaxed);
-        self.handed_on.fetch_add(bytes, Ordering::Relaxed);
+        self.len() - self.first()
     }
 
     /// Copies what remains to an empty page and forgets it here. Under the lock; the owner may
     /// append meanwhile.
     pub(super) fn move_to(&self, copy: &Page) {
-        let len = self.len();
-        let mut bytes = 0;
-        for slot in self.first.load(Ordering::Relaxed)..len {
-            let slot = self.slot(slot);
-            bytes += slot.bytes();
-            copy.push(slot, slot.bytes());
+        // Both at once: the bytes are those of just these objects, which no slot tells.
+        let fill = self.fill();
+        for slot in self.first()..fill.len() {
+            copy.push(self.slot(slot), 0);
         }
-        self.hand_on(len, bytes);
+        let bytes = fill.bytes() - self.handed_on.load(Ordering::Relaxed);
+        copy.fill.fetch_add((bytes as u64) << 16, Ordering::Relaxed);
+        self.first.store(fill.len() as u32, Ordering::Relaxed);
+        self.handed_on.store(fill.bytes(), Ordering::Relaxed);
     }
 
     fn slot(&self, index: usize) -> Slot {
@@ -184,6 +201,14 @@ impl Page {
         let written = unsafe { self.slots.get_unchecked(index) };
         // SAFETY: so the slot is written, and stays as it is.
         written.with(|at| unsafe { (*at).assume_init_read() })
+    }
+
+    pub(super) fn is_very_heavy(&self) -> bool {
+        self.very_heavy.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_very_heavy(&self, very_heavy: bool) {
+        self.very_heavy.store(very_heavy, Ordering::Relaxed);
     }
 
     pub(super) fn cookie(&self) -> Cookie {
@@ -231,7 +256,7 @@ impl Page {
     /// The page is the caller's alone, its grace period has ended, and its objects may be freed on
     /// this thread.
     pub(super) unsafe fn free_objects(&self, id: u64) -> u64 {
-        let (mut next, len) = (self.first.load(Ordering::Relaxed), self.len());
+        let (mut next, len) = (self.first(), self.len());
         let process = fork::process();
         let mut panicked = 0;
         while next < len {

@@ -24,13 +24,12 @@ use super::{
     oom::{NoPage, OnNoPage},
     page::{Page, PageList, footprint_of},
     policy::{Policy, start_for_page},
-    throttle,
+    throttle::Patience,
 };
 use crate::{
     gp::{Engine, Record},
     platform::{
-        clock::{self, Nanos},
-        fork,
+        clock, fork,
         sync::{Arc, Ordering, lock},
     },
 };
@@ -76,7 +75,7 @@ impl Heap {
             return match self.append_at_threads_end(engine, object) {
                 true => Ok(()),
                 // SAFETY: the caller's promise; no page has the object.
-                false => unsafe { self.retire_without_page(engine, None, object.slot, on_no_page) },
+                false => unsafe { self.retire_without_page(engine, None, object, on_no_page) },
             };
         };
         let pushed = match pushed {
@@ -91,7 +90,7 @@ impl Heap {
             }
             // SAFETY: the caller's promise; no page has the object.
             Pushed::NoPage => unsafe {
-                self.retire_without_page(engine, Some(retirer), object.slot, on_no_page)
+                self.retire_without_page(engine, Some(retirer), object, on_no_page)
             },
         }
     }
@@ -151,12 +150,8 @@ impl Heap {
         let _ = engine.note_service(clock::now());
         self.charge_section(buffer, record, object.bytes, sealed > 0);
         if sealed > 0 {
-            self.reclaim(
-                engine,
-                buffer,
-                record,
-                throttle::longest_wait_for_page(sealed),
-            );
+            let patience = self.patience_for_page(sealed, object.bytes);
+            self.reclaim(engine, buffer, record, patience);
         }
     }
 
@@ -166,7 +161,7 @@ impl Heap {
         engine: &Engine<P>,
         retirer: Retirer<'_>,
     ) {
-        let patience = throttle::longest_wait_for_section(retirer.buffer.take_charge());
+        let patience = Patience::for_section(retirer.buffer.take_charge());
         self.reclaim(engine, retirer.buffer, Some(retirer.record), patience);
     }
 
@@ -232,7 +227,7 @@ impl Heap {
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
         record: Option<&Record>,
-        patience: Nanos,
+        patience: Patience,
     ) {
         // A retire from within: the one outside goes on reclaiming.
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
@@ -285,7 +280,7 @@ impl Heap {
         let panicked = unsafe { page.free_objects(self.domain) };
         self.panicked.fetch_add(panicked, Ordering::Relaxed);
         // In the child the page is not counted any more: see `fork.rs`.
-        if fork::process() == process && self.note_freed(objects, footprint) {
+        if fork::process() == process && self.note_freed(objects, footprint, page.is_very_heavy()) {
             engine.signal_waiters();
         }
     }

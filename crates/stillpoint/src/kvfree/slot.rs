@@ -11,7 +11,6 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Destructor {
     run: unsafe fn(*mut u8),
-    bytes: usize,
 }
 
 /// An object that waits. Either a block of memory of a known layout, or an object with a
@@ -36,10 +35,7 @@ const SIZE_SHIFT: u32 = 1 + ALIGN_BITS;
 struct Boxed<T>(T);
 
 impl<T> Boxed<T> {
-    const DESTRUCTOR: &'static Destructor = &Destructor {
-        run: Self::free,
-        bytes: footprint(mem::size_of::<T>()),
-    };
+    const DESTRUCTOR: &'static Destructor = &Destructor { run: Self::free };
 
     /// # Safety
     ///
@@ -54,11 +50,7 @@ impl<T> Boxed<T> {
 struct Shared<T>(T);
 
 impl<T> Shared<T> {
-    /// Counted as if the reference were the last one: the value, and the two counts before it.
-    const DESTRUCTOR: &'static Destructor = &Destructor {
-        run: Self::free,
-        bytes: footprint(mem::size_of::<T>() + 2 * mem::size_of::<usize>()),
-    };
+    const DESTRUCTOR: &'static Destructor = &Destructor { run: Self::free };
 
     /// # Safety
     ///
@@ -114,16 +106,6 @@ impl Slot {
         Self {
             object: Arc::into_raw(object).cast_mut().cast(),
             how: Shared::<T>::DESTRUCTOR,
-        }
-    }
-
-    /// What the object takes up in the allocator, in bytes.
-    pub(crate) fn bytes(self) -> usize {
-        if self.has_destructor() {
-            // SAFETY: an even `how` was made from a `&'static Destructor`.
-            unsafe { (*self.how).bytes }
-        } else {
-            footprint(self.how.addr() >> SIZE_SHIFT)
         }
     }
 
@@ -205,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destructor_runs_once_and_counts_its_bytes() {
+    fn a_destructor_runs_once() {
         static DROPS: AtomicUsize = AtomicUsize::new(0);
         struct Loud([u64; 9]);
         impl Drop for Loud {
@@ -214,23 +196,18 @@ mod tests {
             }
         }
         let slot = Slot::boxed(NonNull::from(Box::leak(Box::new(Loud([1; 9])))));
-        assert_eq!(slot.bytes(), footprint(72));
         // SAFETY: nobody else knows the object.
         unsafe { slot.free() };
         assert_eq!(DROPS.load(Ordering::Relaxed), 1);
     }
 
     #[test]
-    fn a_reference_is_dropped_and_counts_as_what_it_refers_to() {
+    fn a_reference_is_dropped() {
         let object = Arc::new([0_u64; 9]);
         let slot = Slot::shared(Arc::clone(&object));
         assert_eq!(
-            (
-                Arc::strong_count(&object),
-                slot.bytes(),
-                slot.has_destructor()
-            ),
-            (2, footprint(72 + 16), true)
+            (Arc::strong_count(&object), slot.has_destructor()),
+            (2, true)
         );
         // SAFETY: the slot's own reference.
         unsafe { slot.free() };

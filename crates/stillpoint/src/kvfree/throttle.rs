@@ -14,9 +14,20 @@
 //! would have waited for. To know that, each section is charged for each of its objects while the
 //! thread is *throttled*, that is, held back for longer than one wait. What a section had added
 //! before the page was full that had the thread throttled is not known, and forgiven.
+//!
+//! # Heavy objects
+//!
+//! Users say what a value owns, so one object may weigh as much as many pages.
+//!
+//! * A *heavy* one, of which few fit into the budget, may, past the budget, be waited for as long as
+//!   one call ever waits ([`LONGEST_WAIT_PAGES`]). By its weight alone it would be a few milliseconds for
+//!   a megabyte, and a reader of a second let a hundred of them pile up.
+//! * A *very heavy* one, of a quarter of the budget or more, counts for that quarter where others
+//!   are held back ([`Heap::pressure`]). So one of them alone, and if it is larger than the whole
+//!   budget, holds back those alone that add as much; four of them hold back all.
 
 use super::{
-    buffer::{OPEN_BYTES, ThreadBuffer},
+    buffer::{Charge, OPEN_BYTES, ThreadBuffer},
     heap::Heap,
     page::Page,
     policy::Policy,
@@ -56,15 +67,45 @@ const SHORT_WAIT: Nanos = 1_000_000;
 /// What a full page of small objects weighs, about.
 const FULL_PAGE: usize = 16 << 10;
 
-/// How long a thread may be held back for a page of `weight`.
-pub(super) fn longest_wait_for_page(weight: usize) -> Nanos {
-    LONGEST_WAIT * (weight / OPEN_BYTES + 1).min(LONGEST_WAIT_PAGES) as Nanos
+/// Any wait is at most this long.
+const LONGEST_WAIT_OF_ALL: Nanos = LONGEST_WAIT * LONGEST_WAIT_PAGES as Nanos;
+
+/// Of heavy objects so many fit into the budget, or fewer.
+const HEAVY_PART: usize = 32;
+
+/// The same of very heavy ones.
+const VERY_HEAVY_PART: usize = 4;
+
+/// However small the budget, what is no more than this is neither: a page that is full of light
+/// objects is no more.
+const LIGHT: usize = 2 * OPEN_BYTES;
+
+/// How long a thread may be held back for what it adds, once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// By how much that is.
+    by_weight: Nanos,
+    /// It adds a heavy object.
+    is_heavy: bool,
 }
 
-/// How long it may be at the end of a section that has added so much.
-pub(super) fn longest_wait_for_section(added: usize) -> Nanos {
-    let added = added.min(LONGEST_WAIT_PAGES * OPEN_BYTES);
-    LONGEST_WAIT * added as Nanos / OPEN_BYTES as Nanos
+impl Patience {
+    /// At the end of a section.
+    pub(super) fn for_section(added: Charge) -> Self {
+        let bytes = added.bytes.min(LONGEST_WAIT_PAGES * OPEN_BYTES);
+        Self {
+            by_weight: LONGEST_WAIT * bytes as Nanos / OPEN_BYTES as Nanos,
+            is_heavy: added.is_heavy,
+        }
+    }
+
+    fn past_budget(self) -> Nanos {
+        if self.is_heavy {
+            LONGEST_WAIT_OF_ALL
+        } else {
+            self.by_weight
+        }
+    }
 }
 
 impl Heap {
@@ -79,8 +120,44 @@ impl Heap {
         self.thread_quota() / FULL_PAGE
     }
 
-    pub(super) fn is_over_budget(&self) -> bool {
-        self.footprint.load(Ordering::Relaxed) + self.callbacks.bytes() >= self.budget()
+    /// For a page of `weight`, which `object` has filled.
+    pub(super) fn patience_for_page(&self, weight: usize, object: usize) -> Patience {
+        let pages = (weight / OPEN_BYTES + 1).min(LONGEST_WAIT_PAGES);
+        Patience {
+            by_weight: LONGEST_WAIT * pages as Nanos,
+            is_heavy: self.is_heavy(object),
+        }
+    }
+
+    fn is_heavy(&self, bytes: usize) -> bool {
+        bytes > LIGHT.max(self.budget() / HEAVY_PART)
+    }
+
+    /// What a very heavy page counts for where others are held back.
+    fn very_heavy_counts_for(&self) -> usize {
+        LIGHT.max(self.budget() / VERY_HEAVY_PART)
+    }
+
+    pub(super) fn is_very_heavy(&self, bytes: usize) -> bool {
+        bytes > self.very_heavy_counts_for()
+    }
+
+    /// What is unreclaimed, as those who are held back for it see it: those who add a heavy object
+    /// all of it, others with the very heavy pages for less.
+    fn pressure(&self, on_heavy: bool) -> usize {
+        let all = self.footprint.load(Ordering::Relaxed);
+        let counted = if on_heavy {
+            all
+        } else {
+            let (pages, bytes) = self.very_heavy.load();
+            all.saturating_sub(bytes)
+                .saturating_add(pages.saturating_mul(self.very_heavy_counts_for()))
+        };
+        counted.saturating_add(self.callbacks.bytes())
+    }
+
+    fn is_over_budget(&self, adds_heavy: bool) -> bool {
+        self.pressure(adds_heavy) >= self.limit()
     }
 
     /// Returns whether the calling thread may wait for a grace period: not in user code that the
@@ -105,19 +182,20 @@ impl Heap {
             record.defer_to_unlock();
         }
         if buffer.is_throttled() || sealed {
-            buffer.charge(bytes);
+            buffer.charge(bytes, self.is_heavy(bytes));
         }
     }
 
-    /// The same for an object that a callback will free, past the budget.
+    /// As [`Heap::charge_section`] for an object that a callback will free, past the budget.
     pub(super) fn charge_section_for_callback(
         &self,
         buffer: &ThreadBuffer,
         record: &Record,
         bytes: usize,
     ) {
-        if record.is_reading() {
-            buffer.charge(bytes);
+        let is_heavy = self.is_heavy(bytes);
+        if record.is_reading() && self.is_over_budget(is_heavy) {
+            buffer.charge(bytes, is_heavy);
             record.defer_to_unlock();
         }
     }
@@ -129,7 +207,7 @@ impl Heap {
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
         record: Option<&Record>,
-        patience: Nanos,
+        patience: Patience,
     ) {
         let throttled = self.is_held_back(engine, buffer, record, patience);
         buffer.set_throttled(throttled);
@@ -144,7 +222,7 @@ impl Heap {
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
         record: Option<&Record>,
-        patience: Nanos,
+        patience: Patience,
     ) -> bool {
         let (oldest, queued) = {
             let queue = lock(&buffer.queue);
@@ -154,8 +232,9 @@ impl Heap {
             )
         };
         let quota = self.thread_quota();
-        let too_much = !self.frees_whole_batches()
-            && (queued >= THROTTLE_FACTOR * quota || self.is_over_budget());
+        let over_budget = self.is_over_budget(patience.is_heavy);
+        let too_much =
+            !self.frees_whole_batches() && (queued >= THROTTLE_FACTOR * quota || over_budget);
         if oldest.is_some_and(|oldest| engine.has_ended(oldest)) || (queued < quota && !too_much) {
             return false;
         }
@@ -169,10 +248,16 @@ impl Heap {
         if oldest.is_some_and(|oldest| self.assist(engine, oldest)) {
             return false;
         }
-        if waits && patience > 0 && self.may_wait(engine) {
-            self.wait(engine, oldest, patience);
+        let longest = if over_budget {
+            patience.past_budget()
+        } else {
+            patience.by_weight
+        };
+        let is_held_back = || self.is_still_held_back(engine, oldest, patience.is_heavy);
+        if waits && longest > 0 && self.may_wait(engine) {
+            self.wait(engine, oldest, longest, is_held_back);
         }
-        waits && self.is_still_held_back(engine, oldest)
+        waits && is_held_back()
     }
 
     /// Tries to end the oldest page's grace period. Returns whether that has ended.
@@ -184,16 +269,22 @@ impl Heap {
         ended
     }
 
-    /// Waits for the oldest page's grace period, for `patience` at most. However this ends, the
+    /// Waits for the oldest page's grace period, for `longest` at most. However this ends, the
     /// pages' own cookies decide what is freed.
-    fn wait<P: Policy>(&self, engine: &Engine<P>, oldest: Option<Cookie>, patience: Nanos) {
+    fn wait<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        oldest: Option<Cookie>,
+        longest: Nanos,
+        is_held_back: impl Fn() -> bool,
+    ) {
         self.waits.fetch_add(1, Ordering::Relaxed);
         #[cfg(test)]
-        self.waits_granted.fetch_add(patience, Ordering::Relaxed);
+        self.waits_granted.fetch_add(longest, Ordering::Relaxed);
         let now = clock::now();
-        let until = now + patience;
+        let until = now + longest;
         match oldest {
-            Some(oldest) if patience >= SHORT_WAIT => {
+            Some(oldest) if longest >= SHORT_WAIT => {
                 let _ = engine.wait_for(oldest, thread::token(), Some(until), Haste::Normal);
             }
             _ => {
@@ -202,12 +293,20 @@ impl Heap {
                     // waited for.
                     let _ = engine.note_held_up(oldest, now);
                 }
-                engine.sleep_until(until, || !self.is_still_held_back(engine, oldest));
+                engine.sleep_until(until, || !is_held_back());
             }
         }
     }
 
-    fn is_still_held_back<P: Policy>(&self, engine: &Engine<P>, oldest: Option<Cookie>) -> bool {
-        oldest.map_or_else(|| self.is_over_budget(), |oldest| !engine.has_ended(oldest))
+    fn is_still_held_back<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        oldest: Option<Cookie>,
+        adds_heavy: bool,
+    ) -> bool {
+        oldest.map_or_else(
+            || self.is_over_budget(adds_heavy),
+            |oldest| !engine.has_ended(oldest),
+        )
     }
 }

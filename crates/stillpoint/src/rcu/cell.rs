@@ -1,6 +1,6 @@
 //! `Rcu<T>`: a value that is read without a lock and replaced as a whole.
 
-use super::{Domain, RcuOption, Retired, Section, Snapshot};
+use super::{Domain, RcuOption, Retired, Section, Snapshot, Weigh};
 use std::{convert::Infallible, fmt, ptr::NonNull};
 
 /// A cell whose value is read inside read-side critical sections, without a lock or a write, and
@@ -82,6 +82,78 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     #[must_use]
     pub fn new_in(domain: &Domain, value: T) -> Self {
         Self(RcuOption::new_in(domain, value))
+    }
+
+    /// A cell of the global domain that holds `value`, and whose values are weighed. Allocates.
+    ///
+    /// `weigh` says how many bytes a value owns beside its own size: buffers, tables, nodes.
+    /// Budgets, waits of those who retire, and statistics are then about that memory, too. Without
+    /// it, a map of gigabytes counts for the 48 bytes that a `HashMap` has. What is counted is told
+    /// at [`Domain::retire_weighed`]; the present value is not.
+    ///
+    /// ```
+    /// use stillpoint::{Rcu, Weigh};
+    /// // What the names own is not seen by `Weigh`, which does not walk.
+    /// let names = Rcu::weighed_by(vec!["a name".to_string()], |names| {
+    ///     names.heap_bytes() + names.iter().map(Weigh::heap_bytes).sum::<usize>()
+    /// });
+    /// names.modify(|names| names.push("another".into()));
+    /// ```
+    ///
+    /// # When it is called
+    ///
+    /// Once for each value, when it is retired: in [`store`](Self::store), in
+    /// [`modify`](Self::modify), where a [`Retired`] is dropped, and where the cell is; not where
+    /// the value is given back, by [`into_inner`](Self::into_inner) or [`Retired::wait`], and not
+    /// for the first value of a [static](Self::from_static). It runs on the thread that retires,
+    /// with nothing locked and in no section of ours, while others may still read the value. So a
+    /// walk over many elements costs that thread as much each time.
+    ///
+    /// It may panic, which is caught and counted
+    /// ([`Statistics::panics`](crate::Statistics::panics)); the value then weighs its own size. It
+    /// may use this cell; what it retires itself is not weighed. Its answer is counted as it is,
+    /// at most 512 GiB, and no second one is asked for.
+    #[must_use]
+    pub fn weighed_by(value: T, weigh: fn(&T) -> usize) -> Self {
+        Self(RcuOption::weighed_by(value, weigh))
+    }
+
+    /// The same by what [`Weigh`] tells: of a collection its own block, and not what the elements
+    /// own.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use stillpoint::{Rcu, global};
+    /// let guard = global().read_lock();
+    /// let map: HashMap<u32, u32> = (0..50_000).map(|route| (route, route)).collect();
+    /// let routes = Rcu::weighed(map);
+    /// routes.modify(|routes| routes.insert(1, 7));
+    /// assert!(global().statistics().bytes_pending > 50_000 * 8); // one map
+    /// # drop(guard);
+    /// ```
+    #[must_use]
+    pub fn weighed(value: T) -> Self
+    where
+        T: Weigh,
+    {
+        Self(RcuOption::weighed(value))
+    }
+
+    /// This cell, with its values weighed by `weigh`, as in [`weighed_by`](Self::weighed_by): for
+    /// statics, and cells of other domains.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use stillpoint::{Domain, Rcu, Weigh};
+    /// static ROUTES: Rcu<BTreeMap<u32, &str>> =
+    ///     Rcu::from_static(const { &BTreeMap::new() }).weighing(Weigh::heap_bytes);
+    ///
+    /// let of_a_domain = Rcu::new_in(&Domain::new(), String::from("v1")).weighing(String::capacity);
+    /// ```
+    #[must_use]
+    pub const fn weighing(mut self, weigh: fn(&T) -> usize) -> Self {
+        self.0.weigh = Some(weigh);
+        self
     }
 
     /// A cell of the global domain whose first value is a static one: for statics. Does not

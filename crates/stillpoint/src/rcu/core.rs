@@ -68,6 +68,11 @@ impl<P: Policy> Inner<P> {
     fn new(id: u64, readers: BarrierMode, seq: Sequence) -> Arc<Self> {
         let inner = Arc::new_cyclic(|weak: &Weak<Self>| {
             let engine = Engine::new(id, readers, seq);
+            let gauge = weak.clone();
+            engine.set_gauge(move || {
+                let inner = gauge.upgrade();
+                inner.map_or(0, |inner| inner.heap.waiting_sealed().bytes)
+            });
             let weak = weak.clone();
             engine.set_service(move |name| {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;

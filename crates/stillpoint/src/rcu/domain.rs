@@ -158,8 +158,8 @@ impl Domain {
         section(&self.read_lock())
     }
 
-    /// How many bytes (of objects, by the allocator's size classes, and of the pages that remember
-    /// them) may wait before those who retire more are slowed down. 8 MiB by default. It is a
+    /// How many bytes (of objects, by the allocator's size classes, with what their owners say that
+    /// they own, and of the pages that remember them) may wait before those who retire more are slowed down. 8 MiB by default. It is a
     /// target, not a wall: see the crate's "The memory budget".
     pub fn set_budget(&self, bytes: usize) {
         self.core.inner.heap.set_budget(bytes);

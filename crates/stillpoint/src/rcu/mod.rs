@@ -12,6 +12,7 @@
 //! | `cell` | `Rcu<T>`, which is never empty |
 //! | `option` | `RcuOption<T>`, which may be: what all cells are made of |
 //! | `retired` | what is swapped out of a cell |
+//! | `weigh` | what values own beside their own size |
 //! | `snapshot` | a guard and what was found through it, in one value |
 //! | `unwind` | that panics of user code break none of these |
 //!
@@ -35,6 +36,7 @@ mod snapshot;
 pub(crate) mod thread;
 mod unwind;
 mod wait;
+mod weigh;
 
 pub use self::core::Core;
 pub use cell::Rcu;
@@ -48,6 +50,7 @@ pub use retire::{EmbedsHead, retire};
 pub use retired::Retired;
 pub use snapshot::Snapshot;
 use thread::RCU;
+pub use weigh::Weigh;
 
 use crate::gp::{GLOBALS, policy::Sound};
 use std::{

@@ -7,10 +7,10 @@
 //! unlinks it; it comes before W1 in the program order of the thread that retires the old value.
 
 use super::{
-    Domain, Retired, Section, Snapshot,
+    Domain, Retired, Section, Snapshot, Weigh,
     domain::Kept,
     home,
-    retired::CopyOut,
+    retired::{CopyOut, Weigher},
     thread::{RCU, global_id},
 };
 use std::{
@@ -41,6 +41,8 @@ pub struct RcuOption<T: Send + Sync + 'static> {
     domain: Option<Kept>,
     /// The value that a static cell started with, which is nobody's to free.
     first: Option<First<T>>,
+    /// Asked once of each value that is retired.
+    pub(super) weigh: Option<Weigher<T>>,
 }
 
 struct First<T: 'static> {
@@ -56,6 +58,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
             value: AtomicPtr::new(ptr::null_mut()),
             domain: None,
             first: None,
+            weigh: None,
         }
     }
 
@@ -95,7 +98,38 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
             value: AtomicPtr::new(ptr::from_ref(value).cast_mut()),
             domain: None,
             first: Some(first),
+            weigh: None,
         }
+    }
+
+    /// A cell of the global domain that holds `value`, and whose values are weighed by `weigh`. See
+    /// [`Rcu::weighed_by`](crate::Rcu::weighed_by).
+    #[must_use]
+    pub fn weighed_by(value: T, weigh: fn(&T) -> usize) -> Self {
+        Self::new(value).weighing(weigh)
+    }
+
+    /// The same by what [`Weigh`] tells.
+    #[must_use]
+    pub fn weighed(value: T) -> Self
+    where
+        T: Weigh,
+    {
+        Self::weighed_by(value, T::heap_bytes)
+    }
+
+    /// This cell, with its values weighed by `weigh`: for statics, and cells of other domains. See
+    /// [`Rcu::weighing`](crate::Rcu::weighing).
+    ///
+    /// ```
+    /// use stillpoint::{RcuOption, Weigh};
+    /// static WORDS: RcuOption<Vec<u8>> = RcuOption::empty().weighing(Weigh::heap_bytes);
+    /// WORDS.store(vec![1; 1000]);
+    /// ```
+    #[must_use]
+    pub const fn weighing(mut self, weigh: fn(&T) -> usize) -> Self {
+        self.weigh = Some(weigh);
+        self
     }
 
     fn of(value: Option<Box<T>>, domain: Option<Kept>) -> Self {
@@ -103,6 +137,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
             value: AtomicPtr::new(into_raw(value)),
             domain,
             first: None,
+            weigh: None,
         }
     }
 
@@ -284,7 +319,12 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         // SAFETY: it came out of a box when it was stored, or is the first; the caller has just
         // unlinked it, which only one can.
         NonNull::new(old).map(|old| unsafe {
-            Retired::new(old, self.domain.clone(), self.copy_of_first(old.as_ptr()))
+            Retired::new(
+                old,
+                self.domain.clone(),
+                self.copy_of_first(old.as_ptr()),
+                self.weigh,
+            )
         })
     }
 

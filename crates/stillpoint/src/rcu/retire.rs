@@ -33,8 +33,9 @@ impl Domain {
     /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees
     /// older ones, ends a grace period, or, where readers hold up twice the thread's quota or the
     /// budget, waits outside sections: 10 ms at most for each 64 KiB, or part of it, that a page
-    /// and its objects weigh, a second at most. What is retired inside a section is waited for at
-    /// the section's end, by its part of that: 40 us for a small object. Objects with a destructor
+    /// and its objects weigh, a second at most. (Past the budget, a second for a heavy one, as
+    /// [`Domain::retire_weighed`] has it.) What is retired inside a section is waited for at the
+    /// section's end, by its part of that: 40 us for a small object. Objects with a destructor
     /// are dropped on the service thread, and count towards no thread's quota; others are freed by
     /// the retiring thread. May be called inside sections, callbacks and thread-local destructors;
     /// not in signal handlers.
@@ -86,6 +87,40 @@ impl Domain {
                 .try_retire_request(RetireRequest::boxed(object), OnNoPage::Block)
         }
         .map_err(|NoPage| object)
+    }
+
+    /// As [`Domain::retire`] for an object that owns `heap_bytes` bytes beside its own block: the
+    /// buffers, tables and nodes that its destructor frees.
+    ///
+    /// They count as the block does: for the budget, for waits, and in
+    /// [`Statistics::bytes_pending`](crate::Statistics::bytes_pending). For other retires an object
+    /// is what its own block takes up, whatever that refers to. [`Weigh`](crate::Weigh) knows it
+    /// for types of `std`. An estimate does; an object counts for 512 GiB at most.
+    ///
+    /// A heavy object, of more than 128 KiB and a 32nd of the budget, may be waited for a second,
+    /// where readers hold up the budget. One of more than 128 KiB and a quarter of the budget
+    /// counts for no more than that in what holds other, lighter retires back.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Domain::retire`].
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// use stillpoint::{Domain, Weigh};
+    ///
+    /// let domain = Domain::new();
+    /// let list = Box::new(vec![0_u64; 1000]);
+    /// let heap_bytes = list.heap_bytes();
+    /// let guard = domain.read_lock();
+    /// // SAFETY: from a box just now, and no other thread has ever known it.
+    /// unsafe { domain.retire_weighed(NonNull::from(Box::leak(list)), heap_bytes) };
+    /// assert!(domain.statistics().bytes_pending >= 8000);
+    /// # drop(guard);
+    /// ```
+    pub unsafe fn retire_weighed<T: Send + 'static>(&self, object: NonNull<T>, heap_bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.core().retire_weighed(object, heap_bytes) };
     }
 
     /// As [`Domain::retire`] for a type whose destructor may run on the retiring thread, in the
@@ -238,6 +273,67 @@ mod tests {
         retire_some(&domain, SLOTS);
         assert!(!is_throttled(&domain));
         domain.kvfree_barrier();
+        assert_eq!(domain.core().inner.heap.very_heavy(), (0, 0));
+    }
+
+    const BUDGET: usize = 8 << 20;
+
+    /// While a reader on another thread holds everything up, in a domain with that budget.
+    fn held_up_by_weight(work: impl FnOnce(&Domain)) {
+        held_up(|domain| {
+            domain.set_budget(BUDGET);
+            work(domain);
+        });
+    }
+
+    /// One object that owns so much, and is dropped on the service thread.
+    fn retire_heavy(domain: &Domain, heap_bytes: usize) {
+        let object = NonNull::from(Box::leak(Box::new(String::new())));
+        // SAFETY: from a box just now; no other thread has ever known the object.
+        unsafe { domain.retire_weighed(object, heap_bytes) };
+    }
+
+    const A_SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_heavy_object_past_the_budget_is_waited_for_longest() {
+        held_up_by_weight(|domain| {
+            const HEAVY: usize = BUDGET / 20;
+            (0..19).for_each(|_| retire_heavy(domain, HEAVY));
+            assert_eq!(waits(domain), (0, 0), "the budget is not used up");
+            retire_heavy(domain, HEAVY);
+            assert_eq!(waits(domain), (1, A_SECOND));
+            let guard = domain.read_lock();
+            retire_heavy(domain, HEAVY);
+            assert_eq!(waits(domain).0, 1, "inside a section nothing waits");
+            drop(guard);
+            assert_eq!(waits(domain), (2, 2 * A_SECOND), "but at its end");
+            // Another section is another matter: it pays for its own.
+            domain.read(|_| retire_some(domain, 1));
+            let small = waits(domain).1 - 2 * A_SECOND;
+            assert!(small <= FOR_A_PAGE / SLOTS as u64, "{small} ns");
+        });
+    }
+
+    #[test]
+    fn a_very_heavy_object_holds_back_its_like_only() {
+        held_up_by_weight(|domain| {
+            retire_heavy(domain, 3 * BUDGET);
+            let paid = waits(domain);
+            assert_eq!(paid, (1, A_SECOND), "it has used the budget up alone");
+            retire_some(domain, 3 * SLOTS);
+            assert_eq!(waits(domain), paid, "others go on");
+            // However many are very heavy, together they count.
+            domain.read(|_| (0..3).for_each(|_| retire_heavy(domain, 1 << 40)));
+            let paid = waits(domain);
+            assert_eq!(paid.1, 2 * A_SECOND);
+            let (pages, _) = domain.core().inner.heap.very_heavy();
+            assert_eq!(pages, 4);
+            retire_some(domain, SLOTS);
+            assert_eq!(waits(domain), (paid.0 + 1, paid.1 + FOR_A_PAGE));
+            // What they count for is remembered with them.
+            domain.set_budget(100 * BUDGET);
+        });
     }
 
     /// A page of small objects may be waited for for 10 ms.

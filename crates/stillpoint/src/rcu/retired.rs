@@ -7,10 +7,13 @@ use std::{fmt, mem, ops::Deref, ptr::NonNull};
 /// How to get a box of a value that is not in one.
 pub(super) type CopyOut<T> = fn(&T) -> Box<T>;
 
+/// How much a value owns beside its own size, in bytes: user code.
+pub(super) type Weigher<T> = fn(&T) -> usize;
+
 /// A value that was taken out of an [`Rcu`](crate::Rcu) cell: readers who found it before may still
 /// be using it.
 ///
-/// Drop it, and it is freed after a grace period. Or get the box back: [`Retired::wait`],
+/// Drop it, and it is freed after a grace period; a cell that is weighed has it weighed then. Or get the box back: [`Retired::wait`],
 /// [`Retired::try_into_box`] (of a [static](crate::Rcu::from_static) value, a clone in a box). It
 /// can be read meanwhile: it derefs to the value.
 ///
@@ -28,6 +31,7 @@ pub struct Retired<T: Send + Sync + 'static> {
     cookie: Option<Cookie>,
     /// Of a static's value, which is never freed.
     copy: Option<CopyOut<T>>,
+    weigh: Option<Weigher<T>>,
 }
 
 // SAFETY: it owns a T that others may still read: both ways of sharing apply, and T is Send and
@@ -45,12 +49,14 @@ impl<T: Send + Sync + 'static> Retired<T> {
         value: NonNull<T>,
         domain: Option<Kept>,
         copy: Option<CopyOut<T>>,
+        weigh: Option<Weigher<T>>,
     ) -> Self {
         Self {
             value,
             domain,
             cookie: None,
             copy,
+            weigh,
         }
     }
 
@@ -118,9 +124,21 @@ impl<T: Send + Sync + 'static> Deref for Retired<T> {
 
 impl<T: Send + Sync + 'static> Drop for Retired<T> {
     fn drop(&mut self) {
-        if self.copy.is_none() {
+        if self.copy.is_some() {
+            return;
+        }
+        let domain = self.domain();
+        match self.weigh {
             // SAFETY: by `new`'s contract; this is the end of our own use.
-            unsafe { self.domain().retire(self.value) };
+            None => unsafe { domain.retire(self.value) },
+            Some(weigh) => {
+                // Once, here: a cell is one word, and so cannot remember what its present value
+                // weighed when it was stored, which may have changed since. The answer is counted,
+                // and remembered, with the page; another answer would count for nothing.
+                let heap_bytes = domain.core().weigh(&**self, weigh);
+                // SAFETY: the same.
+                unsafe { domain.retire_weighed(self.value, heap_bytes) };
+            }
         }
     }
 }

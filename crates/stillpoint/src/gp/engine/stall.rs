@@ -22,7 +22,13 @@ use crate::{
         thread, user_code,
     },
 };
-use std::{fmt, panic::Location, ptr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    panic::Location,
+    ptr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 use waiters::Waiting;
 use watch::{Verdict, Watch};
 
@@ -52,6 +58,8 @@ pub(in crate::gp) struct Stalls {
     handler: AtomicPtr<Handler>,
     pub(in crate::gp) handling: Mutex<()>,
     panicked: AtomicU64,
+    /// Tells how many bytes are unreclaimed: of what stands on the engine.
+    gauge: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
 }
 
 impl Stalls {
@@ -65,6 +73,7 @@ impl Stalls {
             handler: AtomicPtr::new(ptr::null_mut()),
             handling: Mutex::new(()),
             panicked: AtomicU64::new(0),
+            gauge: OnceLock::new(),
         }
     }
 
@@ -75,12 +84,17 @@ impl Stalls {
 
     /// Work for the service thread waits from now on, if none did.
     pub(super) fn service_wanted(&self) {
-        self.service.start(clock::now());
+        self.service
+            .start(clock::now(), || self.bytes_unreclaimed());
     }
 
     /// The service thread comes to its work.
     pub(super) fn service_came(&self) {
         self.service.stop();
+    }
+
+    fn bytes_unreclaimed(&self) -> u64 {
+        self.gauge.get().map_or(0, |bytes| bytes())
     }
 
     fn timeout(&self) -> Nanos {
@@ -142,7 +156,7 @@ impl<P: Policy> Engine<P> {
     /// again at the latest.
     pub(crate) fn note_held_up(&self, cookie: Cookie, now: Nanos) -> Nanos {
         let watch = &self.stalls.grace_period;
-        let since = watch.start(now);
+        let since = watch.start(now, || self.stalls.bytes_unreclaimed());
         if self.has_ended(cookie) {
             // It ended before the watch was started, so nobody will stop it: the next grace period
             // must not look old.
@@ -162,6 +176,7 @@ impl<P: Policy> Engine<P> {
                     .collect();
                 self.report(
                     Stalled::GracePeriod(cookie),
+                    watch,
                     lasted,
                     listed,
                     holdouts.len().saturating_sub(LISTED_HOLDOUTS),
@@ -183,7 +198,7 @@ impl<P: Policy> Engine<P> {
             Verdict::Early(due) => due,
             Verdict::Reported => Nanos::MAX,
             Verdict::Due(lasted) => {
-                self.report(Stalled::Service, lasted, Vec::new(), 0);
+                self.report(Stalled::Service, watch, lasted, Vec::new(), 0);
                 Nanos::MAX
             }
         }
@@ -193,16 +208,20 @@ impl<P: Policy> Engine<P> {
     fn report(
         &self,
         stalled: Stalled,
+        watch: &Watch,
         lasted: Duration,
         holdouts: Vec<Holdout>,
         more_holdouts: usize,
     ) {
         let Waiters { threads, futures } = lock(&self.stalls.waiters).clone();
         let waiters = threads.into_iter().map(ThreadName::of).collect();
+        let bytes_pending = self.stalls.bytes_unreclaimed();
         let report = StallReport {
             stalled,
             domain: self.domain,
             lasted,
+            bytes_pending,
+            bytes_grown: watch.grown_to(bytes_pending),
             holdouts,
             more_holdouts,
             waiters,
@@ -240,6 +259,14 @@ impl<P: Policy> Engine<P> {
 
     pub(crate) fn stall_handlers_panicked(&self) -> u64 {
         self.stalls.panicked.load(Ordering::Relaxed)
+    }
+
+    /// How to know how many bytes are unreclaimed. For what stands on the engine, once.
+    pub(crate) fn set_gauge(&self, bytes: impl Fn() -> u64 + Send + Sync + 'static) {
+        assert!(
+            self.stalls.gauge.set(Box::new(bytes)).is_ok(),
+            "an engine has one gauge"
+        );
     }
 
     pub(crate) fn set_stall_timeout(&self, timeout: Duration) {

@@ -4,6 +4,7 @@ use super::Core;
 use crate::{
     gp::CallbackHead,
     kvfree::{NoPage, OnNoPage, Policy, Pushed, RetireRequest, Retirer},
+    platform::user_code,
     rcu::{EmbedsHead, thread},
 };
 use std::ptr::NonNull;
@@ -18,6 +19,28 @@ impl<P: Policy> Core<P> {
     pub unsafe fn retire<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
         unsafe { self.retire_request(RetireRequest::boxed(object)) };
+    }
+
+    /// [`Domain::retire_weighed`](crate::Domain::retire_weighed).
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn retire_weighed<T: Send + 'static>(&self, object: NonNull<T>, heap_bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.retire_request(RetireRequest::boxed(object).owning(heap_bytes)) };
+    }
+
+    /// What `weigh` says that `value` owns. User code: 0 if it panics, and within another such
+    /// call, as one that replaces a cell's value would else call itself for ever.
+    pub(in crate::rcu) fn weigh<T>(&self, value: &T, weigh: fn(&T) -> usize) -> usize {
+        if user_code::is_weighing() {
+            return 0;
+        }
+        user_code::weighs(self.id(), || weigh(value)).unwrap_or_else(|| {
+            self.inner.heap.note_weigher_panicked();
+            0
+        })
     }
 
     /// [`Domain::retire_inline`](crate::Domain::retire_inline).

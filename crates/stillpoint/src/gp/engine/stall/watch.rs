@@ -14,6 +14,9 @@ pub(in crate::gp) struct Watch {
     /// next stall be taken for a reported one.
     pub(in crate::gp) since: AtomicU64,
     pub(super) count: AtomicU64,
+    /// How many bytes were unreclaimed when it began to be held up. Written behind `since`, so that
+    /// one who looks at once may see that of the time before.
+    bytes: AtomicU64,
 }
 
 /// Beside a time, which is smaller.
@@ -34,14 +37,27 @@ impl Watch {
         Self {
             since: AtomicU64::new(0),
             count: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
         }
     }
 
-    /// What [`Watch::verdict`] is to be asked about.
-    pub(super) fn start(&self, now: Nanos) -> u64 {
-        self.since
+    /// What [`Watch::verdict`] is to be asked about. `bytes` says how many are unreclaimed.
+    pub(super) fn start(&self, now: Nanos, bytes: impl FnOnce() -> u64) -> u64 {
+        match self
+            .since
             .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed)
-            .map_or_else(|since| since, |_| now)
+        {
+            Ok(_) => {
+                self.bytes.store(bytes(), Ordering::Relaxed);
+                now
+            }
+            Err(since) => since,
+        }
+    }
+
+    /// How many bytes have come since the start, if there are `now` so many.
+    pub(super) fn grown_to(&self, now: u64) -> u64 {
+        now.saturating_sub(self.bytes.load(Ordering::Relaxed))
     }
 
     pub(super) fn stop(&self) {
@@ -88,7 +104,7 @@ mod tests {
     #[test]
     fn a_wait_that_is_over_is_not_reported_and_the_next_one_is() {
         let watch = Watch::new();
-        let since = watch.start(1_000);
+        let since = watch.start(1_000, || 10);
         watch.stop();
         assert_eq!(
             watch.verdict(since, 5_000, 1_000),
@@ -96,7 +112,9 @@ mod tests {
             "it is over"
         );
         assert!(!watch.is_reported());
-        let next = watch.start(6_000);
+        let next = watch.start(6_000, || 20);
+        assert_eq!((watch.start(6_100, || 30), watch.grown_to(50)), (next, 30));
+        assert_eq!(watch.grown_to(10), 0, "fewer than then");
         assert_eq!(
             watch.verdict(since, 6_500, 1_000),
             Verdict::Early(7_500),
@@ -109,7 +127,7 @@ mod tests {
         );
         assert_eq!(watch.verdict(next, 8_000, 1_000), Verdict::Reported, "once");
         assert_eq!(
-            watch.verdict(watch.start(8_000), 9_000, 1_000),
+            watch.verdict(watch.start(8_000, || 0), 9_000, 1_000),
             Verdict::Reported
         );
         watch.stop();

@@ -1,0 +1,256 @@
+//! What values own beside their own size: for budgets that are about real bytes.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque},
+    ffi::{CStr, CString, OsStr, OsString},
+    marker::PhantomData,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+/// Tells how much memory a value owns beside its own size, roughly: for cells that are
+/// [`weighed`](crate::Rcu::weighed), and for [`Domain::retire_weighed`](crate::Domain).
+///
+/// Takes a constant time for the types of `std`, as it is asked each time that a value is retired.
+/// So of a collection it is the collection's own block, by its capacity; **what its elements own in
+/// turn is not counted**. Where that is most of it, count it in a function of your own
+/// ([`Rcu::weighed_by`](crate::Rcu::weighed_by)), and pay for the walk.
+///
+/// | type | what it owns |
+/// |---|---|
+/// | `Vec`, `VecDeque`, `BinaryHeap`, `String`, `OsString`, `PathBuf` | its capacity |
+/// | `HashMap`, `HashSet` | its table, by its capacity |
+/// | `BTreeMap`, `BTreeSet`, `LinkedList` | nodes for so many entries, as they are on average |
+/// | `Box<T>` | the `T`, and what that owns; of a slice the elements alone |
+/// | `Arc<T>` | the same and two counts if there is no other `Arc` of it at the moment, else 0 |
+/// | `Option`, `Result`, `Cow`, tuples, arrays | what is owned by what is in them |
+/// | numbers, `&T`, times, addresses | 0 |
+///
+/// ```
+/// use std::collections::HashMap;
+/// use stillpoint::Weigh;
+///
+/// struct Routes {
+///     names: HashMap<u32, String>,
+///     fallback: Option<Box<[u64]>>,
+/// }
+/// impl Weigh for Routes {
+///     fn heap_bytes(&self) -> usize {
+///         let names: usize = self.names.values().map(Weigh::heap_bytes).sum(); // a walk
+///         names + self.names.heap_bytes() + self.fallback.heap_bytes()
+///     }
+/// }
+/// let names = HashMap::from([(1, "a name".repeat(1000))]);
+/// let routes = Routes { names, fallback: Some(Box::new([0; 100])) };
+/// assert!(routes.heap_bytes() >= 6_000 + 800);
+/// ```
+pub trait Weigh {
+    /// The bytes that it owns beside `size_of_val(self)`, roughly.
+    ///
+    /// Nothing but budgets and figures depends on it. It should be quick, and not block.
+    fn heap_bytes(&self) -> usize;
+}
+
+macro_rules! own_nothing {
+    ($($type:ty)*) => {
+        $(impl Weigh for $type {
+            fn heap_bytes(&self) -> usize {
+                0
+            }
+        })*
+    };
+}
+
+own_nothing! {
+    () bool char str f32 f64
+    u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize
+    NonZeroU8 NonZeroU16 NonZeroU32 NonZeroU64 NonZeroUsize
+    AtomicBool AtomicI32 AtomicI64 AtomicU32 AtomicU64 AtomicUsize
+    CStr OsStr Path
+    Duration Instant SystemTime
+    IpAddr Ipv4Addr Ipv6Addr SocketAddr
+}
+
+impl<T: ?Sized> Weigh for &T {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl<T: ?Sized> Weigh for PhantomData<T> {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// 0: what elements own is not counted.
+impl<T> Weigh for [T] {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+fn blocks_of<T>(count: usize) -> usize {
+    count.saturating_mul(size_of::<T>())
+}
+
+macro_rules! own_their_capacity {
+    ($($type:ident)*) => {
+        $(impl<T> Weigh for $type<T> {
+            fn heap_bytes(&self) -> usize {
+                blocks_of::<T>(self.capacity())
+            }
+        })*
+    };
+}
+
+own_their_capacity! { Vec VecDeque BinaryHeap }
+
+impl Weigh for String {
+    fn heap_bytes(&self) -> usize {
+        self.capacity()
+    }
+}
+
+impl Weigh for OsString {
+    fn heap_bytes(&self) -> usize {
+        self.capacity()
+    }
+}
+
+impl Weigh for PathBuf {
+    fn heap_bytes(&self) -> usize {
+        self.capacity()
+    }
+}
+
+impl Weigh for CString {
+    fn heap_bytes(&self) -> usize {
+        self.as_bytes_with_nul().len()
+    }
+}
+
+/// A table of `capacity` entries: seven eighths of a power of two of buckets, each with a byte of
+/// control.
+fn table_of<Entry>(capacity: usize) -> usize {
+    if capacity == 0 {
+        return 0;
+    }
+    let buckets = capacity.saturating_mul(8).div_ceil(7);
+    let buckets = buckets.checked_next_power_of_two().unwrap_or(usize::MAX);
+    buckets.saturating_mul(size_of::<Entry>() + 1)
+}
+
+impl<K, V, S> Weigh for HashMap<K, V, S> {
+    fn heap_bytes(&self) -> usize {
+        table_of::<(K, V)>(self.capacity())
+    }
+}
+
+impl<T, S> Weigh for HashSet<T, S> {
+    fn heap_bytes(&self) -> usize {
+        table_of::<T>(self.capacity())
+    }
+}
+
+/// Nodes have space for eleven entries, of which some eight are used, and one in eight has a
+/// pointer to each of twelve below it.
+fn tree_of<Entry>(entries: usize) -> usize {
+    let node = 11 * size_of::<Entry>() + 16 + 12;
+    entries.div_ceil(8).saturating_mul(node)
+}
+
+impl<K, V> Weigh for BTreeMap<K, V> {
+    fn heap_bytes(&self) -> usize {
+        tree_of::<(K, V)>(self.len())
+    }
+}
+
+impl<T> Weigh for BTreeSet<T> {
+    fn heap_bytes(&self) -> usize {
+        tree_of::<T>(self.len())
+    }
+}
+
+impl<T> Weigh for LinkedList<T> {
+    fn heap_bytes(&self) -> usize {
+        blocks_of::<(T, [usize; 2])>(self.len())
+    }
+}
+
+impl<T: Weigh + ?Sized> Weigh for Box<T> {
+    fn heap_bytes(&self) -> usize {
+        size_of_val(&**self).saturating_add((**self).heap_bytes())
+    }
+}
+
+/// What is shared is not freed with one reference. An exact answer would have to know which
+/// references are retired, too.
+impl<T: Weigh + ?Sized> Weigh for Arc<T> {
+    fn heap_bytes(&self) -> usize {
+        if Arc::strong_count(self) > 1 {
+            return 0;
+        }
+        (size_of_val(&**self) + 2 * size_of::<usize>()).saturating_add((**self).heap_bytes())
+    }
+}
+
+impl<T: Weigh> Weigh for Option<T> {
+    fn heap_bytes(&self) -> usize {
+        self.as_ref().map_or(0, Weigh::heap_bytes)
+    }
+}
+
+impl<T: Weigh, E: Weigh> Weigh for Result<T, E> {
+    fn heap_bytes(&self) -> usize {
+        self.as_ref()
+            .map_or_else(Weigh::heap_bytes, Weigh::heap_bytes)
+    }
+}
+
+impl<T: ToOwned<Owned: Weigh> + ?Sized> Weigh for Cow<'_, T> {
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Cow::Borrowed(_) => 0,
+            Cow::Owned(owned) => owned.heap_bytes(),
+        }
+    }
+}
+
+impl<T: Weigh, const N: usize> Weigh for [T; N] {
+    fn heap_bytes(&self) -> usize {
+        self.iter()
+            .map(Weigh::heap_bytes)
+            .fold(0, usize::saturating_add)
+    }
+}
+
+macro_rules! own_what_their_parts_own {
+    ($($($part:ident)+;)*) => {
+        $(#[allow(non_snake_case, reason = "parts are named as their types")]
+        impl<$($part: Weigh),+> Weigh for ($($part,)+) {
+            fn heap_bytes(&self) -> usize {
+                let ($($part,)+) = self;
+                0_usize$(.saturating_add($part.heap_bytes()))+
+            }
+        })*
+    };
+}
+
+own_what_their_parts_own! {
+    A;
+    A B;
+    A B C;
+    A B C D;
+    A B C D E;
+    A B C D E F;
+    A B C D E F G;
+    A B C D E F G H;
+}
