@@ -73,6 +73,12 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
         "const DEFAULT_BUDGET: usize = 8 << 20;",
     ),
     (
+        "quota of a thread",
+        "more than a sixteenth",
+        "stillpoint/src/kvfree/throttle.rs",
+        "const TIME_TO_COST: Nanos = 16;",
+    ),
+    (
         "share of a thread",
         "64 KiB at least",
         "stillpoint/src/kvfree/throttle.rs",

@@ -10,9 +10,10 @@ use crate::report::stored::{Row, Stored};
 const PART: &str = "sync";
 
 /// The scenarios: name, what a bar is, and whether its distribution is drawn.
-const SCENARIOS: [(&str, &str, bool); 10] = [
+const SCENARIOS: [(&str, &str, bool); 11] = [
     ("idle", "A wait without readers", false),
     ("idle16", "A wait beside 16 threads that sleep", false),
+    ("idle255", "A wait beside 254 threads that sleep", false),
     ("idle1000", "A wait beside 1,000 threads that sleep", true),
     (
         "busy1",

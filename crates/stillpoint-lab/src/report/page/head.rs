@@ -22,7 +22,7 @@ const TILES: [Tile; 6] = [
     Tile {
         label: "to enter and leave a read section",
         part: "read",
-        scenario: None,
+        scenario: Some("alone"),
         variant: "guard",
         metric: "ns_per_pair",
         unit: Unit::Nanoseconds,
