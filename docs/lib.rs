@@ -18,16 +18,24 @@ mod chapters {
     }
     chapter!(start, "src/start.md");
     chapter!(flavours, "src/flavours.md");
+    chapter!(reclamation, "src/reclamation.md");
+    chapter!(faq, "src/faq.md");
     chapter!(rwlock_to_rcu, "src/rwlock-to-rcu.md");
     chapter!(budgets, "src/budgets.md");
     chapter!(sleepable, "src/sleepable.md");
+    chapter!(tokio_and_axum, "src/async.md");
     chapter!(tenants, "src/tenants.md");
     chapter!(vmap, "src/vmap.md");
     chapter!(stalls, "src/stalls.md");
+    chapter!(production, "src/production.md");
+    chapter!(from_arc_swap, "src/from-arc-swap.md");
+    chapter!(from_locked_maps, "src/from-locked-maps.md");
     chapter!(from_crossbeam_epoch, "src/from-crossbeam-epoch.md");
     chapter!(from_liburcu, "src/from-liburcu.md");
     chapter!(from_kernel, "src/from-kernel.md");
     chapter!(c_and_cpp, "src/c-and-cpp.md");
+    chapter!(glossary, "src/glossary.md");
+    chapter!(stability, "src/stability.md");
     chapter!(proofs, "src/proofs.md");
     chapter!(limits, "src/limits.md");
     chapter!(platforms, "src/platforms.md");

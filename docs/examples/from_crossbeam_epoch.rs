@@ -57,7 +57,7 @@ mod before {
                     .compare_exchange(head, next, Ordering::Relaxed, Ordering::Relaxed, &guard)
                     .is_ok()
                 {
-                    // SAFETY: unlinked by us: nobody else destroys it or takes its value.
+                    // SAFETY: unlinked by us, who alone destroy it and take its value.
                     unsafe {
                         guard.defer_destroy(head);
                         return Some(ptr::read(&*node.value));
@@ -86,7 +86,7 @@ mod after {
         next: *mut Node<T>,
     }
 
-    // SAFETY: whoever has unlinked a node owns it; the pointer in it is not followed by then.
+    // SAFETY: the thread that has unlinked a node owns it, and does not follow its pointer.
     unsafe impl<T: Send> Send for Node<T> {}
 
     pub struct Stack<T: Send + 'static> {
@@ -108,7 +108,7 @@ mod after {
             }));
             let mut head = self.head.load(Ordering::Relaxed);
             loop {
-                // SAFETY: nobody knows the node yet.
+                // SAFETY: not published yet.
                 unsafe { (*node).next = head };
                 match self.head.compare_exchange_weak(
                     head,
@@ -139,7 +139,7 @@ mod after {
                     )
                     .is_ok()
                 {
-                    // SAFETY: unlinked by us: nobody else takes its value.
+                    // SAFETY: unlinked by us, who alone take its value.
                     let value = unsafe { ptr::read(&*node.value) };
                     // SAFETY: it came out of a box, is unlinked, and only sections that have begun
                     // already still use it.

@@ -28,7 +28,7 @@ static struct route *route_find(unsigned network)
     return route;
 }
 
-/* Where a route hangs, for one who holds the lock. */
+/* The pointer to a route, or to the end of the list. The caller holds the lock. */
 static struct route **route_place(unsigned network)
 {
     struct route **place = &routes;
@@ -72,7 +72,7 @@ static void route_remove(unsigned network)
     }
 }
 
-/* Somebody who sleeps while he reads: a domain of his own. */
+/* Readers that sleep: a separate domain. */
 DEFINE_STATIC_SRCU(notifier_srcu);
 
 struct notifier {
@@ -131,7 +131,7 @@ int main(void)
 
     int answer = notify(21);
     rcu_assign_pointer(notifier, NULL);
-    synchronize_srcu(&notifier_srcu); /* nobody is in the old notifier any more */
+    synchronize_srcu(&notifier_srcu); /* no thread is in the old notifier any more */
     cleanup_srcu_struct(&notifier_srcu);
 
     rcu_read_lock();

@@ -1,5 +1,6 @@
 /*
- * The native interface: a domain of one's own with a budget, a cookie, a section that belongs to no thread, statistics.
+ * The native interface: a domain with a budget, a cookie, a section that belongs to no
+ * thread, statistics.
  * make -C docs/examples c
  */
 #include <stdio.h>

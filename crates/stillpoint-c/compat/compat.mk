@@ -1,4 +1,4 @@
-# liburcu's face: included by the Makefile.
+# liburcu's API: included by the Makefile.
 #
 #   make compat                 target/$(PROFILE)/stillpoint-c/compat: libraries in place of liburcu's, for unmodified programs
 #   make check-compat           the programs of compat/tests, against liburcu (if it is installed) and against both forms of ours

@@ -105,7 +105,7 @@ pub unsafe extern "C" fn stillpoint_arena_new(
     })
 }
 
-/// Lets the handle go. The arena ends when its last area has been freed, too, and with it a domain
+/// Releases the handle. The arena ends when its last area has been freed, too, and with it a domain
 /// of its own, which is not to be used afterwards. NULL does nothing.
 ///
 /// Where the domain ends here, what waits in it is called and freed first, as by
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn stillpoint_arena_copy_out(
     })
 }
 
-/// The same into the arena.
+/// As above, into the arena.
 ///
 /// # Safety
 ///
@@ -358,7 +358,7 @@ pub unsafe extern "C" fn stillpoint_arena_copy_in(
     })
 }
 
-/// The same from one place in the arena to another; they may overlap.
+/// As above, from one place in the arena to another; they may overlap.
 ///
 /// # Safety
 ///

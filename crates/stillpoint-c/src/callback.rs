@@ -2,7 +2,7 @@
 
 use crate::{
     domain::{Domain, resolve},
-    ffi::{catch_panic, diagnostics_enabled, misuse},
+    ffi::{catch_panic, misuse, stillpoint_reports_misuse},
 };
 use std::{ffi::c_int, mem, ptr::NonNull};
 use stillpoint::{CallbackHead, raw};
@@ -77,7 +77,7 @@ pub(crate) unsafe fn is_queued(head: *const Head) -> bool {
     }
 }
 
-/// Has the function called with the head on the domain's service thread after a grace period:
+/// Calls the function with the head on the domain's service thread after a grace period:
 /// call_rcu(). Allocates nothing (the first call starts the service thread); does not block; may be
 /// called inside sections and callbacks, not in signal handlers.
 ///
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn stillpoint_domain_call(
     catch_panic(|| unsafe { call(domain, head, function, |head| is_queued(head)) })
 }
 
-/// The same for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for
+/// As above, for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for
 /// programs. What looks queued is then looked for among all that wait, and that only where misuse
 /// is told of: in a debug build, or with STILLPOINT_DEBUG in the environment.
 ///
@@ -112,7 +112,9 @@ pub unsafe extern "C" fn stillpoint_domain_call_copied(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let waits = |head: *const Head| unsafe {
-        diagnostics_enabled() && is_queued(head) && raw::is_queued(resolve(domain), head.cast())
+        stillpoint_reports_misuse()
+            && is_queued(head)
+            && raw::is_queued(resolve(domain), head.cast())
     };
     // SAFETY: the caller's promise.
     catch_panic(|| unsafe { call(domain, head, function, waits) })
@@ -152,7 +154,7 @@ unsafe fn call(
 /// A head of a block that is to be freed lies so far into it at most.
 pub(crate) const LARGEST_OFFSET: usize = 4096;
 
-/// Has the block freed in which the head lies `offset` bytes from the start.
+/// Frees the block in which the head lies `offset` bytes from the start.
 ///
 /// # Safety
 ///

@@ -22,7 +22,7 @@ struct DeferredArea {
     queued: Instant,
 }
 
-/// Has an area freed after a grace period of the arena's domain. `ENOMEM` if there is no memory to
+/// Frees an area after a grace period of the arena's domain. `ENOMEM` if there is no memory to
 /// track it.
 ///
 /// # Safety

@@ -6,7 +6,7 @@ use crate::{
     reserve, static_domain,
 };
 use std::{
-    ffi::{CString, c_char, c_int, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_void},
     ptr,
     sync::atomic::AtomicPtr,
     time::Duration,
@@ -61,14 +61,14 @@ pub extern "C" fn stillpoint_trace_global() -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(tasks_trace::global()))
 }
 
-/// A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if
-/// there is no memory.
+/// A separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if there is
+/// no memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
     new_domain(stillpoint::Domain::new)
 }
 
-fn new_domain(make: fn() -> stillpoint::Domain) -> *mut Domain {
+fn new_domain(make: impl FnOnce() -> stillpoint::Domain) -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || {
         reserve::check().map_or(ptr::null_mut(), |()| {
             Box::into_raw(Box::new(Domain(make())))
@@ -81,6 +81,27 @@ fn new_domain(make: fn() -> stillpoint::Domain) -> *mut Domain {
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
     new_domain(stillpoint::Domain::with_fences)
+}
+
+/// As stillpoint_domain_new(), with a name: for stall reports, and for the service thread, which is
+/// called "rcu/" and as much of the name as fits into 15 bytes. The name is copied; bytes that are
+/// no UTF-8 are replaced. NULL for none. Names need not differ.
+///
+/// # Safety
+///
+/// The name is NULL or ends in a null byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_new_named(name: *const c_char) -> *mut Domain {
+    let make = || {
+        let builder = stillpoint::Domain::builder();
+        if name.is_null() {
+            return builder.build();
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { CStr::from_ptr(name) };
+        builder.name(name.to_string_lossy()).build()
+    };
+    new_domain(make)
 }
 
 /// The domain at `place`, made if there is none: for domains that are static. As
@@ -99,8 +120,9 @@ pub unsafe extern "C" fn stillpoint_domain_get_or_make(place: *mut *mut Domain) 
     })
 }
 
-/// Destroys a domain of one's own: what waits in it is called and freed, which may block for as
-/// long as callbacks take. One that arenas are over ends with the last of these instead.
+/// Destroys a separate domain: its pending callbacks are called and its objects freed, which may
+/// block for as long as callbacks take. One that arenas are over ends with the last of these
+/// instead.
 ///
 /// -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a
 /// section, -EINVAL for a global domain; it is then still there. It may not be in use otherwise,
@@ -322,7 +344,9 @@ pub unsafe extern "C" fn stillpoint_domain_callback_delay(domain: *mut Domain) -
     })
 }
 
-/// How long a grace period may be held up before that counts as a stall. 10 seconds by default.
+/// How long a grace period may be held up before that counts as a stall. 10 seconds by default, or
+/// what STILLPOINT_STALL says in the environment, in seconds; a call of this counts more. 0 means
+/// that nothing ever does.
 ///
 /// # Safety
 ///
@@ -338,7 +362,7 @@ pub unsafe extern "C" fn stillpoint_domain_set_stall_timeout(
     });
 }
 
-/// What is to be told of a stall: `stillpoint_stall_function`.
+/// The stall handler: `stillpoint_stall_function`.
 pub type StallFunction = Option<unsafe extern "C" fn(report: *const Stall, data: *mut c_void)>;
 
 /// A grace period that does not end, or a service thread that is late. Gone when the function
@@ -385,10 +409,13 @@ impl StallHandler {
     }
 }
 
-/// Has the function told of every stall from now on, once each, in place of an earlier one; NULL
-/// ends that. The kernel's "rcu detected stalls". It runs on the thread that finds the stall: it
-/// may read and log; it must not wait for callbacks or deferred frees, nor take locks that are held
-/// around calls of this library. One that was replaced may still be running.
+/// Calls the function once for every stall from now on, instead of an earlier one; NULL ends that.
+/// Without a function the report is written to stderr, as one line, once a stall; the line is left
+/// out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the environment
+/// nothing is written, and with STILLPOINT_STALL=stderr a line beside a function, too. The kernel's
+/// "rcu detected stalls". It runs on the thread that finds the stall: it may read and log; it must
+/// not wait for callbacks or deferred frees, nor take locks that are held around calls of this
+/// library. One that was replaced may still be running.
 ///
 /// # Safety
 ///
@@ -408,7 +435,7 @@ pub unsafe extern "C" fn stillpoint_domain_on_stall(
                 let handler = StallHandler { function, data };
                 domain.on_stall(move |report| handler.report(report));
             }
-            None => domain.on_stall(|_| ()),
+            None => domain.reset_on_stall(),
         }
     });
 }

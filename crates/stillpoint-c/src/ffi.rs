@@ -6,6 +6,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     process,
 };
+use stillpoint::raw;
 
 /// Runs the body of a function that C calls, and returns what C gets: a number, or a negative
 /// errno. A panic ends here, as `-ENOTRECOVERABLE`, after its message: it is a fault of the
@@ -33,21 +34,18 @@ pub(crate) fn catch_panic_or<T>(panicked: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
-unsafe extern "C" {
-    /// Whether `STILLPOINT_DEBUG` was in the environment when the library was loaded.
-    safe static stillpoint_diagnostics_: bool;
-}
-
-/// Whether misuse is reported on stderr.
-pub(crate) fn diagnostics_enabled() -> bool {
-    cfg!(debug_assertions) || stillpoint_diagnostics_
+/// Whether misuse is reported on stderr: in a debug build of the library, or with STILLPOINT_DEBUG
+/// in the environment when the library was loaded, and neither empty nor 0, off, no or false.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_reports_misuse() -> bool {
+    cfg!(debug_assertions) || raw::debug()
 }
 
 /// A mistake of the program: returns `errno`, and reports it in a debug build of the library, or
 /// with `STILLPOINT_DEBUG` in the environment.
 #[cold]
 pub(crate) fn misuse(errno: c_int, message: &str) -> c_int {
-    if diagnostics_enabled() {
+    if stillpoint_reports_misuse() {
         log(&[b"misuse: ", message.as_bytes()]);
     }
     errno

@@ -152,7 +152,7 @@ fn queued() -> c_int {
     )
 }
 
-/// Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few
+/// Calls free() with the block after a grace period: kvfree_rcu() with one argument. A few
 /// nanoseconds; now and then it ends a grace period and frees older blocks, and where readers hold
 /// up more than the domain's budget it waits outside sections, a second at most. Where there is no
 /// memory to track the block, it waits outside sections for a grace period, however long readers

@@ -1,4 +1,4 @@
-//! The C and C++ face of Stillpoint.
+//! The C and C++ API of Stillpoint.
 //!
 //! | file | subject |
 //! |---|---|

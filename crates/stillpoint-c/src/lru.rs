@@ -13,7 +13,7 @@ use std::{
 };
 use stillpoint_lru::{Isolate, ListLru, Node};
 
-/// What is to be called when an object's entry is no more: `stillpoint_release_function`.
+/// Called when an object's entry is freed: `stillpoint_release_function`.
 pub type ReleaseFunction = Option<unsafe extern "C" fn(object: *mut c_void)>;
 
 /// What an entry stands for.
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn stillpoint_lru_new(
     })
 }
 
-/// Ends the lists: their references to entries are let go. NULL does nothing.
+/// Destroys the lists: their references to entries are released. NULL does nothing.
 ///
 /// # Safety
 ///
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn stillpoint_lru_free(lru: *mut Lru) {
     unsafe { free_handle(lru) };
 }
 
-/// An entry for an object, with one reference, the caller's. When the last reference is let go
+/// An entry for an object, with one reference, the caller's. When the last reference is released
 /// (lists have one to each entry that is on them, walks for a moment) `release` is called with the
 /// object, on whatever thread that is; it may be NULL. NULL if there is no memory.
 ///
@@ -356,9 +356,9 @@ pub struct ShrinkerOps {
         Option<unsafe extern "C" fn(scope: *const Scope, objects: usize, data: *mut c_void) -> i64>,
     /// What the functions are called with.
     pub data: *mut c_void,
-    /// What it costs to make an object again; 0 stands for the usual, 2.
+    /// What it costs to make an object again; 0 stands for the default, 2.
     pub seeks: u32,
-    /// How many objects a scan should look at; 0 stands for the usual, 128.
+    /// How many objects a scan should look at; 0 stands for the default, 128.
     pub batch: usize,
     /// Whether the memory is no tenant's: it is then asked in passes over the whole hierarchy
     /// alone, with the root as tenant.

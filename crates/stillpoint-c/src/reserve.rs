@@ -7,7 +7,7 @@
 //!
 //! 1. **The reserve**, some hundred blocks in a static array, of which no page is touched before
 //!    the first is taken. All that one call of the library may take without asking fits in a few
-//!    blocks. A block is good until it is freed, by whom and whenever.
+//!    blocks. A block is valid until it is freed, on any thread at any time.
 //! 2. **Waiting.** When that is used up the caller sleeps and tries again. So does the kernel for
 //!    allocations that must not fail.
 //!
@@ -21,10 +21,10 @@
 //! grow), are: they never see the reserve.
 //!
 //! Taking and giving back are one atomic read-modify-write on a map of bits: no lock, which a
-//! thread that has vanished in a fork might have. Taking a block (acquire) comes after what its
-//! last owner did with it before giving it back (release). Others may take and give back in
-//! between: a read-modify-write continues the release sequence. The pair is one of the language's
-//! own, so there is no model of it.
+//! thread that a fork removed might have held. Taking a block (acquire) comes after what its last
+//! owner did with it before giving it back (release). Others may take and give back in between: a
+//! read-modify-write continues the release sequence. The pair is one of the language's own, so
+//! there is no model of it.
 
 use crate::log::log;
 use std::{
@@ -237,7 +237,7 @@ unsafe impl GlobalAlloc for ReserveAllocator {
     }
 }
 
-/// Whether memory has not been short, or is no more: a load.
+/// Returns true if memory has not run short, or does no longer: a load.
 #[inline]
 pub(crate) fn is_untouched() -> bool {
     TAKEN.load(Ordering::Relaxed) == 0

@@ -158,7 +158,7 @@ pub unsafe extern "C" fn stillpoint_tenant_create(
 }
 
 /// Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too.
-/// Handles stay good, and have to be let go. -EBUSY if it has children, -EINVAL for a root.
+/// Handles stay valid, and have to be released. -EBUSY if it has children, -EINVAL for a root.
 /// -ENOMEM; inside a section of the global domain, or a callback, whenever malloc() has none.
 ///
 /// # Safety

@@ -1,8 +1,6 @@
 /* The thread-local state of the inlined functions, which has no destructor (src/thread.rs clears it), and what the library asks of the process
  * when it is loaded. */
-#include <stdlib.h>
-
-#include <stillpoint/types.h>
+#include <stillpoint/stillpoint.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
@@ -41,9 +39,7 @@ HIDDEN void stillpoint_thread_clear_record_(int which)
 }
 
 /* Read once, and before the program can have threads that change the environment. */
-HIDDEN bool stillpoint_diagnostics_;
-
 __attribute__((constructor)) static void read_environment(void)
 {
-    stillpoint_diagnostics_ = getenv("STILLPOINT_DEBUG") != NULL;
+    (void)stillpoint_reports_misuse();
 }

@@ -37,7 +37,7 @@ pub(crate) const QSBR: usize = 2;
 
 const _: () = assert!(raw::RCU == 0 && raw::TRACE == 1);
 
-/// Has [`on_exit`] run when the calling thread exits. False if that could not be arranged.
+/// Registers [`on_exit`] to run when the calling thread exits. Returns false if that failed.
 pub(crate) fn watch_exit() -> bool {
     // SAFETY: the one function of this crate's.
     unsafe { raw::at_thread_exit(on_exit) }

@@ -51,7 +51,7 @@ void lab_memb_barrier(void)
 	urcu_memb_barrier();
 }
 
-/* One call_rcu worker for every CPU, in place of one for the process; 0 on success. */
+/* One call_rcu worker for every CPU, instead of one for the process; 0 on success. */
 int lab_memb_start_worker_per_cpu(void)
 {
 	return urcu_memb_create_all_cpu_call_rcu_data(0);

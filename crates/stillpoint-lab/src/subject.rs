@@ -86,7 +86,7 @@ pub trait Polled: Updater {
 
 /// Holds a [`Value`] that is read by tasks while it may be replaced.
 pub trait Cell: Send + Sync + 'static {
-    /// Puts a value in place of the present one, which is freed when it has no readers any more;
+    /// Puts a value instead of the present one, which is freed when it has no readers any more;
     /// `None` where there is no way.
     const REPLACE: Option<fn(&Self, Value)> = None;
 

@@ -124,6 +124,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
 
     /// Where the tenant's list is.
     #[inline(always)]
+    #[track_caller]
     fn index(&self, tenant: Option<&Tenant>, node: usize) -> usize {
         match tenant {
             Some(tenant) if self.lists.hierarchy() != 0 => {
@@ -136,6 +137,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn check(&self, tenant: &Tenant) {
         if tenant.hierarchy() != self.lists.hierarchy() {
             wrong_hierarchy();
@@ -153,6 +155,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     /// # Panics
     ///
     /// If the tenant is one of another hierarchy.
+    #[track_caller]
     pub fn add<'t>(&self, tenant: impl Into<Option<&'t Tenant>>, item: Arc<Entry<T>>) -> bool {
         let tenant = match (tenant.into(), &self.root) {
             (Some(tenant), Some(_)) => {
@@ -217,6 +220,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     /// If the tenant is one of another hierarchy.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub fn count_one<'t>(&self, tenant: impl Into<Option<&'t Tenant>>, node: Node) -> usize {
         let guard = read_lock();
         self.count_at(self.index(tenant.into(), node.0), &guard)
@@ -229,6 +233,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     /// Also if the section is not one of the global domain.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub fn count_one_in<'t>(
         &self,
         tenant: impl Into<Option<&'t Tenant>>,
@@ -281,6 +286,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     /// # Panics
     ///
     /// If the tenant is one of another hierarchy; if `isolate` does.
+    #[track_caller]
     pub fn walk_one<'t>(
         &self,
         tenant: impl Into<Option<&'t Tenant>>,
@@ -370,6 +376,7 @@ impl<T: Send + Sync + 'static, P: Probe> fmt::Debug for ListLru<T, P> {
 
 #[cold]
 #[inline(never)]
+#[track_caller]
 fn wrong_hierarchy() -> ! {
     panic!(
         "stillpoint: the tenant is one of another hierarchy than the lists; make the lists with ListLru::for_tenants of the hierarchy \

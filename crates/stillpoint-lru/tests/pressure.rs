@@ -140,6 +140,12 @@ fn fifo() {
         world.fill();
     }
     assert!(pressure.is_watching());
+    let shown = format!("{pressure:?}");
+    assert!(
+        shown.starts_with("Pressure { watching: true, events: "),
+        "{shown}"
+    );
+    assert!(shown.ends_with("panics: 0 }"), "no internals: {shown}");
     returns(move || drop(pressure));
     let before = world.cache.0.count();
     OpenOptions::new()

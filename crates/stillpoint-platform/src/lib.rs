@@ -4,7 +4,7 @@
 //! through here: [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers),
 //! [`event`] (sleeping and waking), [`clock`], [`cpu`], `numa`, [`thread`], [`owned_mutex`] (a lock
 //! across user code), [`fork`], [`user_code`] (calls of it), [`memory`] (that can be done without),
-//! `mmap` (address space; Linux). Under `--cfg stillpoint_loom` the same names are answered by a
+//! [`environment`] (its variables), [`stderr`] (lines on it), `mmap` (address space; Linux). Under `--cfg stillpoint_loom` the same names are answered by a
 //! model, so that what stands on them is checked as it is, line by line, and not as a copy.
 //!
 //! This crate decides nothing: it knows neither grace periods nor readers.
@@ -16,6 +16,7 @@ compile_error!("stillpoint is for Linux; it also builds on other Unixes, with le
 pub mod barrier;
 pub mod clock;
 pub mod cpu;
+pub mod environment;
 pub mod event;
 pub mod fork;
 pub mod memory;
@@ -23,6 +24,7 @@ pub mod memory;
 pub mod mmap;
 pub mod numa;
 pub mod owned_mutex;
+pub mod stderr;
 pub mod sync;
 pub mod thread;
 pub mod user_code;

@@ -67,6 +67,80 @@ pub fn name_of(tid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
+/// The system call in which the thread with kernel id `tid` sleeps, of those that threads commonly
+/// sleep in; `None` if it runs, sleeps elsewhere or is gone, and where that cannot be known.
+pub fn blocked_in(tid: u32) -> Option<SystemCall> {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        let state = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
+        // "running" if it runs; -1 outside of any call.
+        let number: libc::c_long = state.split(' ').next()?.trim_end().parse().ok()?;
+        let known = SYSTEM_CALLS.iter().find(|(known, _)| *known == number);
+        known.map(|&(_, call)| call)
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    {
+        let _ = tid;
+        None
+    }
+}
+
+/// A system call that a thread sleeps in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SystemCall {
+    /// Its name.
+    pub name: &'static str,
+    /// What for.
+    pub waits_for: WaitsFor,
+}
+
+/// What a system call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// For events of many files, as executors and event loops do.
+    Events,
+    /// For another thread: a lock, a channel, an executor's task.
+    Thread,
+    /// For a time, or one file.
+    Other,
+}
+
+/// Those in which threads sleep that must not, by their numbers.
+#[cfg(all(target_os = "linux", not(miri)))]
+const SYSTEM_CALLS: &[(libc::c_long, SystemCall)] = {
+    use WaitsFor::{Events, Other, Thread};
+    const fn call(name: &'static str, waits_for: WaitsFor) -> SystemCall {
+        SystemCall { name, waits_for }
+    }
+    &[
+        (libc::SYS_futex, call("futex", Thread)),
+        (libc::SYS_epoll_pwait, call("epoll_pwait", Events)),
+        (libc::SYS_epoll_pwait2, call("epoll_pwait2", Events)),
+        (libc::SYS_ppoll, call("ppoll", Events)),
+        (libc::SYS_pselect6, call("pselect6", Events)),
+        (libc::SYS_io_uring_enter, call("io_uring_enter", Events)),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_epoll_wait, call("epoll_wait", Events)),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_poll, call("poll", Events)),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_select, call("select", Events)),
+        (libc::SYS_clock_nanosleep, call("clock_nanosleep", Other)),
+        (libc::SYS_nanosleep, call("nanosleep", Other)),
+        (libc::SYS_read, call("read", Other)),
+        (libc::SYS_write, call("write", Other)),
+        (libc::SYS_recvfrom, call("recvfrom", Other)),
+        (libc::SYS_recvmsg, call("recvmsg", Other)),
+        (libc::SYS_sendto, call("sendto", Other)),
+        (libc::SYS_sendmsg, call("sendmsg", Other)),
+        (libc::SYS_connect, call("connect", Other)),
+        (libc::SYS_accept4, call("accept4", Other)),
+        (libc::SYS_wait4, call("wait4", Other)),
+        (libc::SYS_flock, call("flock", Other)),
+        (libc::SYS_fsync, call("fsync", Other)),
+    ]
+};
+
 /// A thread that may be joined; detached if this is dropped.
 #[derive(Debug)]
 pub enum Handle {
@@ -288,5 +362,27 @@ mod tests {
         let name = named.spawn(|| name_of(tid())).unwrap().join().unwrap();
         assert_eq!(name.as_deref(), Some("holdout"));
         assert_eq!(name_of(u32::MAX), None);
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_thread_that_sleeps_says_in_which_call() {
+        use std::{sync::mpsc::channel, time::Duration};
+        let ((tell, told), (end, may_end)) = (channel(), channel::<()>());
+        let sleeper = std::thread::spawn(move || {
+            tell.send(tid()).unwrap();
+            let _ = may_end.recv();
+        });
+        let theirs = told.recv().unwrap();
+        // Kernels may be built without the file.
+        if std::fs::exists("/proc/self/syscall").unwrap() {
+            while blocked_in(theirs).map(|call| call.name) != Some("futex") {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        assert_eq!(blocked_in(tid()), None, "it runs");
+        assert_eq!(blocked_in(u32::MAX), None);
+        drop(end);
+        sleeper.join().unwrap();
     }
 }

@@ -8,8 +8,8 @@
 //!   a cell that is read inside one,
 //!   [`RcuOption<T>`](RcuOption) one that may be empty.
 //! * [`synchronize`] waits for a grace period: until all sections that had begun before have ended.
-//!   [`Domain::start_poll`] and
-//!   [`Domain::poll`] ask without waiting, [`call`] has a function run afterwards.
+//!   [`Domain::start_poll`] and [`Domain::poll`] ask without waiting; [`call`] runs a function
+//!   afterwards.
 //! * [`retire`] frees an object after a grace period, thousands of them for the price of one. What
 //!   waits is bounded.
 //!
@@ -34,16 +34,16 @@
 //!
 //! # The memory budget
 //!
-//! A domain allows 8 MiB to wait ([`Domain::set_budget`]), objects and the pages that remember them
-//! together. Threads that retire share half of it: whoever has queued its share ends a grace period
-//! itself (one membarrier, unless readers are in the way), and frees its oldest objects on its own
-//! thread, a few for each few that it retires. So the memory in use depends on the budget, not on
-//! how long the flood lasts. If readers hold a grace period up until a thread has twice its share,
-//! or the budget is used up, those who retire outside any section wait for it: 10 ms at most for
-//! each 64 KiB, or part of it, that a page and its objects weigh (10 ms for a page of some 250
-//! small objects, 20 for one of 64 KiB); those inside a section free and wait at its end. Once a
-//! stall is reported ([`Domain::set_stall_timeout`]) nobody waits any more: a reader that never
-//! leaves costs memory, which [`Domain::statistics`] shows, and not progress.
+//! By default a domain allows 8 MiB of unreclaimed memory ([`Domain::set_budget`]): objects, and
+//! the pages that record them. Retiring threads share half of it. A thread that has queued its
+//! quota ends a grace period itself (one membarrier, unless readers block it), and frees its oldest
+//! objects on its own thread, a few for each few that it retires. So the memory in use depends on
+//! the budget, not on how long the flood lasts. If readers hold a grace period up until a thread
+//! has twice its share, or the budget is used up, threads that retire outside any section wait for
+//! it: 10 ms at most for each 64 KiB, or part of it, that a page and its objects weigh (10 ms for a
+//! page of some 250 small objects, 20 for one of 64 KiB); those inside a section free and wait at
+//! its end. Once a stall is reported ([`Domain::set_stall_timeout`]) no thread waits any more: a
+//! reader that never leaves costs memory, which [`Domain::statistics`] shows, but not progress.
 //!
 //! What an object points to is not seen: a cell of a map counts for the map's own 48 bytes. Have
 //! it weighed ([`Rcu::weighed`], [`Domain::retire_weighed`]), and budget and statistics are about
@@ -58,9 +58,8 @@
 //!
 //! Linux with 64 bits, with `membarrier(2)` where there is one (since 4.14) and with a fence on
 //! each side of a section where not ([`membarrier_active`]). `STILLPOINT_MEMBARRIER=off` forces
-//! fences, for machines whose seccomp filter takes the call away later. Other Unixes: it builds,
-//! with fences, without a fork's child; nobody tests it there. Anything else is refused by the
-//! compiler.
+//! fences, for machines whose seccomp filter takes the call away later. On other Unixes it builds,
+//! with fences and without fork support, and is untested. Other targets do not compile.
 //!
 //! A process may fork, at any moment and from any thread, callbacks included, and use the library
 //! in the parent and (on Linux) in the child: see [`Domain`], "Forking".
@@ -73,12 +72,12 @@
 //!   `tracing` crate.
 //! * `stall-backtrace`: stall reports say where a section was entered. Each section then takes a
 //!   backtrace, which costs microseconds, allocates, and is not async-signal-safe. Do not fork with
-//!   it: the standard library takes a lock for each backtrace, which a thread that vanishes in the
-//!   fork may hold.
+//!   it: the standard library takes a lock for each backtrace, which a thread that the fork removes
+//!   may hold.
 //! * `c-symbols`: for the crate `stillpoint-c` alone. A program with two versions of this crate
 //!   could not be linked with it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// The model checks the rooms below; the ones that use everything are not part of it.
+// The model checks the modules below; those that use everything are not part of it.
 #![cfg_attr(stillpoint_loom, allow(dead_code, unused_imports))]
 
 #[cfg(not(unix))]
@@ -103,12 +102,14 @@ pub mod tasks_trace;
 
 pub(crate) use stillpoint_platform as platform;
 
-pub use gp::{CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName};
+pub use gp::{
+    AcrossAwait, CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName,
+};
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
-    CallbackBarrier, Domain, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption,
-    Retired, Section, Snapshot, Weigh, barrier, call, global, kvfree_barrier, read, read_lock,
-    retire, synchronize, synchronize_expedited,
+    CallbackBarrier, Domain, DomainBuilder, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader,
+    Rcu, RcuOption, Retired, Section, Snapshot, Weigh, barrier, call, global, kvfree_barrier, read,
+    read_lock, retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
 
@@ -126,14 +127,14 @@ pub mod torture {
     pub use crate::rcu::{Core as Domain, core_of};
 }
 
-/// What the C face stands on; no part of the stable interface, and not there without that face's
-/// feature: it is safe only as far as C is.
+/// What the C library is built on. Not part of the stable interface, and only there with the C
+/// library's feature: it is as safe as C is.
 #[cfg(all(unix, feature = "c-symbols", not(stillpoint_loom)))]
 #[doc(hidden)]
 pub use rcu::raw;
 
-/// Whether readers go without fences because `membarrier(2)` works here: found once, at the first
-/// call or first reader.
+/// Returns true if readers run without fences because `membarrier(2)` works here: determined once,
+/// at the first call or first reader.
 ///
 /// `STILLPOINT_MEMBARRIER=off` in the environment makes it false.
 #[cfg(not(stillpoint_loom))]

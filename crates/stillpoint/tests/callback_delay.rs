@@ -187,12 +187,12 @@ fn the_environment_says_it_for_all_domains() {
         }
         return;
     }
-    for good in ["0", "86400000", "18446744073709551615"] {
+    for good in ["", "0", "off", "86400000", "18446744073709551615"] {
         let ended = in_environment(name, VARIABLE, good);
         assert!(!ended.stderr.contains(VARIABLE), "{}", ended.stderr);
         ended.well();
     }
-    for bad in ["", "soon", "-1", "1.5", "10 ms", "18446744073709551616"] {
+    for bad in ["on", "soon", "-1", "1.5", "10 ms", "18446744073709551616"] {
         let ended = in_environment(name, VARIABLE, bad);
         assert_eq!(
             ended.stderr.matches(VARIABLE).count(),

@@ -579,6 +579,7 @@ fn stalled_reader_past_budget_is_reported_once() {
         .collect();
     eventually(|| domain.statistics().waits > 0);
     assert_eq!(domain.statistics().stalls, 0);
+    domain.on_stall(|_| ());
     domain.set_stall_timeout(Duration::from_millis(20));
     eventually(|| domain.statistics().stalls == 1);
     // The stall is known: producers are not slowed down any more.
@@ -610,6 +611,7 @@ fn stalled_reader_past_budget_is_reported_once() {
 #[test]
 fn each_stall_is_reported() {
     let domain = Domain::new();
+    domain.on_stall(|_| ());
     domain.set_stall_timeout(Duration::from_millis(1));
     for stall in 1..=3 {
         let reader = Reader::enter(&domain);
@@ -744,7 +746,7 @@ fn batch_behind_a_held_up_one_is_freed() {
         // The service thread looks at what holds the first batch up.
         eventually(|| domain.statistics().heavy_barriers > before + 2);
         retire_elsewhere();
-        // Not in place of an event: keeps the service thread from its next look at idle threads
+        // Not instead of an event: keeps the service thread from its next look at idle threads
         // until that is overdue. There are none by then, so nothing but the second batch itself is
         // a reason to go on.
         domain.call(|| thread::sleep(Duration::from_millis(50)));

@@ -12,8 +12,8 @@ use std::{
 };
 use stillpoint::{Domain, Guard, Rcu};
 
-/// What every refusal tells its reader to do.
-const REMEDY: &str = "Drop the guard or go offline first, or hand the wait to another thread";
+/// What every refusal tells its reader to do, if not what comes first.
+const REMEDY: &str = "first, or hand the wait to another thread";
 
 #[track_caller]
 fn assert_refused(what: &str, message: &str) {
@@ -238,6 +238,42 @@ fn kvfree_barrier_inside_a_section_returns_while_nothing_waits() {
         theirs.kvfree_barrier();
         theirs.read(|_| theirs.kvfree_barrier());
     });
+    assert_works(&domain);
+}
+
+/// The reason that applies, and no other.
+#[test]
+fn a_refusal_names_its_reason_and_the_domain() {
+    let reasons = [
+        "critical section of domain",
+        "QSBR reader of domain",
+        "a callback or a deferred destructor of domain",
+    ];
+    let domain = Domain::builder().name("routes").build();
+    let assert_says = |message: &str, reason: usize, remedy: &str| {
+        for (number, text) in reasons.iter().enumerate() {
+            assert_eq!(message.contains(text), number == reason, "{message}");
+        }
+        assert!(message.contains("'routes'"), "{message}");
+        assert!(message.contains(&format!("{remedy} {REMEDY}")), "{message}");
+    };
+    let guard = domain.read_lock();
+    domain.call(|| ());
+    assert_says(&panic_message(|| domain.synchronize()), 0, "Drop the guard");
+    assert_says(&panic_message(|| domain.barrier()), 0, "Drop the guard");
+    drop(guard);
+    let mut reader = domain.qsbr_reader();
+    assert_says(&panic_message(|| domain.synchronize()), 1, "Go offline");
+    let guard = domain.read_lock();
+    let message = panic_message(|| reader.synchronize());
+    assert_says(&message, 0, "Drop the guard");
+    drop((guard, reader));
+    let message = refused_in_a_callback(&domain, Domain::barrier);
+    assert_says(&message, 2, "Return from it");
+    let message = refused_in_a_callback(&domain, |domain| {
+        domain.read(|_| domain.synchronize());
+    });
+    assert_says(&message, 0, "Drop the guard");
     assert_works(&domain);
 }
 

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Tally, panic_message};
+use std::{sync::mpsc::channel, time::Duration};
 use stillpoint::{CallbackHead, Domain, Rcu, RcuOption, tasks_trace::TraceDomain};
 
 /// `Domain { id: 7, ..` without its statistics: the number by which its readers name it.
@@ -100,4 +101,37 @@ fn a_section_is_one_however_it_is_borrowed() {
     assert_eq!(cell.load(by_reference).get(), 3);
     let stranger = other.read_lock();
     assert!(panic_message(|| cell.load(&&stranger).get()).contains("domain"));
+}
+
+#[test]
+fn a_builder_makes_a_domain_as_it_was_told() {
+    let (second, (tell, told)) = (Duration::from_secs(1), channel());
+    let domain = Domain::builder()
+        .name("routes")
+        .with_fences()
+        .budget(123_456)
+        .callback_delay(second)
+        .stall_timeout(Duration::from_millis(1))
+        .on_stall(move |report| {
+            let _ = tell.send(report.clone());
+        })
+        .build_trace();
+    assert_eq!((domain.name(), domain.budget()), (Some("routes"), 123_456));
+    assert_eq!(domain.callback_delay(), second);
+    let shown = format!("{domain:?}");
+    assert!(shown.contains("name: \"routes\""), "{shown}");
+    let guard = domain.read_lock_owned();
+    let _ = domain.start_poll();
+    let report = told.recv_timeout(common::PATIENCE).expect("a stall");
+    assert_eq!(report.domain_name.as_deref(), Some("routes"));
+    let number = report.domain;
+    assert!(
+        report
+            .to_string()
+            .contains(&format!("of domain {number} 'routes' has"))
+    );
+    drop(guard);
+    assert_eq!(Domain::builder().build().budget(), Domain::new().budget());
+    assert_eq!(Domain::new().name(), None);
+    assert!(panic_message(|| Domain::builder().name("a\0b")).contains("null byte"));
 }

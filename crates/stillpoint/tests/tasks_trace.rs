@@ -499,7 +499,7 @@ fn a_poll_starts_the_grace_period_that_it_asks_about() {
 #[test]
 fn reports_race_with_ends_of_sections() {
     let domain = TraceDomain::new();
-    domain.set_stall_timeout(Duration::ZERO);
+    domain.set_stall_timeout(Duration::from_nanos(1));
     let (reports, enough) = (Arc::new(AtomicUsize::new(0)), AtomicBool::new(false));
     let count = Arc::clone(&reports);
     domain.on_stall(move |report| {

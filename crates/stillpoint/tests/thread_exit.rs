@@ -223,7 +223,7 @@ fn waiting_inside_a_late_section_is_refused_too() {
         assert!(
             refusals
                 .iter()
-                .all(|refusal| refusal.contains("Drop the guard or go offline first")),
+                .all(|refusal| refusal.contains("Drop the guard first")),
             "{refusals:?}"
         );
     }

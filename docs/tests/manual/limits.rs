@@ -5,7 +5,13 @@ use crate::{assert_none, book};
 use std::fs;
 
 /// What the chapter says in which row, and where the code says so.
-const LIMITS: [(&str, &str, &str, &str); 26] = [
+const LIMITS: [(&str, &str, &str, &str); 28] = [
+    (
+        "service thread",
+        "for a second",
+        "stillpoint/src/gp/policy.rs",
+        "const IDLE: u64 = 1_000_000_000;",
+    ),
     (
         "nesting of sections of one thread in one domain",
         "65,535 levels",
@@ -26,7 +32,7 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
     ),
     (
         "spare records that a thread keeps for owned guards",
-        "32 a domain",
+        "32 per domain",
         "stillpoint/src/gp/record_cache.rs",
         "const BATCH: usize = if IN_MODEL { 1 } else { 16 };",
     ),
@@ -67,6 +73,12 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
         "const LISTED_HOLDOUTS: usize = 16;",
     ),
     (
+        "a report on stderr",
+        "4,096 bytes",
+        "stillpoint-platform/src/stderr.rs",
+        "const LONGEST: usize = 4096;",
+    ),
+    (
         "budget of a domain",
         "8 MiB by default",
         "stillpoint/src/kvfree/heap.rs",
@@ -98,7 +110,7 @@ const LIMITS: [(&str, &str, &str, &str); 26] = [
     ),
     (
         "wait of a retire at twice its share, or past the budget",
-        "one second a call",
+        "one second per call",
         "stillpoint/src/kvfree/throttle.rs",
         "const LONGEST_WAIT_PAGES: usize = 100;",
     ),

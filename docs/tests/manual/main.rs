@@ -6,9 +6,11 @@
 //! tests in each file do that too.
 
 mod book;
+mod clippy;
 mod commands;
 mod documents;
 mod fences;
+mod figures;
 mod limits;
 mod links;
 mod names;

@@ -1,7 +1,7 @@
-//! C and C++: each block is compiled with all warnings as errors, and run if it is a program.
-//! Blocks of the kind `c,liburcu` are compiled and run twice, against liburcu and against
-//! Stillpoint's face for its users, and must print the same. Then the examples, as the chapters
-//! say.
+//! C and C++: each block, and each program in `examples/`, is compiled with all warnings as errors,
+//! and run if it is a program. Those of the kind `c,liburcu` are compiled and run twice, against
+//! liburcu and against Stillpoint's headers for its users, and must print the same. Then the
+//! examples, by the commands that the chapters name.
 
 use crate::book::{Block, Chapter, chapters, repository, root};
 use std::{
@@ -158,6 +158,32 @@ impl Block {
     }
 }
 
+/// The programs in `examples/`, as if a chapter showed them.
+fn examples() -> Chapter {
+    let mut examples = Chapter::parse("examples", "");
+    for entry in fs::read_dir(root().join("examples")).expect("there are examples") {
+        let path = entry.expect("it can be read").path();
+        let kind = path.extension().and_then(|kind| kind.to_str());
+        let info = match kind {
+            Some("c") if path.ends_with("from_liburcu.c") => "c,liburcu",
+            Some(kind @ ("c" | "cpp" | "rs")) => kind,
+            _ => continue,
+        };
+        examples.blocks.push(Block {
+            line: examples.blocks.len(),
+            info: info.to_owned(),
+            code: fs::read_to_string(&path).expect("it can be read"),
+        });
+        examples.anchors.push(
+            path.file_name()
+                .expect("it has a name")
+                .to_string_lossy()
+                .into_owned(),
+        );
+    }
+    examples
+}
+
 /// How many blocks there were, and what is wrong with some.
 fn try_blocks(chapters: &[Chapter], liburcu: bool) -> (usize, Vec<String>) {
     let blocks = chapters
@@ -198,7 +224,9 @@ fn has_liburcu() -> bool {
 #[ignore = "compiles the C library and every C program of the manual: .ci/run c"]
 fn c_and_cpp_compile_and_run() {
     let _alone = alone();
-    let (count, complaints) = try_blocks(&chapters(), has_liburcu());
+    let mut chapters = chapters();
+    chapters.push(examples());
+    let (count, complaints) = try_blocks(&chapters, has_liburcu());
     assert!(count > 5, "the manual has C and C++ in it: {count} blocks");
     crate::assert_none(&complaints);
 }
@@ -213,35 +241,28 @@ fn c_that_does_not_work_is_found() {
     assert_eq!((count, complaints.len()), (4, 3), "{complaints:?}");
 }
 
-/// The programs in `examples/` are shown in a chapter as they are; the Rust ones run as doc tests
-/// there, the others by their command.
 #[test]
-#[ignore = "compiles the C library and every C program of the manual: .ci/run c"]
-fn examples_are_shown_and_run() {
-    let _alone = alone();
-    let chapters = chapters();
-    let shown = |code: &str| {
+fn examples_are_linked() {
+    let (chapters, examples) = (chapters(), examples());
+    assert!(!examples.anchors.is_empty(), "there are examples");
+    let is_linked = |name: &str| {
+        let target = format!("../examples/{name}");
         chapters
             .iter()
-            .flat_map(|chapter| &chapter.blocks)
-            .any(|block| block.code == code)
+            .flat_map(|chapter| &chapter.links)
+            .any(|link| link.target == target)
     };
-    let mut programs = 0;
-    for entry in fs::read_dir(root().join("examples")).expect("there are examples") {
-        let path = entry.expect("it can be read").path();
-        if path
-            .extension()
-            .is_some_and(|kind| kind == "rs" || kind == "c" || kind == "cpp")
-        {
-            programs += 1;
-            assert!(
-                shown(&fs::read_to_string(&path).expect("it can be read")),
-                "no chapter shows {} as it is",
-                path.display()
-            );
-        }
-    }
-    assert!(programs > 0, "there are examples");
+    let missing = examples.anchors.iter().filter(|name| !is_linked(name));
+    let complaints: Vec<_> = missing
+        .map(|name| format!("no chapter links to examples/{name}"))
+        .collect();
+    crate::assert_none(&complaints);
+}
+
+#[test]
+#[ignore = "compiles the C library and every C program of the manual: .ci/run c"]
+fn examples_run() {
+    let _alone = alone();
     library();
     let made = make(&root().join("examples"), "all");
     assert!(
@@ -249,4 +270,12 @@ fn examples_are_shown_and_run() {
         "make -C docs/examples: {}",
         text(&made)
     );
+    let ran = Command::new(env!("CARGO"))
+        .args(["run", "--locked", "-p", "stillpoint-manual", "--example"])
+        .arg("from_crossbeam_epoch")
+        .current_dir(repository())
+        .env("CARGO_TARGET_DIR", target())
+        .output();
+    let ran = ran.expect("cargo runs this");
+    assert!(ran.status.success(), "from_crossbeam_epoch: {}", text(&ran));
 }

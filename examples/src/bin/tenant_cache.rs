@@ -103,16 +103,22 @@ mod demo {
                 used: AtomicBool::new(false),
                 _charge: charge,
             }));
-            let old = self
-                .inner
-                .shard(&key)
-                .lock()
-                .expect("no panics under the lock")
-                .insert(key, Arc::clone(&value));
-            self.inner.lru.add(tenant, value);
-            if let Some(old) = old {
-                self.inner.lru.del(&old);
-            }
+            let old = {
+                let mut shard = self
+                    .inner
+                    .shard(&key)
+                    .lock()
+                    .expect("no panics under the lock");
+                let old = shard.insert(key, Arc::clone(&value));
+                // Under the lock: what is in the map is on a list. Otherwise another thread could
+                // replace the value before it is on one, and leave it there, unknown to the map.
+                self.inner.lru.add(tenant, value);
+                if let Some(old) = &old {
+                    self.inner.lru.del(old);
+                }
+                old
+            };
+            drop(old); // gives its charge back, outside of the lock
             Ok(())
         }
     }

@@ -1,4 +1,4 @@
-/* In place of liburcu-bp.so.8. SPDX: MIT OR Apache-2.0 */
+/* Instead of liburcu-bp.so.8. SPDX: MIT OR Apache-2.0 */
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_BP_
 #define STILLPOINT_FLAVOUR_(name) urcu_bp_##name
 #include "compat.h"

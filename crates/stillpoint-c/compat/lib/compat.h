@@ -1,9 +1,9 @@
 /*
- * A library in place of one of liburcu's: the functions that it exports, by liburcu's names, over libstillpoint. Each flavour's file includes
+ * A library instead of one of liburcu's: the functions that it exports, by liburcu's names, over libstillpoint. Each flavour's file includes
  * this with its name and number. What all of them have besides is in ../runtime/pointer.c and futex.c. SPDX: MIT OR Apache-2.0
  *
  * What is not here: the data that liburcu's inlined readers use (urcu_*_gp, urcu_*_reader, urcu_*_has_sys_membarrier). A program that was
- * compiled with _LGPL_SOURCE needs these, and so is refused by the loader, in place of reading unseen by our grace periods.
+ * compiled with _LGPL_SOURCE needs these, and so is refused by the loader, instead of reading unseen by our grace periods.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -30,7 +30,7 @@ static void refuse_company(const char *data)
 {
     if (dlsym(RTLD_DEFAULT, data)) {
         fprintf(stderr, "stillpoint: %s is there, so liburcu's own library of this flavour is loaded beside Stillpoint's: use LD_LIBRARY_PATH "
-                        "with the directory of Stillpoint's in place of LD_PRELOAD\n", data);
+                        "with the directory of Stillpoint's instead of LD_PRELOAD\n", data);
         abort();
     }
 }

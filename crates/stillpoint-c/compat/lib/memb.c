@@ -1,4 +1,4 @@
-/* In place of liburcu-memb.so.8. SPDX: MIT OR Apache-2.0 */
+/* Instead of liburcu-memb.so.8. SPDX: MIT OR Apache-2.0 */
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_MEMB_
 #define STILLPOINT_FLAVOUR_(name) urcu_memb_##name
 #include "compat.h"

@@ -1,4 +1,4 @@
-/* In place of liburcu-qsbr.so.8. SPDX: MIT OR Apache-2.0 */
+/* Instead of liburcu-qsbr.so.8. SPDX: MIT OR Apache-2.0 */
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_QSBR_
 #define STILLPOINT_FLAVOUR_(name) urcu_qsbr_##name
 #include "compat.h"

@@ -1,5 +1,5 @@
 /*
- * liburcu's face: call_rcu() and its workers; fork.c has what becomes of them around a fork, barrier.c rcu_barrier(). SPDX: MIT OR Apache-2.0
+ * liburcu's API: call_rcu() and its workers; fork.c has what becomes of them around a fork, barrier.c rcu_barrier(). SPDX: MIT OR Apache-2.0
  *
  * A head is two words, so there is no room in it for a cookie, and the library's own callbacks do not fit. Here heads are pushed on a worker's
  * stack, which is lock-free and whole at every moment (a fork that comes between two instructions of a pusher leaves nothing half done). The

@@ -1,5 +1,5 @@
 /*
- * liburcu's face: defer_rcu(). SPDX: MIT OR Apache-2.0
+ * liburcu's API: defer_rcu(). SPDX: MIT OR Apache-2.0
  *
  * Each registered thread has a ring that it alone fills and that the holder of the flavour's lock empties: a barrier, or a thread that looks
  * after all of them, a little after something was put in. The lock is held while the functions are called; they must not wait for it.

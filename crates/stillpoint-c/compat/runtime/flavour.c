@@ -1,4 +1,4 @@
-/* liburcu's face: the flavours, what they wait for, and the thread-local state of the inlined readers. SPDX: MIT OR Apache-2.0 */
+/* liburcu's API: the flavours, what they wait for, and the thread-local state of the inlined readers. SPDX: MIT OR Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -63,7 +63,7 @@ void die(int flavour, const char *format, ...)
 
 void warn_misuse(int flavour, const char *format, ...)
 {
-    if (getenv("STILLPOINT_DEBUG")) {
+    if (stillpoint_reports_misuse()) {
         va_list arguments;
         va_start(arguments, format);
         print(flavour, format, arguments);

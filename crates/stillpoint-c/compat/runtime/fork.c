@@ -1,4 +1,4 @@
-/* liburcu's face: the hooks around fork, and what a child has of the workers. call.c has what they rely on. SPDX: MIT OR Apache-2.0 */
+/* liburcu's API: the hooks around fork, and what a child has of the workers. call.c has what they rely on. SPDX: MIT OR Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,6 +1,6 @@
 /*
- * liburcu's face: what the functions of its <urcu/futex.h>, inlined into programs, call where a kernel has no futex. There is none: so they fail as
- * the first try has. In the library, and in each in place of liburcu's. A file of its own, because liburcu's static libraries have them too.
+ * liburcu's API: what the functions of its <urcu/futex.h>, inlined into programs, call where a kernel has no futex. There is none: so they fail as
+ * the first try has. In the library, and in each instead of liburcu's. A file of its own, because liburcu's static libraries have them too.
  * SPDX: MIT OR Apache-2.0
  */
 #ifndef _GNU_SOURCE

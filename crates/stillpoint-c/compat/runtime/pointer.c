@@ -1,4 +1,4 @@
-/* liburcu's face: the operations on pointers as functions. In the library, and in each in place of liburcu's. SPDX: MIT OR Apache-2.0 */
+/* liburcu's API: the operations on pointers as functions. In the library, and in each instead of liburcu's. SPDX: MIT OR Apache-2.0 */
 #include <stdbool.h>
 
 #define EXPORTED __attribute__((visibility("default")))

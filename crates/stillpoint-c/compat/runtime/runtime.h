@@ -1,4 +1,4 @@
-/* What the files of this folder know of each other: liburcu's face, the part that is in the library. */
+/* What the files of this folder know of each other: liburcu's API, the part that is in the library. */
 #ifndef STILLPOINT_COMPAT_RUNTIME_H
 #define STILLPOINT_COMPAT_RUNTIME_H
 
@@ -31,7 +31,7 @@ struct rcu_head {
 /* What a function that returns nothing does where it cannot go on: prints a message, and aborts. As liburcu's urcu_die(). */
 HIDDEN __attribute__((noreturn)) void die(int flavour, const char *format, ...);
 
-/* A harmless misuse: prints a message with STILLPOINT_DEBUG in the environment. */
+/* A harmless misuse: prints a message where the library reports misuse (stillpoint_reports_misuse()). */
 HIDDEN void warn_misuse(int flavour, const char *format, ...);
 
 /* Dies if the calling thread would wait for itself by waiting for readers. */

@@ -302,11 +302,11 @@ struct stillpoint_shrinker_ops {
    */
   void *data;
   /*
-   What it costs to make an object again; 0 stands for the usual, 2.
+   What it costs to make an object again; 0 stands for the default, 2.
    */
   uint32_t seeks;
   /*
-   How many objects a scan should look at; 0 stands for the usual, 128.
+   How many objects a scan should look at; 0 stands for the default, 128.
    */
   size_t batch;
   /*
@@ -462,7 +462,7 @@ extern "C" {
 int stillpoint_arena_new(const struct stillpoint_arena_options *options, struct stillpoint_arena **arena);
 
 /*
- Lets the handle go. The arena ends when its last area has been freed, too, and with it a domain
+ Releases the handle. The arena ends when its last area has been freed, too, and with it a domain
  of its own, which is not to be used afterwards. NULL does nothing.
 
  Where the domain ends here, what waits in it is called and freed first, as by
@@ -556,7 +556,7 @@ void *stillpoint_arena_find(const struct stillpoint_arena *arena, const void *ad
 int stillpoint_arena_copy_out(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
 /*
- The same into the arena.
+ As above, into the arena.
 
  # Safety
 
@@ -566,7 +566,7 @@ int stillpoint_arena_copy_out(const struct stillpoint_arena *arena, void *to, co
 int stillpoint_arena_copy_in(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
 /*
- The same from one place in the arena to another; they may overlap.
+ As above, from one place in the arena to another; they may overlap.
 
  # Safety
 
@@ -646,7 +646,7 @@ int stillpoint_arena_describe(const struct stillpoint_arena *arena, const void *
 int stillpoint_arena_get_statistics(const struct stillpoint_arena *arena, struct stillpoint_arena_statistics *statistics, size_t size);
 
 /*
- Has the function called with the head on the domain's service thread after a grace period:
+ Calls the function with the head on the domain's service thread after a grace period:
  call_rcu(). Allocates nothing (the first call starts the service thread); does not block; may be
  called inside sections and callbacks, not in signal handlers.
 
@@ -660,7 +660,7 @@ int stillpoint_arena_get_statistics(const struct stillpoint_arena *arena, struct
 int stillpoint_domain_call(struct stillpoint_domain *domain, struct stillpoint_head *head, stillpoint_function function);
 
 /*
- The same for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for
+ As above, for a head that may be a copy of one that is queued: <stillpoint/rcu.hpp>'s; not for
  programs. What looks queued is then looked for among all that wait, and that only where misuse
  is told of: in a debug build, or with STILLPOINT_DEBUG in the environment.
 
@@ -681,8 +681,8 @@ struct stillpoint_domain *stillpoint_global(void);
 struct stillpoint_domain *stillpoint_trace_global(void);
 
 /*
- A domain of one's own (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if
- there is no memory.
+ A separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB. NULL if there is
+ no memory.
  */
 struct stillpoint_domain *stillpoint_domain_new(void);
 
@@ -691,6 +691,17 @@ struct stillpoint_domain *stillpoint_domain_new(void);
  call and interrupt no thread.
  */
 struct stillpoint_domain *stillpoint_domain_new_fencing(void);
+
+/*
+ As stillpoint_domain_new(), with a name: for stall reports, and for the service thread, which is
+ called "rcu/" and as much of the name as fits into 15 bytes. The name is copied; bytes that are
+ no UTF-8 are replaced. NULL for none. Names need not differ.
+
+ # Safety
+
+ The name is NULL or ends in a null byte.
+ */
+struct stillpoint_domain *stillpoint_domain_new_named(const char *name);
 
 /*
  The domain at `place`, made if there is none: for domains that are static. As
@@ -703,8 +714,9 @@ struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 struct stillpoint_domain *stillpoint_domain_get_or_make(struct stillpoint_domain **place);
 
 /*
- Destroys a domain of one's own: what waits in it is called and freed, which may block for as
- long as callbacks take. One that arenas are over ends with the last of these instead.
+ Destroys a separate domain: its pending callbacks are called and its objects freed, which may
+ block for as long as callbacks take. One that arenas are over ends with the last of these
+ instead.
 
  -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside a
  section, -EINVAL for a global domain; it is then still there. It may not be in use otherwise,
@@ -830,7 +842,9 @@ void stillpoint_domain_set_callback_delay(struct stillpoint_domain *domain, uint
 uint64_t stillpoint_domain_callback_delay(struct stillpoint_domain *domain);
 
 /*
- How long a grace period may be held up before that counts as a stall. 10 seconds by default.
+ How long a grace period may be held up before that counts as a stall. 10 seconds by default, or
+ what STILLPOINT_STALL says in the environment, in seconds; a call of this counts more. 0 means
+ that nothing ever does.
 
  # Safety
 
@@ -839,10 +853,13 @@ uint64_t stillpoint_domain_callback_delay(struct stillpoint_domain *domain);
 void stillpoint_domain_set_stall_timeout(struct stillpoint_domain *domain, uint64_t milliseconds);
 
 /*
- Has the function told of every stall from now on, once each, in place of an earlier one; NULL
- ends that. The kernel's "rcu detected stalls". It runs on the thread that finds the stall: it
- may read and log; it must not wait for callbacks or deferred frees, nor take locks that are held
- around calls of this library. One that was replaced may still be running.
+ Calls the function once for every stall from now on, instead of an earlier one; NULL ends that.
+ Without a function the report is written to stderr, as one line, once a stall; the line is left
+ out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the environment
+ nothing is written, and with STILLPOINT_STALL=stderr a line beside a function, too. The kernel's
+ "rcu detected stalls". It runs on the thread that finds the stall: it may read and log; it must
+ not wait for callbacks or deferred frees, nor take locks that are held around calls of this
+ library. One that was replaced may still be running.
 
  # Safety
 
@@ -883,6 +900,12 @@ void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes
 size_t stillpoint_domain_budget(struct stillpoint_domain *domain);
 
 /*
+ Whether misuse is reported on stderr: in a debug build of the library, or with STILLPOINT_DEBUG
+ in the environment when the library was loaded, and neither empty nor 0, off, no or false.
+ */
+bool stillpoint_reports_misuse(void);
+
+/*
  Ends the process with a message: for callers that cannot be told of an error, and would free
  what is still used; not for programs.
 
@@ -914,7 +937,7 @@ int stillpoint_kvfree_head_buffered(const struct stillpoint_thread_buffer *buffe
 STILLPOINT_NO_STUB_;
 
 /*
- Has free() called with the block after a grace period: kvfree_rcu() with one argument. A few
+ Calls free() with the block after a grace period: kvfree_rcu() with one argument. A few
  nanoseconds; now and then it ends a grace period and frees older blocks, and where readers hold
  up more than the domain's budget it waits outside sections, a second at most. Where there is no
  memory to track the block, it waits outside sections for a grace period, however long readers
@@ -954,7 +977,7 @@ int stillpoint_domain_kvfree_head(struct stillpoint_domain *domain, void *block,
 int stillpoint_lru_new(struct stillpoint_hierarchy *hierarchy, struct stillpoint_lru **lru);
 
 /*
- Ends the lists: their references to entries are let go. NULL does nothing.
+ Destroys the lists: their references to entries are released. NULL does nothing.
 
  # Safety
 
@@ -963,7 +986,7 @@ int stillpoint_lru_new(struct stillpoint_hierarchy *hierarchy, struct stillpoint
 void stillpoint_lru_free(struct stillpoint_lru *lru);
 
 /*
- An entry for an object, with one reference, the caller's. When the last reference is let go
+ An entry for an object, with one reference, the caller's. When the last reference is released
  (lists have one to each entry that is on them, walks for a moment) `release` is called with the
  object, on whatever thread that is; it may be NULL. NULL if there is no memory.
 
@@ -1401,7 +1424,7 @@ int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint
 
 /*
  Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges too.
- Handles stay good, and have to be let go. -EBUSY if it has children, -EINVAL for a root.
+ Handles stay valid, and have to be released. -EBUSY if it has children, -EINVAL for a root.
  -ENOMEM; inside a section of the global domain, or a callback, whenever malloc() has none.
 
  # Safety

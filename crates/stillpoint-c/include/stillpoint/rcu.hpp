@@ -9,7 +9,7 @@
  * in namespace stillpoint. With STILLPOINT_STD_RCU defined before the first inclusion the names are in std too, with __cpp_lib_rcu,
  * unless the standard library has them; then its <rcu> is included instead, and its names stay its own.
  *
- * Extensions, never in std: the same for readers that sleep (rcu_trace_*) and for readers by quiescent states (rcu_qsbr_*).
+ * Extensions, never in std: domains for readers that sleep (rcu_trace_*) and for readers by quiescent states (rcu_qsbr_*).
  *
  * Deleters run on a thread of the library (or in rcu_barrier(), if the system gave no thread), one at a time for each domain, in no order
  * that a program may rely on. Those that are still pending when the process exits do not run, and until it has exited they go on running,
@@ -230,7 +230,7 @@ void retire(T *object, D &deleter, Domain &domain)
 
 /*
  * [saferecl.rcu.domain] A domain of sections ("regions of RCU protection"). There is one object of it, rcu_default_domain(); as in the
- * standard there is no way to make, copy or move another. Domains of one's own: stillpoint_domain_new() in C.
+ * standard there is no way to make, copy or move another. Separate domains: stillpoint_domain_new() in C.
  *
  * Meets Cpp17Lockable: std::scoped_lock in_section(stillpoint::rcu_default_domain()).
  */
@@ -248,7 +248,7 @@ public:
         ::stillpoint_read_lock();
     }
 
-    /* The same, and true: readers are never refused. [saferecl.rcu.domain.members] */
+    /* lock(), and returns true: readers are never refused. [saferecl.rcu.domain.members] */
     bool try_lock() noexcept
     {
         lock();
@@ -299,7 +299,7 @@ inline void rcu_barrier(rcu_domain &domain = rcu_default_domain()) noexcept
 }
 
 /*
- * Has d1(p) evaluated after the sections that may have found the object, with d1 moved from d; d1 is then destroyed, on the same thread.
+ * Evaluates d1(p) after the sections that may have found the object, with d1 moved from d; d1 is then destroyed, on the same thread.
  * Allocates by operator new (a link, the pointer, the deleter: some 48 bytes; some hundred nanoseconds in all), so that anything can be
  * retired, also the same pointer twice with a deleter that only counts; throws std::bad_alloc, or what moving the deleter throws, and has
  * then scheduled nothing. Does not block, runs no deleter itself, may be called in sections and in deleters. [saferecl.rcu.domain.func]
@@ -327,7 +327,7 @@ public:
      * Has deleter(addressof(x)) evaluated, where x is the T that this is the base of, after all sections that may have found it; the
      * deleter, assigned from d, lies in the object. Some tens of nanoseconds, for a grace period's cookie and a place in the queue;
      * allocates nothing; neither blocks nor runs deleters; may be called in sections and in deleters. Only the first use of the domain in a
-     * process allocates, and starts the thread that runs deleters; if there is no memory for that, the library has some put by.
+     * process allocates, and starts the thread that runs deleters; if there is no memory for that, the library uses its reserve.
      *
      * Once for each object, after which readers that begin must not find it. Twice is undefined; where the library tells of misuse (built for
      * debugging, or with STILLPOINT_DEBUG in the environment) and on x86-64 it ends the process with a message, if the object still waits
@@ -339,7 +339,7 @@ public:
         stillpoint_retire_(d, domain);
     }
 
-    /* Extension: the same after the readers of another flavour. */
+    /* Extension: as retire(), after the readers of another flavour. */
     template <class Domain, std::enable_if_t<detail::is_extension<Domain>, int> = 0>
     void retire(D d, Domain &domain) noexcept
     {

@@ -21,7 +21,7 @@ public:
         ::stillpoint_trace_read_lock();
     }
 
-    /* The same, and true. */
+    /* lock(), and returns true. */
     bool try_lock() noexcept
     {
         lock();
@@ -65,7 +65,7 @@ public:
         ::stillpoint_qsbr_read_lock();
     }
 
-    /* The same, and true. */
+    /* lock(), and returns true. */
     bool try_lock() noexcept
     {
         lock();

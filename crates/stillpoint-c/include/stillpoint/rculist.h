@@ -250,7 +250,7 @@ STILLPOINT_INLINE_ void hlist_del_rcu(struct hlist_node *node)
     node->pprev = STILLPOINT_NULL_;
 }
 
-/* The same for one that may be on no chain. Afterwards it is unhashed. */
+/* As above, for a node that may be on no chain. Afterwards it is unhashed. */
 STILLPOINT_INLINE_ void hlist_del_init_rcu(struct hlist_node *node)
 {
     if (node->pprev) {

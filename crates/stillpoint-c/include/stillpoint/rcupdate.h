@@ -204,7 +204,7 @@ STILLPOINT_INLINE_ void rcu_barrier_tasks_trace(void)
     stillpoint_done_(stillpoint_domain_barrier(stillpoint_trace_global()), "rcu_barrier_tasks_trace()");
 }
 
-/* ---- SRCU: domains of one's own ---- */
+/* ---- SRCU: separate domains ---- */
 
 struct srcu_struct {
     struct stillpoint_domain *domain;

@@ -4,7 +4,7 @@
  * Functions that return int return 0 (or what they say), or a negative errno. None unwinds, and no callback may unwind or longjmp out.
  * A domain that is NULL is the global one.
  *
- * Threads. All functions may be called from any thread, and all handles be shared between threads: only the one who ends a handle has to be the
+ * Threads. All functions may be called from any thread, and all handles may be shared between threads: only the thread that ends a handle has to be the
  * last to use it. Threads need not register: a thread's first section, or free, does, and at its end all is given back.
  *
  * Signal handlers may read (begin and leave sections of a domain, and find what is there) in threads for which stillpoint_domain_register_thread()
@@ -18,17 +18,20 @@
  * Fork. In the child the forking thread's sections are open as before, and all functions work. What waited is the parent's: callbacks and frees
  * of before the fork are forgotten in the child (their heads stay taken there). Sections of other threads are over.
  *
- * Memory. Nothing ends the process for want of memory, or of threads. Functions that make something say -ENOMEM, or NULL, and have then changed nothing.
+ * Memory. Running out of memory or threads does not end the process. Functions that make something return -ENOMEM or NULL, and have then changed nothing.
  * Those that must not fail do without: a thread that cannot be registered reads through a record for each section (slower, and not in signal
- * handlers); kvfree does without a page; where no service thread can be had, those who wait do its work, and later calls try again. What
- * little has to be allocated all the same comes from 680 KiB that are put by in the library (and untouched until then); if these are used up as
+ * handlers); kvfree does without a page; where no service thread can be created, waiting threads do its work, and later calls try again. What
+ * little has to be allocated all the same comes from a reserve of 680 KiB in the library (untouched until then); if these are used up as
  * well, the calling thread waits for memory, and says so on stderr. What the C library does by itself is its own business: to load a library
  * without memory, say.
  *
  * The library is never unloaded: dlclose() leaves it there, with what is pending. A plug-in that has functions pending is unloaded, and they with
  * it: it calls stillpoint_domain_barrier() before dlclose(), for each domain that it has used. Do not link both forms of the library into one process.
  *
- * Bad use. With STILLPOINT_DEBUG in the environment when it is loaded, and always if built for debugging, the library says on stderr what
+ * Stalls. What holds a grace period up for 10 s is reported on stderr, once, unless there is a function for that (stillpoint_domain_on_stall());
+ * STILLPOINT_STALL=off, stderr or a number of seconds in the environment says otherwise.
+ *
+ * Bad use. With STILLPOINT_DEBUG=on in the environment when it is loaded, and always if built for debugging, the library says on stderr what
  * was wrong:
  *
  *   null where an object is wanted              -EINVAL
@@ -94,7 +97,7 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) int stillpoint_unlock_(int whi
 }
 
 /*
- * Whether the record that the calling thread has cached shows a section of it. Where it does not there may be one all the same: the record may
+ * Returns whether the record that the calling thread has cached shows a section of it. Where it does not there may be one all the same: the record may
  * be the sentinel (a thread that is not bound, or whose readers fence; nested as deep as can be), or the section one that began without it.
  */
 STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_shows_section_(const struct stillpoint_record *record)
@@ -118,7 +121,7 @@ STILLPOINT_INLINE_ int stillpoint_read_unlock(void)
     return stillpoint_unlock_(STILLPOINT_RCU_);
 }
 
-/* The same for readers that sleep, block, and last for minutes, in a domain of their own: rcu_read_lock_trace(). */
+/* As above for readers that sleep, block, and last for minutes, in a separate domain: rcu_read_lock_trace(). */
 STILLPOINT_INLINE_ void stillpoint_trace_read_lock(void)
 {
     stillpoint_lock_(STILLPOINT_TRACE_);
@@ -130,7 +133,7 @@ STILLPOINT_INLINE_ int stillpoint_trace_read_unlock(void)
 }
 
 /*
- * A section of a domain of one's own, or a level of it: stillpoint_domain_read_lock(), as fast as that of the global one. With what
+ * A section of a separate domain, or a nested level of it: stillpoint_domain_read_lock(), as fast as that of the global one. With what
  * stillpoint_domain_reader_init() has filled in on this thread; either half of the pair goes with either half of the other functions.
  */
 STILLPOINT_INLINE_ void stillpoint_domain_reader_lock(const struct stillpoint_domain_reader *reader)
@@ -272,7 +275,7 @@ STILLPOINT_INLINE_ int stillpoint_kvfree_two_(void *block, size_t offset)
 }
 
 /*
- * Has free() called with a block of malloc() after a grace period of the global domain: stillpoint_kvfree(block), which may fail inside a
+ * Calls free() with a block of malloc() after a grace period of the global domain: stillpoint_kvfree(block), which may fail inside a
  * section with -ENOMEM and then leaves the block to the caller; or, if the block is a struct with a stillpoint_head in it,
  * stillpoint_kvfree(block, head's field), which cannot. Each evaluates its argument once. NULL does nothing.
  */

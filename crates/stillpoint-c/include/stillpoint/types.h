@@ -58,7 +58,7 @@ typedef void (*stillpoint_function)(struct stillpoint_head *head);
 /* A section that belongs to no thread: see stillpoint_domain_guard(). */
 struct stillpoint_guard;
 
-/* What is told of a stall: see stillpoint_domain_on_stall(). */
+/* A stall report: see stillpoint_domain_on_stall(). */
 struct stillpoint_stall;
 typedef void (*stillpoint_stall_function)(const struct stillpoint_stall *stall, void *data);
 
@@ -106,7 +106,7 @@ struct stillpoint_reader {
 
 enum { STILLPOINT_RCU_ = 0, STILLPOINT_TRACE_ = 1, STILLPOINT_QSBR_ = 2 };
 
-/* What a thread reads a domain of one's own with: see stillpoint_domain_reader_init(). In the thread's stack, or thread-local. */
+/* A thread's reader of a separate domain: see stillpoint_domain_reader_init(). On the thread's stack, or thread-local. */
 struct stillpoint_domain_reader {
     struct stillpoint_reader reader;
     struct stillpoint_domain *domain;

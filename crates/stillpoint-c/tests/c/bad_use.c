@@ -265,5 +265,26 @@ int main(int count_of_arguments, char **arguments)
     }
     CHECK(!stillpoint_poll(cookie));
     stillpoint_domain_on_stall(NULL, NULL, NULL);
+
+    /* Without a function a stall is said on stderr; with no time-out there is none. */
+    struct stillpoint_domain *stuck = stillpoint_domain_new();
+    CHECK(stuck != NULL);
+    struct stillpoint_statistics statistics = {0};
+    for (int timeout = 0; timeout <= 1; timeout++) {
+        stillpoint_domain_set_stall_timeout(stuck, (uint64_t)timeout);
+        stillpoint_domain_on_stall(stuck, stalled, &stage);
+        stillpoint_domain_on_stall(stuck, NULL, NULL);
+        struct stillpoint_guard *guard = stillpoint_domain_guard(stuck);
+        (void)stillpoint_domain_start_poll(stuck);
+        for (int looks = 0; looks < (timeout ? 10000 : 100) && statistics.stalls == 0; looks++) {
+            usleep(1000);
+            CHECK(stillpoint_domain_statistics(stuck, &statistics, sizeof statistics) == 0);
+        }
+        CHECK(statistics.stalls == (uint64_t)timeout);
+        CHECK(stillpoint_guard_end(guard) == 0);
+    }
+    /* The line may come after the count. */
+    CHECK(stillpoint_domain_destroy(stuck) == 0);
+    CHECK(said("has been held up for"));
     return 0;
 }

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 struct node {
@@ -63,8 +65,30 @@ static struct node *make(void)
     return node;
 }
 
+static char thread_name[17];
+
+static void note_name(struct stillpoint_head *head)
+{
+    (void)head;
+    prctl(PR_GET_NAME, thread_name);
+}
+
+static void use_named_domain(void)
+{
+    struct stillpoint_head head = {0};
+    struct stillpoint_domain *domain = stillpoint_domain_new_named("routes");
+    CHECK(stillpoint_domain_call(domain, &head, note_name) == 0);
+    CHECK(stillpoint_domain_barrier(domain) == 0);
+    CHECK(strcmp(thread_name, "rcu/routes") == 0);
+    CHECK(stillpoint_domain_destroy(domain) == 0);
+    domain = stillpoint_domain_new_named(NULL);
+    CHECK(stillpoint_domain_synchronize(domain) == 0);
+    CHECK(stillpoint_domain_destroy(domain) == 0);
+}
+
 int main(void)
 {
+    use_named_domain();
     pthread_t threads[5];
     shared = make();
     for (int n = 0; n < 5; n++) {

@@ -326,8 +326,12 @@ static void use_many_domains(void)
 
 static void do_all(void)
 {
-    struct stillpoint_domain *domain = stillpoint_domain_new(), *fencing = stillpoint_domain_new_fencing();
+    struct stillpoint_domain *domain = stillpoint_domain_new(), *fencing = stillpoint_domain_new_fencing(),
+                             *named = stillpoint_domain_new_named("named");
     (void)MADE(domain);
+    if (MADE(named)) {
+        CHECK(stillpoint_domain_destroy(named) == 0);
+    }
     (void)MADE(fencing);
     read_twice();
     use_threads(domain);

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-// What a template that takes anything returns: the header has called it in place of its own, or of the library's.
+// What a template that takes anything returns: the header has called it instead of its own, or of the library's.
 struct stolen {};
 
 [[noreturn]] stolen steal(const char *name)

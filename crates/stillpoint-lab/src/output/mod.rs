@@ -120,7 +120,7 @@ pub fn say_line(line: fmt::Arguments<'_>) {
     }
 }
 
-/// What to exit with in place of `code`: not with success, if something was not printed.
+/// What to exit with instead of `code`: not with success, if something was not printed.
 pub fn exit_code(code: ExitCode) -> ExitCode {
     if code == ExitCode::SUCCESS && SILENCED.load(Ordering::Relaxed) {
         ExitCode::FAILURE

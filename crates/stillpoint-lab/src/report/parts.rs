@@ -42,7 +42,7 @@ pub struct Task {
 pub struct Extent {
     /// Few rounds, so that all takes some three minutes.
     pub quick: bool,
-    /// Rounds of all experiments, in place of what they have otherwise.
+    /// Rounds of all experiments, instead of what they have otherwise.
     pub rounds: Option<u32>,
     /// Seconds of torture of the sound flavours together.
     pub torture_s: Option<f64>,

@@ -100,7 +100,7 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// Print the lines that the kernel's rcutorture prints, with its abbreviations, in place of
+    /// Print the lines that the kernel's rcutorture prints, with its abbreviations, instead of
     /// sentences
     #[arg(long)]
     pub kernel_format: bool,

@@ -12,6 +12,7 @@ impl Registration {
     ///
     /// If `lru` is not one for the tenants of this hierarchy, or is covered by another registration
     /// that has not ended.
+    #[track_caller]
     pub fn covers<T: Send + Sync + 'static, P: Probe>(&self, lru: &ListLru<T, P>) {
         let lists = lru.lists();
         assert!(

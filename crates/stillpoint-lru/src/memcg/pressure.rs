@@ -258,14 +258,12 @@ fn is_null(path: &Path) -> bool {
 /// one on that very thread.
 ///
 /// In the child of a fork no thread watches; start another one there.
-#[derive(Debug)]
 #[must_use = "dropping it ends the watch"]
 pub struct Pressure {
     state: Arc<State>,
     thread: Option<Running>,
 }
 
-#[derive(Debug)]
 struct Running {
     handle: thread::Handle,
     /// Shutting it down wakes the thread.
@@ -273,7 +271,7 @@ struct Running {
     process: Process,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     watching: AtomicBool,
     /// For a thread that cannot poll.
@@ -327,6 +325,19 @@ impl Pressure {
         // Acquire, pairs with `start`, `run` and `watch`: the file is open, or closed, as they
         // found it.
         here && self.state.watching.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Pressure {
+    /// What the watch has seen and done so far.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pressure")
+            .field("watching", &self.is_watching())
+            .field("events", &self.events())
+            .field("coalesced", &self.coalesced())
+            .field("objects", &self.objects())
+            .field("panics", &self.panics())
+            .finish()
     }
 }
 

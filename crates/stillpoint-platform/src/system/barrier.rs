@@ -1,5 +1,6 @@
 //! The pair of barriers, by `membarrier(2)` or by fences: see [`barrier`](crate::barrier).
 
+use crate::environment;
 #[cfg(stillpoint_tsan)]
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
@@ -23,8 +24,7 @@ fn mode() -> u8 {
 
 #[cold]
 fn find() -> u8 {
-    let wanted = std::env::var_os("STILLPOINT_MEMBARRIER").is_none_or(|value| value != "off");
-    let found = if wanted && kernel::probe() {
+    let found = if environment::membarrier() && kernel::probe() {
         ASYMMETRIC
     } else {
         FENCES

@@ -78,6 +78,7 @@ impl Checked<'_> {
     ///
     /// If `to` is not as long.
     #[inline]
+    #[track_caller]
     pub fn copy_to(&self, to: &mut [u8]) {
         self.assert_len(to.len());
         // SAFETY: the area lives, by `'g`; `to` is the caller's alone.
@@ -90,6 +91,7 @@ impl Checked<'_> {
     ///
     /// If `from` is not as long.
     #[inline]
+    #[track_caller]
     pub fn copy_from(&self, from: &[u8]) {
         self.assert_len(from.len());
         // SAFETY: the area lives, by `'g`; `from` is borrowed, so no thread writes it.
@@ -102,6 +104,7 @@ impl Checked<'_> {
     /// # Panics
     ///
     /// If `from` is not as long.
+    #[track_caller]
     pub fn copy_between(&self, from: &Checked<'_>) {
         self.assert_len(from.len);
         // SAFETY: both areas live.
@@ -109,6 +112,7 @@ impl Checked<'_> {
     }
 
     #[inline]
+    #[track_caller]
     fn assert_len(&self, other: usize) {
         if other != self.len {
             wrong_length(self.len, other);
@@ -167,6 +171,7 @@ impl Arena {
     /// # Ok::<(), stillpoint_vmap::Error>(())
     /// ```
     #[inline]
+    #[track_caller]
     pub fn find<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Found<'g>> {
         self.assert_section(section);
         let offset = addr.wrapping_sub(self.state.base());
@@ -186,6 +191,7 @@ impl Arena {
     /// # Panics
     ///
     /// As [`Arena::find`].
+    #[track_caller]
     pub fn find_or_next<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Found<'g>> {
         self.assert_section(section);
         let mut offset = addr.saturating_sub(self.state.base());
@@ -212,11 +218,14 @@ impl Arena {
     /// # Panics
     ///
     /// As [`Arena::find`].
+    #[track_caller]
     pub fn areas_from<'g>(
         &'g self,
         addr: usize,
         section: &'g impl Section,
     ) -> impl Iterator<Item = Found<'g>> {
+        // Here, where the caller's line is known.
+        self.assert_section(section);
         let mut at = Some(addr);
         std::iter::from_fn(move || {
             let found = self.find_or_next(at?, section);
@@ -230,6 +239,7 @@ impl Arena {
     /// # Panics
     ///
     /// As [`Arena::find`].
+    #[track_caller]
     pub fn areas<'g>(&'g self, section: &'g impl Section) -> impl Iterator<Item = Found<'g>> {
         self.areas_from(0, section)
     }
@@ -249,6 +259,7 @@ impl Arena {
     ///
     /// As [`Arena::find`].
     #[inline]
+    #[track_caller]
     pub fn check<'g>(
         &'g self,
         addr: usize,
@@ -344,6 +355,7 @@ impl Arena {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn assert_section(&self, section: &impl Section) {
         if section.domain_id() != self.state.domain_id {
             wrong_domain(section.domain_id(), self.state.domain_id);
@@ -352,6 +364,7 @@ impl Arena {
 }
 
 #[cold]
+#[track_caller]
 fn wrong_length(own: usize, other: usize) -> ! {
     panic!(
         "stillpoint: a checked range of {own} bytes is copied to or from {other}: make them equal"
@@ -359,6 +372,7 @@ fn wrong_length(own: usize, other: usize) -> ! {
 }
 
 #[cold]
+#[track_caller]
 fn wrong_domain(section: u64, own: u64) -> ! {
     panic!(
         "stillpoint: an arena of domain {own} is searched in a section of domain {section} (0: of none, an offline QSBR reader), \

@@ -12,7 +12,7 @@ pub(crate) enum BarrierMode {
 }
 
 impl BarrierMode {
-    /// Whether readers fence, by the mode or because there is no membarrier.
+    /// Returns true if readers fence, by the mode or because there is no membarrier.
     pub(super) fn readers_fence(self) -> bool {
         self == Self::Fence || barrier::readers_fence()
     }

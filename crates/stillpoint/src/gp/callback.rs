@@ -26,15 +26,15 @@ pub(super) struct Links {
 }
 
 // SAFETY: a head holds no thread's data of its own; while it is queued only the queue touches it,
-// through raw pointers, and whoever queued it promised (in `call_head`) that the object may be
-// handed to another thread.
+// through raw pointers, and the caller of `call_head` promised that the object may be handed to
+// another thread.
 unsafe impl Send for CallbackHead {}
 // SAFETY: a shared reference to a head gives access to nothing.
 unsafe impl Sync for CallbackHead {}
 
 impl CallbackHead {
-    /// Where a queued head has its function, in bytes: the C face knows a head that is queued
-    /// already by it.
+    /// The offset of a queued head's function, in bytes: the C library detects by it a head that is
+    /// queued already.
     pub(crate) const FUNCTION_OFFSET: usize = std::mem::offset_of!(Links, run);
 
     /// A head that is not queued. Async-signal-safe.
@@ -92,7 +92,7 @@ pub(super) fn boxed<F: FnOnce() + Send + 'static>(run: F) -> Callback {
     }
 }
 
-/// The same, unless there is no memory for it.
+/// As above; fails without memory.
 pub(super) fn try_boxed<F: FnOnce() + Send + 'static>(run: F) -> Option<Callback> {
     // SAFETY: the size is not 0: there is a head in it.
     let place =

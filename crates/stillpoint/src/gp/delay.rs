@@ -6,24 +6,18 @@
 //! most. A barrier makes a batch of all before it, which is due at once, and stays so whatever the
 //! delay is set to meanwhile.
 
-use super::{IN_MODEL, callback::CallbackHead};
+use super::callback::CallbackHead;
 use crate::platform::{
     clock::{self, Nanos},
+    environment,
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
 };
-use std::{
-    env,
-    io::{self, Write},
-    ptr,
-    // std's also in the model, which has no statics.
-    sync::atomic::AtomicU64 as StaticU64,
-    time::Duration,
-};
+use std::{ptr, time::Duration};
 
 #[derive(Debug)]
 pub(super) struct Delay {
     nanos: AtomicU64,
-    /// Taken after the lock of the queue, by those who take both.
+    /// Lock order: after the lock of the queue.
     pub(super) batch: Mutex<Batch>,
 }
 
@@ -57,7 +51,7 @@ impl Delay {
     /// As the environment says.
     pub(super) fn new() -> Self {
         Self {
-            nanos: AtomicU64::new(of_environment()),
+            nanos: AtomicU64::new(environment::callback_delay()),
             batch: Mutex::new(Batch::NONE),
         }
     }
@@ -76,7 +70,7 @@ impl Delay {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 
-    /// The present batch, for one who takes callbacks off the queue. Under the queue's lock.
+    /// The present batch, for a thread that takes callbacks off the queue. Under the queue's lock.
     pub(super) fn batch(&self) -> MutexGuard<'_, Batch> {
         lock(&self.batch)
     }
@@ -111,44 +105,6 @@ impl Delay {
     pub(super) fn hurry(&self, last: *const CallbackHead) {
         *lock(&self.batch) = Batch { last, since: None };
     }
-}
-
-/// `STILLPOINT_CALLBACK_DELAY_MS`, in nanoseconds: looked at once. No lock: another thread that
-/// looks may vanish in a fork.
-fn of_environment() -> Nanos {
-    // The longest delay is looked up again each time, which does no harm.
-    const UNKNOWN: Nanos = Nanos::MAX;
-    static FOUND: StaticU64 = StaticU64::new(UNKNOWN);
-    if IN_MODEL {
-        return 0;
-    }
-    let known = FOUND.load(Ordering::Relaxed);
-    if known != UNKNOWN {
-        return known;
-    }
-    let value = env::var_os("STILLPOINT_CALLBACK_DELAY_MS");
-    let parsed = value
-        .as_deref()
-        .map(|value| value.to_str().and_then(|text| text.parse().ok()));
-    let found = match parsed {
-        Some(Some(milliseconds)) => clock::nanos(Duration::from_millis(milliseconds)),
-        Some(None) | None => 0,
-    };
-    let is_first = FOUND
-        .compare_exchange(UNKNOWN, found, Ordering::Relaxed, Ordering::Relaxed)
-        .is_ok();
-    if is_first
-        && let Some(None) = parsed
-        && let Some(value) = value
-    {
-        // Nothing is lost if stderr is closed.
-        let _ = writeln!(
-            io::stderr(),
-            "stillpoint: STILLPOINT_CALLBACK_DELAY_MS={}: not a whole number of milliseconds, so callbacks are not delayed",
-            value.to_string_lossy()
-        );
-    }
-    found
 }
 
 #[cfg(test)]

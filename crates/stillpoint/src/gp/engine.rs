@@ -26,6 +26,7 @@ use super::{
     policy::Policy,
     record::Record,
     registry::Registry,
+    report::{Holdout, Title},
     seq::{self, Cookie, Seq, Sequence},
     shared::Shared,
 };
@@ -68,6 +69,7 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) struct Engine<P> {
     pub(super) domain: u64,
+    name: Option<Box<str>>,
     readers: BarrierMode,
     pub(super) shared: Arc<Shared>,
     pub(super) barriers: BarrierQueue,
@@ -79,8 +81,8 @@ pub(crate) struct Engine<P> {
     /// The oldest of the readers that the last scan found in its way; null for none. While it is
     /// there, no scan can end what that one could not.
     cached_holdout: AtomicPtr<Record>,
-    /// The newest grace period that was started for somebody to ask about: it has to end also if
-    /// nobody does.
+    /// The newest grace period requested by `start_poll`. The service thread must complete it even
+    /// if it is never polled.
     promised: AtomicU64,
     counts: Counts,
     policy: PhantomData<P>,
@@ -92,6 +94,7 @@ impl<P: Policy> Engine<P> {
         let shared = Arc::new(Shared::new(seq));
         Self {
             domain,
+            name: None,
             readers,
             registry: Registry::new(domain, readers, Arc::clone(&shared)),
             cached_holdout: AtomicPtr::new(ptr::null_mut()),
@@ -104,6 +107,23 @@ impl<P: Policy> Engine<P> {
             service: Service::new(),
             counts: Counts::new(),
             policy: PhantomData,
+        }
+    }
+
+    /// The same with a name, or without.
+    pub(crate) fn named(self, name: Option<Box<str>>) -> Self {
+        Self { name, ..self }
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The domain, as reports and messages call it.
+    pub(crate) fn title(&self) -> Title<'_> {
+        Title {
+            number: self.domain,
+            name: self.name(),
         }
     }
 
@@ -132,7 +152,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// The same, and sees to it that the grace period ends without a further call.
+    /// As [`Engine::start`], and guarantees that the grace period completes without further calls.
     pub(crate) fn start_polled(&self) -> Cookie {
         let cookie = self.start();
         if P::COMPLETES_POLLED {
@@ -162,8 +182,8 @@ impl<P: Policy> Engine<P> {
         self.shared.seq.completed().at_least(cookie.seq())
     }
 
-    /// One attempt to end the grace period: at most one heavy barrier and one scan. Whoever tries
-    /// again soon pays for the scan only.
+    /// One attempt to end the grace period: at most one heavy barrier and one scan. A retry soon
+    /// after pays for the scan only.
     pub(crate) fn try_complete(&self, cookie: Cookie, me: Token) -> Progress {
         if self.has_ended(cookie) {
             return Progress::Ended;
@@ -171,9 +191,9 @@ impl<P: Policy> Engine<P> {
         self.complete_once(cookie, me, || ()).progress
     }
 
-    /// The same for one who will try again: where the grace period has been fenced, and the reader
-    /// that the last scan found is still in the way, that is a few loads. It does not see whether
-    /// the caller's own section is in the way too.
+    /// As `try_complete`, for a caller that will retry: where the grace period has been fenced, and
+    /// the reader that the last scan found is still in the way, that is a few loads. It does not
+    /// see whether the caller's own section is in the way too.
     pub(crate) fn recheck(&self, cookie: Cookie, me: Token) -> Progress {
         if !self.has_ended(cookie)
             && self.is_fenced(cookie)
@@ -221,12 +241,12 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Whether a heavy barrier has been issued since the grace period started.
+    /// Returns true if a heavy barrier has been issued since the grace period started.
     fn is_fenced(&self, cookie: Cookie) -> bool {
         self.shared.seq.fenced().at_least(cookie.seq())
     }
 
-    /// Whether a heavy barrier is a system call.
+    /// Returns true if a heavy barrier is a system call.
     fn barriers_are_dear(&self) -> bool {
         self.readers == BarrierMode::Membarrier
     }
@@ -275,12 +295,21 @@ impl<P: Policy> Engine<P> {
             .reduce(Seq::older)
     }
 
+    /// How the thread `me` holds grace periods up, if it does.
+    pub(crate) fn own_holdout(&self, me: Token) -> Option<Holdout> {
+        let own = |record: &&Record| record.is_owned_by(me) && record.is_reading();
+        self.registry
+            .iter()
+            .find(own)
+            .map(|record| Holdout::of(record, &[]))
+    }
+
     /// The record through which the thread `me` has a section open, as a thread.
     pub(crate) fn open_record_of(&self, me: Token) -> Option<&Record> {
         self.registry.iter().find(|record| record.is_section_of(me))
     }
 
-    /// Whether anybody is inside a section, at this moment or a moment ago.
+    /// Returns true if any thread is, or was a moment ago, inside a section.
     pub(crate) fn has_readers(&self) -> bool {
         self.registry.iter().any(Record::is_reading)
     }
@@ -290,7 +319,7 @@ impl<P: Policy> Engine<P> {
         self.shared.seq.started()
     }
 
-    /// Whether readers have to fence.
+    /// Returns true if readers have to fence.
     pub(crate) fn readers_fence(&self) -> bool {
         self.readers.readers_fence()
     }
@@ -329,7 +358,7 @@ impl<P: Policy> Engine<P> {
         Some((cached_holdout, cached_holdout.holds_out(goal)?))
     }
 
-    /// The same, if it is one of the oldest: nothing can complete that has not while it is there.
+    /// As above, if it is one of the oldest: no further grace period can complete until it leaves.
     fn decisive_holdout(&self, goal: Seq) -> Option<&Record> {
         let (cached_holdout, section) = self.cached_holdout(goal)?;
         self.shared
@@ -412,7 +441,7 @@ struct Attempt {
     ended: bool,
 }
 
-/// Whether the one who would sleep must look at the records once more instead.
+/// Returns true if the waiter must look at the records once more instead of sleeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct LookAgain(pub(crate) bool);

@@ -1,5 +1,5 @@
-//! Who entered a section, where and when: what stall reports say of a record. No grace period looks
-//! at it, so it lies beside the records and not in them, and scans do not load it.
+//! Which thread entered a section, where and when, for stall reports. Grace periods do not need it,
+//! so it lies beside the records and not in them, and scans do not load it.
 //!
 //! A reader writes it with plain stores, and a report may read it meanwhile: each part is whole,
 //! and a report on a section that ends at that very moment may mix it with the next one. What is
@@ -95,7 +95,7 @@ impl Entry {
         self.name.put(Some(Arc::new(name)));
     }
 
-    /// The section has ended: whoever has the record next does not inherit its name.
+    /// The section has ended: the record's next owner does not inherit its name.
     #[inline]
     pub(super) fn clear_name(&self) {
         if self.named.load(Ordering::Relaxed) {

@@ -1,9 +1,9 @@
 //! The engine in the child of a fork: see `stillpoint-platform/src/fork.rs`.
 //!
-//! The three counters are atomics of which each only grows, and are right as they are: a heavy
-//! barrier that was issued for vanished threads too is as good as any for the one that is left.
-//! What locks guard is forgotten, for they may be taken; user code, which alone can fork, does not
-//! run under any lock of the engine's but the one of the passes, which knows its holder.
+//! The three counters are atomics that only grow, and stay valid: a heavy barrier that was also
+//! issued for lost threads is as good as any for the one that is left. Data behind locks is
+//! forgotten, since the locks may be held. Only user code forks, and it runs under no lock of the
+//! engine except that of the passes, which knows its owner.
 
 use super::{
     callback::Queue,
@@ -55,7 +55,7 @@ fn barriers(queue: &BarrierQueue) {
     queue.followers.iter().for_each(EventCount::reset_in_child);
 }
 
-/// What was late, or waited, has vanished, or is timed afresh.
+/// What was late, or waiting, is gone, or is timed afresh.
 ///
 /// # Safety
 ///
@@ -96,8 +96,8 @@ unsafe fn registry(registry: &Registry, me: Token) {
 
 /// The record of the thread `me`, whose kernel id now is `tid`, stays as it is, sections and all.
 /// So does a guard's, which any task may hold, also one that the child goes on with. Any other is
-/// quiescent and free: its owner has vanished, or had ended before and left a guard behind. Whether
-/// it is free; it is then in no list.
+/// quiescent and free: its owner was lost, or had exited before and left a guard behind. Returns
+/// true if it is free; it is then in no list.
 ///
 /// # Safety
 ///
@@ -165,15 +165,15 @@ unsafe fn service(service: &Service, serves: bool) {
     let state = match serves {
         _ if service.stop.load(Ordering::Relaxed) => State::Stopped,
         // If it was down, the child tries for itself.
-        true => State::Running(None),
+        true => State::Running {
+            thread: None,
+            before: None,
+        },
         false => State::NotStarted,
     };
     // SAFETY: the caller's promise; user code does not run under this lock.
     unsafe { service.state.reinit(state) };
-    service.running.store(serves, Ordering::Relaxed);
-    // Once more through the loop, whatever it was about to sleep for; a vanished thread's signal
-    // may be missing.
-    service.kicked.store(serves, Ordering::Relaxed);
+    service.signs.reset_in_child(serves);
     // SAFETY: the caller's promise.
     unsafe { service.turn.reset_in_child() };
 }

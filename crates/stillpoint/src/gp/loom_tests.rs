@@ -2,9 +2,9 @@
 //! `service.rs`.
 //!
 //! An element is a loom cell: reading it while, or freeing it before, another thread's use of it is
-//! ordered is an error that loom reports. Time stands still in the model, so a waiter that nobody
-//! wakes is a deadlock that loom reports too. The variants that leave a barrier out must fail, and
-//! show that the tests can.
+//! ordered is an error that loom reports. Time stands still in the model, so a waiter that is never
+//! woken is a deadlock, which loom reports too. The variants that leave a barrier out must fail,
+//! and show that the tests can.
 
 use super::{
     barrier_mode::BarrierMode,
@@ -106,7 +106,7 @@ impl<P: Policy> World<P> {
     }
 
     pub(super) fn free(&self) {
-        // SAFETY: that nobody uses it any more is what the test is about.
+        // SAFETY: that no thread uses it any more is what the test is about.
         self.element.with_mut(|element| unsafe { *element = 0 });
     }
 
@@ -361,8 +361,8 @@ fn loom_record_changes_hands() {
     });
 }
 
-/// `Stack::push` with `take_all`: callbacks pushed by two threads are run complete, once each,
-/// whoever passes.
+/// `Stack::push` with `take_all`: callbacks pushed by two threads are run complete, once each, by
+/// either thread's pass.
 #[test]
 fn loom_callbacks() {
     model(|| {

@@ -64,7 +64,7 @@ pub use flavour::Flavour;
 pub(crate) use policy::Policy;
 pub(crate) use record::Record;
 pub(crate) use record_cache::RecordCache;
-pub use report::{Holdout, StallReport, Stalled, ThreadName};
+pub use report::{AcrossAwait, Holdout, StallReport, Stalled, ThreadName};
 pub use seq::Cookie;
 #[cfg(not(stillpoint_loom))]
 pub(crate) use seq::global::GLOBALS;

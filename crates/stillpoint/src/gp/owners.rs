@@ -26,8 +26,8 @@
 //! being in one thread.
 //!
 //! No number moves, and no shared word is written: a wait of this kind ends no grace period, it
-//! only returns. The one who could tell is a caller that had named a grace period without starting
-//! it (`get_state`): it must find that ended by a whole wait that came after, whatever readers
+//! only returns. Only a caller that named a grace period without starting it (`get_state`) could
+//! notice: it must find that grace period ended by a whole wait that came after, whatever readers
 //! there are by then. So once there has been such a name, waits take the slow path. (liburcu
 //! returns early where its registry is empty, too.)
 
@@ -38,9 +38,10 @@ use crate::platform::{
 
 #[derive(Debug)]
 pub(super) struct Owners {
-    /// Records that have an owner, or a section of one who has gone. May be more for a moment.
+    /// Records that have an owner, or an open section of an owner that has exited. May be too high
+    /// for a moment.
     owned: AtomicU64,
-    /// Whether a grace period has been named, and not started, for a caller outside. Never taken
+    /// Set once a grace period has been named, and not started, for a caller outside. Never taken
     /// back. Not ordered: a wait that the name must not outlast happens after it.
     named: AtomicBool,
 }

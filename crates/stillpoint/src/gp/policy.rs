@@ -12,8 +12,9 @@
 /// # Safety
 ///
 /// With every constant at its default the implementation is sound. Switching one off breaks the
-/// promise that a retired object outlives its readers: whoever does so must use the domain only
-/// with objects for which that is harmless (type-stable elements of atomics, as rcutorture does).
+/// promise that a retired object outlives its readers: the implementer must then use the domain
+/// only with objects for which that is harmless (type-stable elements of atomics, as rcutorture
+/// does).
 pub unsafe trait Policy: Send + Sync + Sized + 'static {
     /// Whether a scan waits for readers at all. Off: every grace period ends at once ("busted").
     const WAITS_FOR_READERS: bool = true;
@@ -32,12 +33,18 @@ pub unsafe trait Policy: Send + Sync + Sized + 'static {
     /// Whether a barrier waits for the callbacks that were queued before it. Off: it returns at
     /// once.
     const BARRIER_WAITS: bool = true;
-    /// Whether the service thread sees to it that a cookie of `start_poll` comes true. Off: it does
-    /// when somebody else ends its grace period.
+    /// Whether the service thread completes the grace periods of `start_poll` cookies. Off: they
+    /// complete only when another thread ends them.
     const COMPLETES_POLLED: bool = true;
-    /// Whether those who sleep for a reader look again after a while, should they not have been
+    /// Whether threads that sleep for a reader look again after a while, should they not have been
     /// woken.
     const BOUNDED_SLEEPS: bool = true;
+    /// How long the service thread goes on without work, in nanoseconds: a burst a second does not
+    /// start a thread each.
+    const IDLE: u64 = 1_000_000_000;
+    /// Whether a service thread without work looks, when it ends, whether it has been kicked
+    /// meanwhile. Off: work that comes at that moment is left lying.
+    const ENDS_UNKICKED: bool = true;
     /// Called by the service thread before each of its passes. A test panics here, as a fault of
     /// the library's own would.
     fn service_comes() {}

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! `README.md` in this folder proves the pairs. Renewing is an unlock and a lock whose two stores
-//! are one; each of them may be left out of the other's proof, and the one barrier stands where both
-//! stood.
+//! are one; each of them may be left out of the other's proof, and the one barrier stands where
+//! both stood.
 //!
 //! `started` is kept as the very word that a new section stores, and the fast path is five loads,
 //! two stores and three branches. Nested, unregistered and fenced sections all leave it by the
@@ -54,15 +54,14 @@ const FENCE: u32 = 1 << 3;
 
 const NESTING: u64 = STEP - 1;
 
-/// What the end of an outermost section asks of the rooms above.
+/// Work that the caller must do after leaving an outermost section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unlocked {
     pub(crate) work_pending: bool,
 }
 
-/// The layout of the first two fields is known to the C face, which has the usual ways of
-/// [`Record::lock_global_outermost`] and
-/// [`Record::unlock`] in its header.
+/// The layout of the first two fields is known to the C header, which inlines the fast paths of
+/// [`Record::lock_global_outermost`] and [`Record::unlock`].
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Record {
@@ -72,14 +71,14 @@ pub(crate) struct Record {
     flavour: AtomicU8,
     /// Whether readers have to fence.
     fences: bool,
-    /// The owner's token, or `A_GUARD`; 0 while nobody owns the record.
+    /// The owner's token, or `A_GUARD`; 0 while the record is unowned.
     owner: AtomicU64,
     domain: u64,
     /// Points to what outlives every record: see `Registry`.
     shared: *const Shared,
     /// The same.
     entry: *const Entry,
-    /// The next of the list that the record is in while nobody owns it: see `registry.rs`.
+    /// The next record of the list that this one is in while it is unowned: see `registry.rs`.
     pub(super) next: AtomicPtr<()>,
 }
 
@@ -155,8 +154,8 @@ impl Record {
     fn begin(&self, word: u64) {
         #[cfg(feature = "stall-backtrace")]
         self.entry().note_backtrace();
-        // Release [R2]: a scan that reads this in place of the last section's R4 sees that
-        // section's accesses as past.
+        // Release [R2]: a scan that reads this instead of the last section's R4 sees that section's
+        // accesses as past.
         self.word.store(word, Ordering::Release);
         // Light [R3]: the scan sees our word, or our loads see what was done before its W3.
         barrier::light_asymmetric();
@@ -167,8 +166,8 @@ impl Record {
         if word & NESTING == NESTING {
             too_deep();
         }
-        // Release [R2]: a scan that reads this in place of the first level's store sees the
-        // sections before this one as past.
+        // Release [R2]: a scan that reads this instead of the first level's store sees the sections
+        // before this one as past.
         self.word.store(word + 1, Ordering::Release);
     }
 
@@ -285,7 +284,8 @@ impl Record {
         self.is_owned_by(token) && self.is_reading() && self.flavour() == Flavour::Thread
     }
 
-    /// Whether the owner is inside a section. Exact for the owner, a glimpse for others.
+    /// Returns true if the owner is inside a section. Exact for the owner, a racy snapshot for
+    /// other threads.
     #[inline]
     pub(crate) fn is_reading(&self) -> bool {
         self.word.load(Ordering::Relaxed) != 0
@@ -334,7 +334,7 @@ impl Record {
             [self.flavour.load(Ordering::Relaxed) as usize]
     }
 
-    /// Takes a record that nobody owns, off the list of those.
+    /// Takes an unowned record off the free list.
     pub(super) fn assign(&self, token: Token, tid: u32, flavour: Flavour) {
         debug_assert_eq!(
             self.owner.load(Ordering::Relaxed),
@@ -382,7 +382,7 @@ impl Record {
     ///
     /// # Safety
     ///
-    /// No section is open through it, but one that vanished with its thread.
+    /// No section is open through it, except one whose thread was lost.
     pub(super) unsafe fn reset(&self) {
         self.word.store(0, Ordering::Relaxed);
         self.flags.store(self.fence_flag(), Ordering::Relaxed);

@@ -1,13 +1,13 @@
-//! The records of one engine: handed to threads and guards, walked by scans, never unmapped while
-//! anybody may touch them.
+//! The records of one engine: assigned to threads and guards, walked by scans, never unmapped while
+//! a thread may access them.
 //!
 //! A list of chunks that only grows. A record that its owner has given back stays in place,
 //! quiescent, until it has another; so the list is as long as the largest number of owners that
 //! there were at a time. Walking it takes no lock.
 //!
 //! A new chunk may be missed by a scan that has already read the head: it was then pushed after
-//! that scan's heavy barrier, and whoever reads through it has seen the push before R2, which is
-//! the same as entering its section after the barrier: such a reader is none of the scan's business
+//! that scan's heavy barrier, and a reader that uses it has seen the push before R2. That is the
+//! same as entering its section after the barrier: the scan need not wait for such a reader
 //! (`README.md`, "No reader is missed").
 //!
 //! # Those without an owner
@@ -61,7 +61,7 @@ pub(super) struct Registry {
 #[derive(Debug)]
 pub(super) struct FreeList(*const Record);
 
-// SAFETY: the records are Sync, and whoever has the list is the only one to follow it.
+// SAFETY: the records are Sync, and only the owner of the list follows it.
 unsafe impl Send for FreeList {}
 
 impl FreeList {
@@ -179,8 +179,8 @@ impl Drop for Registry {
     fn drop(&mut self) {
         let mut at = self.head.load(Ordering::Relaxed);
         while !at.is_null() {
-            // SAFETY: made by `Box::into_raw` in `grow`, and nobody holds a reference any more:
-            // `self` is unique.
+            // SAFETY: made by `Box::into_raw` in `grow`, and no reference to it is left: `self` is
+            // unique.
             at = unsafe { Box::from_raw(at) }.next;
         }
     }

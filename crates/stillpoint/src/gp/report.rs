@@ -1,7 +1,10 @@
-//! What is told of a stall.
+//! Stall reports.
 
 use super::{flavour::Flavour, record::Record, seq::Cookie};
-use crate::platform::{clock, thread};
+use crate::platform::{
+    clock,
+    thread::{self, SystemCall, WaitsFor},
+};
 use std::{fmt, panic::Location, time::Duration};
 
 #[cfg(feature = "stall-backtrace")]
@@ -20,6 +23,8 @@ pub struct StallReport {
     pub stalled: Stalled,
     /// The number of the domain, as its `Debug` shows it; 1 is the global one.
     pub domain: u64,
+    /// Its name, if it has one ([`DomainBuilder::name`](crate::DomainBuilder::name)).
+    pub domain_name: Option<String>,
     /// How long it has been held up so far.
     pub lasted: Duration,
     /// How many bytes of retired objects had not been freed at that moment, as
@@ -37,6 +42,23 @@ pub struct StallReport {
     pub waiters: Vec<ThreadName>,
     /// Where the futures that wait were made, and how many at each place.
     pub futures: Vec<(&'static Location<'static>, usize)>,
+}
+
+/// A domain, as people are told of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Title<'a> {
+    pub(super) number: u64,
+    pub(super) name: Option<&'a str>,
+}
+
+impl fmt::Display for Title<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "domain {}", self.number)?;
+        if let Some(name) = self.name {
+            write!(f, " '{name}'")?;
+        }
+        Ok(())
+    }
 }
 
 /// What a [`StallReport`] is about.
@@ -65,9 +87,31 @@ pub struct Holdout {
     pub made_at: Option<&'static Location<'static>>,
     /// How long ago, to some milliseconds; of owned guards.
     pub held: Option<Duration>,
+    /// The system call in which the thread slept when the report was made: `futex`, `epoll_wait`,
+    /// `read`; of guards of threads and of QSBR readers. `None` if it ran, slept in another, or is
+    /// gone, and where `/proc/self/task/TID/syscall` cannot be read.
+    pub blocked_in: Option<&'static str>,
+    /// Whether the section looks like one that is held across an `.await`, which is what a thread
+    /// that runs an executor leaves open when it goes on with another task or waits for events.
+    pub across_await: Option<AcrossAwait>,
     /// Where it entered the section (with the feature `stall-backtrace`).
     #[cfg(feature = "stall-backtrace")]
     pub entered: Option<Arc<Backtrace>>,
+}
+
+/// Why a section looks as if its [`Guard`](crate::Guard) were held across an `.await`.
+///
+/// In the order of how sure that is: the first is certain to be a deadlock if the two are one task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum AcrossAwait {
+    /// The thread itself has polled a future that waits for a grace period of this domain.
+    PolledBySameThread,
+    /// The thread waits for events (`epoll_wait` and its kin), as executors and event loops do.
+    WaitsForEvents,
+    /// The thread sleeps in `futex`: for a lock or a channel, or, as the thread of an executor, for
+    /// a task.
+    MayWaitForTask,
 }
 
 /// A thread, as a person would look for it.
@@ -123,6 +167,9 @@ impl fmt::Display for Holdout {
         if let Some(held) = self.held {
             write!(f, " {held:.1?} ago")?;
         }
+        if let Some(call) = self.blocked_in {
+            write!(f, ", asleep in {call}()")?;
+        }
         #[cfg(feature = "stall-backtrace")]
         if let Some(entered) = &self.entered {
             write!(f, ", entered at\n{entered}")?;
@@ -139,8 +186,12 @@ impl fmt::Display for StallReport {
         }
         write!(
             f,
-            " of domain {} has been held up for {:.1?}",
-            self.domain, self.lasted
+            " of {} has been held up for {:.1?}",
+            Title {
+                number: self.domain,
+                name: self.domain_name.as_deref()
+            },
+            self.lasted
         )?;
         if self.bytes_pending > 0 {
             write!(
@@ -185,7 +236,37 @@ impl fmt::Display for StallReport {
                 }
             )?;
         }
-        Ok(())
+        self.hint(f)
+    }
+}
+
+impl StallReport {
+    /// What to look for, by the reader that tells most. C has no `.await`.
+    fn hint(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let candidates = self
+            .holdouts
+            .iter()
+            .filter_map(|holdout| Some((holdout.across_await?, &holdout.thread)));
+        let Some((why, thread)) = candidates.min_by_key(|(why, _)| *why) else {
+            return Ok(());
+        };
+        if cfg!(feature = "c-symbols") {
+            return Ok(());
+        }
+        write!(f, "; hint: {thread} ")?;
+        f.write_str(match why {
+            AcrossAwait::PolledBySameThread => "has its section open and polls a future that waits",
+            AcrossAwait::WaitsForEvents => "waits for events with its section open",
+            AcrossAwait::MayWaitForTask => {
+                return f.write_str(
+                    "waits for a lock or a channel, or holds a guard across an `.await`",
+                );
+            }
+        })?;
+        f.write_str(
+            ": if it runs async code, a `Guard` is held across an `.await`; drop it before, or use an owned guard of \
+             `stillpoint::tasks_trace`",
+        )
     }
 }
 
@@ -204,16 +285,39 @@ impl fmt::Display for Bytes {
 
 impl Holdout {
     /// The reader of `record`, as far as that tells.
-    pub(super) fn of(record: &Record) -> Self {
-        let entry = record.entry();
+    /// `pollers` are the threads that have polled futures which wait.
+    pub(super) fn of(record: &Record, pollers: &[u32]) -> Self {
+        let (entry, flavour) = (record.entry(), record.flavour());
+        let tid = entry.tid();
+        let call = if flavour == Flavour::Owned {
+            // Its task may be anywhere.
+            None
+        } else {
+            thread::blocked_in(tid)
+        };
+        let across_await = match call {
+            _ if flavour != Flavour::Thread => None,
+            _ if pollers.contains(&tid) && tid != 0 => Some(AcrossAwait::PolledBySameThread),
+            Some(SystemCall {
+                waits_for: WaitsFor::Events,
+                ..
+            }) => Some(AcrossAwait::WaitsForEvents),
+            Some(SystemCall {
+                waits_for: WaitsFor::Thread,
+                ..
+            }) => Some(AcrossAwait::MayWaitForTask),
+            _ => None,
+        };
         Self {
-            thread: ThreadName::of(entry.tid()),
-            flavour: record.flavour(),
+            thread: ThreadName::of(tid),
+            flavour,
             task: entry.name().map(|name| name.to_string()),
             made_at: entry.location(),
             held: entry
                 .since()
                 .map(|since| Duration::from_nanos(clock::now().saturating_sub(since))),
+            blocked_in: call.map(|call| call.name),
+            across_await,
             #[cfg(feature = "stall-backtrace")]
             entered: entry.backtrace(),
         }

@@ -29,9 +29,9 @@ pub(crate) const STEP: u64 = 1 << 16;
 /// The low bits of `started`: one level of nesting, so that a reader stores what it loads.
 const NESTED_ONCE: u64 = 1;
 
-/// How far `started` may run ahead of `completed`, in grace periods. Far enough that nobody gets
-/// there (12 days of one start a microsecond under a reader that never leaves), and far enough
-/// below 2^47 that comparisons stay right.
+/// How far `started` may run ahead of `completed`, in grace periods. Far enough never to be reached
+/// (12 days of one start a microsecond under a reader that never leaves), and far enough below 2^47
+/// that comparisons stay right.
 const MAX_LEAD: u64 = 1 << 40;
 
 /// The number of a grace period; its low 16 bits are zero.
@@ -131,7 +131,7 @@ impl Cookie {
         one.into_iter().chain(other).reduce(Self::older)
     }
 
-    /// The cookie as a plain number, for storing it in a word of one's own. Async-signal-safe.
+    /// The cookie as a plain number, for storing it in a word. Async-signal-safe.
     pub const fn into_raw(self) -> u64 {
         self.0.bits()
     }
@@ -239,8 +239,8 @@ impl Sequence {
         Seq(self.fenced.load(Ordering::Acquire))
     }
 
-    /// To be called by one who saw `seq` started and has issued a heavy barrier since. Release, by
-    /// `raise`: see there.
+    /// The caller saw `seq` started and has issued a heavy barrier since. Release, by `raise`: see
+    /// there.
     pub(crate) fn publish_fenced(&self, seq: Seq) {
         raise(&self.fenced, seq);
     }

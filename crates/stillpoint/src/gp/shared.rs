@@ -10,7 +10,7 @@ use crate::platform::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) seq: Sequence,
-    /// Those who wait for a grace period to end, or for a holdout to leave.
+    /// Threads that wait for a grace period to end, or for a holdout to leave.
     pub(super) waiters: EventCount,
     /// The service thread.
     pub(super) service: EventCount,

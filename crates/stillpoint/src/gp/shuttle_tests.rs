@@ -107,7 +107,7 @@ impl<P: Policy> World<P> {
     }
 }
 
-/// An owned section on its way to whoever ends it.
+/// An owned section on its way to the thread that ends it.
 struct Sent(*const Record);
 
 // SAFETY: records are Sync.
@@ -160,8 +160,8 @@ fn readers_and_updaters<P: Policy>() {
             })
         });
         let threads: Vec<_> = readers.chain(updaters).collect();
-        // The guards that nobody has taken: whoever is left ends their sections, or the updaters
-        // would wait for ever.
+        // The guards that were not taken: the threads that are left end their sections, or the
+        // updaters would wait for ever.
         let mut threads = threads.into_iter();
         threads
             .by_ref()
@@ -263,7 +263,7 @@ fn shuttle_look_before_the_end_is_caught() {
     });
 }
 
-/// What the service thread does, and whoever waits for it.
+/// What the service thread does, and threads that wait for it.
 struct Passes<P>(Arc<World<P>>);
 
 impl<P: Policy> Work for Passes<P> {
@@ -293,8 +293,8 @@ impl Deferred {
 
 /// A domain's whole life: threads come, read, replace what they read (inside of sections, too),
 /// hand guards to each other, and go, some of them inside a section; callbacks free what was
-/// replaced, on the service thread or on that of who waits for them at a barrier; a promise comes
-/// true when nobody is left but the service thread; and that ends when it is told to.
+/// replaced, on the service thread or on a thread that waits at a barrier; a promise comes true
+/// when only the service thread is left; and that ends on request.
 fn a_whole_life<P: Policy>() {
     explore(|| {
         let world = World::<P>::new();
@@ -337,7 +337,7 @@ fn a_whole_life<P: Policy>() {
                     let taken = lock(&post).pop();
                     taken.into_iter().for_each(end);
                 }
-                // Whoever comes last leaves none behind.
+                // The last thread leaves none behind.
                 while let Some(sent) = { lock(&post).pop() } {
                     end(sent);
                 }

@@ -392,7 +392,7 @@ impl ThreadBuffer {
         self.limit.swap(PARKED, Ordering::Relaxed) != PARKED
     }
 
-    /// Has the owner append by itself again. Returns whether that is new.
+    /// Unparks the owner: its appends take the fast path again. Returns whether that is new.
     pub(super) fn unpark(&self) -> bool {
         self.limit.swap(SLOTS, Ordering::Relaxed) == PARKED
     }

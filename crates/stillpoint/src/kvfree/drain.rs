@@ -20,6 +20,7 @@ use crate::{
         clock::{self, Nanos},
         fork, memory,
         sync::{Arc, lock},
+        user_code,
     },
 };
 use std::ptr::NonNull;
@@ -28,8 +29,8 @@ use std::ptr::NonNull;
 const TICK: Nanos = 10_000_000;
 
 /// So many ticks in a row a thread must have been idle before what it has left is adopted: 20 to 30
-/// ms. A thread that only waits for its turn on an oversubscribed machine so keeps its pages, whose
-/// memory is warm in its own allocator's cache.
+/// ms. So a thread that only waits for a processor on an oversubscribed machine keeps its pages,
+/// whose memory is warm in its own allocator's cache.
 const IDLE_TICKS: u32 = 2;
 
 /// So many in a row a thread must not have sealed a page, and so have freed none, before its sealed
@@ -37,8 +38,8 @@ const IDLE_TICKS: u32 = 2;
 /// minutes.
 const SLOW_TICKS: u32 = 8;
 
-/// So many in a row it must have been idle before it is parked, which has it counted among those
-/// who share the budget no more.
+/// So many ticks in a row it must have been idle before it is parked; from then on it has no share
+/// of the budget.
 const PARKING_TICKS: u32 = 8;
 
 /// What a look at the threads has found.
@@ -131,8 +132,8 @@ impl Heap {
         }
     }
 
-    /// Moves what waits in a thread's buffer to `adopted`. Returns whether there was memory for all
-    /// of it.
+    /// Moves a thread's buffered pages to `adopted`. Returns whether there was memory for all of
+    /// it.
     fn adopt<P: Policy>(
         &self,
         engine: &Engine<P>,
@@ -242,6 +243,11 @@ impl Heap {
             } else {
                 Err(WouldDeadlock)
             };
+        }
+        let refused = user_code::runs_for(self.domain);
+        if !refused && !engine.service_runs() && self.waiting().objects == 0 {
+            // Nothing to wait for, and no thread to be started for that.
+            return Ok(());
         }
         let ticket = self.flushes.ask();
         engine.wait_for_passes(work, || self.flushes.is_done(ticket))

@@ -182,7 +182,7 @@ impl Heap {
     /// under its budget, also as those see it for whom the very heavy pages count for less.
     pub(super) fn note_freed(&self, objects: usize, footprint: usize, very_heavy: bool) -> bool {
         self.freed.fetch_add(objects as u64, Ordering::Relaxed);
-        // Release, pairs with `waiting_sealed`: one who finds fewer waiting sees what their
+        // Release, pairs with `waiting_sealed`: a thread that sees the lower count sees what their
         // destructors did.
         self.objects.fetch_sub(objects, Ordering::Release);
         self.pages.fetch_sub(1, Ordering::Release); // The same: pairs with `waiting_sealed`.
@@ -353,7 +353,7 @@ impl OomCallbacks {
     /// An object does not wait any more.
     pub(super) fn note_gone(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        // Release, pairs with `waiting_sealed`: one who finds fewer waiting sees what the
+        // Release, pairs with `waiting_sealed`: a thread that sees the lower count sees what the
         // destructor did.
         self.objects.fetch_sub(1, Ordering::Release);
     }

@@ -21,9 +21,9 @@
 //! # Why nothing is freed too early
 //!
 //! The retirer has unlinked the object before it appends. A sealed page's cookie is taken after the
-//! last append, by the owner, or by one who has read the page's length by acquire (P1 with D3 in
-//! `buffer.rs`) under the queue's lock; so all unlinking happens before W1 (`gp/engine.rs`). The
-//! page is freed by one who sees that cookie's grace period ended (W6).
+//! last append, by the owner, or by a thread that has read the page's length by acquire (P1 with D3
+//! in `buffer.rs`) under the queue's lock; so all unlinking happens before W1 (`gp/engine.rs`). The
+//! page is freed by a thread that sees that cookie's grace period ended (W6).
 
 mod buffer;
 mod drain;

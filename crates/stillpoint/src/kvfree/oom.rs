@@ -99,8 +99,8 @@ impl Heap {
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has an object freed by a callback, or leaks it if there is no memory for that either.
-    /// Returns how many bytes then wait.
+    /// Frees an object by a callback, or leaks it if there is no memory for that either. Returns
+    /// the bytes that are then unreclaimed.
     ///
     /// # Safety
     ///

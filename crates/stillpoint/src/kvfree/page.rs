@@ -125,7 +125,7 @@ impl Page {
     ///
     /// # Safety
     ///
-    /// The page came from [`Page::try_new`], is in no list, and nobody else knows it.
+    /// The page came from [`Page::try_new`], is in no list, and no other thread knows it.
     pub(super) unsafe fn release(page: NonNull<Page>) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -142,7 +142,7 @@ impl Page {
         // SAFETY: the length is below SLOTS: an owner replaces a page when the push that fills it
         // returns.
         let free = unsafe { self.slots.get_unchecked(fill.len()) };
-        // SAFETY: nobody reads the slot before `fill` says that it is there, and the owner alone
+        // SAFETY: no thread reads the slot before `fill` says that it is there, and only the owner
         // writes.
         free.with_mut(|at| unsafe { (*at).write(slot) });
         let fill = fill.with(bytes);
@@ -219,8 +219,8 @@ impl Page {
         self.cookie.store(cookie.into_raw(), Ordering::Relaxed);
     }
 
-    /// The page behind this one. Like the three below for who has the list that the page is in to
-    /// itself.
+    /// The page behind this one. Like the three below, for the exclusive owner of the list that the
+    /// page is in.
     pub(super) fn next(&self) -> *mut Page {
         // SAFETY: the links of a page are its list's.
         self.next.with(|next| unsafe { *next })
@@ -282,13 +282,14 @@ impl Page {
         }
         self.first.store(0, Ordering::Relaxed);
         self.handed_on.store(0, Ordering::Relaxed);
-        // Release, pairs with `len`: one who finds the page empty finds that its objects are gone.
+        // Release, pairs with `len`: a thread that finds the page empty finds that its objects are
+        // gone.
         self.fill.store(0, Ordering::Release);
         panicked
     }
 }
 
-/// An empty page that is put by for when there is no memory for one; or none.
+/// The reserve: an empty page for when none can be allocated; or none.
 #[derive(Debug)]
 pub(super) struct ReservePage(pub(super) Mutex<PageList>);
 
@@ -342,7 +343,7 @@ pub(super) struct PageList {
     footprint: usize,
 }
 
-// SAFETY: the list owns its pages; their objects are Send, as whoever retired them promised.
+// SAFETY: the list owns its pages; their objects are Send, as the retiring caller promised.
 unsafe impl Send for PageList {}
 
 impl PageList {
@@ -375,7 +376,7 @@ impl PageList {
 
     /// Takes over `page`.
     pub(super) fn push_back(&mut self, page: NonNull<Page>) {
-        // SAFETY: whoever hands a page over owns it.
+        // SAFETY: the caller hands over a page that it owns.
         let at = unsafe { page.as_ref() };
         at.set_next(ptr::null_mut());
         // SAFETY: a page in the list is valid and the list's.

@@ -30,7 +30,7 @@ use std::ptr::{self, NonNull};
 /// no other is taken under it.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// What has come since the last pass. One who adds to it has the service thread make another.
+    /// What has arrived since the last pass. A thread that adds to it kicks the service thread.
     arrived: PageList,
     /// In order. For the service thread.
     pub(super) pages: PendingPages,
@@ -136,8 +136,8 @@ impl Flushes {
 
     /// All flushes up to `ticket` are done. For the service thread.
     pub(super) fn finish(&self, ticket: u64) {
-        // Release, pairs with `is_done`: what the destructors did is seen by one who sees the
-        // ticket done.
+        // Release, pairs with `is_done`: a thread that sees the ticket done sees what the
+        // destructors did.
         self.done.store(ticket, Ordering::Release);
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Slot {
     how: *const Destructor,
 }
 
-// SAFETY: whoever retires an object promises that it may be freed on any thread.
+// SAFETY: the retiring caller promises that the object may be freed on any thread.
 unsafe impl Send for Slot {}
 
 const LAYOUT_TAG: usize = 1;
@@ -61,7 +61,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// In place of the alignment of a layout: the block came from `malloc()`.
+/// Instead of a layout's alignment: the block came from `malloc()`.
 const MALLOCED: usize = (1 << ALIGN_BITS) - 1;
 
 impl Slot {
@@ -123,7 +123,7 @@ impl Slot {
             .then(|| unsafe { Layout::from_size_align_unchecked(how >> SIZE_SHIFT, align) })
     }
 
-    /// Fetches the object's memory into the cache, for one who is about to free it.
+    /// Prefetches the object's memory, which is about to be freed.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -138,17 +138,17 @@ impl Slot {
     ///
     /// # Safety
     ///
-    /// Once, on a thread that the object may be on, when nobody reads it any more.
+    /// Called once, on a thread that the object may be on, when it has no readers any more.
     #[inline]
     pub(crate) unsafe fn free(self) {
         #[cfg(unix)]
         if self.how.addr() >> 1 & MALLOCED == MALLOCED && !self.has_destructor() {
-            // SAFETY: whoever made the slot said that the block came from `malloc()`.
+            // SAFETY: the maker of the slot promised that the block came from `malloc()`.
             return unsafe { libc::free(self.object.cast()) };
         }
         match self.layout() {
-            // SAFETY: whoever made the slot said that the block came from the global allocator with
-            // this layout.
+            // SAFETY: the maker of the slot promised that the block came from the global allocator
+            // with this layout.
             Some(layout) => unsafe { alloc::dealloc(self.object, layout) },
             // SAFETY: an even `how` was made from a `&'static Destructor` that suits the object;
             // the rest is the caller's.
@@ -196,7 +196,7 @@ mod tests {
             }
         }
         let slot = Slot::boxed(NonNull::from(Box::leak(Box::new(Loud([1; 9])))));
-        // SAFETY: nobody else knows the object.
+        // SAFETY: no other thread knows the object.
         unsafe { slot.free() };
         assert_eq!(DROPS.load(Ordering::Relaxed), 1);
     }

@@ -23,9 +23,9 @@
 //!
 //! Users say what a value owns, so one object may weigh as much as many pages.
 //!
-//! * A *heavy* one, of which few fit into the budget, may, past the budget, be waited for as long as
-//!   one call ever waits ([`LONGEST_WAIT_PAGES`]). By its weight alone it would be a few milliseconds for
-//!   a megabyte, and a reader of a second let a hundred of them pile up.
+//! * A *heavy* one, of which few fit into the budget, may, past the budget, be waited for as long
+//!   as one call ever waits ([`LONGEST_WAIT_PAGES`]). By its weight alone it would be a few
+//!   milliseconds for a megabyte, and a reader of a second let a hundred of them pile up.
 //! * A *very heavy* one, of a quarter of the budget or more, counts for that quarter where others
 //!   are held back ([`Heap::pressure`]). So one of them alone, and if it is larger than the whole
 //!   budget, holds back those alone that add as much; four of them hold back all. The thread that
@@ -62,9 +62,8 @@ const SMALLEST_QUOTA: usize = 64 << 10;
 const TIME_TO_COST: Nanos = 16;
 
 /// Where grace periods are held up, a thread is throttled when so many shares of its own are
-/// unreclaimed. Without it one thread's turn on the processor fills the budget, and the next
-/// thread's again: never too much at a time, but each allocator arena keeps the most that it has
-/// ever held.
+/// unreclaimed. Without it one thread's time slice fills the budget, and the next thread's again:
+/// never too much at a time, but each allocator arena keeps the most that it has ever held.
 const THROTTLE_FACTOR: usize = 2;
 
 /// How long a thread waits at most for each [`OPEN_BYTES`], or part of it, that it adds while it is

@@ -252,12 +252,12 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         self.0.read(|value| read(full(value)))
     }
 
-    /// The present value, outside any section: for the one who alone replaces it, under a lock say.
-    /// The kernel's `rcu_dereference_protected()`.
+    /// The present value, outside any section: for the only updater, which holds a lock, say. The
+    /// kernel's `rcu_dereference_protected()`.
     ///
     /// # Safety
     ///
-    /// Nobody replaces it for as long as the reference is used.
+    /// No thread replaces it for as long as the reference is used.
     ///
     /// ```
     /// # use std::sync::Mutex;
@@ -342,7 +342,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         old
     }
 
-    /// The same for an `update` that may refuse, which leaves the cell as it is.
+    /// As [`Rcu::update`], for a closure that may refuse, which leaves the cell as it is.
     ///
     /// ```
     /// let seats = stillpoint::Rcu::new(1_u32);

@@ -21,7 +21,7 @@ use std::{fmt, io, sync::Weak, time::Duration};
 mod retire;
 mod wait;
 
-pub(super) use wait::refuse_to_wait;
+pub(super) use wait::Refused;
 
 /// A counted handle of an engine and a heap. No part of the stable interface.
 #[doc(hidden)]
@@ -65,9 +65,9 @@ impl<P: Policy> ForkReset for Inner<P> {
 }
 
 impl<P: Policy> Inner<P> {
-    fn new(id: u64, readers: BarrierMode, seq: Sequence) -> Arc<Self> {
+    fn new(id: u64, readers: BarrierMode, seq: Sequence, name: Option<Box<str>>) -> Arc<Self> {
         let inner = Arc::new_cyclic(|weak: &Weak<Self>| {
-            let engine = Engine::new(id, readers, seq);
+            let engine = Engine::new(id, readers, seq).named(name);
             let gauge = weak.clone();
             engine.set_gauge(move || {
                 let inner = gauge.upgrade();
@@ -111,7 +111,7 @@ impl<P: Policy> Inner<P> {
 
     /// The last handle is gone.
     fn close(&self, end: End) {
-        // Release, pairs with `is_closed`: all handles are gone for who sees it.
+        // Release, pairs with `is_closed`: a thread that sees it sees all handles gone.
         self.closed.store(true, Ordering::Release);
         if end == End::LeftToService && self.is_anything_left() {
             // Where the thread has never been needed, or could not be had so far.
@@ -160,20 +160,23 @@ impl<P: Policy> Core<P> {
     /// A domain whose sequence starts at `first`: for tests that want to see it wrap.
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        Self {
-            inner: Inner::new(
-                next_id(),
-                BarrierMode::Membarrier,
-                Sequence::new(first.seq()),
-            ),
-        }
+        Self::of_kind(false, first, None)
     }
 
     /// A domain whose readers fence.
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
+        Self::of_kind(true, first, None)
+    }
+
+    pub(super) fn of_kind(fences: bool, first: Cookie, name: Option<Box<str>>) -> Self {
+        let readers = if fences {
+            BarrierMode::Fence
+        } else {
+            BarrierMode::Membarrier
+        };
         Self {
-            inner: Inner::new(next_id(), BarrierMode::Fence, Sequence::new(first.seq())),
+            inner: Inner::new(next_id(), readers, Sequence::new(first.seq()), name),
         }
     }
 
@@ -193,6 +196,7 @@ impl<P: Policy> Core<P> {
                 thread::global_id(global),
                 BarrierMode::Membarrier,
                 Sequence::of_global(global),
+                None,
             ),
         }
     }
@@ -231,6 +235,11 @@ impl<P: Policy> Core<P> {
     pub fn on_stall(&self, handler: impl Fn(&StallReport) + Send + Sync + 'static) {
         self.engine()
             .set_stall_handler(Some(std::sync::Arc::new(handler)));
+    }
+
+    /// [`Domain::reset_on_stall`](super::Domain::reset_on_stall).
+    pub fn reset_on_stall(&self) {
+        self.engine().set_stall_handler(None);
     }
 
     #[cold]
@@ -276,8 +285,8 @@ impl<P: Policy> Core<P> {
         self.engine().section_of(platform_thread::token())
     }
 
-    /// Whether the calling thread is inside a section here, so that it must not wait for a grace
-    /// period. Looks at all records.
+    /// Returns true if the calling thread is inside a section here, so that it must not wait for a
+    /// grace period. Looks at all records.
     pub(crate) fn is_reading(&self) -> bool {
         self.section().is_some()
     }
@@ -318,15 +327,17 @@ impl<P: Policy> fmt::Debug for Core<P> {
     /// Takes no lock: what threads have retired that is not in a full page yet is not counted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let glimpse = Statistics::glimpse(self.engine(), &self.inner.heap);
-        f.debug_struct("Domain")
-            .field("id", &self.id())
-            .field("statistics", &glimpse)
-            .finish()
+        let mut shown = f.debug_struct("Domain");
+        shown.field("id", &self.id());
+        if let Some(name) = self.engine().name() {
+            shown.field("name", &name);
+        }
+        shown.field("statistics", &glimpse).finish()
     }
 }
 
 impl<P: Policy> PartialEq for Core<P> {
-    /// Whether both are handles of the same domain.
+    /// Returns true if both are handles of the same domain.
     fn eq(&self, other: &Self) -> bool {
         self.id() == other.id()
     }

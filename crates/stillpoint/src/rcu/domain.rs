@@ -1,7 +1,7 @@
 //! Domains: readers, grace periods and deferred frees that have nothing to do with those of other
 //! domains.
 
-use super::{Core, Guard, QsbrReader};
+use super::{Core, DomainBuilder, Guard, QsbrReader};
 use crate::{
     gp::{Cookie, End, Engine, StallReport, policy::Sound},
     statistics::Statistics,
@@ -12,21 +12,23 @@ use std::{fmt, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
 /// deferred frees.
 ///
 /// Most programs use the global domain ([`global`](crate::global)) through the crate's functions. A
-/// domain of one's own keeps long sections away from others, or bounds one part's memory by itself.
+/// separate domain keeps long sections away from others, or bounds one part's memory by itself.
 ///
-/// This is a handle: cloning it names the same domain. When the last handle is dropped nobody can
-/// be reading (a guard borrows from a handle); the callbacks that still wait are then invoked, the
-/// objects freed, and the service thread is stopped and joined (detached, if user code that the
-/// library runs drops the handle: a callback, a deferred destructor, a stall handler, a shrinker).
+/// This is a handle: cloning it names the same domain. When the last handle is dropped there are no
+/// readers (a guard borrows from a handle). Pending callbacks are then invoked, the objects freed,
+/// and the service thread is stopped and joined (detached, if user code that the library runs drops
+/// the handle: a callback, a deferred destructor, a stall handler, a shrinker). That thread comes
+/// with the first work, ends when there has been none for a second, and comes again with the next;
+/// so a domain that is idle has none.
 ///
 /// So dropping the last handle may block for as long as callbacks and destructors take. It never
 /// does where that is not a `Domain` but what has been made in one, and keeps it: a cell, what was
 /// swapped out of it, an arena, an area, an owned guard that borrows from nothing. The service
 /// thread then does what is left, and ends by itself; a process that exits before does not wait for
-/// that, and there is no way to wait for it. If the system has no thread for it, the one who drops
-/// does it. Each domain that ends so keeps a thread of its own, and its memory, until that is done:
-/// a callback that never returns keeps them for good. A program that makes many, or unloads the
-/// code of its callbacks, drops the `Domain` last, which waits.
+/// that, and there is no way to wait for it. If no thread can be created, the dropping thread does
+/// it. Each domain that ends so keeps a thread of its own, and its memory, until that is done: a
+/// callback that never returns keeps them for good. A program that makes many, or unloads the code
+/// of its callbacks, drops the `Domain` last, which waits.
 ///
 /// # Forking
 ///
@@ -39,12 +41,12 @@ use std::{fmt, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
 /// that are left. A domain whose callback forked is not joined when it ends in the child.
 ///
 /// Sections of other threads are over in the child. It must not use what those had found, not even
-/// a reference that one of them leaked or handed over: this is among the things that the caller of
-/// fork, which is unsafe, has to see to. So is what fork asks in any program: threads of the
-/// standard library take a lock when they start and end, which one that has vanished in the middle
-/// of that holds for ever, so [`std::thread::spawn`] may hang in the child (the service threads do
-/// without). The children of `vfork`, `_Fork`, a bare `clone`, and of a fork in a signal handler,
-/// must not use the library at all.
+/// a reference that one of them leaked or handed over: this is part of the contract of calling
+/// fork, which is unsafe. So is what fork requires in any program: threads of the standard library
+/// take a lock when they start and end, which a thread that is lost in the middle of that holds for
+/// ever, so [`std::thread::spawn`] may hang in the child (the service threads do without). The
+/// children of `vfork`, `_Fork`, a bare `clone`, and of a fork in a signal handler, must not use
+/// the library at all.
 ///
 /// ```
 /// let domain = stillpoint::Domain::new();
@@ -67,13 +69,29 @@ impl Domain {
         Self::starting_at(Cookie::from_raw(0))
     }
 
+    /// A domain with a name, or with settings from the start.
+    ///
+    /// ```
+    /// let routes = stillpoint::Domain::builder().name("routes").build();
+    /// assert_eq!(routes.name(), Some("routes"));
+    /// ```
+    pub fn builder() -> DomainBuilder {
+        DomainBuilder::default()
+    }
+
+    /// The name that [`DomainBuilder::name`] gave it.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.engine().name()
+    }
+
     /// A domain whose readers fence, where those of [`Domain::new`] leave it to `membarrier(2)`.
     ///
     /// A section costs two fences (some ten nanoseconds); a grace period makes no system call and
-    /// interrupts nobody. For readers that must not be disturbed, for updates as frequent as reads,
-    /// and for [`QsbrReader`]s, which fence only where they pass a quiescent state that somebody
-    /// may wait for. When a thread that has retired here falls idle, the service thread still makes
-    /// one membarrier; without any: `STILLPOINT_MEMBARRIER=off`.
+    /// interrupts no processor. For readers that must not be disturbed, for updates as frequent as
+    /// reads, and for [`QsbrReader`]s, which fence only where they pass a quiescent state that a
+    /// waiter may need. When a thread that has retired here falls idle, the service thread still
+    /// makes one membarrier; to avoid even that: `STILLPOINT_MEMBARRIER=off`.
     ///
     /// ```
     /// let domain = stillpoint::Domain::with_fences();
@@ -89,17 +107,20 @@ impl Domain {
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        Self {
-            core: Core::starting_at(first),
-        }
+        Self::of_kind(false, first, None)
     }
 
-    /// The same, of a domain whose readers fence.
+    /// As [`Domain::with_fences`], for this purpose.
     #[doc(hidden)]
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
+        Self::of_kind(true, first, None)
+    }
+
+    /// Whether its readers fence, where its sequence starts, and its name.
+    pub(super) fn of_kind(fences: bool, first: Cookie, name: Option<Box<str>>) -> Self {
         Self {
-            core: Core::fencing_from(first),
+            core: Core::of_kind(fences, first, name),
         }
     }
 
@@ -159,8 +180,9 @@ impl Domain {
     }
 
     /// How many bytes (of objects, by the allocator's size classes, with what their owners say that
-    /// they own, and of the pages that remember them) may wait before those who retire more are slowed down. 8 MiB by default. It is a
-    /// target, not a wall: see the crate's "The memory budget".
+    /// they own, and of the pages that remember them) may be unreclaimed before further retiring
+    /// threads are throttled. 8 MiB by default. It is a target, not a hard limit: see the crate's
+    /// "The memory budget".
     pub fn set_budget(&self, bytes: usize) {
         self.core.inner.heap.set_budget(bytes);
     }
@@ -205,21 +227,31 @@ impl Domain {
     }
 
     /// How long a grace period (or the service thread) may be held up before that counts as a
-    /// stall. 10 seconds by default.
+    /// stall. 10 seconds by default, or what `STILLPOINT_STALL` says in the environment, in
+    /// seconds; a call of this counts more.
+    ///
+    /// Zero, as any time too long to come, means never: nothing is reported, or counted as a stall,
+    /// and writers past the budget wait for a reader that never leaves each time, and not only
+    /// until it is reported.
     pub fn set_stall_timeout(&self, timeout: Duration) {
         self.core.set_stall_timeout(timeout);
     }
 
-    /// Has `handler` told of every stall from now on, in place of an earlier one; once a stall. The
+    /// Calls `handler` once for every stall from now on, instead of an earlier handler. The
     /// kernel's "rcu detected stalls".
     ///
-    /// A grace period is watched while anybody waits for it, in a call or by a deferred free. The
-    /// handler runs on the thread that finds the stall: one that waits, one that retires, or the
-    /// service thread. It may use the library's read side, and log; it must not wait for callbacks
-    /// or deferred frees, as if it were a callback, nor take locks that are held around calls of
-    /// this library. If it panics that is counted ([`Statistics::panics`]), and if its destructor
-    /// does too. A handler that owns a handle of the domain keeps it open until it is replaced. One
-    /// that is replaced is dropped by this call, or by the report under way.
+    /// Without a handler (and a subscriber of `tracing`, with that feature) the report is written
+    /// to stderr, as one line, once a stall, however long that goes on. The line is left out if
+    /// stderr is closed, or a pipe that is full. `STILLPOINT_STALL` in the environment says
+    /// otherwise: with `off` nothing is written, with `stderr` also where there is a handler.
+    ///
+    /// A grace period is watched while a thread or a deferred free waits for it. The handler runs
+    /// on the thread that finds the stall: one that waits, one that retires, or the service thread.
+    /// It may use the library's read side, and log; it must not wait for callbacks or deferred
+    /// frees, as if it were a callback, nor take locks that are held around calls of this library.
+    /// If it panics that is counted ([`Statistics::panics`]), and if its destructor does too. A
+    /// handler that owns a handle of the domain keeps it open until it is replaced. One that is
+    /// replaced is dropped by this call, or by the report under way.
     ///
     /// ```
     /// # use std::{sync::mpsc::channel, time::Duration};
@@ -235,8 +267,20 @@ impl Domain {
         self.core.on_stall(handler);
     }
 
-    /// What the domain does and has done. Takes a lock a thread that has used the domain; exact at
-    /// rest, else a glimpse.
+    /// Takes the handler back: stalls are written to stderr again, as before any
+    /// [`on_stall`](Self::on_stall). To have them go nowhere, set a handler that does nothing.
+    ///
+    /// ```
+    /// let domain = stillpoint::Domain::new();
+    /// domain.on_stall(|_| ()); // while something is known to take long
+    /// domain.reset_on_stall();
+    /// ```
+    pub fn reset_on_stall(&self) {
+        self.core.reset_on_stall();
+    }
+
+    /// The domain's statistics. Takes one lock per thread that has used the domain. Exact at rest,
+    /// else a racy snapshot.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.core.statistics()

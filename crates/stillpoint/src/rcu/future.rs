@@ -59,7 +59,7 @@ impl<'d, P: Policy> Sleeper<'d, P> {
         }
         if !waits {
             engine.wake_after(awaited, waker, self.place.get_or_insert_default());
-            // Also in place of that of before a fork.
+            // Also replaces one from before a fork.
             self.listed = Some(engine.list_future(self.made_at));
             if !engine.service_runs() {
                 if let Awaited::Callbacks(_) = awaited

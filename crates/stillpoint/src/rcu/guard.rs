@@ -12,6 +12,20 @@ use std::{fmt, marker::PhantomData};
 /// order: the section ends with the last one. A guard belongs to its thread: it is neither `Send`
 /// nor `Sync`, and cannot be kept across an `.await` in a task that moves between threads.
 ///
+/// Where a task stays on its thread (a current-thread runtime, a `LocalSet`, the future of
+/// `block_on`) the compiler accepts that, and the section stays open while the thread runs other
+/// tasks or sleeps: its domain stalls. Stall reports recognise it ([`AcrossAwait`]); Clippy finds
+/// it with this line in `clippy.toml`:
+///
+/// ```toml
+/// await-holding-invalid-types = ["stillpoint::Guard", "stillpoint::QsbrReader"]
+/// ```
+///
+/// A section that is to be held across an `.await` is an
+/// [`OwnedGuard`](crate::tasks_trace::OwnedGuard).
+///
+/// [`AcrossAwait`]: crate::AcrossAwait
+///
 /// A guard that is leaked leaves its section open for ever, because references that it lent may be
 /// anywhere: grace periods of its domain end no more (a stall that is counted in
 /// [`Statistics::stalls`](crate::Statistics::stalls)), and nothing is freed.

@@ -6,9 +6,10 @@
 //! | `guard` | a read-side critical section |
 //! | `qsbr` | a thread that reads all the time, but where it says otherwise |
 //! | `core` | a domain's engine and heap, with whatever a policy leaves: making and ending one, reading, waiting, retiring: where the slow path begins |
+//! | `builder` | domains with a name, and with settings from the start |
 //! | `domain`, `wait`, `retire` | the same with all of the machinery, as users see it; the fast path of `retire` |
 //! | `future` | waiting for grace periods and callbacks without a thread |
-//! | `raw` | the same without guards and panics, for the C face |
+//! | `raw` | the same without guards and panics, for the C library |
 //! | `cell` | `Rcu<T>`, which is never empty |
 //! | `option` | `RcuOption<T>`, which may be: what all cells are made of |
 //! | `retired` | what is swapped out of a cell |
@@ -18,6 +19,7 @@
 //!
 //! This module adds no orderings of its own beyond the cell's: the proofs are in `gp/README.md`.
 
+mod builder;
 mod cell;
 mod core;
 mod domain;
@@ -26,7 +28,7 @@ pub(crate) mod guard;
 mod option;
 mod qsbr;
 #[cfg(unix)]
-// Its functions end sections without having the guards: for the C face alone, which has its own
+// Its functions end sections without having the guards: for the C library only, which has its own
 // contract.
 #[cfg_attr(not(feature = "c-symbols"), allow(dead_code))]
 pub mod raw;
@@ -39,6 +41,7 @@ mod wait;
 mod weigh;
 
 pub use self::core::Core;
+pub use builder::DomainBuilder;
 pub use cell::Rcu;
 pub use domain::Domain;
 pub use domain::Kept;
@@ -79,8 +82,8 @@ pub(crate) fn global_domain<const GLOBAL: usize>() -> &'static Domain {
         .unwrap_or_else(|| make_global(GLOBAL))
 }
 
-/// Two threads may both make one; the slower drops its own. Neither waits for the other, which may
-/// have vanished in a fork.
+/// Two threads may both make one; the slower drops its own. Neither waits for the other, which a
+/// fork may have removed.
 #[cold]
 fn make_global(global: usize) -> &'static Domain {
     let made = Box::into_raw(Box::new(Domain::global(global)));
@@ -95,7 +98,7 @@ fn make_global(global: usize) -> &'static Domain {
         // SAFETY: leaked.
         Ok(_) => unsafe { &*made },
         Err(faster) => {
-            // SAFETY: it came out of a box just now, and nobody has seen it.
+            // SAFETY: it came out of a box just now and was never published.
             drop(unsafe { Box::from_raw(made) });
             // SAFETY: the faster thread leaked it.
             unsafe { &*faster }
@@ -125,10 +128,9 @@ pub(crate) fn is_global(section: &impl Section) -> bool {
 
 /// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.
 ///
-/// As [`Domain::read_lock`], with one thread-local load in place of a look-up. A guard of
-/// [`tasks_trace`](crate::tasks_trace)'s `read_lock`, or of a domain of one's own, has the same
-/// type and does not do in its place: [`Rcu::load`] panics with a guard of another domain than the
-/// cell's.
+/// As [`Domain::read_lock`], with one thread-local load instead of a look-up. A guard of
+/// [`tasks_trace`](crate::tasks_trace)'s `read_lock`, or of another domain, has the same type but
+/// cannot be used instead: [`Rcu::load`] panics with a guard of another domain than the cell's.
 ///
 /// ```
 /// let cell = stillpoint::Rcu::new("routes");

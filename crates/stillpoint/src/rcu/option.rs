@@ -39,7 +39,7 @@ pub struct RcuOption<T: Send + Sync + 'static> {
     value: AtomicPtr<T>,
     /// `None`: the global one.
     domain: Option<Kept>,
-    /// The value that a static cell started with, which is nobody's to free.
+    /// The value that a static cell started with, which is never freed.
     first: Option<First<T>>,
     /// Asked once of each value that is retired.
     pub(super) weigh: Option<Weigher<T>>,
@@ -260,19 +260,19 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
                 return unsafe { &*new };
             }
             if let Some(value) = self.load(guard) {
-                // SAFETY: it came out of a box above, and nobody has seen it.
+                // SAFETY: it came out of a box above and was never published.
                 drop(unsafe { Box::from_raw(new) });
                 return value;
             }
         }
     }
 
-    /// The present value, outside any section: for the one who alone replaces it. See
+    /// The present value, outside any section: for the only updater. See
     /// [`Rcu::peek`](crate::Rcu::peek).
     ///
     /// # Safety
     ///
-    /// Nobody replaces it for as long as the reference is used.
+    /// No thread replaces it for as long as the reference is used.
     #[must_use]
     pub unsafe fn peek(&self) -> Option<&T> {
         // SAFETY: alive, because only who replaces it retires it.
@@ -367,7 +367,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
             .compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed)
         {
             Ok(old) => Ok(self.unlinked(old)),
-            // SAFETY: it came out of a box a moment ago and nobody has seen it.
+            // SAFETY: it came out of a box a moment ago and was never published.
             Err(_) => Err(NonNull::new(new).map(|new| unsafe { Box::from_raw(new.as_ptr()) })),
         }
     }
@@ -387,7 +387,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         old
     }
 
-    /// The same for an `update` that may refuse, which leaves the cell as it is. See
+    /// As [`RcuOption::update`], for a closure that may refuse, which leaves the cell as it is. See
     /// [`Rcu::try_update`](crate::Rcu::try_update).
     ///
     /// # Errors
@@ -451,8 +451,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
             home(&self.domain).synchronize();
         }
         // SAFETY: it came out of a box, and is still ours. Readers can find it only through this
-        // cell, which we have to ourselves; those who had found it before have left, or it is a
-        // copy that none has seen.
+        // cell, which we have exclusively; readers that had found it have left, or it is a copy
+        // that none has seen.
         unsafe { self.value.get_mut().as_mut() }
     }
 

@@ -1,6 +1,6 @@
 //! Readers by quiescent states: threads that read all the time and say when they do not.
 
-use super::{Core, Section, core::refuse_to_wait, guard::sealed};
+use super::{Core, Section, core::Refused, guard::sealed};
 use crate::{
     gp::{Haste, Record, WouldDeadlock},
     kvfree::Policy,
@@ -10,11 +10,17 @@ use std::{cell::Cell, fmt, marker::PhantomData};
 /// A domain, whatever its policy.
 trait Synchronize {
     fn try_synchronize(&self) -> Result<(), WouldDeadlock>;
+    /// What to panic with if that is refused.
+    fn refusal(&self) -> String;
 }
 
 impl<P: Policy> Synchronize for Core<P> {
     fn try_synchronize(&self) -> Result<(), WouldDeadlock> {
         self.try_synchronize(Haste::Normal)
+    }
+
+    fn refusal(&self) -> String {
+        self.refusal(Refused::Wait)
     }
 }
 
@@ -23,10 +29,10 @@ impl<P: Policy> Synchronize for Core<P> {
 ///
 /// Made by [`Domain::qsbr_reader`](crate::Domain::qsbr_reader). While it is online every reference
 /// that was found through it stays valid; [`quiescent_state`](Self::quiescent_state) and
-/// [`offline`](Self::offline) take it by `&mut`, so that none survives them. Whoever waits for a
-/// grace period waits for the next of these calls: **a reader that neither comes by one nor goes
-/// offline (around a blocking call, say) holds up every grace period of its domain**, and with it
-/// the domain's memory. It is then named in the stall report.
+/// [`offline`](Self::offline) take it by `&mut`, so that none survives them. A wait for a grace
+/// period waits for the next of these calls: **a reader that neither comes by one nor goes offline
+/// (around a blocking call, say) holds up every grace period of its domain**, and with it the
+/// domain's memory. It is then named in the stall report.
 ///
 /// Grace periods, deferred frees and cells are the domain's as ever, and guards may be used in it
 /// at the same time. In a domain [with fences](crate::Domain::with_fences) no grace period makes a
@@ -95,7 +101,7 @@ impl<'d> QsbrReader<'d> {
     /// Says that this thread uses nothing that it has found. `urcu_qsbr_quiescent_state()`.
     ///
     /// Two loads and a comparison if no grace period has started since the last time, which is what
-    /// it nearly always costs; else a store and a fence, and a wake-up if somebody sleeps for it.
+    /// it nearly always costs; else a store and a fence, and a wake-up if a waiter sleeps for it.
     /// Never blocks. Does nothing while offline.
     #[inline]
     pub fn quiescent_state(&mut self) {
@@ -125,7 +131,7 @@ impl<'d> QsbrReader<'d> {
         Offline { reader: self }
     }
 
-    /// Whether grace periods wait for this reader.
+    /// Returns true if grace periods wait for this reader.
     #[must_use]
     pub fn is_online(&self) -> bool {
         self.protects.get() != 0
@@ -145,7 +151,7 @@ impl<'d> QsbrReader<'d> {
         let domain = self.domain;
         let _offline = self.offline();
         if domain.try_synchronize().is_err() {
-            refuse_to_wait();
+            panic!("{}", domain.refusal());
         }
     }
 }

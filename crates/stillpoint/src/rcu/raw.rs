@@ -1,17 +1,18 @@
-//! Readers without guards, waits without panics, blocks of `malloc()`: what the C face stands on.
+//! Readers without guards, waits without panics, blocks of `malloc()`: what the C library is built
+//! on.
 //!
 //! A section here belongs to the calling thread and has no object that stands for it; so the end of
 //! one has to find the record. It is that of the thread's binding; at the thread's very end, when
 //! that is gone, the one that is still open, by a walk over all records.
 //!
-//! The C face caches the records of the global domains in its own thread-local state, and has the
-//! fast path of a section itself: [`Record`] says what it may rely on. It clears them when
+//! The C library caches the records of the global domains in its own thread-local state, and
+//! inlines the fast path of a section: [`Record`] says what it may rely on. It clears them when
 //! [`at_thread_exit`] says so.
 
 use super::{Domain, thread};
 pub use crate::kvfree::OnNoPage;
 #[cfg(feature = "c-symbols")]
-pub use crate::platform::memory::Need;
+pub use crate::platform::{environment::debug, memory::Need, stderr::Line};
 use crate::{
     CallbackHead, Cookie, Flavour,
     gp::{self, GLOBALS, Haste, WouldDeadlock},
@@ -124,8 +125,8 @@ impl Record {
     }
 }
 
-/// Has `exit` called when the calling thread exits, before its records are given back. False if
-/// that could not be arranged: at the thread's very end, or without memory.
+/// Registers `exit` to run when the calling thread exits, before its records are released. Returns
+/// false if that failed: at the thread's very end, or without memory.
 ///
 /// # Safety
 ///
@@ -191,7 +192,7 @@ fn lock_through(
 }
 
 /// Binds the calling thread to `domain`, so that its sections there are async-signal-safe from now
-/// on. Whether that could be done: not at the thread's very end, nor without memory to arrange it.
+/// on. Returns false if that failed: at the thread's very end, or without memory.
 pub fn register(domain: &Domain) -> bool {
     thread::record(domain.core()).is_some()
 }
@@ -281,7 +282,7 @@ pub fn in_callback(domain: &Domain) -> bool {
     user_code::runs_for(domain.id())
 }
 
-/// Whether anybody is inside a section of `domain`.
+/// Returns true if any thread is inside a section of `domain`.
 pub fn has_readers(domain: &Domain) -> bool {
     domain.engine().has_readers()
 }

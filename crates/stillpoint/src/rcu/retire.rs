@@ -4,7 +4,7 @@ use super::{Domain, global, thread};
 use crate::kvfree::{NoPage, OnNoPage, Pushed, RetireRequest};
 use std::{alloc::Layout, ptr::NonNull, sync::Arc};
 
-/// [`Domain::retire`] of the global domain, with one thread-local load in place of a look-up.
+/// [`Domain::retire`] of the global domain, with one thread-local load instead of a look-up.
 ///
 /// # Safety
 ///
@@ -49,8 +49,8 @@ impl Domain {
     /// # Safety
     ///
     /// `object` came from [`Box::into_raw`] (or [`Box::leak`]); readers that begin from now on
-    /// cannot find it; nobody else frees or retires it, and nobody but readers whose sections in
-    /// this domain have begun already uses it.
+    /// cannot find it; no other thread frees or retires it, and it is used only by readers whose
+    /// sections in this domain have begun already.
     ///
     /// ```
     /// # use std::ptr::NonNull;
@@ -129,8 +129,8 @@ impl Domain {
     /// only frees memory, such as that of `Vec<u8>` or `String`.
     ///
     /// Freed where it was allocated, it is cheaper than on the service thread. A destructor that
-    /// takes a lock may deadlock with a caller of `retire`, or with one who drops a guard, while
-    /// holding it.
+    /// takes a lock may deadlock with a thread that calls `retire`, or drops a guard, while holding
+    /// it.
     ///
     /// # Safety
     ///
@@ -176,7 +176,7 @@ impl Domain {
     /// Frees a boxed object that embeds a [`CallbackHead`](crate::CallbackHead). The kernel's
     /// `kvfree_rcu()` with two arguments.
     ///
-    /// As [`Domain::retire`], but it never fails and never waits for want of memory: if there is
+    /// As [`Domain::retire`], but it neither fails nor blocks when memory runs out: if there is
     /// none for a page, the object is chained through its head.
     ///
     /// # Safety
@@ -232,7 +232,7 @@ mod tests {
         });
     }
 
-    /// How often those who retire have waited, and for how long they might have, in nanoseconds.
+    /// How often retiring threads were throttled, and for how long at most, in nanoseconds.
     fn waits(domain: &Domain) -> (u64, u64) {
         (
             domain.statistics().waits,

@@ -13,9 +13,10 @@ pub(super) type Weigher<T> = fn(&T) -> usize;
 /// A value that was taken out of an [`Rcu`](crate::Rcu) cell: readers who found it before may still
 /// be using it.
 ///
-/// Drop it, and it is freed after a grace period; a cell that is weighed has it weighed then. Or get the box back: [`Retired::wait`],
-/// [`Retired::try_into_box`] (of a [static](crate::Rcu::from_static) value, a clone in a box). It
-/// can be read meanwhile: it derefs to the value.
+/// Drop it, and it is freed after a grace period; a cell that is weighed has it weighed then. Or
+/// get the box back: [`Retired::wait`], [`Retired::try_into_box`] (of a
+/// [static](crate::Rcu::from_static) value, a clone in a box). It can be read meanwhile: it derefs
+/// to the value.
 ///
 /// ```
 /// let cell = stillpoint::Rcu::new(String::from("old"));
@@ -43,7 +44,7 @@ unsafe impl<T: Send + Sync> Sync for Retired<T> {}
 impl<T: Send + Sync + 'static> Retired<T> {
     /// # Safety
     ///
-    /// `value` came out of a box, new readers of `domain` cannot find it, and nobody else frees it;
+    /// `value` came out of a box, new readers of `domain` cannot find it, and only this frees it;
     /// or it is static, and `copy` is there.
     pub(super) unsafe fn new(
         value: NonNull<T>,
@@ -64,7 +65,7 @@ impl<T: Send + Sync + 'static> Retired<T> {
         home(&self.domain)
     }
 
-    /// The grace period after which nobody reads the value any more. The first call starts it.
+    /// The grace period after which the value has no readers. The first call starts it.
     pub fn cookie(&mut self) -> Cookie {
         let domain = home(&self.domain);
         *self.cookie.get_or_insert_with(|| domain.start_poll())
@@ -85,8 +86,8 @@ impl<T: Send + Sync + 'static> Retired<T> {
         self.into_box()
     }
 
-    /// Gives the box back if nobody can be reading any more. The first call starts a grace period;
-    /// none of them waits.
+    /// Gives the box back if there can be no readers any more. The first call starts a grace
+    /// period; none of them waits.
     ///
     /// # Errors
     ///
@@ -117,7 +118,7 @@ impl<T: Send + Sync + 'static> Deref for Retired<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the value is freed by nobody but us, and readers only read.
+        // SAFETY: only we free the value, and readers only read.
         unsafe { self.value.as_ref() }
     }
 }

@@ -86,7 +86,7 @@ impl<T: ?Sized + 'static, G> Snapshot<T, G> {
         unsafe { Snapshot::new(value, this.guard) }
     }
 
-    /// A part of the value, with the same guard, if there is that part.
+    /// A part of the value, if there is one, with the same guard.
     ///
     /// # Errors
     ///

@@ -1,16 +1,16 @@
 //! What a thread keeps: its record and its buffer of retired objects, for each domain it has used.
 //!
-//! A thread is bound to a domain by its first read or retire there. The bindings are a list; other
-//! cells stand before it, so that the usual way costs one thread-local load: the record and the
-//! buffer of the global domain, and the binding used last. None of them has a destructor: the
-//! platform calls [`end`].
+//! A thread is bound to a domain by its first read or retire there. The bindings are a list; caches
+//! stand before it, so that the fast path costs one thread-local load: the record and the buffer of
+//! the global domain, and the binding used last. None of them has a destructor: the platform calls
+//! [`end`].
 //!
 //! # Signal handlers
 //!
 //! A handler may read, and so look bindings up, between any two instructions of this file, in
 //! domains that the thread is bound to. Each look-up therefore loads one pointer, once, to a
 //! binding that stays: what a handler changes meanwhile (the binding used last) makes no difference
-//! to one who has loaded. Bindings are added and removed by one store each.
+//! to a look-up that has loaded. Bindings are added and removed by one store each.
 //!
 //! # At the thread's end
 //!
@@ -18,8 +18,8 @@
 //! objects, or leaked) are given back by the unlock that ends their section, if there ever is one.
 //! Later destructors of the thread may still read and retire: a read gets a record for that one
 //! section, a retire goes through a buffer that such threads share. So it is with a thread for
-//! whose end nothing could be arranged, or of which the domain could not take note for want of
-//! memory, until they can; and until the section is over that it has begun by then.
+//! whose end nothing could be arranged, or that the domain could not register because memory ran
+//! out, until that succeeds and the section that is open by then is over.
 
 use super::core::{Core, Inner};
 use crate::{
@@ -79,8 +79,8 @@ struct Bindings(Cell<*const Binding>);
 
 impl Bindings {
     fn iter(&self) -> impl Iterator<Item = &Binding> {
-        // SAFETY: a binding in the list stays until `remove` takes it out, which nobody calls while
-        // iterating.
+        // SAFETY: a binding in the list stays until `remove` takes it out, which is never called
+        // while iterating.
         let at = |binding: *const Binding| unsafe { binding.as_ref() };
         iter::successors(at(self.0.get()), move |binding| at(binding.next.get()))
     }
@@ -146,7 +146,7 @@ enum Life {
     Over,
 }
 
-/// Has [`end`] called at the calling thread's end. Whether that is arranged.
+/// Registers [`end`] to run when the calling thread exits. Returns whether that succeeded.
 fn arrange_end() -> bool {
     match LIFE.get() {
         Life::Bound => true,
@@ -173,8 +173,8 @@ pub(super) fn note_late() {
 
 /// The calling thread's end.
 fn end() {
-    // From here on nobody finds the bindings, so that what is forgotten below is not remembered
-    // again by a handler.
+    // From here on no look-up finds the bindings, so that a signal handler does not cache again
+    // what is forgotten below.
     LIFE.set(Life::Over);
     LAST.set(ptr::null());
     // Needs no partner: handlers run on this thread.
@@ -206,13 +206,13 @@ pub(super) const fn global_id(global: usize) -> u64 {
 }
 
 thread_local! {
-    /// Has whoever else remembers this thread's records forget them, before they are given back.
-    /// Set per thread by who does, so that no lock of the process stands in its way.
+    /// Clears other caches of this thread's records, before these are released. Set per thread by
+    /// the cache's owner, so that no process-wide lock is needed.
     static AT_THREADS_END: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Has `forget` called at the calling thread's end, before its records are given back. Whether that
-/// could be arranged.
+/// Registers `forget` to run when the calling thread exits, before its records are released.
+/// Returns whether that succeeded.
 pub(super) fn at_threads_end(forget: fn()) -> bool {
     AT_THREADS_END.set(Some(forget));
     arrange_end()
@@ -220,9 +220,9 @@ pub(super) fn at_threads_end(forget: fn()) -> bool {
 
 static UNREGISTERED: Record = Record::unregistered();
 
-/// A place for a record that lasts. It keeps a pointer: in the constant that thread-local state
-/// begins with, Rust 1.88 refuses a reference to a static that changes. One that says that it is
-/// not null, which the usual way of a section would otherwise look at.
+/// A cached pointer to a record that is never freed. `NonNull`, so the fast path has no null check;
+/// a pointer and not a reference, because Rust 1.88 refuses a reference to a mutable static in the
+/// constant that thread-local state begins with.
 struct Remembered(Cell<NonNull<Record>>);
 
 impl Remembered {
@@ -246,8 +246,8 @@ impl Remembered {
 }
 
 thread_local! {
-    /// The thread's record in each global domain, where readers need no fence; else, and before the
-    /// first section, nobody's.
+    /// The thread's record in each global domain, where readers need no fence; otherwise, and
+    /// before the first section, the unregistered sentinel.
     static GLOBAL_RECORDS: [Remembered; GLOBALS] = const { [const { Remembered::nobody() }; GLOBALS] };
     /// The thread's buffer in the first of them; null before the first use.
     static GLOBAL_BUFFER: Cell<*const ThreadBuffer> = const { Cell::new(ptr::null()) };
@@ -259,8 +259,8 @@ thread_local! {
     static WAS_LATE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Begins an outermost section of a global domain through the calling thread's record; `None` if
-/// that takes more than the usual.
+/// The fast path: begins an outermost section of a global domain through the calling thread's
+/// record; `None` if the slow path is needed.
 #[inline(always)]
 pub(super) fn lock_global_outermost<const GLOBAL: usize>() -> Option<&'static Record> {
     let record = GLOBAL_RECORDS.with(|records| records[GLOBAL].get());
@@ -315,7 +315,7 @@ pub(super) fn record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     Some(unsafe { &*(*binding).record })
 }
 
-/// The same, but a thread that is not bound stays so.
+/// As above, but does not bind the thread.
 #[inline]
 pub(super) fn bound_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     let last = LAST.get();

@@ -29,8 +29,8 @@ impl Domain {
         self.core().synchronize();
     }
 
-    /// As [`Domain::synchronize`], in haste: looks for up to 50 microseconds, in place of 2,
-    /// whether the readers have left before it sleeps. The kernel's `synchronize_rcu_expedited()`.
+    /// As [`Domain::synchronize`], expedited: spins for up to 50 microseconds instead of 2 before
+    /// it sleeps. The kernel's `synchronize_rcu_expedited()`.
     ///
     /// Where sections last some tens of microseconds it saves the wake-up, and costs the
     /// processor's time meanwhile.
@@ -58,8 +58,8 @@ impl Domain {
 
     /// Starts a grace period and names it. The kernel's `start_poll_synchronize_rcu()`.
     ///
-    /// It ends without a further call, as soon as its readers have left: the service thread sees to
-    /// it, unless somebody else (a [`Domain::poll`], a waiter, a deferred free) has. A few atomic
+    /// It ends without a further call, as soon as its readers have left: the service thread ends
+    /// it, unless another call (a [`Domain::poll`], a waiter, a deferred free) has. A few atomic
     /// operations; where the service thread sleeps, also a wake-up, of some microseconds. Does not
     /// block; not async-signal-safe.
     #[must_use]
@@ -67,7 +67,7 @@ impl Domain {
         self.core().start_poll()
     }
 
-    /// Whether the grace period has ended. The kernel's `poll_state_synchronize_rcu()`.
+    /// Returns true if the grace period has ended. The kernel's `poll_state_synchronize_rcu()`.
     ///
     /// A load if it is known to have; else one attempt to end it, which costs a membarrier at first
     /// and a scan of the readers after that. Never waits. Inside a section, that section counts.
@@ -104,8 +104,8 @@ impl Domain {
     /// The grace period starts now and ends by itself, whether or not the future is polled; no
     /// thread waits. For any executor. Sections of the very thread that polls hold it up like all
     /// others: where the same task keeps a guard across the `.await`, or another task of a
-    /// single-threaded executor that would have to run first, it never ends, which nobody can see
-    /// beforehand; it is then reported as a stall, and the guard's thread named.
+    /// single-threaded executor that would have to run first, it never ends, which cannot be
+    /// detected beforehand; it is then reported as a stall that names the guard's thread.
     ///
     /// The domain's service thread wakes the task, between its passes, in no order that later calls
     /// could hold up. An executor that goes on with a task inside its waker does so on that thread:
@@ -119,7 +119,7 @@ impl Domain {
     /// call [`Domain::synchronize`], which needs no other thread, or leave the future to an
     /// executor.
     ///
-    /// If the system has no thread to give, the task is woken to ask again, until it has or the
+    /// If no thread can be created, the task is woken to try again, until that succeeds or the
     /// grace period has ended.
     ///
     /// ```
@@ -164,7 +164,7 @@ impl Domain {
         CallbackBarrier::new(self)
     }
 
-    /// Has `callback` run on the domain's service thread after a grace period. The kernel's
+    /// Runs `callback` on the domain's service thread after a grace period. The kernel's
     /// `call_rcu()`, for a closure.
     ///
     /// Allocates; does not block; may be called inside sections and callbacks. Callbacks run one
@@ -185,7 +185,7 @@ impl Domain {
         self.core().call(callback);
     }
 
-    /// Has `run` called with `head` on the domain's service thread after a grace period, without
+    /// Calls `run` with `head` on the domain's service thread after a grace period, without
     /// allocating. The kernel's `call_rcu()`: the head is part of the object that the callback is
     /// about.
     ///

@@ -4,7 +4,7 @@ use super::OwnedGuard;
 use crate::{
     gp::Cookie,
     kvfree::Policy,
-    rcu::{Core, Domain},
+    rcu::{Core, Domain, DomainBuilder},
 };
 use std::{ops::Deref, ptr};
 
@@ -20,10 +20,9 @@ use std::{ops::Deref, ptr};
 ///
 /// As [`Domain`], "Forking", says, and in the child an owned guard of before the fork is still a
 /// section: it is an object of the program's memory, which the child may go on with. If it does
-/// not, because the guard was on the stack of a thread that has vanished or in the queue of an
-/// executor that has, the child has to say so ([`TraceDomain::abandon_owned_guards`]) or do without
-/// grace periods in that domain. Reports in the child do not know the names of guards of before the
-/// fork.
+/// not, because the guard was on the stack of a lost thread or in the queue of a lost executor, the
+/// child has to say so ([`TraceDomain::abandon_owned_guards`]) or do without grace periods in that
+/// domain. Reports in the child do not know the names of guards of before the fork.
 ///
 /// ```
 /// use stillpoint::tasks_trace::TraceDomain;
@@ -43,8 +42,8 @@ impl TraceDomain {
         Self(Domain::new())
     }
 
-    /// A domain whose readers fence, as [`Domain::with_fences`]: no grace period interrupts
-    /// anybody. The kernel's `CONFIG_TASKS_TRACE_RCU_READ_MB`.
+    /// A domain whose readers fence, as [`Domain::with_fences`]: no grace period interrupts a
+    /// processor. The kernel's `CONFIG_TASKS_TRACE_RCU_READ_MB`.
     #[must_use]
     pub fn with_fences() -> Self {
         Self(Domain::with_fences())
@@ -62,8 +61,8 @@ impl TraceDomain {
         unsafe { &*ptr::from_ref(domain).cast() }
     }
 
-    /// Begins a section that belongs to whoever has the guard: a task, a request, an object that
-    /// lives on.
+    /// Begins a section that belongs to the guard and not to a thread: for a task, a request, a
+    /// long-lived object.
     ///
     /// The guard is `Send` and `Sync`, may be dropped on any thread, and may be held across an
     /// `.await`. It lasts until it is dropped, also by the cancellation or the panic of its task.
@@ -125,6 +124,20 @@ impl TraceDomain {
     pub unsafe fn abandon_owned_guards(&self) {
         // SAFETY: the caller's promise.
         unsafe { self.core().abandon_owned_guards() };
+    }
+}
+
+impl DomainBuilder {
+    /// As [`DomainBuilder::build`], a domain whose readers may sleep.
+    ///
+    /// ```
+    /// let sessions = stillpoint::Domain::builder().name("sessions").build_trace();
+    /// let guard = sessions.read_lock_owned();
+    /// assert_eq!(sessions.name(), Some("sessions"));
+    /// ```
+    #[must_use]
+    pub fn build_trace(self) -> TraceDomain {
+        TraceDomain(self.build())
     }
 }
 

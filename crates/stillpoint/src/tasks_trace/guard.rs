@@ -7,8 +7,8 @@ use crate::{
 };
 use std::{fmt, marker::PhantomData, panic::Location, ptr::NonNull};
 
-/// A read-side critical section that belongs to whoever has this: it lasts until it is dropped, on
-/// whatever thread that may be.
+/// A read-side critical section that belongs to this guard and not to a thread: it lasts until the
+/// guard is dropped, on any thread.
 ///
 /// Made by [`TraceDomain::read_lock_owned`](super::TraceDomain::read_lock_owned), or
 /// [`read_lock_owned`](super::read_lock_owned) for the global domain. `Send` and `Sync`: it may be

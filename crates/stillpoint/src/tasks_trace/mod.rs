@@ -8,14 +8,14 @@
 //! between threads, and be held across an `.await`.
 //!
 //! * [`read_lock`] is a section of the calling thread, as fast as that of the crate.
-//! * [`read_lock_owned`] is a section of whoever has the guard, for some 10 nanoseconds: a task, a
-//!   request, an object.
+//! * [`read_lock_owned`] begins a section that belongs to its guard, for some 10 nanoseconds: for a
+//!   task, a request, an object.
 //! * [`synchronize`], [`synchronize_async`], [`call`], [`barrier`] wait for them, until the last
 //!   one that had begun before has left, and some microseconds more. Waiters sleep, and the reader
 //!   that they wait for wakes them; there are no intervals of polling.
-//! * A [`TraceDomain`] of one's own (what the kernel's SRCU is used for) has its own readers and
-//!   its own grace periods. It has all that a [`Domain`](crate::Domain) has; cells are made in it
-//!   by [`Rcu::new_in`](crate::Rcu::new_in).
+//! * A separate [`TraceDomain`] (what the kernel's SRCU is used for) has its own readers and its
+//!   own grace periods. It has all that a [`Domain`](crate::Domain) has; cells are made in it by
+//!   [`Rcu::new_in`](crate::Rcu::new_in).
 //!
 //! ```
 //! use stillpoint::{Rcu, tasks_trace::{self, TraceDomain}};
@@ -82,7 +82,7 @@ use crate::{
 
 /// The global domain of this module, which its functions use. Made on first use and never dropped.
 ///
-/// It is not that of the crate's functions: nobody waits for both.
+/// It is not the crate's global domain: no grace period waits for both.
 ///
 /// ```
 /// assert_ne!(**stillpoint::tasks_trace::global(), *stillpoint::global());
@@ -110,8 +110,8 @@ pub fn read_lock() -> Guard<'static> {
     rcu::global_read_lock::<TRACE>()
 }
 
-/// Begins a section that belongs to whoever has the guard: [`TraceDomain::read_lock_owned`] of the
-/// global domain.
+/// Begins a section that belongs to its guard: [`TraceDomain::read_lock_owned`] of the global
+/// domain.
 ///
 /// ```
 /// # fn spawn(_: impl Future<Output = ()> + Send + 'static) {}
@@ -149,7 +149,7 @@ pub fn synchronize_async() -> GracePeriod<'static> {
     global().synchronize_async()
 }
 
-/// Has `callback` run after a grace period of the global domain. The kernel's
+/// Runs `callback` after a grace period of the global domain. The kernel's
 /// `call_rcu_tasks_trace()`; as [`Domain::call`](crate::Domain::call).
 pub fn call(callback: impl FnOnce() + Send + 'static) {
     global().call(callback);

@@ -261,7 +261,7 @@ pub fn service_threads(domain: u64) -> usize {
 }
 
 /// The child process's name for itself; see [`child`].
-const CHILD: &str = "STILLPOINT_TEST_CHILD";
+pub const CHILD: &str = "STILLPOINT_TEST_CHILD";
 
 /// Whether this process was started by [`child`].
 pub fn is_child() -> bool {
@@ -316,12 +316,23 @@ pub fn child(name: &str) -> Ended {
     in_environment(name, CHILD, "1")
 }
 
-/// The same where `variable` is in the environment in place of that.
+/// The same where `variable` is in the environment instead of that.
 #[track_caller]
 pub fn in_environment(name: &str, variable: &str, value: &str) -> Ended {
+    in_environments(name, &[(variable, value)])
+}
+
+/// The same with several variables.
+#[track_caller]
+pub fn in_environments(name: &str, variables: &[(&str, &str)]) -> Ended {
     run(Command::new(env::current_exe().expect("the test program"))
-        .env(variable, value)
+        .envs(variables.iter().copied())
         .args([name, "--exact", "--nocapture", "--test-threads=1"]))
+}
+
+/// What [`in_environments`] was given for the child's own name; `None` outside of a child.
+pub fn child_of() -> Option<String> {
+    env::var(CHILD).ok()
 }
 
 /// Runs all of this test program again without membarrier, where [`without_membarrier`].

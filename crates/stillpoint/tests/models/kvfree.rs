@@ -125,6 +125,7 @@ struct Read {
 pub fn run(program: &[u8]) {
     let mut steps = Steps(program);
     let domain = TraceDomain::new();
+    domain.on_stall(|_| ());
     // What the retiring threads wait for is known before the first has waited for long.
     domain.set_stall_timeout(Duration::from_millis(1));
     let mut sections = Open::new(&domain);

@@ -163,7 +163,7 @@ pub fn patches(stored: &Stored) -> Markup {
         (
             "kfree",
             "Deferred frees",
-            "A grace period for each page of objects, in place of one for all.",
+            "A grace period for each page of objects, instead of one for all.",
             kfree::pairs(stored),
         ),
         (
@@ -175,7 +175,7 @@ pub fn patches(stored: &Stored) -> Markup {
         (
             "lru",
             "LRU lists of many tenants",
-            "Counted under RCU in place of a lock.",
+            "Counted under RCU instead of a lock.",
             lru::pairs(stored),
         ),
         (

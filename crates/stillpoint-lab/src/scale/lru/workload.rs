@@ -13,7 +13,7 @@
 //! | `count_ns` | of one count by one thread, before other threads start, on lists that are in its cache: the best of [`SLICES`] slices |
 //! | `lock_share` | of the process's profiling-timer samples in that time, those of threads that were waiting for a lock held by another thread |
 //! | `tenants_per_s` | in churn: tenants that one more thread makes, gives an item on every LRU, and deletes, while the others count and add |
-//! | `add_p999_us` | of each single add while a reclaim pass goes over all lists in place of the counters; with one mutator only (threads-2) |
+//! | `add_p999_us` | of each single add while a reclaim pass goes over all lists instead of the counters; with one mutator only (threads-2) |
 //!
 //! A reclaim pass looks at items 128 at a time, and makes each the newest one. Under a lock of the
 //! old kind it holds that for as long as it looks at 128, which is what the kernel does.

@@ -12,7 +12,7 @@
 //! In the scenario `alone` nothing else runs in the process. In `beside-flood` another thread
 //! allocates objects and retires each at once, without a pause and in the same domain, from before
 //! the first slice until after the last: what retiring writes, readers may have to load again, and
-//! a heavy barrier interrupts them. Who has no deferred frees has no such row. The reader under QSBR
+//! a heavy barrier interrupts them. Subjects without deferred frees have no such row. The reader under QSBR
 //! passes a quiescent state a slice, which holds its neighbour up most of the time. The limit's
 //! neighbour frees at once.
 

@@ -3,7 +3,7 @@
 //!
 //! A task reads the value, sleeps on a timer for some milliseconds, looks at what it has found once
 //! more and reads the value anew, all in one section; and then the next one, without a pause. The
-//! updater makes a new value, puts it in place of the old one, and sleeps for `--update-us`. Once
+//! updater makes a new value, puts it instead of the old one, and sleeps for `--update-us`. Once
 //! every task has ended a section, two spans are timed:
 //!
 //! 1. the tasks and the updater alone: `reads_per_s` (sections ended) and `updates_per_s`;

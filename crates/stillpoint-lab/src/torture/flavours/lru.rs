@@ -341,7 +341,7 @@ impl<'s> Lists<'s> {
         let left = lru.count();
         if left != ANCHORED {
             session.tally.fault(Fault::Count, || {
-                format!("{left} items were left in place of {ANCHORED}")
+                format!("{left} items were left instead of {ANCHORED}")
             });
         }
         drop((lru, anchor, hierarchy));

@@ -38,14 +38,14 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// The same for a closure, which is put on the heap.
+    /// As above, for a closure, which is boxed.
     pub(crate) fn call(&self, run: impl FnOnce() + Send + 'static) {
         // SAFETY: `boxed` gives a head of its own.
         unsafe { self.call_head(boxed(run)) };
     }
 
-    /// The same, but refused if there is no memory for it: it does not wait for any. Those who wait
-    /// for something else than a grace period look again when it has run.
+    /// As above, but fails without memory instead of waiting. Threads that wait for something other
+    /// than a grace period look again when it has run.
     pub(crate) fn try_call(&self, run: impl FnOnce() + Send + 'static) -> bool {
         let shared = Arc::clone(&self.shared);
         let callback = try_boxed(move || {
@@ -61,8 +61,8 @@ impl<P: Policy> Engine<P> {
     }
 
     /// How many callbacks have been queued so far: when as many have been invoked, so have these,
-    /// because they keep their order. For one who will wait for that, so they are not kept for the
-    /// delay.
+    /// because they keep their order. The caller will wait for them, so the delay does not apply to
+    /// them.
     pub(crate) fn callbacks_queued(&self) -> u64 {
         let came = {
             let mut waiting = lock(&self.callbacks.waiting);
@@ -85,6 +85,10 @@ impl<P: Policy> Engine<P> {
     ) -> Result<(), WouldDeadlock> {
         if user_code::runs_for(self.domain) {
             return Err(WouldDeadlock);
+        }
+        if self.callbacks_pending() == 0 {
+            // Nothing to wait for, and no thread to be started for that.
+            return Ok(());
         }
         let reached = Arc::new(AtomicBool::new(false));
         let (marker, shared) = (Arc::clone(&reached), Arc::clone(&self.shared));
@@ -120,7 +124,8 @@ impl<P: Policy> Engine<P> {
         self.callbacks.pending()
     }
 
-    /// Whether the callback of `head` waits here, and is not being invoked. Looks at all that wait.
+    /// Returns true if the callback of `head` is queued and is not being invoked. Looks at all
+    /// queued callbacks.
     pub(crate) fn is_queued(&self, head: *const CallbackHead) -> bool {
         let mut waiting = lock(&self.callbacks.waiting);
         self.callbacks.absorb(&mut waiting);
@@ -185,8 +190,8 @@ impl Callbacks {
         }
     }
 
-    /// Queues `callback`, to be run once `cookie`'s grace period has ended. Whether nothing was
-    /// incoming before, so that the one who passes may be asleep. Lock-free.
+    /// Queues `callback`, to be run once `cookie`'s grace period has ended. Returns true if the
+    /// queue was empty, so that the thread that runs passes may be asleep. Lock-free.
     ///
     /// # Safety
     ///
@@ -279,8 +284,8 @@ impl Callbacks {
                 // This one has been forgotten as well: see `gp/fork.rs`.
                 return Outlook::default();
             }
-            // Release, pairs with `callbacks_invoked`: what the callback did is seen by who sees it
-            // counted.
+            // Release, pairs with `callbacks_invoked`: a thread that sees it counted sees what the
+            // callback did.
             self.invoked.fetch_add(1, Ordering::Release);
         }
         rest

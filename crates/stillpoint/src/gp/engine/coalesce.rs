@@ -23,8 +23,8 @@
 //! asleep. The one that is woken for the next generation leads it, or, if it need not any more and
 //! there is no leader, wakes another; so no sleeper is left without a leader. Proved by
 //! `loom_followers_are_not_left_asleep`. The bound is for a leader that has lost its processor:
-//! past it a follower helps itself, without a generation, as those do that never wait (a poll, a
-//! deferred free).
+//! past it a follower issues its own barrier, without a generation, as callers that never wait do
+//! (a poll, a deferred free).
 
 use super::{Engine, Progress};
 use crate::{
@@ -81,7 +81,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Whether the caller now leads the barrier of `generation`, which had no leader a moment ago.
+    /// Returns true if the caller now leads the barrier of `generation`, which had no leader a
+    /// moment ago.
     fn try_lead(&self, generation: u64) -> bool {
         // Acquire and release, pairs with `lead`: one leader's work happens before the next one's.
         self.barriers

@@ -1,13 +1,16 @@
-//! The service thread: one per engine, started on first need, for what nobody else's call can do.
+//! The service thread: one per engine, started when it is needed, for what no other call can do.
+//! Without work for a second it ends; the next work starts another (`service/idle.rs`).
 //!
-//! It runs passes. A pass (the room above supplies it) runs callbacks and drains what idle threads
-//! left, and says what it waits for: a grace period, a moment, or nothing. Between passes the
-//! thread sleeps until one of these comes, or until it is kicked.
+//! It runs passes. A pass (supplied by the module above) runs callbacks, drains what idle threads
+//! left, and returns what to wait for next: a grace period, a moment, or nothing. Between passes
+//! the thread sleeps until one of these comes, or until it is kicked.
 //!
 //! ```text
 //!   kicker   make work visible; kicked = true; signal
 //!   thread   kicked = false; pass; announce; if kicked: again; sleep
 //! ```
+//!
+//! A kick that finds no thread starts one.
 //!
 //! Work that is made visible before a kick is seen by the pass after the swap that takes the kick,
 //! and a kick after that is seen by the last look or wakes the sleeper
@@ -34,30 +37,32 @@
 
 use super::{
     Engine, Progress,
-    wait::{FIRST_SLEEP, Haste, LONGEST_SLEEP, Waited},
+    wait::{FIRST_SLEEP, LONGEST_SLEEP},
 };
 use crate::{
     gp::{
         IN_MODEL,
         policy::Policy,
         seq::Cookie,
-        work::{Outlook, Work, WouldDeadlock},
+        work::{Outlook, Work},
     },
     platform::{
         clock::{self, Nanos},
-        fork,
         owned_mutex::OwnedMutex,
         sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
         thread, user_code,
     },
 };
-use std::{cell::Cell, fmt, io, sync::OnceLock};
+use failures::{Failures, MOST_FAILURES};
+use idle::{Idle, Signs};
+use std::{cell::Cell, fmt, io, mem, sync::OnceLock};
 
-/// The thread stays down after so many failures within [`LATELY`].
-const MOST_FAILURES: usize = 3;
+mod failures;
+mod idle;
+mod passes;
 
-/// A minute.
-const LATELY: Nanos = 60_000_000_000;
+/// As much of a thread's name as the kernel keeps, in bytes.
+const LONGEST_NAME: usize = 15;
 
 /// How an engine's service ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +76,15 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(in crate::gp) enum State {
     NotStarted,
-    /// `None` in the child of a fork by that very thread: it ends by itself, and nobody can join
-    /// it.
-    Running(Option<thread::Handle>),
+    Running {
+        /// `None` in the child of a fork by that very thread: it ends by itself, and cannot be
+        /// joined.
+        thread: Option<thread::Handle>,
+        /// The one before it, which has ended idle.
+        before: Option<thread::Handle>,
+    },
+    /// It has ended idle, and may not be quite gone yet.
+    Resting(Option<thread::Handle>),
     /// It has failed too often, and has ended.
     Down,
     Stopped,
@@ -85,53 +96,58 @@ pub(in crate::gp) enum State {
 pub(crate) enum Served {
     /// It was asked to: what is left is now the caller's to finish.
     Stopped,
+    /// It has had no work for a while.
+    Idle,
     /// It has failed too often. The domain goes on without it.
     Down,
+}
+
+/// How [`Engine::rounds`] have ended.
+#[derive(Debug)]
+enum Rounds {
+    Stopped,
+    /// There was no work for a while. The thread before this one is to be joined.
+    Idle(Option<thread::Handle>),
 }
 
 type Spawn = Box<dyn Fn(String) -> io::Result<thread::Handle> + Send + Sync>;
 
 pub(in crate::gp) struct Service {
-    /// Starts a thread of the given name that serves this engine. Set once, by the room that owns
+    /// Starts a thread of the given name that serves this engine. Set once, by the module that owns
     /// the engine.
     spawn: OnceLock<Spawn>,
     pub(in crate::gp) state: Mutex<State>,
-    pub(in crate::gp) running: AtomicBool,
+    pub(in crate::gp) signs: Signs,
     pub(in crate::gp) stop: AtomicBool,
-    pub(in crate::gp) kicked: AtomicBool,
     /// Held during a pass.
     pub(in crate::gp) turn: OwnedMutex,
     failures: AtomicU64,
+    lately: Failures,
 }
 
 stillpoint_platform::thread_constant! {
-    /// The domain whose service thread this is; 0 for none.
+    /// The domain whose service thread this is; 0 for none, [`ENDED`] for one that has ended.
     static SERVES: Cell<u64> = Cell::new(0);
 }
 
-/// Whether the calling thread is the service thread of domain `id`.
+/// No domain's number.
+const ENDED: u64 = u64::MAX;
+
+/// Returns true on the service thread of domain `id`.
 pub(in crate::gp) fn serves(id: u64) -> bool {
     SERVES.with(Cell::get) == id
 }
 
-/// When a service thread has failed lately, the oldest first; 0 for never.
-#[derive(Debug)]
-struct Failures([Nanos; MOST_FAILURES - 1]);
-
-impl Failures {
-    /// Whether one at the moment `now` is one too many.
-    fn note(&mut self, now: Nanos) -> bool {
-        let oldest = self.0[0];
-        self.0.rotate_left(1);
-        self.0[MOST_FAILURES - 2] = now;
-        oldest > 0 && now.saturating_sub(oldest) < LATELY
-    }
+/// Whether the calling thread is a service thread, or was one and runs the destructors of its
+/// thread-local variables.
+fn is_service_thread() -> bool {
+    SERVES.with(Cell::get) != 0
 }
 
 impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Service")
-            .field("running", &self.running)
+            .field("signs", &self.signs)
             .finish_non_exhaustive()
     }
 }
@@ -141,11 +157,11 @@ impl Service {
         Self {
             spawn: OnceLock::new(),
             state: Mutex::new(State::NotStarted),
-            running: AtomicBool::new(false),
+            signs: Signs::new(),
             stop: AtomicBool::new(false),
-            kicked: AtomicBool::new(false),
             turn: OwnedMutex::new(),
             failures: AtomicU64::new(0),
+            lately: Failures::new(),
         }
     }
 }
@@ -154,16 +170,18 @@ impl<P: Policy> Engine<P> {
     /// Tells the service thread that there is work, which the caller has made visible before.
     pub(crate) fn kick(&self) {
         self.stalls.service_wanted();
-        // Once is enough until the thread has looked. Release, pairs with the swap in `rounds`: the
-        // work is seen by the pass that follows it.
-        if !self.service.kicked.swap(true, Ordering::AcqRel) {
+        let found = self.service.signs.kick();
+        if !found.kicked {
+            // Once is enough until the thread has looked.
             self.shared.service.signal();
         }
-        self.ensure_service();
+        if !found.runs {
+            self.start_service();
+        }
     }
 
-    /// Starts the service thread if it does not run, which only an earlier kick for which the
-    /// system had no thread leaves behind.
+    /// Starts the service thread if it does not run: there may be work of an earlier kick for which
+    /// the system had no thread.
     #[inline]
     pub(crate) fn ensure_service(&self) {
         if !self.service_runs() {
@@ -183,15 +201,13 @@ impl<P: Policy> Engine<P> {
         );
     }
 
-    /// Whether there is a service thread, and not only work for one.
+    /// Returns true if there is a service thread, and not only work for one.
     pub(crate) fn service_runs(&self) -> bool {
-        // Acquire, pairs with `start_service` and `stay_down`: a hint; what comes of it is decided
-        // under the lock of `state`.
-        self.service.running.load(Ordering::Acquire)
+        self.service.signs.runs()
     }
 
-    /// Starts the service thread with `serve` if it does not run. If the system gives no thread,
-    /// the work stays queued: the next call tries again, and those who wait for it run passes
+    /// Starts the service thread with `serve` if it does not run. If no thread can be created, the
+    /// work stays queued: the next call tries again, and threads that wait for the work run passes
     /// themselves.
     #[cold]
     fn start_service(&self) {
@@ -199,12 +215,30 @@ impl<P: Policy> Engine<P> {
             return;
         };
         let mut state = lock(&self.service.state);
-        if matches!(*state, State::NotStarted)
-            && let Ok(thread) = spawn(format!("stillpoint/{}", self.domain))
+        if matches!(*state, State::NotStarted | State::Resting(_))
+            && let Ok(thread) = spawn(self.thread_name())
         {
-            *state = State::Running(Some(thread));
-            // Release, pairs with `service_runs`: the thread is there before it is said to run.
-            self.service.running.store(true, Ordering::Release);
+            let before = match mem::replace(&mut *state, State::NotStarted) {
+                State::Resting(before) => before,
+                _ => None,
+            };
+            let thread = Some(thread);
+            *state = State::Running { thread, before };
+            self.service.signs.set_runs();
+        }
+    }
+
+    /// What people see of the service thread.
+    fn thread_name(&self) -> String {
+        match self.name() {
+            Some(name) => {
+                let mut name = format!("rcu/{name}");
+                while name.len() > LONGEST_NAME {
+                    name.pop();
+                }
+                name
+            }
+            None => format!("stillpoint/{}", self.domain),
         }
     }
 
@@ -212,56 +246,63 @@ impl<P: Policy> Engine<P> {
         // Release, pairs with `rounds`: what was done before the end of the domain happens before
         // the thread's last look.
         self.service.stop.store(true, Ordering::Release);
-        // Release, pairs with the swap in `rounds`: `stop` is seen by the round that takes this
-        // kick.
-        self.service.kicked.swap(true, Ordering::AcqRel);
+        // The round that takes this kick sees it.
+        self.service.signs.kick();
     }
 
     /// Asks the service thread to stop, and, if its end is awaited, waits for that; but not in user
-    /// code of whatever domain: that could be what the service thread waits for, or this very
-    /// thread's. It then stops by itself. Whether there is a thread that finishes the domain.
+    /// code of whatever domain, nor on a service thread: that could be what the service thread
+    /// waits for, or this very thread's. It then stops by itself. Whether there is a thread that
+    /// finishes the domain.
     pub(crate) fn stop_service(&self, end: End) -> bool {
         self.request_stop();
-        let state = std::mem::replace(&mut *lock(&self.service.state), State::Stopped);
-        let State::Running(thread) = state else {
-            return false;
+        let state = mem::replace(&mut *lock(&self.service.state), State::Stopped);
+        let (finishes, threads) = match state {
+            State::Running { thread, before } => (true, [thread, before]),
+            State::Resting(thread) => (false, [thread, None]),
+            State::NotStarted | State::Down | State::Stopped => (false, [None, None]),
         };
         self.shared.service.signal();
-        if let Some(thread) = thread
-            && end == End::Awaited
-            && !user_code::runs()
-        {
+        if end == End::Awaited && !user_code::runs() && !is_service_thread() {
             // A panic of the library's own has been printed by its thread.
-            thread.join();
+            threads.into_iter().flatten().for_each(thread::Handle::join);
         }
-        true
+        finishes
     }
 
-    /// What the service thread does until it is asked to stop, or has failed too often.
+    /// What the service thread does until it is asked to stop, has had no work for a while, or has
+    /// failed too often.
     pub(crate) fn serve(&self, work: &impl Work) -> Served {
         SERVES.with(|serves| serves.set(self.domain));
-        let mut failures = Failures([0; MOST_FAILURES - 1]);
+        let mut before = None;
         let served = loop {
-            if self.rounds_end_well(work) {
-                break Served::Stopped;
+            match self.contained_rounds(work) {
+                Some(Rounds::Stopped) => break Served::Stopped,
+                Some(Rounds::Idle(handle)) => {
+                    before = handle;
+                    break Served::Idle;
+                }
+                None => {}
             }
             self.service.failures.fetch_add(1, Ordering::Relaxed);
-            if failures.note(clock::now()) {
+            if self.service.lately.note(clock::now()) {
                 break self.stay_down();
             }
         };
-        SERVES.with(|serves| serves.set(0));
+        SERVES.with(|serves| serves.set(ENDED));
+        if let Some(before) = before {
+            before.join();
+        }
         served
     }
 
-    /// Whether the rounds have ended because they were asked to. The models end a test by a panic,
-    /// which must go through.
-    fn rounds_end_well(&self, work: &impl Work) -> bool {
+    /// How the rounds have ended; `None` for a panic. The models end a test by one, which must go
+    /// through.
+    fn contained_rounds(&self, work: &impl Work) -> Option<Rounds> {
         if IN_MODEL {
-            self.rounds(work);
-            true
+            Some(self.rounds(work))
         } else {
-            user_code::contained(|| self.rounds(work)).is_some()
+            user_code::contained(|| self.rounds(work))
         }
     }
 
@@ -275,11 +316,10 @@ impl<P: Policy> Engine<P> {
                 return Served::Stopped;
             }
             *state = State::Down;
-            // Release, pairs with `service_runs`: who sees it down sees what the thread has done.
-            self.service.running.store(false, Ordering::Release);
+            self.service.signs.clear_runs();
         }
         // What follows may fork, and is no service thread in the child.
-        SERVES.with(|serves| serves.set(0));
+        SERVES.with(|serves| serves.set(ENDED));
         // They go on by themselves.
         self.shared.waiters.signal();
         #[cfg(feature = "tracing")]
@@ -298,9 +338,9 @@ impl<P: Policy> Engine<P> {
     /// What to say, and what to do.
     fn down(&self) -> String {
         format!(
-            "the service thread of domain {} has panicked {MOST_FAILURES} times within a minute, by a fault of this library (the messages are \
+            "the service thread of {} has panicked {MOST_FAILURES} times within a minute, by a fault of this library (the messages are \
              above; please report them), and stays down. barrier() does its work on the calling thread; barrier_async() cannot",
-            self.domain
+            self.title()
         )
     }
 
@@ -316,18 +356,20 @@ impl<P: Policy> Engine<P> {
         self.service.failures.load(Ordering::Relaxed)
     }
 
-    /// The service thread's main loop; returns once it has been asked to stop.
-    fn rounds(&self, work: &impl Work) {
+    /// The service thread's main loop.
+    fn rounds(&self, work: &impl Work) -> Rounds {
         let me = thread::token();
         let mut bound = FIRST_SLEEP;
+        let mut idle_since = None;
         loop {
-            // Acquire, pairs with `kick` and `request_stop`: what was made visible before them is
-            // seen by this round.
-            self.service.kicked.swap(false, Ordering::AcqRel);
+            // What was made visible before a kick or a request to stop is seen by this round.
+            if self.service.signs.take_kick() {
+                idle_since = None;
+            }
             // Asked to stop before the kick that has been taken, or there will be another.
             // Acquire, pairs with `request_stop`.
             if self.service.stop.load(Ordering::Acquire) {
-                return;
+                return Rounds::Stopped;
             }
             self.stalls.service_came();
             P::service_comes();
@@ -349,6 +391,21 @@ impl<P: Policy> Engine<P> {
                 until = Some(until.unwrap_or(Nanos::MAX).min(net));
                 bound = (2 * bound).min(LONGEST_SLEEP);
             }
+            if until.is_some() {
+                idle_since = None;
+            } else {
+                let now = clock::now();
+                let end = idle_since.get_or_insert(now).saturating_add(P::IDLE);
+                if now < end {
+                    until = Some(end);
+                } else {
+                    match self.end_idle() {
+                        Idle::Ends(before) => return Rounds::Idle(before),
+                        Idle::Kicked => continue,
+                        Idle::Stays => {}
+                    }
+                }
+            }
             self.shared
                 .service_waits
                 .store(cookie.is_some(), Ordering::Relaxed);
@@ -357,8 +414,8 @@ impl<P: Policy> Engine<P> {
                 waiter.leave();
                 continue;
             }
-            // Acquire, pairs with `kick`: we see it, or its signal sees us announced.
-            if self.service.kicked.load(Ordering::Acquire) {
+            // We see a kick, or its signal sees us announced.
+            if self.service.signs.is_kicked() {
                 waiter.leave()
             } else {
                 waiter.sleep(until)
@@ -370,125 +427,5 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn pass(&self, work: &impl Work) -> Outlook {
         let _turn = self.service.turn.lock();
         work.pass()
-    }
-
-    /// Waits until `done`, which passes will make true. Where no service thread could be had, or it
-    /// is down, the caller runs the passes, and so does that thread itself, in a task that it
-    /// wakes. Refused inside user code of the domain, which would wait for itself (but a task that
-    /// is woken may wait), and as soon as a section of the caller's is what its passes wait for (a
-    /// callback that they ran may have left one open). If such a pass forks there is nothing left
-    /// to wait for in the child.
-    pub(crate) fn wait_for_passes(
-        &self,
-        work: &impl Work,
-        done: impl Fn() -> bool,
-    ) -> Result<(), WouldDeadlock> {
-        if user_code::runs_for(self.domain) {
-            return Err(WouldDeadlock);
-        }
-        let (me, process) = (thread::token(), fork::process());
-        let serves = serves(self.domain);
-        let mut listed = None;
-        while !done() && fork::process() == process {
-            if self.service_runs() && !serves {
-                let now = clock::now();
-                let due = self.note_service(now);
-                let waiter = self.shared.waiters.prepare();
-                self.kick();
-                // The pass that makes it true signals, and so does the thread when it goes down;
-                // the bound is a safety net.
-                if done() || !self.service_runs() {
-                    waiter.leave()
-                } else {
-                    waiter.sleep(Some(due.min(now + LONGEST_SLEEP)))
-                }
-                listed.get_or_insert_with(|| self.stalls.list_waiter());
-            } else if let Some(cookie) = Cookie::oldest(self.pass(work).cookie, self.wake_futures())
-            {
-                let until = clock::now() + LONGEST_SLEEP;
-                if !done()
-                    && self.wait_for(cookie, me, Some(until), Haste::Normal) == Waited::HeldUpBySelf
-                    && !done()
-                {
-                    return Err(WouldDeadlock);
-                }
-            } else {
-                // No thread, and nothing to wait for: there was no memory.
-                self.ensure_service();
-                self.sleep_until(clock::now() + FIRST_SLEEP, &done);
-            }
-        }
-        Ok(())
-    }
-
-    /// Wakes those in `wait_for_passes`; for the pass to call when it has finished something that
-    /// was asked for.
-    pub(crate) fn signal_waiters(&self) {
-        self.shared.waiters.signal();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn three_failures_within_a_minute_are_too_many() {
-        let second = LATELY / 60;
-        let mut failures = Failures([0; MOST_FAILURES - 1]);
-        assert_eq!(
-            [1, 2, 3].map(|now| failures.note(now)),
-            [false, false, true]
-        );
-        let mut failures = Failures([0; MOST_FAILURES - 1]);
-        // The third is a minute after the first, and more; the fourth is not, of the second.
-        assert_eq!(
-            [1, 40, 61, 90, 150].map(|now| failures.note(now * second)),
-            [false, false, false, true, false]
-        );
-    }
-}
-
-#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
-mod loom_tests {
-    use super::*;
-    use crate::gp::{
-        barrier_mode::BarrierMode,
-        loom_tests::{FIRST, model},
-        policy::Sound,
-        seq::Sequence,
-    };
-    use crate::platform::sync::Arc;
-
-    struct Passes(AtomicBool);
-
-    impl Work for Passes {
-        fn pass(&self) -> Outlook {
-            self.0.store(true, Ordering::Relaxed);
-            Outlook::default()
-        }
-    }
-
-    /// Who waits for passes while the thread goes down makes them; time stands still, so one who
-    /// sleeps then is a deadlock.
-    #[test]
-    fn loom_service_that_goes_down_is_not_waited_for() {
-        model(|| {
-            let engine = Arc::new(Engine::<Sound>::new(
-                1,
-                BarrierMode::Membarrier,
-                Sequence::new(FIRST),
-            ));
-            *lock(&engine.service.state) = State::Running(None);
-            engine.service.running.store(true, Ordering::Release);
-            let theirs = Arc::clone(&engine);
-            let goes = loom::thread::spawn(move || assert_eq!(theirs.stay_down(), Served::Down));
-            let passes = Passes(AtomicBool::new(false));
-            assert_eq!(
-                engine.wait_for_passes(&passes, || passes.0.load(Ordering::Relaxed)),
-                Ok(())
-            );
-            goes.join().unwrap();
-        });
     }
 }

@@ -1,9 +1,10 @@
-//! Stalls: what holds a grace period up for longer than anyone would want, and who waits for it.
+//! Stall detection, as the kernel's RCU CPU stall warnings: which readers block a grace period for
+//! too long, and which threads wait for it.
 //!
-//! Whoever waits times the wait, and reports it once: the readers that are in the way, and all who
-//! have been waiting for a while. A deadlock (the waiter holds a lock that a reader wants) so ends
-//! in a report that names both sides. A service thread that does not come to its work, because a
-//! callback blocks it, is reported in the same way by those who need it.
+//! A waiter times its wait and reports a stall once: the readers that block the grace period, and
+//! all threads that have waited for a while. So a deadlock (the waiter holds a lock that a reader
+//! wants) ends in a report that names both sides. A service thread that is blocked, by a callback
+//! say, is reported in the same way by the threads that need it.
 //!
 //! Nothing here is on a fast path: the first look at the clock comes after the spinning, the first
 //! lock after the first sleep.
@@ -18,6 +19,8 @@ use crate::{
     },
     platform::{
         clock::{self, Nanos},
+        environment::{self, Print},
+        memory, stderr,
         sync::{AtomicPtr, AtomicU64, Mutex, Ordering, lock},
         thread, user_code,
     },
@@ -38,11 +41,18 @@ mod watch;
 pub(crate) use waiters::Listed;
 pub(in crate::gp) use waiters::Waiters;
 
-/// What a new domain takes for a stall; the kernel's is 21 s.
+/// What a new domain takes for a stall, unless the environment says otherwise; the kernel's is
+/// 21 s.
 const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time-out of domains in which nothing counts as a stall.
+const NEVER: Nanos = Nanos::MAX;
 
 /// How many readers a report names.
 const LISTED_HOLDOUTS: usize = 16;
+
+/// More than a report takes that lists so many, with names and places.
+const REPORTS_MEMORY: usize = 32 << 10;
 
 type Handler = Arc<dyn Fn(&StallReport) + Send + Sync>;
 
@@ -66,7 +76,11 @@ impl Stalls {
     pub(super) fn new(domain: u64) -> Self {
         Self {
             domain,
-            timeout: AtomicU64::new(clock::nanos(DEFAULT_STALL_TIMEOUT)),
+            timeout: AtomicU64::new(
+                environment::stall()
+                    .timeout
+                    .unwrap_or_else(|| clock::nanos(DEFAULT_STALL_TIMEOUT)),
+            ),
             grace_period: Watch::new(),
             service: Watch::new(),
             waiters: Mutex::new(Waiters::NONE),
@@ -101,26 +115,26 @@ impl Stalls {
         self.timeout.load(Ordering::Relaxed)
     }
 
-    /// Lists the calling thread among those who wait, until the returned value is dropped.
+    /// Lists the calling thread among the waiters, until the returned value is dropped.
     pub(super) fn list_waiter(&self) -> Listed<'_> {
         waiters::list(&self.waiters, Waiting::Thread(thread::tid()))
     }
 
     fn handler(&self) -> Option<Handler> {
         let _handling = lock(&self.handling);
-        // SAFETY: null or a box that is dropped after it has been replaced, which nobody does under
-        // our lock.
+        // SAFETY: null, or a box that is dropped after it has been replaced, which cannot happen
+        // under our lock.
         unsafe { self.handler.load(Ordering::Relaxed).as_ref() }.cloned()
     }
 
     fn set_handler(&self, handler: Option<Handler>) {
         let new = handler.map_or(ptr::null_mut(), |handler| Box::into_raw(Box::new(handler)));
         let handling = lock(&self.handling);
-        // Needs no partner: all who look at the handler hold the lock.
+        // Needs no partner: every thread that reads the handler holds the lock.
         let old = self.handler.swap(new, Ordering::AcqRel);
         drop(handling);
         if !old.is_null() {
-            // SAFETY: it came out of a box here, and nobody can find it any more.
+            // SAFETY: it came out of a box here, and is no longer published.
             self.drop_handler(unsafe { *Box::from_raw(old) });
         }
     }
@@ -152,14 +166,14 @@ impl fmt::Debug for Stalls {
 }
 
 impl<P: Policy> Engine<P> {
-    /// To be called by whoever finds `cookie` held up. Reports a stall if it is time; when to look
-    /// again at the latest.
+    /// Called by a thread that finds `cookie` blocked. Reports a stall if it is due; returns when
+    /// to check again at the latest.
     pub(crate) fn note_held_up(&self, cookie: Cookie, now: Nanos) -> Nanos {
         let watch = &self.stalls.grace_period;
         let since = watch.start(now, || self.stalls.bytes_unreclaimed());
         if self.has_ended(cookie) {
-            // It ended before the watch was started, so nobody will stop it: the next grace period
-            // must not look old.
+            // It ended before the watch was started, so no end will stop the watch: the next grace
+            // period must not look old.
             watch.stop();
             return now;
         }
@@ -167,27 +181,14 @@ impl<P: Policy> Engine<P> {
             Verdict::Early(due) => due,
             Verdict::Reported => Nanos::MAX,
             Verdict::Due(lasted) => {
-                let mut holdouts: Vec<_> = self.holdouts(cookie.seq()).collect();
-                oldest_first(&mut holdouts, cookie.seq());
-                let listed = holdouts
-                    .iter()
-                    .take(LISTED_HOLDOUTS)
-                    .map(|(record, _)| Holdout::of(record))
-                    .collect();
-                self.report(
-                    Stalled::GracePeriod(cookie),
-                    watch,
-                    lasted,
-                    listed,
-                    holdouts.len().saturating_sub(LISTED_HOLDOUTS),
-                );
+                self.report(Stalled::GracePeriod(cookie), watch, lasted);
                 Nanos::MAX
             }
         }
     }
 
-    /// To be called now and then by those for whom the service thread should work. When to look
-    /// again at the latest.
+    /// Called now and then by threads that need the service thread. Returns when to check again at
+    /// the latest.
     pub(crate) fn note_service(&self, now: Nanos) -> Nanos {
         let watch = &self.stalls.service;
         let since = watch.since.load(Ordering::Relaxed);
@@ -198,53 +199,108 @@ impl<P: Policy> Engine<P> {
             Verdict::Early(due) => due,
             Verdict::Reported => Nanos::MAX,
             Verdict::Due(lasted) => {
-                self.report(Stalled::Service, watch, lasted, Vec::new(), 0);
+                self.report(Stalled::Service, watch, lasted);
                 Nanos::MAX
             }
         }
     }
 
     /// With nothing of the engine held: the handler may read, and so may a subscriber.
-    fn report(
-        &self,
-        stalled: Stalled,
-        watch: &Watch,
-        lasted: Duration,
-        holdouts: Vec<Holdout>,
-        more_holdouts: usize,
-    ) {
-        let Waiters { threads, futures } = lock(&self.stalls.waiters).clone();
-        let waiters = threads.into_iter().map(ThreadName::of).collect();
-        let bytes_pending = self.stalls.bytes_unreclaimed();
-        let report = StallReport {
-            stalled,
-            domain: self.domain,
-            lasted,
-            bytes_pending,
-            bytes_grown: watch.grown_to(bytes_pending),
-            holdouts,
-            more_holdouts,
-            waiters,
-            futures,
-        };
-        #[cfg(feature = "tracing")]
-        self.stalls.note_panic(user_code::tell(self.domain, || {
-            tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
-        }));
-        if let Some(handler) = self.stalls.handler() {
+    fn report(&self, stalled: Stalled, watch: &Watch, lasted: Duration) {
+        let report = self.describe(stalled, watch, lasted);
+        let handler = self.stalls.handler();
+        let is_heard = self.emit(&report) || handler.is_some();
+        if match environment::stall().print {
+            Print::Never => false,
+            Print::Unheard => !is_heard,
+            Print::Always => true,
+        } {
+            stderr::line(format_args!("{report}"));
+        }
+        if let Some(handler) = handler {
             self.stalls
                 .note_panic(user_code::panics(self.domain, || handler(&report)));
             self.stalls.drop_handler(handler);
         }
     }
 
-    /// Lists a future that was made at `made_at` among those who wait, until the returned value is
-    /// dropped.
-    pub(crate) fn list_future(&self, made_at: &'static Location<'static>) -> Listed<'_> {
-        waiters::list(&self.stalls.waiters, Waiting::Future(made_at))
+    /// The report. Without memory for names it only counts: a stall is no reason to end the
+    /// process.
+    fn describe(&self, stalled: Stalled, watch: &Watch, lasted: Duration) -> StallReport {
+        let bytes_pending = self.stalls.bytes_unreclaimed();
+        let mut report = StallReport {
+            stalled,
+            domain: self.domain,
+            domain_name: None,
+            lasted,
+            bytes_pending,
+            bytes_grown: watch.grown_to(bytes_pending),
+            holdouts: Vec::new(),
+            more_holdouts: 0,
+            waiters: Vec::new(),
+            futures: Vec::new(),
+        };
+        let goal = match stalled {
+            Stalled::GracePeriod(cookie) => Some(cookie.seq()),
+            Stalled::Service => None,
+        };
+        let in_the_way = || goal.into_iter().flat_map(|goal| self.holdouts(goal));
+        let mut holdouts = Vec::new();
+        if !memory::is_there_for(REPORTS_MEMORY)
+            || memory::refusable(|| holdouts.try_reserve(2 * in_the_way().count())).is_err()
+        {
+            report.more_holdouts = in_the_way().count();
+            return report;
+        }
+        report.domain_name = self.name().map(str::to_owned);
+        let most = holdouts.capacity();
+        holdouts.extend(in_the_way().take(most));
+        if let Some(goal) = goal {
+            oldest_first(&mut holdouts, goal);
+        }
+        report.more_holdouts = holdouts.len().saturating_sub(LISTED_HOLDOUTS);
+        let Waiters {
+            threads,
+            futures,
+            pollers,
+        } = lock(&self.stalls.waiters).clone();
+        report.holdouts = holdouts
+            .iter()
+            .take(LISTED_HOLDOUTS)
+            .map(|(record, _)| Holdout::of(record, &pollers))
+            .collect();
+        report.waiters = threads.into_iter().map(ThreadName::of).collect();
+        report.futures = futures;
+        report
     }
 
-    /// Whether the present grace period has been reported as stalled and has not ended since.
+    /// Emits the event of `tracing`. Whether a subscriber takes it.
+    #[cfg(feature = "tracing")]
+    fn emit(&self, report: &StallReport) -> bool {
+        let mut is_heard = false;
+        self.stalls.note_panic(user_code::tell(self.domain, || {
+            is_heard = tracing::enabled!(tracing::Level::WARN);
+            tracing::warn!(domain = report.domain, lasted = ?report.lasted, "{report}");
+        }));
+        is_heard
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    fn emit(&self, _: &StallReport) -> bool {
+        false
+    }
+
+    /// Lists a future that was made at `made_at` among the waiters, until the returned value is
+    /// dropped.
+    pub(crate) fn list_future(&self, made_at: &'static Location<'static>) -> Listed<'_> {
+        waiters::list(
+            &self.stalls.waiters,
+            Waiting::Future(made_at, thread::tid()),
+        )
+    }
+
+    /// Returns true if the present grace period has been reported as stalled and has not ended
+    /// since.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalls.grace_period.is_reported()
     }
@@ -270,9 +326,11 @@ impl<P: Policy> Engine<P> {
     }
 
     pub(crate) fn set_stall_timeout(&self, timeout: Duration) {
-        self.stalls
-            .timeout
-            .store(clock::nanos(timeout), Ordering::Relaxed);
+        let timeout = match clock::nanos(timeout) {
+            0 => NEVER,
+            nanos => nanos,
+        };
+        self.stalls.timeout.store(timeout, Ordering::Relaxed);
     }
 
     pub(crate) fn set_stall_handler(&self, handler: Option<Handler>) {

@@ -16,9 +16,9 @@ use std::hint;
 /// Not in the model, where time stands still.
 const SPIN: Nanos = if IN_MODEL { 0 } else { 2_000 };
 
-/// The same for those in haste: longer than most sections. They do not yield, or a reader that
-/// shares their processor would keep it for its whole turn, while one that is slept for gives it
-/// back at the end of its section.
+/// The same for expedited waits: longer than most sections. They do not yield: a reader that shares
+/// their processor would keep it for its whole time slice, whereas one that a sleeper waits for
+/// gives it up at the end of its section.
 const EXPEDITED_SPIN: Nanos = if IN_MODEL { 0 } else { 50_000 };
 
 /// The first sleep lasts this long at most; each further one twice as long as the last, up to
@@ -70,8 +70,8 @@ impl<P: Policy> Engine<P> {
                 return Waited::TimedOut;
             }
             let waiter = self.shared.waiters.prepare();
-            // The first may have come true just before the announcement; the second sees to the
-            // time after it.
+            // The first may have come true just before the announcement; the second covers the time
+            // after it.
             if self.has_ended(cookie) || self.flag_holdout(cookie).0 {
                 waiter.leave();
                 continue;
@@ -86,7 +86,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Waits until `done`, which somebody makes true and then signals the waiters, or until
+    /// Waits until `done`, which another thread makes true before it signals the waiters, or until
     /// `deadline`.
     pub(crate) fn sleep_until(&self, deadline: Nanos, done: impl Fn() -> bool) {
         while !done() && clock::now() < deadline {

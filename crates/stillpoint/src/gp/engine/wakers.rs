@@ -1,27 +1,27 @@
-//! The wakers of futures: whom to wake when a grace period has ended, or when callbacks have been
-//! invoked.
+//! The wakers of futures: the tasks to wake when a grace period has ended, or when callbacks have
+//! been invoked.
 //!
 //! A future is no callback. Callbacks run in the order in which they were queued, so a future whose
 //! grace period has ended would wait behind a callback whose has not; and a callback cannot be
 //! taken back, so a future that is dropped would leave one behind. Wake-ups need no order. Each
 //! waits for a number to be reached: of a grace period, or of a callback in its queue.
 //!
-//! Those who wait are in a heap, the least number first, whose entries know their places. To see
-//! whether any is due is one comparison; to register, to take off and to wake take O(log n), in
-//! whatever order a million futures are polled and dropped. The heap owns the wakers, and a future
-//! has a counted reference to its place, not the other way round: so futures stay `Unpin`, and one
-//! that is forgotten ([`std::mem::forget`]) leaves nothing that points to it.
+//! Waiters are in a heap, the least number first, whose entries know their places. Checking whether
+//! any is due is one comparison; registering, removing and waking are O(log n), in whatever order a
+//! million futures are polled and dropped. The heap owns the wakers, and a future has a counted
+//! reference to its place, not the other way round: so futures stay `Unpin`, and one that is
+//! forgotten ([`std::mem::forget`]) leaves nothing that points to it.
 //!
 //! # Who wakes
 //!
 //! The service thread, after each pass and outside of it: code that a waker runs there and then (an
-//! executor that polls inside its wakers) may call `barrier`, which a callback must not. Who
-//! registers kicks the thread only if its entry becomes the first. That is enough: of the first
-//! entry and what the thread has last seen as the first (under the same lock), the latter is never
-//! the younger, unless a kick is on its way. An entry that comes behind another changes neither;
-//! one that comes before all others kicks; to take one off makes the first younger, or none. So
-//! what the thread waits for ends no later than what the first entry waits for, and then it looks
-//! again. How kick and look meet: `service.rs`. `loom_futures_*` are the tests.
+//! executor that polls inside its wakers) may call `barrier`, which a callback must not.
+//! Registering kicks the thread only if the new entry becomes the first. That is enough: of the
+//! first entry and what the thread has last seen as the first (under the same lock), the latter is
+//! never the younger, unless a kick is on its way. An entry that comes behind another changes
+//! neither; one that comes before all others kicks; to take one off makes the first younger, or
+//! none. So what the thread waits for ends no later than what the first entry waits for, and then
+//! it looks again. How kick and look meet: `service.rs`. `loom_futures_*` are the tests.
 //!
 //! No lock is held while a waker is cloned, called or dropped: that is user code, which may poll
 //! and drop other futures. Panics of a wake-up are contained and counted.
@@ -91,8 +91,8 @@ impl Heap {
             .map(|_| at)
     }
 
-    /// Adds an entry, or gives the one that is there another waker. Whether it is a new one and the
-    /// first of all; the waker that it had.
+    /// Adds an entry, or gives the one that is there another waker. Returns whether it is new and
+    /// the first of all, and the waker that it had.
     fn put(&mut self, due: u64, waker: Waker, place: &Place) -> (bool, Option<Waker>) {
         if let Some(at) = self.find(place) {
             return (false, Some(mem::replace(&mut self.0[at].waker, waker)));
@@ -153,7 +153,7 @@ fn is_before(a: u64, b: u64) -> bool {
     a.wrapping_sub(b).cast_signed() < 0
 }
 
-/// Those who wait for one kind of number.
+/// Waiters for one kind of number.
 #[derive(Debug)]
 pub(in crate::gp) struct Wakers(pub(in crate::gp) Mutex<Heap>);
 
@@ -226,7 +226,7 @@ impl Futures {
         }
     }
 
-    /// Has `waker` woken once `awaited` has come. Whether the service thread has to be told.
+    /// Wakes `waker` once `awaited` has come. Returns true if the service thread has to be kicked.
     #[must_use]
     pub(super) fn put(&self, awaited: Awaited, waker: &Waker, place: &Place) -> bool {
         self.of(awaited).put(awaited.number(), waker, place)
@@ -243,7 +243,7 @@ impl Futures {
 }
 
 impl<P: Policy> Engine<P> {
-    /// Whether it is known to have come. One load.
+    /// Returns true if it is known to have come. One load.
     pub(crate) fn has_come(&self, awaited: Awaited) -> bool {
         match awaited {
             Awaited::GracePeriod(cookie) => self.has_ended(cookie),
@@ -256,8 +256,8 @@ impl<P: Policy> Engine<P> {
         self.futures.of(awaited).knows(place, waker)
     }
 
-    /// Has `waker`, in place of the one that waits at `place`, woken once `awaited` has come: at
-    /// once, if it has.
+    /// Wakes `waker`, instead of the one registered at `place`, once `awaited` has come: at once,
+    /// if it has.
     pub(crate) fn wake_after(&self, awaited: Awaited, waker: &Waker, place: &Place) {
         if self.futures.put(awaited, waker, place) {
             self.kick();
@@ -266,7 +266,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Takes back what [`Engine::wake_after`] was told. The waker, if it has not been called.
+    /// Undoes [`Engine::wake_after`]. Returns the waker, if it has not been called.
     pub(crate) fn forget_waker(&self, awaited: Awaited, place: &Place) -> Option<Waker> {
         self.futures.of(awaited).take(place)
     }
@@ -326,7 +326,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
         /// A heap beside a list of what is in it: the least comes first, also across the wrap, and
-        /// who leaves is no longer there.
+        /// a removed entry is gone.
         #[test]
         fn a_heap_gives_the_least_first(
             base in prop_oneof![Just(0_u64.wrapping_sub(20)), any::<u64>()],

@@ -1,7 +1,7 @@
-//! Models of `wakers.rs`: a task that waits is woken, whoever else registers and drops meanwhile;
-//! and the count of callbacks that have been invoked.
+//! Models of `wakers.rs`: a waiting task is woken, while other tasks register and drop; and the
+//! count of callbacks that have been invoked.
 //!
-//! Time stands still, so a task that nobody wakes is a deadlock, which loom reports.
+//! Time stands still, so a task that is never woken is a deadlock, which loom reports.
 
 use super::FIRST;
 use crate::gp::{
@@ -103,7 +103,7 @@ fn wait(engine: &Engine<Sound>, awaited: Awaited) {
     assert!(engine.has_come(awaited), "woken for nothing");
 }
 
-/// Nobody is in its way: what has to happen is that the service thread learns of it. (Without the
+/// No reader blocks it: what has to happen is that the service thread learns of it. (Without the
 /// kick it deadlocks.)
 #[test]
 fn loom_futures_are_woken() {
@@ -176,7 +176,7 @@ fn loom_invoked_callbacks_are_seen_whole() {
         ));
         let done = Arc::new(Done(UnsafeCell::new(0)));
         let theirs = Arc::clone(&done);
-        // SAFETY: that nobody else looks at it yet is what the test is about.
+        // SAFETY: that no other thread looks at it yet is what the test is about.
         let callback = boxed(move || theirs.0.with_mut(|done| unsafe { *done = 1 }));
         // SAFETY: `boxed` gives a head of its own.
         unsafe { engine.callbacks.push(callback, engine.get_state()) };

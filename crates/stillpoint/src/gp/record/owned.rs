@@ -8,12 +8,12 @@ use std::panic::Location;
 const A_GUARD: u64 = u64::MAX;
 
 impl Record {
-    /// Whether a guard has it, and no thread.
+    /// Returns true if a guard owns it, and not a thread.
     pub(in crate::gp) fn is_a_guards(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == A_GUARD
     }
 
-    /// Whether a guard has it, and its section is open. For that guard.
+    /// Returns true if a guard owns it and its section is open. For that guard.
     pub(crate) fn is_open_guard(&self) -> bool {
         self.is_a_guards() && self.is_reading()
     }
@@ -51,11 +51,11 @@ impl Record {
         self.entry().set_name(name);
     }
 
-    /// Ends the section of a guard that is no more.
+    /// Ends the section of a guard that no longer exists.
     ///
     /// # Safety
     ///
-    /// If the record is a guard's, that is never used again, and nobody gives the record to another
+    /// If a guard owns the record, that guard is never used again, and the record is not reassigned
     /// meanwhile.
     pub(in crate::gp) unsafe fn abandon(&self) {
         if self.is_a_guards() && self.is_reading() {

@@ -3,9 +3,11 @@
 
 use super::Core;
 use crate::{
-    gp::{Callback, CallbackHead, Cookie, Haste, Progress, Waited, WouldDeadlock},
+    gp::{
+        Callback, CallbackHead, Cookie, Flavour, Haste, Holdout, Progress, Waited, WouldDeadlock,
+    },
     kvfree::Policy,
-    platform::thread as platform_thread,
+    platform::{thread as platform_thread, user_code},
     rcu::thread,
 };
 use std::ptr::NonNull;
@@ -26,7 +28,7 @@ impl<P: Policy> Core<P> {
     #[track_caller]
     fn wait_for_readers(&self, haste: Haste) {
         if self.try_synchronize(haste).is_err() {
-            refuse_to_wait();
+            panic!("{}", self.refusal(Refused::Wait));
         }
     }
 
@@ -85,7 +87,7 @@ impl<P: Policy> Core<P> {
     #[track_caller]
     pub fn cond_synchronize(&self, cookie: Cookie) {
         if self.try_wait(self.known(cookie), Haste::Normal).is_err() {
-            refuse_to_wait();
+            panic!("{}", self.refusal(Refused::Wait));
         }
     }
 
@@ -122,7 +124,7 @@ impl<P: Policy> Core<P> {
     #[track_caller]
     pub fn barrier(&self) {
         if self.try_barrier().is_err() {
-            refuse("barrier()");
+            panic!("{}", self.refusal(Refused::Barrier));
         }
     }
 
@@ -134,7 +136,7 @@ impl<P: Policy> Core<P> {
     #[track_caller]
     pub fn kvfree_barrier(&self) {
         if self.try_kvfree_barrier().is_err() {
-            refuse("kvfree_barrier()");
+            panic!("{}", self.refusal(Refused::FreeBarrier));
         }
     }
 
@@ -150,17 +152,56 @@ impl<P: Policy> Core<P> {
     }
 }
 
-#[track_caller]
-pub(in crate::rcu) fn refuse_to_wait() -> ! {
-    refuse("waiting for a grace period")
+/// Where a section was entered, as far as that is known.
+fn entered_at(own: Holdout) -> String {
+    #[cfg(feature = "stall-backtrace")]
+    if let Some(entered) = own.entered {
+        return format!(" that was made at\n{entered}\n");
+    }
+    let _ = own;
+    String::new()
 }
 
-#[cold]
-#[track_caller]
-fn refuse(what: &str) -> ! {
-    panic!(
-        "stillpoint: {what} would wait for the calling thread itself, which is inside a read-side critical section, a callback \
-         or a deferred destructor of the same domain, or is an online QSBR reader of it. Drop the guard or go offline first, or \
-         hand the wait to another thread"
-    );
+/// What would wait for the calling thread itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::rcu) enum Refused {
+    Wait,
+    Barrier,
+    FreeBarrier,
+}
+
+impl<P: Policy> Core<P> {
+    /// Why the calling thread must not do that, and what to do instead: what a panic says.
+    #[cold]
+    pub(in crate::rcu) fn refusal(&self, refused: Refused) -> String {
+        let what = match refused {
+            Refused::Wait => "waiting for a grace period",
+            Refused::Barrier => "barrier()",
+            Refused::FreeBarrier => "kvfree_barrier()",
+        };
+        let engine = self.engine();
+        let domain = engine.title();
+        // A callback may wait for a grace period.
+        let (why, remedy) = if refused != Refused::Wait && user_code::runs_for(self.id()) {
+            let why = format!("runs a callback or a deferred destructor of {domain}");
+            (why, "Return from it first")
+        } else {
+            match engine.own_holdout(platform_thread::token()) {
+                Some(own) if own.flavour == Flavour::Qsbr => {
+                    let why = format!("is an online QSBR reader of {domain}");
+                    (why, "Go offline first")
+                }
+                own => {
+                    let place = own.map_or_else(String::new, entered_at);
+                    let why = format!(
+                        "is inside a read-side critical section of {domain}, by a guard{place}"
+                    );
+                    (why, "Drop the guard first")
+                }
+            }
+        };
+        format!(
+            "stillpoint: {what} would wait for the calling thread itself, which {why}. {remedy}, or hand the wait to another thread"
+        )
+    }
 }

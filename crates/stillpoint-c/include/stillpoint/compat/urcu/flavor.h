@@ -40,7 +40,7 @@ struct rcu_flavor_struct {
     bool (*update_poll_state_synchronize_rcu)(struct urcu_gp_poll_state state);
 };
 
-/* A structure of one's own, of the flavour that the short names mean where it stands. */
+/* A structure for the caller to fill, of the flavour that the short names mean where it stands. */
 #define DEFINE_RCU_FLAVOR(x)                                                                \
     const struct rcu_flavor_struct x = {                                                    \
         .read_lock = rcu_read_lock,                                                         \

@@ -24,14 +24,14 @@
 /* Loads the pointer that is in p, an lvalue. */
 #define rcu_dereference(p) __extension__({ __typeof__(p) stillpoint_p_ = __atomic_load_n(&(p), __ATOMIC_ACQUIRE); stillpoint_p_; })
 
-/* Publishes v in *p. What was written to the object before is seen by those who find it. */
+/* Publishes v in *p. A reader that finds the object sees what was written to it before. */
 #define rcu_set_pointer(p, v)                                              \
     do {                                                                   \
         __typeof__(*(p)) stillpoint_v_ = (v);                              \
         __atomic_store_n((p), stillpoint_v_, __ATOMIC_RELEASE);            \
     } while (0)
 
-/* The same, for the pointer itself. */
+/* As above, for the pointer itself. */
 #define rcu_assign_pointer(p, v) rcu_set_pointer(&(p), (v))
 
 /* Puts v into *p, and gives what was there. */
@@ -79,7 +79,7 @@ STILLPOINT_INLINE_ int cmm_ptr_eq(const void *a, const void *b)
 extern "C" {
 #endif
 
-/* The operations as functions of the library, for those who cannot use macros, as the bindings of another language. That which sets gives back the value. */
+/* The operations as functions of the library, for callers that cannot use macros, such as bindings of another language. The setter returns the value. */
 void *rcu_dereference_sym(void *p);
 void *rcu_set_pointer_sym(void **p, void *v);
 void *rcu_xchg_pointer_sym(void **p, void *v);

@@ -13,18 +13,22 @@ pub(in crate::gp) struct Waiters {
     pub(super) threads: Vec<u32>,
     /// Where futures that wait were made, and how many.
     pub(super) futures: Vec<(&'static Location<'static>, usize)>,
+    /// The threads that polled them last, by the kernel's id; as many as there are futures.
+    pub(super) pollers: Vec<u32>,
 }
 
 impl Waiters {
     pub(in crate::gp) const NONE: Self = Self {
         threads: Vec::new(),
         futures: Vec::new(),
+        pollers: Vec::new(),
     };
 
     fn add(&mut self, who: Waiting) {
         match who {
             Waiting::Thread(tid) => self.threads.push(tid),
-            Waiting::Future(place) => {
+            Waiting::Future(place, poller) => {
+                self.pollers.push(poller);
                 match self.futures.iter_mut().find(|(known, _)| *known == place) {
                     Some((_, count)) => *count += 1,
                     None => self.futures.push((place, 1)),
@@ -35,12 +39,9 @@ impl Waiters {
 
     fn remove(&mut self, who: Waiting) {
         match who {
-            Waiting::Thread(tid) => {
-                if let Some(at) = self.threads.iter().position(|&known| known == tid) {
-                    self.threads.swap_remove(at);
-                }
-            }
-            Waiting::Future(place) => {
+            Waiting::Thread(tid) => forget(&mut self.threads, tid),
+            Waiting::Future(place, poller) => {
+                forget(&mut self.pollers, poller);
                 if let Some(at) = self.futures.iter().position(|&(known, _)| known == place) {
                     self.futures[at].1 -= 1;
                     if self.futures[at].1 == 0 {
@@ -52,11 +53,18 @@ impl Waiters {
     }
 }
 
+fn forget(tids: &mut Vec<u32>, tid: u32) {
+    if let Some(at) = tids.iter().position(|&known| known == tid) {
+        tids.swap_remove(at);
+    }
+}
+
 /// One of them.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Waiting {
     Thread(u32),
-    Future(&'static Location<'static>),
+    /// Where it was made, and the thread that polls it.
+    Future(&'static Location<'static>, u32),
 }
 
 /// Lists `who` among `waiters` until the returned value is dropped.
@@ -69,12 +77,12 @@ pub(super) fn list(waiters: &Mutex<Waiters>, who: Waiting) -> Listed<'_> {
     }
 }
 
-/// A place in the list of those who wait.
+/// An entry in the list of waiters.
 #[derive(Debug)]
 pub(crate) struct Listed<'a> {
     waiters: &'a Mutex<Waiters>,
     who: Waiting,
-    /// In the child of a fork nobody of before it is listed.
+    /// In the child of a fork, waiters from before it are not listed.
     process: Process,
 }
 

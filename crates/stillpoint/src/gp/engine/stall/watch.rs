@@ -10,8 +10,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(in crate::gp) struct Watch {
     /// Since when it has been held up, and whether that has been reported ([`REPORTED`]); 0 while
-    /// it is not. One word, so that no thread reports what is over: the mark would stay, and the
-    /// next stall be taken for a reported one.
+    /// it is not. One word, so that no thread marks a stall that is over: the mark would stay, and
+    /// the next stall would count as reported.
     pub(in crate::gp) since: AtomicU64,
     pub(super) count: AtomicU64,
     /// How many bytes were unreclaimed when it began to be held up. Written behind `since`, so that

@@ -103,7 +103,7 @@ STILLPOINT_FLAVOUR_API_ bool STILLPOINT_FLAVOUR_(poll_state_synchronize_rcu)(str
 }
 
 /*
- * Has the function called with the head after a grace period, by the thread's worker, its processor's, or the default one. The head needs no
+ * Calls the function with the head after a grace period, by the thread's worker, its processor's, or the default one. The head needs no
  * initialisation and is the library's until then. Nothing bounds how much waits: for that there is stillpoint_domain_kvfree(). Callbacks may
  * do all that a thread may but wait for callbacks; what they queue stays with their worker. Without liburcu's pause of 10 ms before each batch.
  */
@@ -119,7 +119,7 @@ STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(barrier)(void)
 }
 
 /*
- * A worker thread of its own; on one processor, if that is not negative. URCU_CALL_RCU_RT: those who queue make no system call to wake it, and
+ * A worker thread of its own; on one processor, if that is not negative. URCU_CALL_RCU_RT: queueing makes no system call to wake it, and
  * it looks every 10 ms. NULL and errno where liburcu aborts.
  */
 STILLPOINT_FLAVOUR_API_ struct call_rcu_data *STILLPOINT_FLAVOUR_(create_call_rcu_data)(unsigned long flags, int cpu_affinity)
@@ -168,7 +168,7 @@ STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(set_thread_call_rcu_data)(struc
     stillpoint_urcu_set_of_thread(STILLPOINT_FLAVOUR_NUMBER_, crdp);
 }
 
-/* The same for a processor: -EINVAL, -ENOMEM, or -EEXIST if it has one, also in errno. */
+/* As above for a processor: -EINVAL, -ENOMEM, or -EEXIST if it has one, also in errno. */
 STILLPOINT_FLAVOUR_API_ int STILLPOINT_FLAVOUR_(set_cpu_call_rcu_data)(int cpu, struct call_rcu_data *crdp)
 {
     return stillpoint_urcu_set_of_cpu(STILLPOINT_FLAVOUR_NUMBER_, cpu, crdp);
@@ -235,7 +235,7 @@ STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(unregister_rculfhash_atfork)(st
 }
 
 /*
- * Has the function called with the argument after a grace period. No head; but at most 4,096 a thread wait, and the next waits for a grace
+ * Calls the function with the argument after a grace period. No head; but at most 4,096 a thread wait, and the next waits for a grace
  * period, so it must not be called inside sections. A thread that is not registered for it: aborts with a message.
  */
 STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(defer_rcu)(void (*fct)(void *p), void *p)
@@ -261,7 +261,7 @@ STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(defer_barrier)(void)
     stillpoint_urcu_defer_barrier(STILLPOINT_FLAVOUR_NUMBER_);
 }
 
-/* The same of the calling thread. */
+/* As above, of the calling thread. */
 STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(defer_barrier_thread)(void)
 {
     stillpoint_urcu_defer_barrier_thread(STILLPOINT_FLAVOUR_NUMBER_);

@@ -1,5 +1,5 @@
 /*
- * What liburcu's face stands on: functions of libstillpoint that know a flavour by its number, and the inlined read side. Included by the
+ * What the liburcu-compatible API is built on: functions of libstillpoint that know a flavour by its number, and the inlined read side. Included by the
  * flavours' headers, not by programs. SPDX: MIT OR Apache-2.0
  *
  * | flavour | domain | readers |

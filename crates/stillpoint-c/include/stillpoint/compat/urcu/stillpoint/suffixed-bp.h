@@ -1,5 +1,5 @@
 /*
- * The bp flavour's names as they were before liburcu 0.11: the suffix in place of the prefix. Not with URCU_NO_COMPAT_IDENTIFIERS.
+ * The bp flavour's names as they were before liburcu 0.11: the suffix instead of the prefix. Not with URCU_NO_COMPAT_IDENTIFIERS.
  * Included by <urcu/urcu-bp.h>. SPDX: MIT OR Apache-2.0
  */
 #ifndef STILLPOINT_URCU_SUFFIXED_BP_H

@@ -1,0 +1,165 @@
+//! The environment: all variables that the library reads, and how their values are parsed.
+//!
+//! Each is looked at once, at its first use, and is then a word: there is no lock that a thread
+//! which vanishes in a fork could hold. (std's own, under which it copies the value, is the
+//! exception: without it, a program that changes its environment meanwhile would race with us.)
+//! Case does not matter, nor do blanks around a value. An empty value counts as unset. A value that
+//! is not understood is ignored, with one warning on stderr.
+
+use crate::{
+    clock::{self, Nanos},
+    stderr,
+};
+use std::{
+    env,
+    // std's also in the model, which has no statics.
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// A variable: its name, what it takes, and its value as a word.
+struct Variable {
+    name: &'static str,
+    takes: &'static str,
+    word: AtomicU64,
+}
+
+/// Not looked at yet. A variable whose value is this number is looked at each time, which does no
+/// harm.
+const UNKNOWN: u64 = u64::MAX - 1;
+
+impl Variable {
+    const fn new(name: &'static str, takes: &'static str) -> Self {
+        Self {
+            name,
+            takes,
+            word: AtomicU64::new(UNKNOWN),
+        }
+    }
+
+    /// The value, as `parse` understands it; `unset` where there is none, or `parse` does not know
+    /// it. In the model, which has no environment, always that.
+    fn read(&self, unset: u64, parse: impl FnOnce(&str) -> Option<u64>) -> u64 {
+        match self.word.load(Ordering::Relaxed) {
+            _ if cfg!(stillpoint_loom) => unset,
+            UNKNOWN => self.find(unset, parse),
+            known => known,
+        }
+    }
+
+    #[cold]
+    fn find(&self, unset: u64, parse: impl FnOnce(&str) -> Option<u64>) -> u64 {
+        let value = env::var_os(self.name).unwrap_or_default();
+        let text = value.to_string_lossy().trim().to_ascii_lowercase();
+        let parsed = match text.as_str() {
+            "" => Some(unset),
+            text => parse(text),
+        };
+        let found = parsed.unwrap_or(unset);
+        let is_first = self
+            .word
+            .compare_exchange(UNKNOWN, found, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        if is_first && parsed.is_none() {
+            stderr::line(format_args!(
+                "{}={:.100} is not understood, and ignored; it takes {}",
+                self.name,
+                value.to_string_lossy(),
+                self.takes
+            ));
+        }
+        found
+    }
+
+    /// For one that is on or off.
+    fn switch(&self, unset: bool) -> bool {
+        self.read(unset.into(), |text| switch(text).map(u64::from)) != 0
+    }
+}
+
+/// The words for on and off.
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "1" | "on" | "yes" | "true" => Some(true),
+        "0" | "off" | "no" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+/// `STILLPOINT_MEMBARRIER`: whether `membarrier(2)` may be used.
+pub fn membarrier() -> bool {
+    static MEMBARRIER: Variable = Variable::new(
+        "STILLPOINT_MEMBARRIER",
+        "off (or 0, no, false): readers fence; or on (or 1, yes, true), the default",
+    );
+    MEMBARRIER.switch(true)
+}
+
+/// `STILLPOINT_DEBUG`: whether the C library reports misuse.
+pub fn debug() -> bool {
+    static DEBUG: Variable = Variable::new(
+        "STILLPOINT_DEBUG",
+        "on (or 1, yes, true): misuse is reported; or off (or 0, no, false), the default",
+    );
+    DEBUG.switch(false)
+}
+
+/// `STILLPOINT_CALLBACK_DELAY_MS`: how long callbacks are kept.
+pub fn callback_delay() -> Nanos {
+    static DELAY: Variable = Variable::new(
+        "STILLPOINT_CALLBACK_DELAY_MS",
+        "a whole number of milliseconds; callbacks are not delayed",
+    );
+    DELAY.read(0, |text| match text.parse() {
+        Ok(milliseconds) => Some(clock::nanos(Duration::from_millis(milliseconds))),
+        Err(_) => (switch(text) == Some(false)).then_some(0),
+    })
+}
+
+/// When a stall is written to stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Print {
+    /// Not at all.
+    Never,
+    /// If the program has neither a handler nor a subscriber of `tracing`.
+    Unheard,
+    /// In addition to a handler.
+    Always,
+}
+
+/// What `STILLPOINT_STALL` says.
+#[derive(Debug, Clone, Copy)]
+pub struct Stall {
+    /// When a stall is written to stderr.
+    pub print: Print,
+    /// The time-out of domains that are not given one.
+    pub timeout: Option<Nanos>,
+}
+
+/// `STILLPOINT_STALL`.
+pub fn stall() -> Stall {
+    static STALL: Variable = Variable::new(
+        "STILLPOINT_STALL",
+        "off (or 0, no, false); stderr (or on, yes, true); or the default time-out in seconds, such as 2.5",
+    );
+    /// Words that are no time-outs, because they are less than the shortest.
+    const UNSET: u64 = 0;
+    const OFF: u64 = 1;
+    const STDERR: u64 = 2;
+    const SHORTEST: Nanos = 1_000;
+    let word = STALL.read(UNSET, |text| match text.parse() {
+        Ok(0.0) => Some(OFF),
+        Ok(seconds) => Duration::try_from_secs_f64(seconds)
+            .ok()
+            .map(|timeout| clock::nanos(timeout).max(SHORTEST)),
+        Err(_) if text == "stderr" || switch(text) == Some(true) => Some(STDERR),
+        Err(_) => switch(text).map(|_| OFF),
+    });
+    let (print, timeout) = match word {
+        UNSET => (Print::Unheard, None),
+        OFF => (Print::Never, None),
+        STDERR => (Print::Always, None),
+        timeout => (Print::Unheard, Some(timeout)),
+    };
+    Stall { print, timeout }
+}

@@ -1,0 +1,293 @@
+//! How the service thread ends when it has had no work for a while, and why no work is left lying.
+//!
+//! One word says whether there is a thread ([`RUNS`]) and whether it has been told of work that it
+//! has not looked for yet ([`KICKED`]).
+//!
+//! ```text
+//!   kicker   make work visible; word |= KICKED; if RUNS was not in it: lock `state`, start a thread
+//!   thread   word &= !KICKED; a pass finds nothing to do and nothing to wait for, for a second;
+//!            lock `state`; word: RUNS -> 0, unless KICKED; state = Resting; unlock; end
+//! ```
+//!
+//! All changes of one word come in one order, and each read-modify-write sees the one before it. So
+//! of a kick and the end one comes first:
+//!
+//! * **The kick**: the end finds `KICKED` and does not happen. The thread goes on with a pass that
+//!   sees the work, because it takes the kick by acquire.
+//! * **The end**: the kicker finds no `RUNS`. It takes the lock, under which the end came, finds
+//!   the state `Resting` and starts another thread, whose first pass sees the work.
+//!
+//! Nothing else has to be looked at: what a pass leaves to be waited for (a grace period, a moment,
+//! threads that are not parked) keeps the thread from being idle, and all other work is followed by
+//! a kick of the thread that brings it.
+//!
+//! # The thread that has ended
+//!
+//! It is not detached, so that the end of the domain can wait until it is gone, with the
+//! destructors of what user code has left in its thread-local variables. The next one takes it over
+//! and joins it as the last thing that it does itself when it ends idle: not earlier, since such a
+//! destructor may wait for what the next one has to do. Its stack stays mapped for so long.
+//!
+//! The thread that forked in a callback and goes on in the child does not end: it may be the only
+//! one that the child has.
+
+use super::{State, thread};
+use crate::{
+    gp::{engine::Engine, policy::Policy},
+    platform::sync::{AtomicU32, Ordering, lock},
+};
+use std::mem;
+
+/// There is a thread, which will look at the word again before it ends.
+const RUNS: u32 = 1;
+
+/// There is work that it has not looked for.
+const KICKED: u32 = 2;
+
+/// The word.
+#[derive(Debug)]
+pub(in crate::gp) struct Signs(AtomicU32);
+
+/// What a kick has found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    pub(super) kicked: bool,
+    pub(super) runs: bool,
+}
+
+impl Signs {
+    pub(super) fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Release, pairs with `take_kick`: the work is seen by the pass that follows. Acquire, pairs
+    /// with `set_runs` and `clear_runs`: what comes of it is decided under the lock of `state`.
+    pub(super) fn kick(&self) -> Found {
+        let before = self.0.fetch_or(KICKED, Ordering::AcqRel);
+        Found {
+            kicked: before & KICKED != 0,
+            runs: before & RUNS != 0,
+        }
+    }
+
+    /// Whether there was a kick. Acquire, pairs with `kick`: what was made visible before it is
+    /// seen by the pass.
+    pub(super) fn take_kick(&self) -> bool {
+        self.0.fetch_and(!KICKED, Ordering::AcqRel) & KICKED != 0
+    }
+
+    pub(super) fn is_kicked(&self) -> bool {
+        // Acquire, pairs with `kick`: as in `take_kick`, which comes next.
+        self.0.load(Ordering::Acquire) & KICKED != 0
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        // Acquire, pairs with `set_runs` and `clear_runs`: a hint, as in `kick`.
+        self.0.load(Ordering::Acquire) & RUNS != 0
+    }
+
+    pub(super) fn set_runs(&self) {
+        // Release, pairs with `runs`: the thread is there before it is said to run.
+        self.0.fetch_or(RUNS, Ordering::Release);
+    }
+
+    pub(super) fn clear_runs(&self) {
+        // Release, pairs with `runs`: who sees it down sees what the thread has done.
+        self.0.fetch_and(!RUNS, Ordering::Release);
+    }
+
+    /// Whether it has ended: not if it was kicked.
+    fn end<P: Policy>(&self) -> bool {
+        if !P::ENDS_UNKICKED {
+            self.clear_runs();
+            return true;
+        }
+        // Release, pairs with `runs`: as in `clear_runs`. Relaxed where it fails: `take_kick` comes
+        // next.
+        self.0
+            .compare_exchange(RUNS, 0, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// In the child of a fork: the calling thread serves, or none does.
+    pub(in crate::gp) fn reset_in_child(&self, serves: bool) {
+        // Once more through the loop, whatever it was about to sleep for; a vanished thread's
+        // signal may be missing.
+        let word = if serves { RUNS | KICKED } else { 0 };
+        self.0.store(word, Ordering::Relaxed);
+    }
+}
+
+/// What an idle thread has come to.
+#[derive(Debug)]
+pub(super) enum Idle {
+    /// It is to end, and to join the one before it.
+    Ends(Option<thread::Handle>),
+    /// There is work.
+    Kicked,
+    /// It is none that may end: see the module's head. Or it has been asked to stop.
+    Stays,
+}
+
+impl<P: Policy> Engine<P> {
+    /// The end of a service thread without work, if there is still none.
+    pub(super) fn end_idle(&self) -> Idle {
+        let mut state = lock(&self.service.state);
+        let State::Running {
+            thread: thread @ Some(_),
+            before,
+        } = &mut *state
+        else {
+            return Idle::Stays;
+        };
+        if !self.service.signs.end::<P>() {
+            return Idle::Kicked;
+        }
+        let (thread, before) = (mem::take(thread), mem::take(before));
+        *state = State::Resting(thread);
+        Idle::Ends(before)
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::gp::{
+        barrier_mode::BarrierMode,
+        policy::Sound,
+        seq::{Cookie, Sequence},
+    };
+
+    /// It may be the only thread of its process.
+    #[test]
+    fn the_thread_that_forked_does_not_end_idle() {
+        let first = Cookie::from_raw(0).seq();
+        let engine = Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(first));
+        *lock(&engine.service.state) = State::Running {
+            thread: None,
+            before: None,
+        };
+        engine.service.signs.reset_in_child(true);
+        engine.service.signs.take_kick();
+        assert!(matches!(engine.end_idle(), Idle::Stays));
+        assert!(engine.service_runs());
+    }
+}
+
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests {
+    use super::super::Served;
+    use super::*;
+    use crate::gp::{
+        barrier_mode::BarrierMode,
+        loom_tests::{FIRST, model},
+        policy::Sound,
+        seq::Sequence,
+        work::{Outlook, Work},
+    };
+    use crate::platform::{
+        clock::Nanos,
+        sync::{Arc, AtomicBool},
+    };
+    use std::io;
+
+    /// Ends at its first idle pass: time stands still.
+    enum Hasty {}
+    // SAFETY: nothing is left out.
+    unsafe impl Policy for Hasty {
+        const IDLE: Nanos = 0;
+    }
+
+    /// The same, whether it was kicked or not.
+    enum Deaf {}
+    // SAFETY: this one leaves memory alone; it leaves work lying.
+    unsafe impl Policy for Deaf {
+        const IDLE: Nanos = 0;
+        const ENDS_UNKICKED: bool = false;
+    }
+
+    fn a_thread() -> thread::Handle {
+        thread::spawn("model".to_owned(), || ()).unwrap()
+    }
+
+    struct Job<P> {
+        engine: Engine<P>,
+        wanted: AtomicBool,
+        done: AtomicBool,
+        another: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    }
+
+    impl<P: Policy> Work for Job<P> {
+        fn pass(&self) -> Outlook {
+            if self.wanted.load(Ordering::Relaxed) {
+                self.done.store(true, Ordering::Relaxed);
+            }
+            Outlook::default()
+        }
+    }
+
+    /// Work that comes while the thread ends is done by it, or another thread is asked for.
+    fn work_while_it_ends<P: Policy>() {
+        model(|| {
+            let another = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let job = Arc::new(Job {
+                engine: Engine::<P>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
+                wanted: AtomicBool::new(false),
+                done: AtomicBool::new(false),
+                another: std::sync::Arc::clone(&another),
+            });
+            job.engine.set_service(move |_| {
+                another.store(true, Ordering::Relaxed);
+                Err(io::ErrorKind::WouldBlock.into())
+            });
+            *lock(&job.engine.service.state) = State::Running {
+                thread: Some(a_thread()),
+                before: None,
+            };
+            job.engine.service.signs.set_runs();
+            let theirs = Arc::clone(&job);
+            let service = loom::thread::spawn(move || theirs.engine.serve(&*theirs));
+            job.wanted.store(true, Ordering::Relaxed);
+            job.engine.kick();
+            assert_eq!(service.join().unwrap(), Served::Idle);
+            assert!(
+                job.done.load(Ordering::Relaxed) || job.another.load(Ordering::Relaxed),
+                "work is left lying"
+            );
+        });
+    }
+
+    #[test]
+    fn loom_an_idle_end_leaves_no_work() {
+        work_while_it_ends::<Hasty>();
+    }
+
+    #[test]
+    #[should_panic(expected = "work is left lying")]
+    fn loom_an_idle_end_that_does_not_look_is_caught() {
+        work_while_it_ends::<Deaf>();
+    }
+
+    /// The same, asked to stop: it ends in one way or the other, and who stops it knows which.
+    #[test]
+    fn loom_stop_while_it_ends() {
+        model(|| {
+            let job = Arc::new(Job {
+                engine: Engine::<Hasty>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
+                wanted: AtomicBool::new(false),
+                done: AtomicBool::new(false),
+                another: std::sync::Arc::default(),
+            });
+            *lock(&job.engine.service.state) = State::Running {
+                thread: Some(a_thread()),
+                before: None,
+            };
+            job.engine.service.signs.set_runs();
+            let theirs = Arc::clone(&job);
+            let service = loom::thread::spawn(move || theirs.engine.serve(&*theirs));
+            let finishes = job.engine.stop_service(super::super::End::LeftToService);
+            let served = service.join().unwrap();
+            assert_eq!(finishes, served == Served::Stopped);
+        });
+    }
+}

@@ -1,0 +1,159 @@
+//! A guard of a thread that is held across an `.await`: the compiler refuses it where tasks move
+//! between threads, and reports say where it does not.
+#![cfg(all(target_os = "linux", not(miri)))]
+
+mod common;
+
+use common::PATIENCE;
+use std::{
+    fs,
+    future::Future,
+    pin::pin,
+    ptr,
+    sync::mpsc::{Receiver, channel},
+    task::{Context, Poll, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+use stillpoint::{AcrossAwait, Domain, StallReport};
+
+fn watched() -> (Domain, Receiver<StallReport>) {
+    let domain = Domain::new();
+    let (tell, told) = channel();
+    domain.on_stall(move |report| drop(tell.send(report.clone())));
+    domain.set_stall_timeout(Duration::from_millis(50));
+    (domain, told)
+}
+
+fn next(told: &Receiver<StallReport>) -> StallReport {
+    told.recv_timeout(PATIENCE).expect("a stall is reported")
+}
+
+/// Whether this kernel says what threads sleep in.
+fn is_known() -> bool {
+    fs::exists("/proc/self/syscall").expect("Linux")
+}
+
+#[test]
+fn a_future_that_waits_for_its_own_threads_guard_is_recognised() {
+    let (domain, told) = watched();
+    let guard = domain.read_lock();
+    let mut future = pin!(domain.synchronize_async());
+    let mut context = Context::from_waker(Waker::noop());
+    let start = Instant::now();
+    let report = loop {
+        assert_eq!(future.as_mut().poll(&mut context), Poll::Pending);
+        if let Ok(report) = told.try_recv() {
+            break report;
+        }
+        assert!(start.elapsed() < PATIENCE, "a stall is reported");
+        thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!(
+        report.holdouts[0].across_await,
+        Some(AcrossAwait::PolledBySameThread)
+    );
+    let text = report.to_string();
+    assert!(
+        text.contains("polls a future that waits: ") && text.contains("across an `.await`"),
+        "{text}"
+    );
+    drop(guard);
+}
+
+#[test]
+fn a_thread_that_waits_for_events_or_tasks_in_its_section_is_recognised() {
+    let (domain, told) = watched();
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    let (leave, may_leave) = tokio::sync::oneshot::channel::<()>();
+    thread::scope(|scope| {
+        let theirs = &domain;
+        scope.spawn(move || {
+            tokio.block_on(async {
+                let guard = theirs.read_lock();
+                let _ = may_leave.await;
+                drop(guard);
+            });
+        });
+        while domain.statistics().stalls == 0 {
+            domain.call(|| ());
+            thread::sleep(Duration::from_millis(1));
+        }
+        let report = next(&told);
+        if is_known() {
+            assert_eq!(report.holdouts[0].blocked_in, Some("futex"), "{report}");
+            assert_eq!(
+                report.holdouts[0].across_await,
+                Some(AcrossAwait::MayWaitForTask)
+            );
+        }
+        drop(leave);
+    });
+
+    let (domain, told) = watched();
+    let (write, read) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    thread::scope(|scope| {
+        let theirs = &domain;
+        let (entered, has_entered) = channel();
+        scope.spawn(move || {
+            let _guard = theirs.read_lock();
+            entered.send(()).expect("the receiver is there");
+            let mut file = libc::pollfd {
+                fd: std::os::fd::AsRawFd::as_raw_fd(&read),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one descriptor.
+            unsafe { libc::ppoll(&raw mut file, 1, ptr::null(), ptr::null()) };
+        });
+        has_entered.recv().expect("it enters");
+        domain.call(|| ());
+        let report = next(&told);
+        if is_known() {
+            assert_eq!(report.holdouts[0].blocked_in, Some("ppoll"), "{report}");
+            assert_eq!(
+                report.holdouts[0].across_await,
+                Some(AcrossAwait::WaitsForEvents)
+            );
+            let text = report.to_string();
+            assert!(
+                text.contains("asleep in ppoll()") && text.contains("hint: "),
+                "{text}"
+            );
+        }
+        drop(write);
+    });
+    domain.barrier();
+}
+
+/// A reader that runs says nothing of the kind.
+#[test]
+fn a_thread_that_computes_in_its_section_gets_no_hint() {
+    let (domain, told) = watched();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let (entered, has_entered) = channel();
+    thread::scope(|scope| {
+        let _over = common::Over(&over);
+        scope.spawn(|| {
+            let _guard = domain.read_lock();
+            entered.send(()).expect("the receiver is there");
+            while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                std::hint::spin_loop();
+            }
+        });
+        has_entered.recv().expect("it enters");
+        domain.call(|| ());
+        let report = next(&told);
+        assert_eq!(
+            (
+                report.holdouts[0].blocked_in,
+                report.holdouts[0].across_await
+            ),
+            (None, None)
+        );
+        assert!(!report.to_string().contains("hint"), "{report}");
+    });
+}

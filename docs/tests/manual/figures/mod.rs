@@ -1,0 +1,413 @@
+//! The figures that README and the chapters quote are those of the lab's JSON in `docs/figures`.
+//!
+//! A quoted figure stands in a block, between `<!-- figures:NAME begin -->` and
+//! `<!-- figures:NAME end -->`. What belongs into a block of that name is in `tables.rs`. The test
+//! writes the blocks and fails if that changed a file. `scripts/figures` writes the JSON.
+
+mod tables;
+
+use crate::{
+    assert_none,
+    book::{repository, root},
+};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
+use tables::{Column, Row, TABLES, Table};
+
+/// What the lab found, by experiment.
+struct Figures(BTreeMap<String, Value>);
+
+impl Figures {
+    fn of_the_repository() -> Self {
+        let files = fs::read_dir(root().join("figures")).expect("there are figures");
+        let read = |path: PathBuf| {
+            let name = path.file_stem()?.to_str()?.to_owned();
+            let text = fs::read_to_string(&path).expect("it can be read");
+            let value = serde_json::from_str(&text)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            Some((name, value))
+        };
+        Self(
+            files
+                .filter_map(|entry| read(entry.expect("it can be read").path()))
+                .collect(),
+        )
+    }
+
+    fn rows(&self, experiment: &str) -> impl Iterator<Item = &Value> {
+        let rows = self
+            .0
+            .get(experiment)
+            .and_then(|value| value["rows"].as_array());
+        rows.into_iter().flatten()
+    }
+
+    /// The figure of a column, in the column's unit, of a subject and its variant.
+    fn figure(&self, column: &Column, subject: &str, variant: &str) -> Option<f64> {
+        let is_it = |row: &&Value| {
+            row["subject"] == subject
+                && row["variant"] == variant
+                && row["scenario"].as_str().unwrap_or_default() == column.scenario
+        };
+        let row = self.rows(column.experiment).find(is_it)?;
+        Some(row["metrics"][column.metric].as_f64()? / column.unit)
+    }
+
+    /// The peer with the smallest figure in a column.
+    fn best_peer(&self, column: &Column) -> Option<(&str, f64)> {
+        let peers = self.rows(column.experiment).filter_map(|row| {
+            let (subject, variant) = (row["subject"].as_str()?, row["variant"].as_str()?);
+            let of_peer = !["stillpoint", "limit"].contains(&subject);
+            Some((subject, self.figure(column, subject, variant)?)).filter(|_| of_peer)
+        });
+        peers.min_by(|one, other| one.1.total_cmp(&other.1))
+    }
+
+    fn table(&self, table: &Table) -> String {
+        let cell = |row: &Row, column: &Column| {
+            let case = row
+                .cases
+                .iter()
+                .find(|case| case.0.is_empty() || case.0 == column.experiment)?;
+            self.figure(column, case.1, case.2).map(readable)
+        };
+        let mut text = head(table.label, table.columns.iter().map(|column| column.head));
+        for row in table.rows {
+            let cells: Vec<_> = table
+                .columns
+                .iter()
+                .map(|column| cell(row, column))
+                .collect();
+            line(&mut text, row.label, cells);
+        }
+        text
+    }
+
+    /// Stillpoint, the best peer of each row, and those that most people know.
+    fn readme(&self) -> String {
+        let heads = ["Stillpoint", "best peer"].into_iter();
+        let mut text = head(
+            "",
+            heads.chain(tables::PEERS_OF_README.map(|row| row.label)),
+        );
+        for column in &tables::ROWS_OF_README {
+            let of = |row: &Row| {
+                let case = row.cases.iter().find(|case| case.0 == column.experiment)?;
+                self.figure(column, case.1, case.2)
+            };
+            let ours = of(&tables::OURS_OF_README);
+            let qsbr = of(&tables::QSBR_OF_README);
+            let beside = qsbr.map(|qsbr| format!("; QSBR {}", readable(qsbr)));
+            let best = self.best_peer(column).map(|(peer, figure)| {
+                let cell = format!("{peer} {}", readable(figure));
+                let beats = figure < ours.unwrap_or(0.0) && figure < qsbr.unwrap_or(f64::MAX);
+                if beats { format!("**{cell}**") } else { cell }
+            });
+            let ours = ours.map(|ours| readable(ours) + &beside.unwrap_or_default());
+            let mut cells = vec![ours, best];
+            cells.extend(
+                tables::PEERS_OF_README
+                    .iter()
+                    .map(|row| of(row).map(readable)),
+            );
+            line(&mut text, column.head, cells);
+        }
+        text
+    }
+
+    /// When and where the experiments were run, those together that were run alike.
+    fn taken(&self) -> String {
+        let mut runs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for (name, value) in &self.0 {
+            let (taken, machine) = (&value["taken"], &value["machine"]);
+            let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let busy = machine["load"]["busy"].as_bool().unwrap_or_default();
+            let run = format!(
+                "{} | {} | {} CPUs, Linux {}{} | {} | {}",
+                of(&taken["date"]),
+                of(&taken["commit"]),
+                machine["cpus"],
+                of(&machine["kernel"]),
+                if busy { ", **busy**" } else { "" },
+                of(&taken["build"]),
+                of(&taken["note"]),
+            );
+            runs.entry(run).or_default().push(name);
+        }
+        let mut text =
+            "| taken | commit | machine | build | | experiments |\n|---|---|---|---|---|---|\n"
+                .to_owned();
+        for (run, names) in runs {
+            writeln!(text, "| {run} | {} |", names.join(", ")).expect("a string takes all");
+        }
+        text
+    }
+
+    /// What belongs between the marks of that name.
+    fn block(&self, name: &str) -> Option<String> {
+        match name {
+            "readme" => Some(self.readme()),
+            "taken" => Some(self.taken()),
+            _ => TABLES
+                .iter()
+                .find(|table| table.name == name)
+                .map(|table| self.table(table)),
+        }
+    }
+
+    /// A file's text with the blocks as they should be, or what is wrong with its marks.
+    fn fill(&self, text: &str) -> Result<String, String> {
+        let (mut filled, mut rest) = (String::new(), text);
+        while let Some((before, name, after)) = next_mark(rest, "begin") {
+            let (inside, end, after) =
+                next_mark(after, "end").ok_or_else(|| format!("{name} has no end"))?;
+            if end != name || next_mark(inside, "begin").is_some() {
+                return Err(format!("{name} is ended by {end}"));
+            }
+            let block = self
+                .block(name)
+                .ok_or_else(|| format!("no figures {name}"))?;
+            filled += &format!(
+                "{before}{}\n\n{block}\n{}",
+                mark(name, "begin"),
+                mark(name, "end")
+            );
+            rest = after;
+        }
+        match next_mark(rest, "end") {
+            Some((_, name, _)) => Err(format!("{name} has no beginning")),
+            None => Ok(filled + rest),
+        }
+    }
+}
+
+fn mark(name: &str, which: &str) -> String {
+    format!("<!-- figures:{name} {which} -->")
+}
+
+/// What is before the next mark, its name, and what is behind it.
+fn next_mark<'t>(text: &'t str, which: &str) -> Option<(&'t str, &'t str, &'t str)> {
+    let mut from = 0;
+    loop {
+        let at = from + text[from..].find("<!-- figures:")?;
+        let inside = &text[at + "<!-- figures:".len()..];
+        let (words, after) = inside.split_once(" -->")?;
+        match words.split_once(' ') {
+            Some((name, found)) if found == which => return Some((&text[..at], name, after)),
+            _ => from = at + 1,
+        }
+    }
+}
+
+fn head<'h>(label: &'h str, heads: impl Iterator<Item = &'h str> + Clone) -> String {
+    let labels = label.matches(" | ").count() + 1;
+    let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |");
+    let rule = format!(
+        "|{}{}\n",
+        "---|".repeat(labels),
+        "---:|".repeat(heads.clone().count())
+    );
+    line([label].into_iter().chain(heads).collect()) + &rule
+}
+
+fn line(text: &mut String, label: &str, cells: Vec<Option<String>>) {
+    let cells = cells
+        .into_iter()
+        .map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
+    let cells: Vec<String> = cells.collect();
+    writeln!(text, "| {label} | {} |", cells.join(" | ")).expect("a string takes all");
+}
+
+/// A figure with three digits or so: more would be noise.
+fn readable(figure: f64) -> String {
+    let size = figure.abs();
+    match size {
+        0.0 => "0".to_owned(),
+        _ if size >= 1000.0 => {
+            let digits = format!("{figure:.0}");
+            let mut text = String::new();
+            for (at, digit) in digits.chars().enumerate() {
+                if at > 0 && (digits.len() - at) % 3 == 0 {
+                    text.push(',');
+                }
+                text.push(digit);
+            }
+            text
+        }
+        _ if size >= 100.0 => format!("{figure:.0}"),
+        _ if size >= 10.0 => format!("{figure:.1}"),
+        _ if size >= 0.1 => format!("{figure:.2}"),
+        _ => format!("{figure:.3}"),
+    }
+}
+
+/// Lines of a chapter that quote a measured time or size, such as 1.5 ns, outside of blocks.
+fn strays(file: &str, text: &str) -> Vec<String> {
+    let (mut in_block, mut in_code) = (false, false);
+    let mut complaints = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        in_code ^= line.trim_start().starts_with("```");
+        if next_mark(line, "begin").is_some() {
+            in_block = true;
+        }
+        if next_mark(line, "end").is_some() {
+            in_block = false;
+        }
+        if !in_block && !in_code && quotes_figure(line) {
+            complaints.push(format!(
+                "{file}:{number}: a figure outside of a block: say it without one, or link: {line}"
+            ));
+        }
+    }
+    complaints
+}
+
+fn quotes_figure(line: &str) -> bool {
+    let words: Vec<&str> = line.split([' ', '|', ',', ';', '(', ')', ':']).collect();
+    let is_decimal = |word: &str| {
+        word.split_once('.').is_some_and(|(whole, part)| {
+            [whole, part]
+                .iter()
+                .all(|part| !part.is_empty() && part.chars().all(|digit| digit.is_ascii_digit()))
+        })
+    };
+    let units = ["ns", "us", "ms", "MiB", "MB", "KiB"];
+    words.windows(2).any(|pair| {
+        is_decimal(pair[0]) && units.contains(&pair[1].trim_end_matches(['.', '*', '`']))
+    })
+}
+
+/// README and the chapters.
+fn files() -> Vec<PathBuf> {
+    let chapters = fs::read_dir(root().join("src")).expect("there are chapters");
+    let chapters = chapters.map(|entry| entry.expect("it can be read").path());
+    chapters
+        .chain([repository().join("README.md")])
+        .filter(|path| path.extension().is_some_and(|kind| kind == "md"))
+        .collect()
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[test]
+fn blocks_are_those_of_the_json() {
+    let figures = Figures::of_the_repository();
+    let mut complaints = Vec::new();
+    for path in files() {
+        let text = fs::read_to_string(&path).expect("it can be read");
+        match figures.fill(&text) {
+            Ok(filled) if filled == text => {}
+            Ok(filled) => {
+                fs::write(&path, filled).expect("it can be written");
+                complaints.push(format!(
+                    "{}: its figures were not those of docs/figures. They are now: look at the \
+                     change, and run the test again.",
+                    name_of(&path)
+                ));
+            }
+            Err(why) => complaints.push(format!("{}: {why}", name_of(&path))),
+        }
+    }
+    assert_none(&complaints);
+}
+
+#[test]
+fn no_chapter_quotes_figures_elsewhere() {
+    let complaints = files()
+        .into_iter()
+        .filter(|path| path.starts_with(root()))
+        .flat_map(|path| {
+            strays(
+                &name_of(&path),
+                &fs::read_to_string(&path).expect("it is there"),
+            )
+        });
+    assert_none(&complaints.collect::<Vec<_>>());
+}
+
+#[test]
+fn every_table_has_figures() {
+    let figures = Figures::of_the_repository();
+    let empty = TABLES.iter().flat_map(|table| {
+        table
+            .columns
+            .iter()
+            .filter(|column| {
+                let has =
+                    |case: &(&str, &str, &str)| figures.figure(column, case.1, case.2).is_some();
+                !table.rows.iter().any(|row| row.cases.iter().any(has))
+            })
+            .map(|column| format!("{}: no row has {:?}", table.name, column.head))
+    });
+    assert_none(&empty.collect::<Vec<_>>());
+}
+
+#[test]
+fn wrong_figures_and_marks_are_found() {
+    let read = r#"{"rows": [
+        {"subject": "stillpoint", "variant": "guard", "metrics": {"ns_per_pair": 0.617}},
+        {"subject": "liburcu-memb", "variant": "default", "metrics": {"ns_per_pair": 1.02}},
+        {"subject": "seize", "variant": "default", "metrics": {"ns_per_pair": 12345.6}}]}"#;
+    let read = serde_json::from_str(read).expect("it is JSON");
+    let figures = Figures([("read".to_owned(), read)].into());
+    let (begin, end) = (mark("read", "begin"), mark("read", "end"));
+    let filled = figures
+        .fill(&format!("a\n{begin}\n| 0.5 |\n{end}\nb"))
+        .expect("the marks fit");
+    assert!(
+        filled.contains("| Stillpoint | 0.62 |") && filled.contains("| 12,346 |"),
+        "{filled}"
+    );
+    assert!(
+        filled.starts_with("a\n") && filled.ends_with("\nb"),
+        "{filled}"
+    );
+    assert_eq!(figures.fill(&filled).as_ref(), Ok(&filled));
+    let readme = figures.readme();
+    let row = "| 0.62 | liburcu-memb 1.02 | 1.02 | - | - |";
+    assert!(readme.contains(row), "{readme}");
+    let faster = serde_json::from_str(
+        r#"{"rows": [
+            {"subject": "stillpoint", "variant": "guard", "metrics": {"ns_per_pair": 3}},
+            {"subject": "stillpoint", "variant": "qsbr", "metrics": {"ns_per_pair": 2}},
+            {"subject": "seize", "variant": "default", "metrics": {"ns_per_pair": 1.5}}]}"#,
+    );
+    let busy = serde_json::from_str(r#"{"machine": {"cpus": 2, "load": {"busy": true}}}"#);
+    let busy = Figures([("read".to_owned(), busy.expect("it is JSON"))].into());
+    assert!(
+        busy.taken().contains("2 CPUs, Linux , **busy** |"),
+        "{}",
+        busy.taken()
+    );
+    let faster = Figures([("read".to_owned(), faster.expect("it is JSON"))].into());
+    let readme = faster.readme();
+    assert!(
+        readme.contains("| 3.00; QSBR 2.00 | **seize 1.50** |"),
+        "{readme}"
+    );
+    for broken in [
+        begin.clone(),
+        end.clone(),
+        format!("{begin}{begin}{end}"),
+        format!("{begin}{}", mark("sync", "end")),
+        format!("{}{}", mark("nothing", "begin"), mark("nothing", "end")),
+    ] {
+        assert!(figures.fill(&broken).is_err(), "{broken}");
+    }
+    let text = "takes 0.6 ns,\n```\n0.6 ns\n```\n| 1.5 MiB |\nRust 1.88, 15 us\n";
+    assert_eq!(strays("a.md", text).len(), 2);
+    assert_eq!(
+        strays("a.md", &format!("{begin}\n{text}{end}\n1.0 us")).len(),
+        1
+    );
+}

@@ -1,0 +1,459 @@
+//! What is in which block.
+
+/// A block of figures.
+pub struct Table {
+    pub name: &'static str,
+    /// The head of the rows' labels; several columns, if it and they have as many ` | `.
+    pub label: &'static str,
+    pub columns: &'static [Column],
+    pub rows: &'static [Row],
+}
+
+/// A figure of the lab.
+pub struct Column {
+    pub head: &'static str,
+    pub experiment: &'static str,
+    /// Empty where the experiment has but one.
+    pub scenario: &'static str,
+    pub metric: &'static str,
+    /// What it is divided by.
+    pub unit: f64,
+}
+
+/// Whose figures a row has.
+pub struct Row {
+    pub label: &'static str,
+    /// Experiment, subject, variant. Without an experiment: in all of them.
+    pub cases: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const fn column(
+    head: &'static str,
+    experiment: &'static str,
+    scenario: &'static str,
+    metric: &'static str,
+) -> Column {
+    scaled(head, experiment, scenario, metric, 1.0)
+}
+
+const fn scaled(
+    head: &'static str,
+    experiment: &'static str,
+    scenario: &'static str,
+    metric: &'static str,
+    unit: f64,
+) -> Column {
+    Column {
+        head,
+        experiment,
+        scenario,
+        metric,
+        unit,
+    }
+}
+
+macro_rules! rows {
+    ($($label:literal: $subject:literal $variant:literal,)*) => {
+        &[$(Row { label: $label, cases: &[("", $subject, $variant)] },)*]
+    };
+}
+
+const PER_OBJECT: Column = column("ns per object", "kfree", "", "ns_per_object");
+const PEAK: Column = column("peak memory, MiB", "kfree", "", "peak_mib");
+const PAIR: Column = column("read pair, ns", "read", "", "ns_per_pair");
+
+const fn mean(head: &'static str, scenario: &'static str) -> Column {
+    column(head, "sync", scenario, "mean_us")
+}
+
+const WAITERS: &[Row] = rows! {
+    "Stillpoint": "stillpoint" "rcu",
+    "Stillpoint, QSBR": "stillpoint" "qsbr",
+    "liburcu-memb": "liburcu-memb" "default",
+    "liburcu-qsbr": "liburcu-qsbr" "default",
+    "sdd": "sdd" "default",
+    "ps-reclaim": "ps-reclaim" "default",
+    "limit": "limit" "default",
+};
+
+const BOTH: &[Row] = &[
+    Row {
+        label: "Stillpoint",
+        cases: &[
+            ("read", "stillpoint", "guard"),
+            ("kfree", "stillpoint", "per-page"),
+        ],
+    },
+    Row {
+        label: "crossbeam-epoch",
+        cases: &[("", "crossbeam-epoch", "default")],
+    },
+    Row {
+        label: "seize, batches of 1,024",
+        cases: &[
+            ("read", "seize", "default"),
+            ("kfree", "seize", "batch-1024"),
+        ],
+    },
+    Row {
+        label: "haphazard",
+        cases: &[("", "haphazard", "default")],
+    },
+    Row {
+        label: "liburcu-memb, one worker per CPU",
+        cases: &[
+            ("read", "liburcu-memb", "default"),
+            ("kfree", "liburcu-memb", "per-cpu-workers"),
+        ],
+    },
+    Row {
+        label: "limit: no reclamation",
+        cases: &[("", "limit", "default")],
+    },
+];
+
+/// The rows of README's table, by figure.
+pub const ROWS_OF_README: [Column; 5] = [
+    column("read-side cost, ns per section", "read", "", "ns_per_pair"),
+    column(
+        "reclamation cost, ns per object",
+        "kfree",
+        "",
+        "ns_per_object",
+    ),
+    column("peak unreclaimed memory, MiB", "kfree", "", "peak_mib"),
+    mean("grace-period latency, 1,000 idle readers, us", "idle1000"),
+    mean("callback latency, us", "callback"),
+];
+
+/// Its first column.
+pub const OURS_OF_README: Row = Row {
+    label: "Stillpoint",
+    cases: &[
+        ("read", "stillpoint", "guard"),
+        ("kfree", "stillpoint", "per-page"),
+        ("sync", "stillpoint", "rcu"),
+    ],
+};
+
+/// What stands beside it there.
+pub const QSBR_OF_README: Row = Row {
+    label: "QSBR",
+    cases: &[
+        ("read", "stillpoint", "qsbr"),
+        ("sync", "stillpoint", "qsbr"),
+    ],
+};
+
+/// Its columns after the best peer's.
+pub const PEERS_OF_README: [Row; 3] = [
+    Row {
+        label: "liburcu-memb",
+        cases: &[
+            ("read", "liburcu-memb", "default"),
+            ("kfree", "liburcu-memb", "per-cpu-workers"),
+            ("sync", "liburcu-memb", "default"),
+        ],
+    },
+    Row {
+        label: "crossbeam-epoch",
+        cases: &[
+            ("read", "crossbeam-epoch", "default"),
+            ("kfree", "crossbeam-epoch", "default"),
+        ],
+    },
+    Row {
+        label: "lower bound",
+        cases: &[
+            ("read", "limit", "default"),
+            ("kfree", "limit", "default"),
+            ("sync", "limit", "default"),
+        ],
+    },
+];
+
+pub const TABLES: &[Table] = &[
+    Table {
+        name: "kfree",
+        label: "",
+        columns: &[
+            PER_OBJECT,
+            PEAK,
+            column("drained after, ms", "kfree", "", "drain_ms"),
+        ],
+        rows: rows! {
+            "Stillpoint, `retire`": "stillpoint" "per-page",
+            "Stillpoint, one grace period for all": "stillpoint" "whole-batch",
+            "Stillpoint, `call`": "stillpoint" "call",
+            "crossbeam-epoch": "crossbeam-epoch" "default",
+            "seize": "seize" "default",
+            "seize, batches of 1,024": "seize" "batch-1024",
+            "haphazard": "haphazard" "default",
+            "sdd": "sdd" "default",
+            "ps-reclaim": "ps-reclaim" "default",
+            "liburcu-memb, one worker": "liburcu-memb" "one-worker",
+            "liburcu-memb, one worker per CPU": "liburcu-memb" "per-cpu-workers",
+            "limit": "limit" "default",
+        },
+    },
+    Table {
+        name: "both-short",
+        label: "",
+        columns: &[PAIR, PER_OBJECT, PEAK],
+        rows: BOTH,
+    },
+    Table {
+        name: "read",
+        label: "",
+        columns: &[PAIR],
+        rows: rows! {
+            "Stillpoint": "stillpoint" "guard",
+            "Stillpoint, QSBR": "stillpoint" "qsbr",
+            "Stillpoint, `tasks_trace`": "stillpoint" "trace",
+            "Stillpoint, an owned guard": "stillpoint" "trace-owned",
+            "liburcu-memb": "liburcu-memb" "default",
+            "liburcu-qsbr": "liburcu-qsbr" "default",
+            "crossbeam-epoch": "crossbeam-epoch" "default",
+            "seize": "seize" "default",
+            "haphazard": "haphazard" "default",
+            "sdd": "sdd" "default",
+            "ps-reclaim": "ps-reclaim" "default",
+            "arc-swap": "arc-swap" "default",
+            "std `RwLock`, uncontended": "std-rwlock" "default",
+            "limit": "limit" "default",
+        },
+    },
+    Table {
+        name: "sync-mean",
+        label: "mean, us",
+        columns: &[
+            mean("none", "idle"),
+            mean("1,000 idle", "idle1000"),
+            mean("1 busy", "busy1"),
+            mean("2 busy, on 2 CPUs", "busy-oversub"),
+            mean("64 waiters", "herd64"),
+            mean("callback", "callback"),
+            mean("barrier", "barrier"),
+            mean("cookie, polled", "poll"),
+        ],
+        rows: WAITERS,
+    },
+    Table {
+        name: "trace-idle",
+        label: "",
+        columns: &[
+            column("read pair, ns", "trace", "idle", "read_ns"),
+            scaled("wait, no readers, us", "trace", "idle", "gp_mean_ms", 0.001),
+            column("wait, 8 sleepers, ms", "trace", "sleepers", "gp_mean_ms"),
+            column(
+                "after the last exit, us",
+                "trace",
+                "sleepers",
+                "exit_to_gp_us",
+            ),
+        ],
+        rows: rows! {
+            "membarrier": "stillpoint" "native",
+            "fences": "stillpoint" "read-mb",
+            "limit": "limit" "default",
+        },
+    },
+    Table {
+        name: "trace-tasks",
+        label: "",
+        columns: &[
+            scaled(
+                "reads, millions per second",
+                "trace",
+                "async10000",
+                "reads_per_s",
+                1e6,
+            ),
+            column("updates per second", "trace", "async10000", "updates_per_s"),
+            column("wait, ms", "trace", "async10000", "gp_mean_ms"),
+            column(
+                "wait in another domain, us",
+                "trace",
+                "async10000",
+                "other_domain_gp_us",
+            ),
+            column("bytes per guard", "trace", "async10000", "bytes_per_guard"),
+        ],
+        rows: rows! {
+            "Stillpoint, membarrier": "stillpoint" "native",
+            "Stillpoint, fences": "stillpoint" "read-mb",
+            "tokio's `RwLock`": "tokio" "rwlock",
+            "arc-swap": "arc-swap" "default",
+            "limit": "limit" "default",
+        },
+    },
+    Table {
+        name: "lru",
+        label: "",
+        columns: &[
+            scaled(
+                "2 threads: counts, millions per second",
+                "lru",
+                "threads-2",
+                "counts_per_s",
+                1e6,
+            ),
+            column("time in locks", "lru", "threads-2", "lock_share"),
+            scaled(
+                "16 threads: counts",
+                "lru",
+                "threads-16",
+                "counts_per_s",
+                1e6,
+            ),
+            column("time in locks", "lru", "threads-16", "lock_share"),
+            column("a count, ns", "lru", "threads-16", "count_ns"),
+        ],
+        rows: rows! {
+            "Stillpoint": "stillpoint" "rcu",
+            "the same lists, a mutex each": "stillpoint" "mutex",
+            "the same lists, a spinlock each": "stillpoint" "spinlock",
+            "limit": "limit" "default",
+        },
+    },
+    Table {
+        name: "vmap-find",
+        label: "",
+        columns: &[
+            column("find, ns", "vmap", "find-100000", "find_ns"),
+            column(
+                "each needs the last, ns",
+                "vmap",
+                "find-100000",
+                "find_dependent_ns",
+            ),
+            column("check, ns", "vmap", "find-100000", "check_ns"),
+        ],
+        rows: rows! {
+            "Stillpoint": "stillpoint" "rcu",
+            "`BTreeMap` under `RwLock`": "std-rwlock-btreemap" "default",
+            "rangemap": "rangemap" "default",
+            "limit": "limit" "default",
+        },
+    },
+    Table {
+        name: "vmap-copy",
+        label: "copies of 4 KiB, millions per second",
+        columns: &[
+            scaled("16 threads", "vmap", "copy-4096", "requests_per_s", 1e6),
+            scaled(
+                "2 threads",
+                "vmap",
+                "copy-4096-2threads",
+                "requests_per_s",
+                1e6,
+            ),
+        ],
+        rows: rows! {
+            "Stillpoint": "stillpoint" "rcu",
+            "no check": "stillpoint" "unchecked",
+            "no check, buffers of `malloc`": "stillpoint" "heap",
+            "one tree per node, `RwLock`": "stillpoint" "node-rwlock",
+            "one tree per node, spinlock": "stillpoint" "node-spinlock",
+            "one tree, mutex": "stillpoint" "global-mutex",
+            "one tree, spinlock": "stillpoint" "global-lock",
+        },
+    },
+    Table {
+        name: "vmap-alloc",
+        label: "allocate and free, ns",
+        columns: &[
+            column("pool", "vmap", "alloc-pool", "alloc_free_ns"),
+            column("fixed size", "vmap", "fix-size", "alloc_free_ns"),
+            column("random size", "vmap", "random-size", "alloc_free_ns"),
+            column("aligned", "vmap", "fix-align", "alloc_free_ns"),
+            column(
+                "give back a page of 16",
+                "vmap",
+                "purge",
+                "purge_ns_per_page",
+            ),
+            column("of 1", "vmap", "purge-single", "purge_ns_per_page"),
+        ],
+        rows: rows! {
+            "Stillpoint": "stillpoint" "rcu",
+            "`mmap`, `munmap`": "mmap" "default",
+            "limit": "limit" "default",
+        },
+    },
+    Table {
+        name: "c",
+        label: "a read pair in C, inlined unless it says calls",
+        columns: &[column("ns", "c", "", "ns_per_pair")],
+        rows: rows! {
+            "Stillpoint": "stillpoint" "default",
+            "Stillpoint, readers that sleep": "stillpoint" "trace",
+            "Stillpoint, a domain's reader (`stillpoint_domain_reader`)":
+                "stillpoint" "domain-inlined",
+            "Stillpoint, the global domain, two calls": "stillpoint" "global-call",
+            "Stillpoint, another domain, two calls": "stillpoint" "domain-call",
+            "Stillpoint, QSBR": "stillpoint" "qsbr",
+            "liburcu-memb": "liburcu-memb" "default",
+            "limit: the loop by itself": "limit" "default",
+        },
+    },
+    Table {
+        name: "compat",
+        label: "",
+        columns: &[
+            column("liburcu, ns", "compat", "", "liburcu_ns"),
+            column("Stillpoint, ns", "compat", "", "stillpoint_ns"),
+            column("liburcu, KiB", "compat", "", "liburcu_kib"),
+            column("Stillpoint, KiB", "compat", "", "stillpoint_kib"),
+        ],
+        rows: rows! {
+            "read pair, memb, inlined": "pair memb inlined" "default",
+            "read pair, memb, calls": "pair memb calls" "default",
+            "read pair, bp, inlined": "pair bp inlined" "default",
+            "read pair, bp, calls": "pair bp calls" "default",
+            "read pair, qsbr, inlined": "pair qsbr inlined" "default",
+            "read pair, qsbr, calls": "pair qsbr calls" "default",
+            "`call_rcu`, memb": "call_rcu memb calls" "default",
+            "peak memory of the last": "memory at most" "default",
+        },
+    },
+    Table {
+        name: "knot",
+        label: "",
+        columns: &[
+            column("a reload, ms", "knot", "", "reload_ms"),
+            column("shortest", "knot", "", "reload_min_ms"),
+            column("longest", "knot", "", "reload_max_ms"),
+            column("CPU time of its thread, ms", "knot", "", "thread_ms"),
+        ],
+        rows: rows! {
+            "knotd with liburcu": "liburcu" "default",
+            "knotd with Stillpoint": "stillpoint" "default",
+        },
+    },
+    Table {
+        name: "torture",
+        label: "left out | found by",
+        columns: &[
+            column("median, s", "torture", "", "median_s"),
+            column("longest, s", "torture", "", "longest_s"),
+        ],
+        rows: rows! {
+            "waiting for readers at all (`busted`) | torture, loom, real threads":
+                "busted" "default",
+            "the barrier before the scan (`busted-membarrier`) | torture, loom, spin, real threads":
+                "busted-membarrier" "default",
+            "a cookie one grace period too old (`busted-cookie`) | torture, spin":
+                "busted-cookie" "default",
+            "a page's cookie one too old (`busted-kvfree`) | torture": "busted-kvfree" "default",
+            "sections around LRU arrays (`busted-lru`) | torture, loom": "busted-lru" "default",
+            "the grace period before a purge (`busted-vmap`) | torture": "busted-vmap" "default",
+            "one holdout of a scan (`busted-trace`) | torture": "busted-trace" "default",
+            "waiting in a barrier (`busted-barrier`) | torture": "busted-barrier" "default",
+            "the second barrier before sleeping (`busted-wake`) | torture, loom, spin":
+                "busted-wake" "default",
+            "the promise that a cookie of `start_poll` completes unasked (`busted-poll`) | torture":
+                "busted-poll" "default",
+        },
+    },
+];
