@@ -27,6 +27,7 @@ const CHARTS: &[&str] = &[
     "From the last retire until nothing waits",
     "Memory over time, above the start",
     "A pair of lock and unlock",
+    "The same beside a thread that retires",
     "Before and after",
     "A wait without readers",
     "A wait beside 16 threads that sleep",
