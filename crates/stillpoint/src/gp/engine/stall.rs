@@ -264,6 +264,7 @@ impl<P: Policy> Engine<P> {
             futures,
             pollers,
         } = lock(&self.stalls.waiters).clone();
+        let pollers: Vec<_> = pollers.into_iter().map(|(tid, _)| tid).collect();
         report.holdouts = holdouts
             .iter()
             .take(LISTED_HOLDOUTS)

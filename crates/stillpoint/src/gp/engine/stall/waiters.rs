@@ -13,8 +13,8 @@ pub(in crate::gp) struct Waiters {
     pub(super) threads: Vec<u32>,
     /// Where futures that wait were made, and how many.
     pub(super) futures: Vec<(&'static Location<'static>, usize)>,
-    /// The threads that polled them last, by the kernel's id; as many as there are futures.
-    pub(super) pollers: Vec<u32>,
+    /// The threads that polled them last, by the kernel's id, and how many each.
+    pub(super) pollers: Vec<(u32, usize)>,
 }
 
 impl Waiters {
@@ -28,34 +28,40 @@ impl Waiters {
         match who {
             Waiting::Thread(tid) => self.threads.push(tid),
             Waiting::Future(place, poller) => {
-                self.pollers.push(poller);
-                match self.futures.iter_mut().find(|(known, _)| *known == place) {
-                    Some((_, count)) => *count += 1,
-                    None => self.futures.push((place, 1)),
-                }
+                count(&mut self.pollers, poller);
+                count(&mut self.futures, place);
             }
         }
     }
 
     fn remove(&mut self, who: Waiting) {
         match who {
-            Waiting::Thread(tid) => forget(&mut self.threads, tid),
-            Waiting::Future(place, poller) => {
-                forget(&mut self.pollers, poller);
-                if let Some(at) = self.futures.iter().position(|&(known, _)| known == place) {
-                    self.futures[at].1 -= 1;
-                    if self.futures[at].1 == 0 {
-                        self.futures.swap_remove(at);
-                    }
+            Waiting::Thread(tid) => {
+                if let Some(at) = self.threads.iter().position(|&known| known == tid) {
+                    self.threads.swap_remove(at);
                 }
+            }
+            Waiting::Future(place, poller) => {
+                uncount(&mut self.pollers, poller);
+                uncount(&mut self.futures, place);
             }
         }
     }
 }
 
-fn forget(tids: &mut Vec<u32>, tid: u32) {
-    if let Some(at) = tids.iter().position(|&known| known == tid) {
-        tids.swap_remove(at);
+fn count<T: PartialEq>(counts: &mut Vec<(T, usize)>, item: T) {
+    match counts.iter_mut().find(|(known, _)| *known == item) {
+        Some((_, count)) => *count += 1,
+        None => counts.push((item, 1)),
+    }
+}
+
+fn uncount<T: PartialEq>(counts: &mut Vec<(T, usize)>, item: T) {
+    if let Some(at) = counts.iter().position(|(known, _)| *known == item) {
+        counts[at].1 -= 1;
+        if counts[at].1 == 0 {
+            counts.swap_remove(at);
+        }
     }
 }
 
