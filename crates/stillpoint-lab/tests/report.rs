@@ -21,74 +21,76 @@ const FIXTURE: &str = include_str!("fixtures/report.json");
 
 /// The charts that a whole report has: titles, from top to bottom.
 const CHARTS: &[&str] = &[
-    "Time for an object, allocated, retired and freed",
-    "Memory that waits to be freed (rcuscale's footprint)",
-    "Before and after: a grace period for each page",
-    "From the last retire until nothing waits",
-    "Memory over time, above the start",
-    "A pair of lock and unlock",
+    "Enter and leave a read section",
     "The same beside a thread that retires",
-    "Before and after",
-    "A wait without readers",
-    "A wait beside 16 threads that sleep",
-    "A wait beside 1,000 threads that sleep",
-    "A wait beside a thread that reads without a pause",
-    "A wait beside two such readers, on the waiter's own two CPUs",
-    "A wait of each of 64 threads at once",
-    "A wait of 400, one after the other, beside 64 threads that sleep",
-    "From queueing a callback to its call",
-    "A callback and the barrier behind it",
-    "From starting a grace period to the first poll that says it has ended",
-    "Waits of 64 threads together",
-    "A wait beside 1,000 threads that sleep",
-    "A wait beside a thread that reads without a pause",
-    "A wait beside two such readers, on the waiter's own two CPUs",
-    "A wait of each of 64 threads at once",
-    "From queueing a callback to its call",
-    "From starting a grace period to the first poll that says it has ended",
-    "Before and after",
-    "A grace period without readers",
-    "A pair of lock and unlock on a thread",
-    "From the last reader's end to the wait's",
-    "Sections of 10,000 tasks",
-    "Updates beside 10,000 tasks",
-    "A wait elsewhere, while 10,000 sections are open",
-    "Before and after: time in locks",
-    "Counts, 14 threads beside 2 that add and delete",
-    "Additions meanwhile",
-    "Counts, one thread beside one",
-    "Counts, 14 threads, each at another list",
-    "Additions meanwhile, each at another list",
-    "Before and after: every copy checked",
-    "To find an area among 1,000",
-    "To find an area among 100,000",
-    "To find an area among 1,000,000",
-    "To check a range, among 100,000 areas",
-    "Checked messages of 256 bytes, 16 threads",
-    "Checked messages of 4 KiB, 16 threads",
-    "Checked messages of 256 bytes, 2 threads",
-    "Checked messages of 4 KiB, 2 threads",
-    "To allocate and free 4 pages",
-    "To allocate and free areas of random size",
-    "To give a page back, areas of 16 pages",
-    "To give a page back, areas of one page",
-    "synchronize_rcu() on an idle machine of 32 CPUs: mean",
-    "Waits while a network bridge is set up, 64 CPUs: median",
-    "RCU Tasks Trace on a laptop, patch by patch: mean",
-    "How long the broken flavours survived",
+    "Allocate an object and free it later",
+    "From the last retire until all is freed",
+    "Peak unreclaimed memory",
+    "Average unreclaimed memory",
+    "Unreclaimed memory over time",
+    "Wait without readers",
+    "Wait beside 16 sleeping threads",
+    "Wait beside 1,000 sleeping threads",
+    "Wait beside a thread that always reads",
+    "Wait while two readers fill its two CPUs",
+    "64 threads wait at once: a wait",
+    "400 waits in a row, beside 64 sleeping threads",
+    "Callback: from queued to called",
+    "A callback and a barrier behind it",
+    "From start_poll() to the first poll() that is true",
+    "64 threads wait at once: waits a second",
+    "Slowest waits: 1,000 sleeping threads",
+    "Slowest waits: a thread that always reads",
+    "Slowest waits: two readers on its two CPUs",
+    "Slowest waits: 64 threads at once",
+    "Slowest callbacks",
+    "Slowest polls",
+    "Read sections of 10,000 tasks",
+    "Updates beside 10,000 reading tasks",
+    "Enter and leave a section on a thread",
+    "Grace period without readers",
+    "From the last reader's end to the wait's end",
+    "Wait in one domain, 10,000 sections open in another",
+    "Counts a second: 14 threads count, 2 change the lists",
+    "Additions a second meanwhile",
+    "Counts a second: one thread counts, one changes",
+    "Counts a second: 14 threads, each its own list",
+    "Additions a second meanwhile, each its own list",
+    "Find an area among 1,000",
+    "Find an area among 100,000",
+    "Find an area among 1,000,000",
+    "Check a range among 100,000 areas",
+    "Check and copy 256 bytes, 16 threads",
+    "Check and copy 4 KiB, 16 threads",
+    "Check and copy 256 bytes, 2 threads",
+    "Check and copy 4 KiB, 2 threads",
+    "Allocate and free 4 pages",
+    "Allocate and free areas of random size",
+    "Give a page back to the system, in areas of 16",
+    "Give a page back to the system, one by one",
+    "Time until a broken flavour was detected",
+    "Deferred frees: a grace period per page",
+    "Waiting: direct wake-ups, one scan where one will do",
+    "LRU lists: time in locks",
+    "Readers that sleep: shorter polls and pauses",
+    "Address space: no lock for all areas",
+    "Mean synchronize_rcu(), 32 idle CPUs",
+    "Median wait, a network bridge on 64 CPUs",
+    "Mean RCU Tasks Trace wait, patch by patch",
 ];
 
-const SECTIONS: [&str; 10] = [
-    "patches",
-    "kfree",
+const SECTIONS: [&str; 11] = [
     "read",
+    "kfree",
+    "memory",
     "grace",
     "trace",
     "lru",
     "vmap",
-    "simulated",
     "torture",
     "about",
+    "patches",
+    "simulated",
 ];
 
 /// A folder, and a page drawn in it.
@@ -157,7 +159,7 @@ fn all_sections_and_charts_are_there() {
             "{section}"
         );
         assert!(
-            section == "patches" || drawn.page.contains(&format!("href=\"#{section}\"")),
+            drawn.page.contains(&format!("href=\"#{section}\"")),
             "{section}"
         );
     }
@@ -169,13 +171,13 @@ fn all_sections_and_charts_are_there() {
         assert!(chart.contains("role=\"img\" aria-label=\""), "{chart}");
         assert!(chart.contains("<svg"), "{chart}");
     }
-    // Commands stand below the charts, peers in them, and every part's figures in a table.
+    // Commands stand below the sections, peers in charts, and every part's figures in a table.
     for text in [
         "stillpoint scale kfree --rounds",
         "stillpoint sim bridge --seed",
         "crossbeam-epoch",
         "std-rwlock-btreemap",
-        "ns_per_object",
+        "ns_<wbr>per_<wbr>object",
         "busted-cookie",
     ] {
         assert!(drawn.page.contains(text), "{text}");
@@ -227,6 +229,226 @@ fn the_picture_has_every_peer_once_in_each_group() {
     assert!(drawn.picture.contains("prefers-color-scheme:dark"));
 }
 
+/// A tile of the head: its text, and its class.
+fn tile(page: &str, title: &str) -> Option<(String, String)> {
+    let tile = page
+        .split("<div class=\"tile")
+        .skip(1)
+        .find(|tile| tile.contains(&format!("<h2>{title}</h2>")))?;
+    let (class, rest) = tile.split_once("\">")?;
+    let rest = rest.split("</div>").next()?;
+    let text: String = rest
+        .split('<')
+        .map(|part| part.split_once('>').map_or(part, |(_, text)| text))
+        .collect::<Vec<_>>()
+        .join(" ");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some((text, class.trim().to_owned()))
+}
+
+#[test]
+fn the_head_has_the_place_among_the_best_of_all() {
+    let mut figures = fixture();
+    for (title, place, class) in [
+        (
+            "Read-side cost",
+            "2nd of 7 . Best: liburcu-qsbr, 0.285 ns, 3.0 times as long here; its readers must",
+            "",
+        ),
+        (
+            "Reclamation cost",
+            "1st of 5 . Next: seize, 60.2 ns, 1.7 times as long",
+            "first",
+        ),
+        (
+            "Peak unreclaimed memory",
+            "3rd of 5 . Best: seize, 0.996 MiB, at 68.6 ns an object, 9.5 times as much here",
+            "",
+        ),
+        (
+            "Callback latency",
+            "1st of 3 . Next: liburcu-memb, 10.1 ms, 7,000 times as long",
+            "first",
+        ),
+        // Less than a tenth apart.
+        (
+            "Sections across an await",
+            "1st of 3 . Next: arc-swap, 1.37 M/s, level;",
+            "",
+        ),
+    ] {
+        let (text, found) = tile(&draw(&figures).page, title).expect("a tile");
+        assert!(text.contains(place), "{place}: {text}");
+        assert_eq!(found, class, "{title}");
+    }
+    // The rounds overlap.
+    row(&mut figures, "kfree", "stillpoint")["spread"] = json!({"ns_per_object": [30.0, 70.0]});
+    row(&mut figures, "kfree", "seize")["spread"] = json!({"ns_per_object": [65.0, 75.0]});
+    let batches = figures["rows"].as_array_mut().expect("there are rows");
+    batches.retain(|row| row["variant"] != "batch-1024");
+    let (text, class) = tile(&draw(&figures).page, "Reclamation cost").expect("a tile");
+    assert!(text.contains("rounds: 30.0 ns to 70.0 ns"), "{text}");
+    assert!(text.contains("seize, 68.6 ns, level"), "{text}");
+    assert_eq!(class, "");
+}
+
+#[test]
+fn the_torture_has_a_tile() {
+    let mut figures = fixture();
+    let torture = |figures: &Value| tile(&draw(figures).page, "Torture");
+    let (text, class) = torture(&figures).expect("a tile");
+    assert!(
+        text.contains("0 errors 9 flavours") && text.contains("9 of 9 versions"),
+        "{text}"
+    );
+    assert_eq!(class, "first");
+
+    let part = |figures: &mut Value, name: &str| -> usize {
+        let parts = figures["parts"].as_array().expect("there are parts");
+        let found = parts.iter().position(|part| part["name"] == name);
+        found.expect("it was run")
+    };
+    let index = part(&mut figures, "busted-cookie");
+    figures["parts"][index]["failure"] = json!("it was not detected");
+    let (text, class) = torture(&figures).expect("a tile");
+    assert!(text.contains("8 of 9 versions"), "{text}");
+    assert_eq!(class, "bad");
+
+    let mut figures = fixture();
+    row(&mut figures, "torture", "stillpoint")["metrics"]["errors"] = json!(2.0);
+    let (text, class) = torture(&figures).expect("a tile");
+    assert!(text.contains("2 errors"), "{text}");
+    assert_eq!(class, "bad");
+
+    // Killed, and nothing known.
+    let index = part(&mut figures, "torture");
+    figures["parts"][index]["failure"] = json!("ended by signal 9");
+    let rows = figures["rows"].as_array_mut().expect("there are rows");
+    rows.retain(|row| row["part"] != "torture");
+    let (text, class) = torture(&figures).expect("a tile");
+    assert!(text.contains("failed"), "{text}");
+    assert_eq!(class, "bad");
+
+    figures["rows"] = json!([]);
+    figures["parts"] = json!([]);
+    assert_eq!(torture(&figures), None);
+}
+
+#[test]
+fn older_ways_have_neither_the_name_nor_the_colour() {
+    let page = draw(&fixture()).page;
+    for (name, variant) in [
+        ("one spinlock", "spinlock"),
+        ("one mutex", "mutex"),
+        ("rwlock per node", "node-rwlock"),
+        ("spinlock per node", "node-spinlock"),
+        ("one spinlock", "global-lock"),
+        ("no check", "unchecked"),
+        ("no check, on the heap", "heap"),
+        ("as a callback", "service-led"),
+        ("one grace period for all", "whole-batch"),
+    ] {
+        let drawn = format!("<div class=\"row old\"><span class=\"name\">{name}</span>");
+        assert!(page.contains(&drawn), "{name}");
+        assert!(
+            !page.contains(&format!("Stillpoint {variant}")),
+            "{variant}"
+        );
+        assert!(
+            !page.contains(&format!("<td>stillpoint</td><td>{variant}</td>")),
+            "{variant}"
+        );
+    }
+    assert!(page.contains("<div class=\"row accent\"><span class=\"name\">Stillpoint</span>"));
+}
+
+#[test]
+fn a_section_names_each_command_once() {
+    let page = draw(&fixture()).page;
+    let sections: Vec<_> = page.split("<section id=\"").skip(1).collect();
+    let mut repeated = 0;
+    for section in &sections {
+        let lines: Vec<_> = section.split("<p class=\"repeat\">").skip(1).collect();
+        assert!(lines.len() <= 1, "{}", &section[..20]);
+        let before = section
+            .split("<p class=\"repeat\">")
+            .next()
+            .unwrap_or_default();
+        repeated += lines.len();
+        for command in lines.iter().flat_map(|line| line.split("<code>").skip(1)) {
+            let command = command.split("</code>").next().expect("text");
+            assert!(command.starts_with("stillpoint "), "{command}");
+            assert!(!before.contains(command), "{command}");
+            assert_eq!(section.matches(&format!("{command}</code>")).count(), 1);
+        }
+    }
+    assert_eq!(repeated, 9, "all but the machine's and the patches'");
+    assert!(page.contains("<code>stillpoint torture NAME --duration 10 --seed 1</code>"));
+}
+
+#[test]
+fn the_spread_of_the_rounds_is_drawn_where_it_is_known() {
+    let mut figures = fixture();
+    let older = draw(&figures);
+    assert!(!older.page.contains("class=\"whisker\"") && !older.page.contains("rounds: "));
+    row(&mut figures, "kfree", "stillpoint")["spread"] =
+        json!({"ns_per_object": [30.0, 70.0], "peak_mib": [9.0, 12.0]});
+    let newer = draw(&figures);
+    // Two charts: a line, and its two ends.
+    assert_eq!(newer.page.matches("class=\"whisker\"").count(), 6);
+    assert!(
+        newer
+            .page
+            .contains("Stillpoint 35.6 ns (30.0 ns to 70.0 ns)")
+    );
+    assert_eq!(newer.picture.matches("<path").count(), 2);
+}
+
+#[test]
+fn a_busy_machine_is_told_at_the_top() {
+    let mut figures = fixture();
+    assert!(!draw(&figures).page.contains("The machine was busy"));
+    let load =
+        |busy| json!({"before": 8.54, "own": 0.5, "others": 0.412, "steal": 0.03, "busy": busy});
+    figures["machine"]["load"] = load(false);
+    assert!(!draw(&figures).page.contains("The machine was busy"));
+    figures["machine"]["load"] = load(true);
+    let page = draw(&figures).page;
+    let (before, after) = page.split_once("The machine was busy").expect("it is told");
+    assert!(!before.contains("class=\"tiles\""));
+    for text in ["took 41 % of", "took 3 %", "was 8.5 before"] {
+        assert!(after.contains(text), "{text}");
+    }
+}
+
+/// README's picture has the figures that the manual quotes. If it has not, it is drawn again, and
+/// the test fails to say so.
+#[test]
+fn the_picture_of_the_readme_is_drawn_from_the_manuals_figures() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let read = |name: &str| fs::read_to_string(docs.join(name)).expect("the file is there");
+    let mut figures = fixture();
+    let (mut rows, mut machine) = (Vec::new(), Value::Null);
+    for part in ["read", "sync", "kfree"] {
+        let mut found: Value =
+            serde_json::from_str(&read(&format!("figures/{part}.json"))).expect("it is JSON");
+        for row in found["rows"].as_array_mut().expect("there are rows") {
+            row["part"] = json!(part);
+            rows.push(row.take());
+        }
+        machine = found["machine"].take();
+    }
+    figures["rows"] = json!(rows);
+    for fact in ["cpus", "kernel"] {
+        figures["machine"][fact] = machine[fact].take();
+    }
+    let picture = draw(&figures).picture;
+    if read("src/report.svg") != picture {
+        fs::write(docs.join("src/report.svg"), picture).expect("the file can be written");
+        panic!("docs/src/report.svg was another: it is drawn again");
+    }
+}
+
 #[test]
 fn text_is_escaped() {
     let mut figures = fixture();
@@ -250,7 +472,7 @@ fn text_is_escaped() {
 }
 
 #[test]
-fn a_part_that_failed_is_shown_and_costs_nobody_else_his_figures() {
+fn a_part_that_failed_is_shown_and_costs_no_other_its_figures() {
     let mut figures = fixture();
     let parts = figures["parts"].as_array_mut().expect("there are parts");
     let part = parts
@@ -273,12 +495,8 @@ fn a_part_that_failed_is_shown_and_costs_nobody_else_his_figures() {
             .map(|text| &text[text.len() - 40..])
     );
     let titles = titles(&drawn.page);
-    assert!(titles.contains(&"Counts, one thread beside one".to_owned()));
-    assert!(
-        !titles
-            .iter()
-            .any(|title| title.starts_with("To find an area"))
-    );
+    assert!(titles.contains(&"Counts a second: one thread counts, one changes".to_owned()));
+    assert!(!titles.iter().any(|title| title.starts_with("Find an area")));
 }
 
 #[test]
@@ -295,10 +513,7 @@ fn what_is_absent_is_absent() {
         .retain(|part| part["name"] == "kfree" || part["name"] == "read");
     let drawn = draw(&figures);
     assert_eq!(drawn.code, 0);
-    assert!(
-        titles(&drawn.page)
-            .contains(&"Time for an object, allocated, retired and freed".to_owned())
-    );
+    assert!(titles(&drawn.page).contains(&"Allocate an object and free it later".to_owned()));
     assert!(!drawn.page.contains("id=\"lru\""));
     assert!(!drawn.page.contains("NaN") && !drawn.page.contains("inf"));
 
@@ -507,9 +722,7 @@ fn a_part_that_is_killed_is_a_failure_and_the_report_goes_on() {
     assert_eq!(report.wait().expect("it ends").code(), Some(1));
     let page = fs::read_to_string(folder.path().join("r.html")).expect("it was written");
     assert!(page.contains("1 of 2 parts failed") && page.contains("ended by signal 9"));
-    assert!(
-        titles(&page).contains(&"RCU Tasks Trace on a laptop, patch by patch: mean".to_owned())
-    );
+    assert!(titles(&page).contains(&"Mean RCU Tasks Trace wait, patch by patch".to_owned()));
 }
 
 #[test]
@@ -527,19 +740,35 @@ fn nothing_outlives_a_report_that_is_broken_off_and_what_it_had_is_kept() {
     let drawn = draw(&serde_json::from_str(&figures).expect("it is whole"));
     assert_eq!(
         titles(&drawn.page).last().map(String::as_str),
-        Some("RCU Tasks Trace on a laptop, patch by patch: mean")
+        Some("Mean RCU Tasks Trace wait, patch by patch")
     );
 }
 
+/// The figures with rounds around each median.
+fn with_rounds(mut figures: Value) -> Value {
+    for row in figures["rows"].as_array_mut().expect("there are rows") {
+        let metrics = row["metrics"].as_object().expect("there are figures");
+        let ends = |value: &Value| value.as_f64().map(|value| [0.6 * value, 1.7 * value]);
+        let spread: serde_json::Map<_, _> = metrics
+            .iter()
+            .map(|(name, value)| (name.clone(), json!(ends(value))))
+            .collect();
+        row["spread"] = spread.into();
+    }
+    figures
+}
+
 /// The widths that a page must fit.
-const WIDTHS: [u32; 2] = [360, 1440];
+const WIDTHS: [u32; 4] = [360, 400, 1200, 1440];
 
 #[test]
 fn in_a_browser_every_chart_is_seen_and_nothing_overflows() {
     let Some(browser) = browser::find() else {
         return;
     };
-    let mut figures = fixture();
+    let mut figures = with_rounds(fixture());
+    figures["machine"]["load"] =
+        json!({"before": 8.5, "own": 0.5, "others": 0.4, "steal": 0.1, "busy": true});
     let whole = draw(&figures).page;
     figures["parts"][0]["failure"] = json!(format!(
         "exited with 1; it wrote:\n{}",
@@ -565,9 +794,8 @@ fn the_browser_finds_what_is_broken_on_purpose() {
     let Some(browser) = browser::find() else {
         return;
     };
-    let page = draw(&fixture()).page;
+    let page = draw(&with_rounds(fixture())).page;
     let style = |rule: &str| page.replacen("</style>", &format!("{rule}</style>"), 1);
-    let first = "Time for an object, allocated, retired and freed";
     let chart = page
         .split("<figure class=\"chart\">")
         .nth(1)
@@ -589,24 +817,41 @@ fn the_browser_finds_what_is_broken_on_purpose() {
             "cannot be seen",
         ),
         (style(".bar{width:0}"), "has no mark inside"),
+        (
+            page.replace(
+                "<circle class=\"dot\"",
+                "<rect class=\"bar\" height=\"14\" width=\"50%\"",
+            ),
+            "has a bar on a logarithmic axis",
+        ),
+        (
+            page.replacen(
+                "<line class=\"whisker\" x1=\"",
+                "<line class=\"whisker\" x1=\"-1",
+                1,
+            ),
+            "has a whisker outside of its axis",
+        ),
+        (style("td{padding:6px 60px}"), "is cut off by"),
         (style("p{color:#ccc}"), "has a contrast of"),
         (style(".ticks span{font-size:40px}"), "overlap"),
     ];
+    let widths = [360, 1200];
     let mut pages: Vec<(u32, &str)> = broken
         .iter()
-        .flat_map(|(page, _)| WIDTHS.map(|width| (width, page.as_str())))
+        .flat_map(|(page, _)| widths.map(|width| (width, page.as_str())))
         .collect();
     let missing = page.replacen(&format!("<figure class=\"chart\">{chart}</figure>"), "", 1);
     pages.push((1440, &missing));
     let seen = browser::open(browser, false, &pages);
     let (without_chart, seen) = seen.split_last().expect("there are pages");
-    for (pair, (_, fault)) in seen.chunks(2).zip(&broken) {
-        let problems: Vec<_> = pair.iter().flat_map(|seen| &seen.problems).collect();
+    for (all, (_, fault)) in seen.chunks(widths.len()).zip(&broken) {
+        let problems: Vec<_> = all.iter().flat_map(|seen| &seen.problems).collect();
         assert!(
             problems.iter().any(|problem| problem.contains(fault)),
             "{fault}: {problems:?}"
         );
     }
-    assert!(!without_chart.charts.contains(&first.to_owned()));
+    assert!(!without_chart.charts.contains(&CHARTS[0].to_owned()));
     assert_eq!(without_chart.charts, CHARTS[1..]);
 }

@@ -263,6 +263,25 @@ fn kfree_prints_the_kernels_line_for_each_variant_of_ours_if_asked_for() {
 }
 
 #[test]
+fn the_spread_of_several_rounds_is_in_the_json() {
+    let tiny = TINY.replace("--rounds 1", "--rounds 3");
+    let (run, json) = with_json(&format!("{tiny} --peers none"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    for row in rows(&json) {
+        let metrics = row["metrics"].as_object().expect("metrics is an object");
+        let spread = row["spread"].as_object().expect("spread is an object");
+        assert!(metrics.keys().eq(spread.keys()));
+        for (name, ends) in spread {
+            let [least, greatest] = [0, 1].map(|end| ends[end].as_f64().expect("a number"));
+            let median = metrics[name].as_f64().expect("a number");
+            assert!(least <= median && median <= greatest, "{name}: {ends}");
+        }
+    }
+    let (_, once) = with_json(&format!("{TINY} --peers none"));
+    assert!(rows(&once).iter().all(|row| row["spread"].is_null()));
+}
+
+#[test]
 fn every_object_size_is_measured() {
     for size in [16, 32, 64, 128, 256, 512, 1024, 2048, 4096] {
         let (run, json) = with_json(&format!("{TINY} --object-size {size} --peers haphazard"));

@@ -181,6 +181,39 @@ impl Handle {
             Self::Bare(thread) => thread.join(),
         }
     }
+
+    /// Joins the thread if that takes no wait: it has run the destructors of its thread-local
+    /// variables. `Err` if it has not.
+    ///
+    /// # Errors
+    ///
+    /// `self`.
+    pub fn try_join(self) -> Result<(), Self> {
+        match self {
+            #[cfg(all(target_os = "linux", not(miri)))]
+            Self::Std(thread) => {
+                use std::os::unix::thread::JoinHandleExt;
+                // SAFETY: a handle is neither; after `true` nothing but its memory is given back.
+                if unsafe { bare::has_joined(thread.as_pthread_t()) } {
+                    // Which does not detach it.
+                    let _ = thread.into_pthread_t();
+                    Ok(())
+                } else {
+                    Err(Self::Std(thread))
+                }
+            }
+            #[cfg(all(target_os = "linux", not(miri)))]
+            Self::Bare(thread) => thread.try_join().map_err(Self::Bare),
+            // Nothing there tells when the destructors have run.
+            #[cfg(not(all(target_os = "linux", not(miri))))]
+            Self::Std(thread) if thread.is_finished() => {
+                drop(thread.join());
+                Ok(())
+            }
+            #[cfg(not(all(target_os = "linux", not(miri))))]
+            running => Err(running),
+        }
+    }
 }
 
 /// Threads made by the C library's `pthread_create`.
@@ -240,6 +273,26 @@ mod bare {
             unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
             mem::forget(self);
         }
+
+        pub(super) fn try_join(self) -> Result<(), Self> {
+            // SAFETY: neither joined nor detached, and after `true` not used again.
+            if unsafe { has_joined(self.0) } {
+                mem::forget(self);
+                Ok(())
+            } else {
+                Err(self)
+            }
+        }
+    }
+
+    /// Joins `thread` if that takes no wait. Returns whether it has.
+    ///
+    /// # Safety
+    ///
+    /// It is neither joined nor detached, and after `true` not used again.
+    pub(super) unsafe fn has_joined(thread: libc::pthread_t) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { libc::pthread_tryjoin_np(thread, ptr::null_mut()) == 0 }
     }
 
     impl Drop for Handle {
@@ -350,6 +403,39 @@ mod tests {
         )
         .unwrap()
         .join();
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_thread_is_joined_without_a_wait_once_it_is_gone() {
+        use std::{
+            cell::RefCell,
+            sync::mpsc::{Receiver, channel},
+        };
+        struct Blocks(Option<Receiver<()>>);
+        impl Drop for Blocks {
+            fn drop(&mut self) {
+                let _ = self.0.take().map(|may_end| may_end.recv());
+            }
+        }
+        thread_local!(static AT_END: RefCell<Blocks> = const { RefCell::new(Blocks(None)) });
+        for is_bare in [false, true] {
+            let (end, may_end) = channel();
+            let work = move || AT_END.with_borrow_mut(|at_end| at_end.0 = Some(may_end));
+            let mut thread = if is_bare {
+                Handle::Bare(bare::spawn("bare".into(), Box::new(work)).unwrap())
+            } else {
+                Handle::Std(std::thread::spawn(work))
+            };
+            for _ in 0..20 {
+                thread = thread.try_join().expect_err("its destructor blocks");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            drop(end);
+            while let Err(running) = thread.try_join() {
+                thread = running;
+            }
+        }
     }
 
     #[test]

@@ -129,6 +129,8 @@ fn each_hang_is_reported_once() {
         let reports: Vec<_> = reports.collect();
         assert_eq!(reports.len(), 1, "{what}: {}", ended.stderr);
         assert!(reports[0].contains(said), "{what}: {}", ended.stderr);
+        let names = reports[0].matches("stillpoint: ").count();
+        assert_eq!(names, 1, "{what}: {}", ended.stderr);
     }
 }
 

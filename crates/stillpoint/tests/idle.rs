@@ -173,6 +173,49 @@ fn a_destructor_at_the_threads_end_may_use_the_domain_and_end_it() {
     told.recv_timeout(common::PATIENCE).expect("it returns");
 }
 
+#[test]
+fn a_thread_that_never_quite_ends_holds_up_none_of_those_after_it() {
+    let domain = Domain::new();
+    let (end, may_end) = channel::<()>();
+    let ends = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&ends);
+    at_the_threads_end(&domain, move || {
+        begun.store(true, Ordering::SeqCst);
+        let _ = may_end.recv();
+    });
+    eventually(|| ends.load(Ordering::SeqCst));
+    for _ in 0..2 {
+        assert_works(&domain);
+        eventually(|| service_threads(number(&domain)) == 1);
+    }
+    drop(end);
+    returns(move || drop(domain));
+}
+
+#[test]
+fn the_end_of_an_idle_thread_starts_no_service_thread() {
+    let domains: Vec<_> = (0..20).map(|_| Domain::new()).collect();
+    let tally = Tally::new();
+    thread::scope(|scope| {
+        let (end, may_end) = channel::<()>();
+        let (domains, tally) = (&domains, &tally);
+        let retires = scope.spawn(move || {
+            for domain in domains {
+                Rcu::new_in(domain, tally.value(1)).store(tally.value(2));
+            }
+            may_end.recv().expect_err("nothing is sent");
+        });
+        eventually(|| tally.all_dropped() && with_a_thread(domains) == 0);
+        drop(end);
+        retires.join().expect("no panic");
+        // One would stay for a second.
+        for _ in 0..30 {
+            assert_eq!(with_a_thread(domains), 0);
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
+}
+
 /// What the kernel keeps of the name, in whole characters.
 #[test]
 fn a_named_domains_thread_has_its_name() {

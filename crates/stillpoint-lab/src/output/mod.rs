@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::machine::Machine;
-use crate::run::{Case, Curve, Metrics};
+use crate::run::{Case, Curve, Metrics, Spread};
 
 mod file;
 pub mod plot;
@@ -51,6 +51,9 @@ pub struct Row {
     pub case: Case,
     /// The medians; what the subject cannot have is absent.
     pub metrics: Metrics,
+    /// The least and the greatest value of the rounds, where there were several.
+    #[serde(skip_serializing_if = "Spread::is_empty")]
+    pub spread: Spread,
     /// The curve of the round whose first figure is the median one, where the experiment has
     /// curves.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,11 +61,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row without a curve.
+    /// A row of a single round, without a curve.
     pub fn new(case: Case, metrics: Metrics) -> Self {
         Self {
             case,
             metrics,
+            spread: Spread::new(),
             curve: None,
         }
     }

@@ -163,7 +163,7 @@ fn judge(
         // Only some machines can show it: said in its notes.
         (true, Some(2)) => None,
         (true, Some(1)) if as_expected == Some(true) => None,
-        (true, Some(0)) => Some("it was not found out".to_owned()),
+        (true, Some(0)) => Some("it was not detected".to_owned()),
         (true, Some(1)) if as_expected == Some(false) => {
             Some("it failed, but not by what was left out".to_owned())
         }

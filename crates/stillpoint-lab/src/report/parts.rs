@@ -22,7 +22,7 @@ pub const PARTS: PossibleValues = PossibleValues::of_parts(&[
 /// All broken flavours, each of which is a part.
 const BROKEN: &str = "broken";
 
-/// Seconds that a broken flavour has before it counts as not found out.
+/// Seconds that a broken flavour has before it counts as not detected.
 const FOUND_WITHIN_S: f64 = 10.0;
 
 /// What a part is.

@@ -1,10 +1,10 @@
 //! One picture of the most important figures, for another document: SVG in a fixed size, in the
-//! colours of the reader's scheme.
+//! colours of the reader's scheme. A line goes from the least round to the greatest.
 
 use maud::{Markup, PreEscaped, html};
 
-use super::draw::{Bar, Tone, Unit};
-use super::page::best_of;
+use super::draw::{Bar, Better, Tone, Unit};
+use super::page::{best_of, peers};
 use super::stored::Stored;
 
 const WIDTH: u32 = 880;
@@ -28,7 +28,7 @@ struct Group {
 
 const GROUPS: [Group; 4] = [
     Group {
-        title: "Enter and leave a read section",
+        title: "Read-side cost: enter and leave",
         part: "read",
         scenario: Some("alone"),
         ours: "guard",
@@ -37,7 +37,7 @@ const GROUPS: [Group; 4] = [
         unit: Unit::Nanoseconds,
     },
     Group {
-        title: "Wait for readers, 1,000 threads asleep",
+        title: "Grace-period latency, 1,000 sleeping threads",
         part: "sync",
         scenario: Some("idle1000"),
         ours: "rcu",
@@ -46,7 +46,7 @@ const GROUPS: [Group; 4] = [
         unit: Unit::Microseconds,
     },
     Group {
-        title: "Free an object later, 16 threads",
+        title: "Reclamation cost: an object, 16 threads",
         part: "kfree",
         scenario: None,
         ours: "per-page",
@@ -55,12 +55,12 @@ const GROUPS: [Group; 4] = [
         unit: Unit::Nanoseconds,
     },
     Group {
-        title: "Memory that waits meanwhile",
+        title: "Peak unreclaimed memory meanwhile",
         part: "kfree",
         scenario: None,
         ours: "per-page",
         best_by: "ns_per_object",
-        metric: "footprint_mib",
+        metric: "peak_mib",
         unit: Unit::Mebibytes,
     },
 ];
@@ -69,8 +69,8 @@ const GROUPS: [Group; 4] = [
 const STYLE: &str = "
 text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;font-size:13px;fill:#1f2328}
 .title{font-size:15px;font-weight:600}.how,.note{font-size:12px;fill:#59636e}.accent text{font-weight:600}
-rect{fill:#8d97a1}.accent rect{fill:#0b7a75}.limit rect{fill:#c3c9cf}
-@media (prefers-color-scheme:dark){text{fill:#e6edf3}.how,.note{fill:#9aa4ae}rect{fill:#6e7983}.accent rect{fill:#45c4b8}.limit rect{fill:#475059}}";
+rect{fill:#8d97a1}path{stroke:#1f2328;stroke-width:1.5}.accent rect{fill:#0b7a75}.limit rect{fill:#c3c9cf}
+@media (prefers-color-scheme:dark){text{fill:#e6edf3}.how,.note{fill:#9aa4ae}rect{fill:#6e7983}path{stroke:#e6edf3}.accent rect{fill:#45c4b8}.limit rect{fill:#475059}}";
 
 /// The picture.
 pub fn draw(stored: &Stored) -> String {
@@ -95,7 +95,7 @@ pub fn draw(stored: &Stored) -> String {
     let height = heights.iter().sum::<u32>() + 26;
     let host = &stored.machine;
     let place = format!(
-        "Medians of one run on {} CPUs, Linux {}; bars begin at 0. limit: the same work with nothing to wait for.",
+        "Medians on {} CPUs, Linux {}; bars begin at 0. limit: the same work without reclamation or readers.",
         host.cpus, host.kernel
     );
     let said: Vec<String> = groups
@@ -124,7 +124,7 @@ pub fn draw(stored: &Stored) -> String {
     picture.into_string() + "\n"
 }
 
-/// Ours, each peer at its best, and the limit.
+/// Ours and each peer at its best, the least first, and the limit.
 fn bars(stored: &Stored, group: &Group) -> Vec<Bar> {
     let Group {
         part,
@@ -133,41 +133,30 @@ fn bars(stored: &Stored, group: &Group) -> Vec<Bar> {
         metric,
         ..
     } = *group;
-    let Some(ours) = stored.figure(part, scenario, "stillpoint", group.ours, metric) else {
+    let ours = stored.row(part, scenario, "stillpoint", group.ours);
+    let Some((ours, value)) = ours.and_then(|row| Some((row, row.figure(metric)?))) else {
         return Vec::new();
     };
-    let mut peers: Vec<&str> = Vec::new();
-    // The kernel's own grace periods take thousands of times as long, and are not a choice for a
-    // program.
-    for row in stored
-        .scene(part, scenario)
-        .filter(|row| !row.is_ours() && !["limit", "kernel"].contains(&row.subject.as_str()))
-    {
-        if !peers.contains(&row.subject.as_str()) {
-            peers.push(&row.subject);
-        }
-    }
     let best = |subject: &str, tone| {
-        let value = best_of(stored, part, scenario, subject, best_by)?.figure(metric)?;
+        let row = best_of(stored, part, scenario, subject, best_by, Better::Less)?;
         Some(Bar {
             name: subject.to_owned(),
             tone,
-            value,
+            value: row.figure(metric)?,
+            spread: row.spread.get(metric).copied(),
         })
     };
-    let mut bars: Vec<_> = peers
-        .iter()
+    let mut bars: Vec<_> = peers(stored, part, scenario)
+        .into_iter()
         .filter_map(|peer| best(peer, Tone::Peer))
         .collect();
+    bars.push(Bar {
+        name: "Stillpoint".to_owned(),
+        tone: Tone::Accent,
+        value,
+        spread: ours.spread.get(metric).copied(),
+    });
     bars.sort_by(|a, b| a.value.total_cmp(&b.value));
-    bars.insert(
-        0,
-        Bar {
-            name: "Stillpoint".to_owned(),
-            tone: Tone::Accent,
-            value: ours,
-        },
-    );
     bars.extend(best("limit", Tone::Limit));
     bars
 }
@@ -175,7 +164,7 @@ fn bars(stored: &Stored, group: &Group) -> Vec<Bar> {
 fn panel(group: &Group, bars: &[Bar], x: u32, y: u32) -> Markup {
     let greatest = bars
         .iter()
-        .map(|bar| bar.value)
+        .map(|bar| bar.spread.map_or(bar.value, |ends| ends[1]))
         .fold(f64::MIN_POSITIVE, f64::max);
     let length = |value: f64| (value.max(0.0) / greatest * f64::from(TRACK) * 10.0).round() / 10.0;
     html! {
@@ -186,6 +175,9 @@ fn panel(group: &Group, bars: &[Bar], x: u32, y: u32) -> Markup {
                 g.(bar.tone.class()) transform={ "translate(0 " (HEAD + ROW * index as u32) ")" } {
                     text x="0" y="12" { (bar.name) }
                     rect x=(NAME) y="2" width=(length(bar.value)) height="13" rx="1.5" {}
+                    @if let Some([least, greatest]) = bar.spread.map(|ends| ends.map(length)) {
+                        path d={ "M" (f64::from(NAME) + least) " 8.5H" (f64::from(NAME) + greatest) } {}
+                    }
                     text x=(PANEL) y="12" text-anchor="end" { (group.unit.show(bar.value)) }
                 }
             }

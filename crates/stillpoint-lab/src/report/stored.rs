@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::host::Host;
-use crate::run::{Curve, Metrics};
+use crate::run::{Curve, Metrics, Spread};
 
 /// The experiment's name in the JSON.
 pub const NAME: &str = "report";
@@ -74,6 +74,9 @@ pub struct Row {
     pub scenario: Option<String>,
     /// The figures.
     pub metrics: Metrics,
+    /// The least and the greatest value of the rounds; empty in files that have none.
+    #[serde(default, skip_serializing_if = "Spread::is_empty")]
+    pub spread: Spread,
     /// The curve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<Curve>,
@@ -163,15 +166,23 @@ impl Stored {
         variant: &str,
         metric: &str,
     ) -> Option<f64> {
-        self.rows
-            .iter()
-            .find(|row| {
-                row.part == part
-                    && row.scenario.as_deref() == scenario
-                    && row.subject == subject
-                    && row.variant == variant
-            })?
-            .figure(metric)
+        self.row(part, scenario, subject, variant)?.figure(metric)
+    }
+
+    /// One row.
+    pub fn row(
+        &self,
+        part: &str,
+        scenario: Option<&str>,
+        subject: &str,
+        variant: &str,
+    ) -> Option<&Row> {
+        self.rows.iter().find(|row| {
+            row.part == part
+                && row.scenario.as_deref() == scenario
+                && row.subject == subject
+                && row.variant == variant
+        })
     }
 
     /// The parts that are no success.

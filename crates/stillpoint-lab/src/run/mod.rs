@@ -17,7 +17,7 @@ mod progress;
 mod sample;
 
 pub use progress::{Lines, Progress, bar_shown, silence_progress};
-pub use sample::{Curve, Metrics, Sample, median_by, medians};
+pub use sample::{Curve, Metrics, Sample, Spread, median_by, medians, spread};
 
 /// The options that every experiment takes.
 #[derive(Args)]

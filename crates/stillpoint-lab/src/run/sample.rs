@@ -1,4 +1,4 @@
-//! What one process measured, and the medians over the rounds.
+//! What one process measured, and the medians and the spread over the rounds.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// Figures by name, the unit in the name. A figure that the subject cannot have is absent.
 pub type Metrics = BTreeMap<String, f64>;
+
+/// The least and the greatest value of each figure over the rounds.
+pub type Spread = BTreeMap<String, [f64; 2]>;
 
 /// One figure as it depends on another.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -42,14 +45,32 @@ pub struct Sample {
 
 /// The median of each figure over the samples that have it.
 pub fn medians(samples: &[Sample]) -> Metrics {
+    by_figure(samples)
+        .into_iter()
+        .map(|(name, values)| (name.to_owned(), median(values)))
+        .collect()
+}
+
+/// The least and the greatest value of each figure that several samples have.
+pub fn spread(samples: &[Sample]) -> Spread {
+    let ends = |values: Vec<f64>| {
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        [least, greatest]
+    };
+    by_figure(samples)
+        .into_iter()
+        .filter(|(_, values)| values.len() > 1)
+        .map(|(name, values)| (name.to_owned(), ends(values)))
+        .collect()
+}
+
+fn by_figure(samples: &[Sample]) -> BTreeMap<&str, Vec<f64>> {
     let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (name, &value) in samples.iter().flat_map(|sample| &sample.metrics) {
         values.entry(name).or_default().push(value);
     }
     values
-        .into_iter()
-        .map(|(name, values)| (name.to_owned(), median(values)))
-        .collect()
 }
 
 /// The middle value; of an even number of values the mean of the middle two.
@@ -101,6 +122,18 @@ mod tests {
         assert_eq!(medians["total_s"], 2.0);
         assert_eq!(medians["drain_ms"], 6.0);
         assert_eq!(medians.len(), 2);
+    }
+
+    #[test]
+    fn the_spread_is_of_figures_that_several_rounds_have() {
+        let samples = [
+            sample(&[("total_s", 3.0), ("drain_ms", 8.0)]),
+            sample(&[("total_s", 1.0)]),
+            sample(&[("total_s", 2.0)]),
+        ];
+        let spread = spread(&samples);
+        assert_eq!(spread["total_s"], [1.0, 3.0]);
+        assert_eq!(spread.len(), 1);
     }
 
     #[test]

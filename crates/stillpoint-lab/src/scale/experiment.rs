@@ -292,6 +292,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         .map(|measured| Row {
             case: measured.case.clone(),
             metrics: run::medians(&measured.samples),
+            spread: run::spread(&measured.samples),
             curve: run::median_by(&measured.samples, W::METRICS[0].name)
                 .map(|sample| sample.curve.clone())
                 .filter(|curve| !curve.is_empty()),

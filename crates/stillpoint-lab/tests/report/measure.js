@@ -13,11 +13,24 @@ function measure(frame) {
     const drawing = figure.querySelector("[role=img][aria-label]");
     if (!drawing) { problems.push(`nothing is drawn in '${title}'`); continue; }
     const box = drawing.getBoundingClientRect(), style = view.getComputedStyle(drawing);
-    const marks = [...drawing.querySelectorAll("rect.bar, path.line")].map(mark => mark.getBoundingClientRect());
+    const marks = [...drawing.querySelectorAll("rect.bar, circle.dot, path.line")].map(mark => mark.getBoundingClientRect());
     const seen = marks.some(mark => mark.width > 1 && mark.left >= box.left - 2 && mark.right <= box.right + 2);
     if (box.width < 100 || box.height < 20 || style.visibility !== "visible" || Number(style.opacity) < 1) problems.push(`'${title}' cannot be seen`);
     else if (!seen) problems.push(`'${title}' has no mark inside`);
     else charts.push(title);
+    const isLogarithmic = figure.querySelector(".how").textContent.includes("log scale");
+    if (isLogarithmic && drawing.querySelector("rect.bar")) problems.push(`'${title}' has a bar on a logarithmic axis`);
+    for (const track of drawing.querySelectorAll("svg.track")) {
+      const frame = track.getBoundingClientRect();
+      const isOutside = rect => rect.left < frame.left - 1.5 || rect.right > frame.right + 1.5;
+      const whiskers = [...track.querySelectorAll("line.whisker")].map(whisker => whisker.getBoundingClientRect());
+      if (whiskers.some(isOutside)) problems.push(`'${title}' has a whisker outside of its axis`);
+    }
+  }
+  if (root.clientWidth >= 1200) {
+    for (const table of page.querySelectorAll(".scroll")) {
+      if (table.scrollWidth > table.clientWidth) problems.push(`'${table.getAttribute("aria-label")}' is cut off by ${table.scrollWidth - table.clientWidth}`);
+    }
   }
 
   const texts = page.createTreeWalker(page.body, NodeFilter.SHOW_TEXT);
@@ -26,7 +39,7 @@ function measure(frame) {
     if (!text) continue;
     let box = node.parentElement;
     while (view.getComputedStyle(box).display.startsWith("inline")) box = box.parentElement;
-    const outer = box.closest("td, th, figure, .card, .tile, main").getBoundingClientRect();
+    const outer = box.closest("td, th, figure, .tile, main").getBoundingClientRect();
     const range = page.createRange();
     range.selectNodeContents(node);
     const [inner, scrolls] = [box.getBoundingClientRect(), box.closest(".scroll") !== null];
@@ -38,7 +51,7 @@ function measure(frame) {
     const contrast = contrastOf(node.parentElement, view);
     if (contrast < 4.5) problems.push(`'${text}' has a contrast of ${contrast.toFixed(2)}`);
   }
-  for (const axis of page.querySelectorAll(".ticks, .xs, .ys, .names")) {
+  for (const axis of page.querySelectorAll(".ticks, .xs, .ys")) {
     const labels = [...axis.children].map(label => [label.textContent, label.getBoundingClientRect()]);
     for (const [index, [text, one]] of labels.entries()) {
       for (const [other, two] of labels.slice(index + 1)) {

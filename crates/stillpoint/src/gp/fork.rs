@@ -167,7 +167,7 @@ unsafe fn service(service: &Service, serves: bool) {
         // If it was down, the child tries for itself.
         true => State::Running {
             thread: None,
-            before: None,
+            ended: Vec::new(),
         },
         false => State::NotStarted,
     };

@@ -180,9 +180,29 @@ impl fmt::Display for Holdout {
 
 impl fmt::Display for StallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stillpoint: {}", self.without_prefix())
+    }
+}
+
+/// A report for a line that has the library's name already.
+#[derive(Debug)]
+struct WithoutPrefix<'a>(&'a StallReport);
+
+impl fmt::Display for WithoutPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_body(f)
+    }
+}
+
+impl StallReport {
+    pub(super) fn without_prefix(&self) -> impl fmt::Display {
+        WithoutPrefix(self)
+    }
+
+    fn write_body(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.stalled {
-            Stalled::GracePeriod(cookie) => write!(f, "stillpoint: a grace period ({cookie:?})")?,
-            Stalled::Service => write!(f, "stillpoint: the service thread")?,
+            Stalled::GracePeriod(cookie) => write!(f, "a grace period ({cookie:?})")?,
+            Stalled::Service => write!(f, "the service thread")?,
         }
         write!(
             f,
@@ -238,9 +258,7 @@ impl fmt::Display for StallReport {
         }
         self.hint(f)
     }
-}
 
-impl StallReport {
     /// What to look for, by the reader that tells most. C has no `.await`.
     fn hint(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let candidates = self

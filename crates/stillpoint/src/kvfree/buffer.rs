@@ -461,8 +461,8 @@ impl ThreadBuffer {
         self.listed.store(false, Ordering::Relaxed);
     }
 
-    /// Takes all pages away, sealed with `cookie` and noted where they were open: the owner is
-    /// gone, or there are no readers any more.
+    /// Takes all objects away, in pages that are sealed with `cookie` and noted where they were
+    /// open: the owner is gone, or there are no readers any more.
     pub(super) fn take_all(&self, cookie: impl Fn() -> Cookie, note: impl Fn(&Page)) -> PageList {
         let mut queue = lock(&self.queue);
         let mut all = queue.sealed.take();
@@ -470,6 +470,11 @@ impl ThreadBuffer {
             if let Some(page) = self.replace(&mut queue, channel, None) {
                 // SAFETY: taken out of the buffer just now, so ours.
                 let at = unsafe { page.as_ref() };
+                if at.objects() == 0 {
+                    // The thread has been idle: no reason to start a service thread.
+                    queue.spares.push_back(page);
+                    continue;
+                }
                 at.seal(cookie());
                 note(at);
                 all.push_back(page);

@@ -114,8 +114,9 @@ impl<P: Policy> Inner<P> {
         // Release, pairs with `is_closed`: a thread that sees it sees all handles gone.
         self.closed.store(true, Ordering::Release);
         if end == End::LeftToService && self.is_anything_left() {
-            // Where the thread has never been needed, or could not be had so far.
-            self.engine.ensure_service();
+            // There may be no thread, or one that is about to end idle: a thread that exits kicks
+            // only after it has handed over what it leaves.
+            self.engine.kick();
         }
         if !self.engine.stop_service(end) {
             self.finish();

@@ -5,27 +5,29 @@
 use maud::{Markup, html};
 
 mod bars;
-mod curves;
 mod multiples;
 mod numbers;
 mod pairs;
+mod ranges;
 mod scale;
 
 pub use bars::{Bar, Bars};
-pub use curves::{Curves, Line};
-pub use multiples::Multiples;
-pub use numbers::{Unit, ratio, significant};
+pub use multiples::{Line, Multiples};
+pub use numbers::{Unit, ordinal, significant};
 pub use pairs::{Pair, Pairs, Side};
+pub use ranges::{Range, Ranges, legend};
 
 /// Whose figure it is, which says how it is drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Stillpoint's usual way.
+    /// Stillpoint's default.
     Accent,
-    /// Another way of its own.
+    /// Another variant of Stillpoint's.
     Ours,
     /// A peer.
     Peer,
+    /// An older way to do the work, built for comparison: under a lock, or without the check.
+    Old,
     /// The same work with nothing to wait for.
     Limit,
     /// What the authors of a kernel's patch measured.
@@ -41,6 +43,7 @@ impl Tone {
             Self::Accent => "accent",
             Self::Ours => "ours",
             Self::Peer => "peer",
+            Self::Old => "old",
             Self::Limit => "limit",
             Self::Authors => "authors",
             Self::Simulated => "simulated",
@@ -49,7 +52,7 @@ impl Tone {
 }
 
 /// Which way is better.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Better {
     /// Less.
     Less,
@@ -67,9 +70,8 @@ impl Better {
     }
 }
 
-/// A chart's frame: what it is about, which way is better, how its axis runs; the drawing; the
-/// commands that repeat it, a line each.
-fn figure(title: &str, how: &[&str], drawing: &Markup, command: &str) -> Markup {
+/// A chart's frame: what it is about, which way is better, how its axis runs; the drawing.
+fn figure(title: &str, how: &[&str], drawing: &Markup) -> Markup {
     html! {
         figure.chart {
             figcaption {
@@ -77,7 +79,6 @@ fn figure(title: &str, how: &[&str], drawing: &Markup, command: &str) -> Markup 
                 span.how { (how.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(" · ")) }
             }
             (drawing)
-            @if !command.is_empty() { p.repeat { span { "Repeat" } @for line in command.lines() { code { (line) } " " } } }
         }
     }
 }

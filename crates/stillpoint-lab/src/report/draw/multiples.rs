@@ -1,14 +1,23 @@
-//! Memory over time: a small chart for each subject, all over the same axes, everybody else's curve
-//! faint behind it.
+//! Memory over time: a small chart for each subject, all over the same axes, the curves of the
+//! others faint behind it.
 
 use std::fmt::Write;
 
 use maud::{Markup, html};
 
 use super::bars::side;
-use super::curves::{Line, round};
 use super::scale::Scale;
-use super::{Better, Unit, figure};
+use super::{Better, Tone, Unit, figure};
+
+/// One curve.
+pub struct Line<'p> {
+    /// Whose it is.
+    pub name: String,
+    /// How it is drawn.
+    pub tone: Tone,
+    /// The points.
+    pub points: &'p [(f64, f64)],
+}
 
 /// Points that a curve is drawn with, about.
 const POINTS: usize = 160;
@@ -22,8 +31,6 @@ pub struct Multiples<'t> {
     pub title: &'t str,
     /// The curves.
     pub lines: Vec<Line<'t>>,
-    /// What repeats it.
-    pub command: &'t str,
 }
 
 impl Multiples<'_> {
@@ -82,7 +89,6 @@ impl Multiples<'_> {
                 "faint: all others",
             ],
             &drawing,
-            self.command,
         )
     }
 }
@@ -104,4 +110,9 @@ fn path(points: &[(f64, f64)], xs: &Scale, ys: &Scale) -> String {
         );
     }
     path
+}
+
+/// Two digits after the point.
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
 }

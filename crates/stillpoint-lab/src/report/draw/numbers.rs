@@ -58,7 +58,20 @@ impl Unit {
             Self::Share => format!("{} %", significant(value * 100.0)),
         }
     }
+
+    /// So many times, in words: "6.8 times as long". `None` where that is about once.
+    pub fn times(self, times: f64) -> Option<String> {
+        let adverb = match self {
+            Self::Nanoseconds | Self::Microseconds | Self::Milliseconds | Self::Seconds => "long",
+            Self::PerSecond => "many",
+            Self::Mebibytes | Self::Megabytes | Self::Bare | Self::Share => "much",
+        };
+        (times >= ABOUT_ONCE).then(|| format!("{} times as {adverb}", rounded(times, 2)))
+    }
 }
+
+/// Less than so many times is noise.
+const ABOUT_ONCE: f64 = 1.1;
 
 fn time(nanoseconds: f64) -> String {
     scaled(nanoseconds, &TIMES, " ")
@@ -76,14 +89,19 @@ fn scaled(value: f64, units: &[(&str, f64)], space: &str) -> String {
 
 /// Three significant digits.
 pub fn significant(value: f64) -> String {
+    rounded(value, 3)
+}
+
+/// So many significant digits.
+fn rounded(value: f64, significant: i32) -> String {
     if value == 0.0 || !value.is_finite() {
         return "0".to_owned();
     }
-    let digits = 2 - value.abs().log10().floor() as i32;
+    let digits = significant - 1 - value.abs().log10().floor() as i32;
     let unit = 10_f64.powi(digits);
     let rounded = (value * unit).round() / unit;
     // Rounding may have brought another digit before the point.
-    let digits = 2 - rounded.abs().log10().floor() as i32;
+    let digits = significant - 1 - rounded.abs().log10().floor() as i32;
     grouped(&format!("{rounded:.*}", digits.clamp(0, 12) as usize))
 }
 
@@ -101,13 +119,16 @@ fn grouped(number: &str) -> String {
     text + rest
 }
 
-/// How many times one figure another is, in words.
-pub fn ratio(times: f64) -> String {
-    if times >= 1.0 {
-        format!("× {}", significant(times))
-    } else {
-        format!("÷ {}", significant(1.0 / times))
-    }
+/// The place in a ranking: 1st, 2nd, 3rd.
+pub fn ordinal(place: usize) -> String {
+    let suffix = match (place % 100, place % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    };
+    format!("{place}{suffix}")
 }
 
 #[cfg(test)]
@@ -149,8 +170,30 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_says_which_way_it_is() {
-        assert_eq!(ratio(12.6), "× 12.6");
-        assert_eq!(ratio(0.02), "÷ 50.0");
+    fn times_are_told_in_two_digits() {
+        let times = |unit: Unit, times| unit.times(times);
+        assert_eq!(
+            times(Unit::Nanoseconds, 6.773).as_deref(),
+            Some("6.8 times as long")
+        );
+        assert_eq!(
+            times(Unit::Mebibytes, 18.24).as_deref(),
+            Some("18 times as much")
+        );
+        assert_eq!(
+            times(Unit::PerSecond, 12_345.0).as_deref(),
+            Some("12,000 times as many")
+        );
+        assert_eq!(times(Unit::Seconds, 1.09), None);
+    }
+
+    #[test]
+    fn places_have_their_endings() {
+        assert_eq!(
+            [1, 2, 3, 4, 11, 12, 13, 21, 111].map(ordinal),
+            [
+                "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "111th"
+            ]
+        );
     }
 }

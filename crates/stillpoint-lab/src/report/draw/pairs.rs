@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::bars::{axis, row};
+use super::bars::{axis, mark, row};
 use super::scale::Scale;
-use super::{Better, Tone, Unit, figure, ratio};
+use super::{Better, Tone, Unit, figure};
 
 /// From so many times before the axis is logarithmic; less than before is well seen on a linear
 /// one, however little it is.
@@ -16,6 +16,8 @@ pub struct Side {
     pub name: String,
     /// The figure.
     pub value: f64,
+    /// What it counts.
+    pub unit: Unit,
     /// The figure in words.
     pub text: String,
 }
@@ -26,6 +28,7 @@ impl Side {
         Self {
             name: name.to_owned(),
             value,
+            unit,
             text: unit.show(value),
         }
     }
@@ -41,7 +44,7 @@ impl Side {
 
 /// Something before, and after one or more changes.
 pub struct Pair {
-    /// Whose, and how it was found out.
+    /// Whose, and how it was measured.
     pub title: String,
     /// How it is drawn.
     pub tone: Tone,
@@ -50,17 +53,24 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// How many times the first is the second.
-    pub fn ratio(&self) -> Option<f64> {
+    /// How many times as much the greater of the first two sides is, and which one it is.
+    pub fn compared(&self) -> Option<String> {
         let [before, after, ..] = self.sides.as_slice() else {
             return None;
         };
-        (before.value > 0.0 && after.value > 0.0).then(|| after.value / before.value)
-    }
-
-    /// That in words.
-    pub fn ratio_in_words(&self) -> String {
-        self.ratio().map(ratio).unwrap_or_default()
+        if before.value <= 0.0 || after.value <= 0.0 {
+            return None;
+        }
+        let times = after.value / before.value;
+        let (times, when) = if times < 1.0 {
+            (1.0 / times, "before")
+        } else {
+            (times, "after")
+        };
+        Some(match before.unit.times(times) {
+            Some(words) => format!("{words} {when}"),
+            None => "about the same".to_owned(),
+        })
     }
 }
 
@@ -72,8 +82,6 @@ pub struct Pairs<'t> {
     pub better: Better,
     /// The pairs, from top to bottom.
     pub pairs: &'t [Pair],
-    /// What repeats it.
-    pub command: &'t str,
 }
 
 impl Pairs<'_> {
@@ -117,7 +125,7 @@ impl Pairs<'_> {
             })
             .collect();
         let label = format!(
-            "Bar chart: {}, {}. {}.",
+            "Chart: {}, {}. {}.",
             self.title,
             self.better.words(),
             said.join("; ")
@@ -127,11 +135,11 @@ impl Pairs<'_> {
                 @for pair in self.pairs {
                     div.group {
                         span { (pair.title) }
-                        @if pair.ratio().is_some() { b { (pair.ratio_in_words()) } }
+                        @if let Some(words) = pair.compared() { b { (words) } }
                     }
                     @for (index, side) in pair.sides.iter().enumerate() {
-                        @let tone = if index == 0 { Tone::Limit } else { pair.tone };
-                        (row(&side.name, tone, scale.at(share(pair, side)), &side.text, &scale))
+                        @let tone = if index == 1 { pair.tone } else { Tone::Limit };
+                        (row(&side.name, tone, &side.text, &scale, &mark(share(pair, side), None, &scale)))
                     }
                 }
                 (axis(&scale))
@@ -141,7 +149,34 @@ impl Pairs<'_> {
             self.title,
             &["in percent of before", self.better.words(), scale.words()],
             &drawing,
-            self.command,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greater_side_is_named() {
+        let pair = |before, after| Pair {
+            title: String::new(),
+            tone: Tone::Accent,
+            sides: vec![
+                Side::new("", before, Unit::Milliseconds),
+                Side::new("", after, Unit::Milliseconds),
+            ],
+        };
+        let compared = |before, after| pair(before, after).compared();
+        assert_eq!(
+            compared(980.0, 18.0).as_deref(),
+            Some("54 times as long before")
+        );
+        assert_eq!(
+            compared(2.0, 3.0).as_deref(),
+            Some("1.5 times as long after")
+        );
+        assert_eq!(compared(2.0, 2.05).as_deref(), Some("about the same"));
+        assert_eq!(compared(2.0, 0.0), None);
     }
 }

@@ -2,8 +2,8 @@
 
 use super::numbers::Unit;
 
-/// From this ratio of the greatest figure to the least on an axis is logarithmic: in a linear chart
-/// the least would be a hair.
+/// From this ratio of the greatest figure to the least on an axis is logarithmic, and its marks are
+/// dots: in a linear chart the least would be a hair.
 const WIDE: f64 = 40.0;
 
 /// An axis.
@@ -116,7 +116,11 @@ impl Scale {
 
     /// What a chart says of it.
     pub fn words(&self) -> &'static str {
-        if self.is_log() { "log scale" } else { "" }
+        if self.is_log() {
+            "log scale, lines 10 times apart"
+        } else {
+            ""
+        }
     }
 }
 

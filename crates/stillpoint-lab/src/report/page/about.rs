@@ -12,8 +12,9 @@ use crate::report::stored::Stored;
 pub fn section(stored: &Stored) -> Option<Section> {
     Some(Section {
         id: "about",
-        title: "The machine, and how it was done",
+        title: "The machine",
         parts: Vec::new(),
+        commands: Vec::new(),
         body: body(stored),
     })
 }
@@ -53,10 +54,10 @@ fn body(stored: &Stored) -> Markup {
     html! {
         dl.facts { @for (name, fact) in facts.iter().filter(|(_, fact)| !fact.is_empty()) { dt { (name) } dd { (fact) } } }
         ul.rules {
-            li { "Every subject does the same work with the same allocator, in a fresh process for each round; the order within a round is by chance; figures are medians of the rounds." }
+            li { "Every subject does the same work with the same allocator, in a fresh process for each round; the order within a round is random; figures are medians of the rounds, and a whisker goes from the least round to the greatest." }
             li { "Peers are at their best documented use. What a subject cannot do is absent, never 0." }
-            li { "The machine's other work is in the figures. Compare within a chart; differences of a tenth or two are noise." }
-            li { "Bars begin at 0 unless the chart says " em { "log scale" } ", where each line is ten times another and a bar's length shows the order of magnitude." }
+            li { "Other work on the machine is in the figures. Compare within a chart; differences of a tenth or two are noise." }
+            li { "Bars begin at 0. Where figures are more than 40 times apart the chart has a " em { "log scale" } " and dots: each line is ten times the one before." }
             li { "Every command takes " code { "--json FILE" } ", and then writes what this page was drawn from." }
         }
         h3 { "The parts, " (Unit::Seconds.show(took)) " in all" }
@@ -68,7 +69,7 @@ fn body(stored: &Stored) -> Markup {
                         tr {
                             td { code { (part.command) } }
                             td.number { (format!("{:.1}", part.took_s)) }
-                            td { @if part.failure.is_some() { strong { "failed" } } @else if part.params.get("flavour").is_some() && part.name != "torture" { "found out, as it must be" } @else { "done" } }
+                            td { @if part.failure.is_some() { strong { "failed" } } @else if part.params.get("flavour").is_some() && part.name != "torture" { "detected, as it must be" } @else { "done" } }
                         }
                     }
                 }
@@ -76,7 +77,7 @@ fn body(stored: &Stored) -> Markup {
         }
         @let notes: Vec<_> = stored.parts.iter().filter(|part| part.failure.is_none() && !part.notes.is_empty()).collect();
         @if !notes.is_empty() {
-            h3 { "What they said" }
+            h3 { "Messages" }
             @for part in notes { p { code { (part.command) } } pre { (part.notes) } }
         }
     }

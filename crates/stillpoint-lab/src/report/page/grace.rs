@@ -2,52 +2,38 @@
 
 use maud::{Markup, html};
 
-use super::{Section, bars, command, commands, name, table, tone};
+use super::names::{name, tone};
+use super::{Section, bars, table};
 use crate::report::authors::{BRIDGE_MEDIAN_MS, SYNC_SUMMARY_MS};
-use crate::report::draw::{Better, Curves, Line, Pair, Pairs, Side, Tone, Unit};
+use crate::report::draw::{Better, Pair, Range, Ranges, Side, Tone, Unit, legend};
 use crate::report::stored::{Row, Stored};
 
 const PART: &str = "sync";
 
-/// The scenarios: name, what a bar is, and whether its distribution is drawn.
-const SCENARIOS: [(&str, &str, bool); 11] = [
-    ("idle", "A wait without readers", false),
-    ("idle16", "A wait beside 16 threads that sleep", false),
-    ("idle255", "A wait beside 254 threads that sleep", false),
-    ("idle1000", "A wait beside 1,000 threads that sleep", true),
-    (
-        "busy1",
-        "A wait beside a thread that reads without a pause",
-        true,
-    ),
-    (
-        "busy-oversub",
-        "A wait beside two such readers, on the waiter's own two CPUs",
-        true,
-    ),
-    ("herd64", "A wait of each of 64 threads at once", true),
-    (
-        "bridge",
-        "A wait of 400, one after the other, beside 64 threads that sleep",
-        false,
-    ),
-    ("callback", "From queueing a callback to its call", true),
-    ("barrier", "A callback and the barrier behind it", false),
-    (
-        "poll",
-        "From starting a grace period to the first poll that says it has ended",
-        true,
-    ),
+/// The scenarios: name, and what is timed.
+const SCENARIOS: [(&str, &str); 11] = [
+    ("idle", "Wait without readers"),
+    ("idle16", "Wait beside 16 sleeping threads"),
+    ("idle255", "Wait beside 254 sleeping threads"),
+    ("idle1000", "Wait beside 1,000 sleeping threads"),
+    ("busy1", "Wait beside a thread that always reads"),
+    ("busy-oversub", "Wait while two readers fill its two CPUs"),
+    ("herd64", "64 threads wait at once: a wait"),
+    ("bridge", "400 waits in a row, beside 64 sleeping threads"),
+    ("callback", "Callback: from queued to called"),
+    ("barrier", "A callback and a barrier behind it"),
+    ("poll", "From start_poll() to the first poll() that is true"),
 ];
 
-/// A row's name at a curve's end, where there is little room.
-fn short_name(row: &Row) -> String {
-    if tone(row) == Tone::Ours {
-        format!("{} (ours)", row.variant)
-    } else {
-        name(row)
-    }
-}
+/// The scenarios whose waits differ much: name, and where.
+const SLOWEST: [(&str, &str); 6] = [
+    ("idle1000", "Slowest waits: 1,000 sleeping threads"),
+    ("busy1", "Slowest waits: a thread that always reads"),
+    ("busy-oversub", "Slowest waits: two readers on its two CPUs"),
+    ("herd64", "Slowest waits: 64 threads at once"),
+    ("callback", "Slowest callbacks"),
+    ("poll", "Slowest polls"),
+];
 
 /// The patch's means and medians, simulated and measured beside them.
 pub fn pairs(stored: &Stored) -> Vec<Pair> {
@@ -71,11 +57,11 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
         })
     };
     let measured = || {
-        let side = |variant: &str| {
+        let side = |(variant, name): (&str, &str)| {
             let figure = stored.figure(PART, Some("bridge"), "stillpoint", variant, "mean_us")?;
-            Some(Side::new(variant, figure, Unit::Microseconds))
+            Some(Side::new(name, figure, Unit::Microseconds))
         };
-        let sides = ["service-led", "rcu"]
+        let sides = [("service-led", "as a callback"), ("rcu", "direct")]
             .map(side)
             .into_iter()
             .collect::<Option<_>>()?;
@@ -111,49 +97,56 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
 
 /// The section.
 pub fn section(stored: &Stored) -> Option<Section> {
-    Section::of(stored, "grace", "Waiting for readers", &[PART], || {
-        body(stored)
-    })
+    Section::of(stored, "grace", "Wait", &[PART], || body(stored))
 }
 
-fn body<'s>(stored: &'s Stored) -> Markup {
-    let command = command(stored, PART);
-    let all_commands = commands(stored, &[PART, "sim-sync", "sim-bridge"]);
-    let curves = |scenario: &'static str, title| {
-        let line = |row: &'s Row| {
-            Some(Line {
-                name: short_name(row),
-                tone: tone(row),
-                points: &row.curve.as_ref()?.points,
-            })
-        };
-        let lines = stored
-            .scene(PART, Some(scenario))
-            .filter_map(line)
-            .collect();
-        Curves {
-            title,
-            unit: Unit::Microseconds,
-            lines,
-            command,
-        }
-        .draw()
-    };
+fn body(stored: &Stored) -> Markup {
     html! {
         p {
-            "A writer has taken something away, and waits until no reader can hold it. " em { "service-led" } " is the wait as a callback "
-            "through a service thread, as the kernel had it before direct wake-ups. " em { "kernel" } " is the running kernel's own grace period, through "
-            "membarrier; the " em { "limit" } " is a bare expedited membarrier. Of each wait the mean, and further down the whole distribution."
+            "An updater has removed something and waits until no reader can still hold it. " em { "as a callback" } " is a wait that a service thread ends, as the "
+            "kernel's was before direct wake-ups. " em { "kernel" } " is the running kernel's own grace period, by way of membarrier. The " em { "limit" }
+            " is a bare expedited membarrier."
         }
-        (Pairs { title: "Before and after", better: Better::Less, pairs: &pairs(stored), command: &all_commands }.draw())
+        h3 { "On average" }
         div.charts {
-            @for (scenario, title, _) in SCENARIOS { (bars(stored, PART, Some(scenario), title, "mean_us", Unit::Microseconds, Better::Less)) }
-            (bars(stored, PART, Some("herd64"), "Waits of 64 threads together", "calls_per_s", Unit::PerSecond, Better::More))
+            @for (scenario, title) in SCENARIOS { (bars(stored, PART, Some(scenario), title, "mean_us", Unit::Microseconds, Better::Less)) }
+            (bars(stored, PART, Some("herd64"), "64 threads wait at once: waits a second", "calls_per_s", Unit::PerSecond, Better::More))
         }
-        h3 { "How long the slowest waits took" }
-        div.charts {
-            @for (scenario, title, is_drawn) in SCENARIOS { @if is_drawn { (curves(scenario, title)) } }
-        }
+        h3 { "The slowest" }
+        (legend())
+        div.charts { @for (scenario, title) in SLOWEST { (slowest(stored, scenario, title)) } }
         (table::all(stored, PART, "waiting for readers"))
     }
+}
+
+/// How far the waits of each subject are apart, the ones of the fewest slow waits first.
+fn slowest(stored: &Stored, scenario: &str, title: &str) -> Markup {
+    let range = |row: &Row| {
+        Some(Range {
+            name: name(row),
+            tone: tone(row),
+            ends: [
+                row.figure("p50_us")?,
+                row.figure("p99_us")?,
+                row.figure("max_us")?,
+            ],
+        })
+    };
+    let mut ranges: Vec<Range> = stored
+        .rows_of(PART)
+        .filter(|row| row.scenario.as_deref() == Some(scenario))
+        .filter_map(range)
+        .collect();
+    ranges.sort_by(|a, b| {
+        let is_limit = |range: &Range| range.tone == Tone::Limit;
+        is_limit(a)
+            .cmp(&is_limit(b))
+            .then(a.ends[1].total_cmp(&b.ends[1]))
+    });
+    Ranges {
+        title,
+        unit: Unit::Microseconds,
+        ranges,
+    }
+    .draw()
 }

@@ -1,10 +1,11 @@
-//! Deferred frees.
+//! Deferred frees: time, and memory.
 
-use maud::{Markup, html};
+use maud::html;
 
-use super::{Section, bars, command, name, table, tone};
+use super::names::{name, tone};
+use super::{Section, bars, table};
 use crate::report::authors::{KVFREE_FOOTPRINT_MB, KVFREE_TOTAL_NS, median};
-use crate::report::draw::{Better, Line, Multiples, Pair, Pairs, Side, Tone, Unit};
+use crate::report::draw::{Better, Line, Multiples, Pair, Side, Tone, Unit};
 use crate::report::stored::Stored;
 
 const PART: &str = "kfree";
@@ -41,8 +42,8 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
     let ours = |metric: &str, title: &str, unit| {
         let figure = |variant| stored.figure(PART, None, "stillpoint", variant, metric);
         let sides = vec![
-            Side::new("whole-batch", figure("whole-batch")?, unit),
-            Side::new("per-page", figure("per-page")?, unit),
+            Side::new("one for all", figure("whole-batch")?, unit),
+            Side::new("per page", figure("per-page")?, unit),
         ];
         Some(Pair {
             title: title.to_owned(),
@@ -60,36 +61,47 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
         .collect()
 }
 
-/// The section.
+/// The section about time.
 pub fn section(stored: &Stored) -> Option<Section> {
-    Section::of(stored, "kfree", "Deferred frees", &[PART], || body(stored))
+    Section::of(stored, "kfree", "Free", &[PART], || {
+        html! {
+            p {
+                "Sixteen threads allocate objects of 32 bytes and retire each at once. An object is freed when no reader can still hold it. "
+                em { "Stillpoint" } " waits for a grace period per page of objects; " em { "one grace period for all" } " is how the kernel did it before its patch; "
+                em { "call" } " queues a callback per object. The " em { "limit" } " frees at once and waits for no reader."
+            }
+            div.charts {
+                (bars(stored, PART, None, "Allocate an object and free it later", "ns_per_object", Unit::Nanoseconds, Better::Less))
+                (bars(stored, PART, None, "From the last retire until all is freed", "drain_ms", Unit::Milliseconds, Better::Less))
+            }
+            (table::all(stored, PART, "deferred frees"))
+        }
+    })
 }
 
-fn body(stored: &Stored) -> Markup {
-    let command = command(stored, PART);
-    let lines = stored
-        .rows_of(PART)
-        .filter_map(|row| {
-            Some(Line {
-                name: name(row),
-                tone: tone(row),
-                points: &row.curve.as_ref()?.points,
+/// The section about memory.
+pub fn memory(stored: &Stored) -> Option<Section> {
+    Section::of(stored, "memory", "Memory", &[PART], || {
+        let lines = stored
+            .rows_of(PART)
+            .filter_map(|row| {
+                Some(Line {
+                    name: name(row),
+                    tone: tone(row),
+                    points: &row.curve.as_ref()?.points,
+                })
             })
-        })
-        .collect();
-    html! {
-        p {
-            "Sixteen threads allocate objects of 32 bytes and retire each at once; it is freed when no reader can hold it any more. "
-            em { "per-page" } " is Stillpoint's way, " em { "whole-batch" } " the kernel's before the patch, " em { "call" } " a callback an object. The "
-            em { "limit" } " frees at once, without waiting for readers."
+            .collect();
+        html! {
+            p {
+                "What has been retired and is not freed yet takes memory. This is what the process gained over its start, while the sixteen threads of the "
+                "section above ran; the objects just allocated are in it, so the " em { "limit" } " has some too."
+            }
+            div.charts {
+                (bars(stored, PART, None, "Peak unreclaimed memory", "peak_mib", Unit::Mebibytes, Better::Less))
+                (bars(stored, PART, None, "Average unreclaimed memory", "footprint_mib", Unit::Mebibytes, Better::Less))
+            }
+            (Multiples { title: "Unreclaimed memory over time", lines }.draw())
         }
-        div.charts {
-            (bars(stored, PART, None, "Time for an object, allocated, retired and freed", "ns_per_object", Unit::Nanoseconds, Better::Less))
-            (bars(stored, PART, None, "Memory that waits to be freed (rcuscale's footprint)", "footprint_mib", Unit::Mebibytes, Better::Less))
-            (Pairs { title: "Before and after: a grace period for each page", better: Better::Less, pairs: &pairs(stored), command }.draw())
-            (bars(stored, PART, None, "From the last retire until nothing waits", "drain_ms", Unit::Milliseconds, Better::Less))
-        }
-        (Multiples { title: "Memory over time, above the start", lines, command }.draw())
-        (table::all(stored, PART, "deferred frees"))
-    }
+    })
 }

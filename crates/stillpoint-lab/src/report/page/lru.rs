@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::{Section, bars, command, table};
+use super::{Section, bars, table};
 use crate::report::authors::LRU_SPINLOCK_PERCENT;
-use crate::report::draw::{Better, Pair, Pairs, Side, Tone, Unit};
+use crate::report::draw::{Better, Pair, Side, Tone, Unit};
 use crate::report::stored::Stored;
 
 const PART: &str = "lru";
@@ -31,7 +31,7 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
             title: "Here, measured, samples in locks (16 threads)".to_owned(),
             tone: Tone::Accent,
             sides: vec![
-                Side::new("spinlock", before, Unit::Share),
+                Side::new("one spinlock", before, Unit::Share),
                 Side::new("rcu", after, Unit::Share),
             ],
         });
@@ -70,16 +70,15 @@ fn body(stored: &Stored) -> Markup {
     };
     html! {
         p {
-            "Who is short of memory asks every list of every tenant how much it has: here 40 lists of 1,000 tenants, while others add and delete. "
-            em { "spinlock" } " and " em { "mutex" } " have one lock for all tenants of a list, as the kernel had; the " em { "limit" } " has counters alone."
+            "A thread that is short of memory asks every list of every tenant how much it has: here 40 lists of 1,000 tenants, while others add and delete. "
+            em { "one spinlock" } " and " em { "one mutex" } " are a lock for all tenants of a list, as the kernel had; the " em { "limit" } " has counters and no lists."
         }
         div.charts {
-            (Pairs { title: "Before and after: time in locks", better: Better::Less, pairs: &pairs(stored), command: command(stored, PART) }.draw())
-            (counts(CROWD, "Counts, 14 threads beside 2 that add and delete"))
-            (adds(CROWD, "Additions meanwhile"))
-            (counts("threads-2", "Counts, one thread beside one"))
-            (counts("spread-16", "Counts, 14 threads, each at another list"))
-            (adds("spread-16", "Additions meanwhile, each at another list"))
+            (counts(CROWD, "Counts a second: 14 threads count, 2 change the lists"))
+            (adds(CROWD, "Additions a second meanwhile"))
+            (counts("threads-2", "Counts a second: one thread counts, one changes"))
+            (counts("spread-16", "Counts a second: 14 threads, each its own list"))
+            (adds("spread-16", "Additions a second meanwhile, each its own list"))
         }
         (table::all(stored, PART, "LRU lists"))
     }

@@ -1,9 +1,9 @@
-//! The page: a head, the patches and what became of them here, a section for each system, the
-//! torture, the machine.
+//! The page: a head with Stillpoint's place among the others, a section for each system, the
+//! torture, the machine, and last the kernel's patches and what became of them here.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::draw::{Bar, Bars, Better, Tone, Unit};
+use super::draw::{Bar, Bars, Better, Unit};
 use super::stored::{Row, Stored};
 
 mod about;
@@ -11,33 +11,34 @@ mod grace;
 mod head;
 mod kfree;
 mod lru;
+mod names;
+mod patches;
 mod read;
 mod simulated;
+mod standing;
 mod table;
 mod torture;
 mod trace;
 mod vmap;
 
-pub use head::best_of;
+pub use standing::{best_of, peers};
 
 const STYLE: &str = include_str!("style.css");
-
-/// Stillpoint's usual way in each experiment; its others are there for comparison, or are for
-/// special readers.
-const USUAL: [&str; 5] = ["per-page", "guard", "rcu", "native", "default"];
 
 /// The page of a report.
 pub fn draw(stored: &Stored) -> String {
     let sections = [
-        kfree::section(stored),
         read::section(stored),
+        kfree::section(stored),
+        kfree::memory(stored),
         grace::section(stored),
         trace::section(stored),
         lru::section(stored),
         vmap::section(stored),
-        simulated::section(stored),
         torture::section(stored),
         about::section(stored),
+        patches::section(stored),
+        simulated::section(stored),
     ];
     let sections: Vec<Section> = sections.into_iter().flatten().collect();
     let page = html! {
@@ -54,7 +55,6 @@ pub fn draw(stored: &Stored) -> String {
                 main {
                     (head::header(stored))
                     nav aria-label="Contents" { @for section in &sections { a href={ "#" (section.id) } { (section.title) } } }
-                    (head::patches(stored))
                     @for section in &sections { (section.draw(stored)) }
                 }
             }
@@ -69,6 +69,8 @@ pub struct Section {
     title: &'static str,
     /// The parts of the report that it shows.
     parts: Vec<&'static str>,
+    /// What repeats them.
+    commands: Vec<String>,
     body: Markup,
 }
 
@@ -89,10 +91,16 @@ impl Section {
         if parts.is_empty() {
             return None;
         }
+        let commands = parts
+            .iter()
+            .filter_map(|part| stored.part(part))
+            .map(|part| part.command.clone())
+            .collect();
         Some(Self {
             id,
             title,
             parts,
+            commands,
             body: body(),
         })
     }
@@ -105,6 +113,7 @@ impl Section {
                     @if let Some(failure) = &part.failure { (failed(&part.command, failure)) }
                 }
                 (self.body)
+                @if !self.commands.is_empty() { p.repeat { span { "Repeat" } @for command in &self.commands { code { (command) } " " } } }
             }
         }
     }
@@ -120,64 +129,39 @@ fn failed(command: &str, failure: &str) -> Markup {
     }
 }
 
-/// What repeats a part.
-fn command<'s>(stored: &'s Stored, part: &str) -> &'s str {
-    stored.part(part).map_or("", |part| part.command.as_str())
-}
-
-/// What repeats several parts, a line each.
-fn commands(stored: &Stored, parts: &[&str]) -> String {
-    parts
-        .iter()
-        .map(|part| command(stored, part))
-        .filter(|command| !command.is_empty())
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
-/// How a row is drawn.
-fn tone(row: &Row) -> Tone {
-    match row.subject.as_str() {
-        "stillpoint" if USUAL.contains(&row.variant.as_str()) => Tone::Accent,
-        "stillpoint" => Tone::Ours,
-        "limit" => Tone::Limit,
-        _ => Tone::Peer,
-    }
-}
-
-/// A row's name on the page.
-fn name(row: &Row) -> String {
-    match row.subject.as_str() {
-        "stillpoint" => format!("Stillpoint {}", row.variant),
-        "limit" => "limit".to_owned(),
-        _ => row.name(),
-    }
-}
-
-/// A bar for each row of a scenario that has the figure.
-fn bars<'t>(
-    stored: &'t Stored,
-    part: &'t str,
-    scenario: Option<&'t str>,
-    title: &'t str,
+/// A mark for each row of a scenario that has the figure, the best first.
+fn bars(
+    stored: &Stored,
+    part: &str,
+    scenario: Option<&str>,
+    title: &str,
     metric: &str,
     unit: Unit,
     better: Better,
 ) -> Markup {
-    let bar = |row: &Row| {
-        Some(Bar {
-            name: name(row),
-            tone: tone(row),
-            value: row.figure(metric)?,
-        })
+    let mut rows: Vec<(&Row, f64)> = stored
+        .rows_of(part)
+        .filter(|row| row.scenario.as_deref() == scenario)
+        .filter_map(|row| Some((row, row.figure(metric)?)))
+        .collect();
+    rows.sort_by(|(a, figure), (b, other)| {
+        let order = match better {
+            Better::Less => figure.total_cmp(other),
+            Better::More => other.total_cmp(figure),
+        };
+        names::does_less(a).cmp(&names::does_less(b)).then(order)
+    });
+    let bar = |(row, value): &(&Row, f64)| Bar {
+        name: names::name(row),
+        tone: names::tone(row),
+        value: *value,
+        spread: row.spread.get(metric).copied(),
     };
-    let bars = stored.scene(part, scenario).filter_map(bar).collect();
     Bars {
         title,
         better,
         unit,
-        bars,
-        command: command(stored, part),
+        bars: rows.iter().map(bar).collect(),
     }
     .draw()
 }

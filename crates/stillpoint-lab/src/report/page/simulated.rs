@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{Section, command, table};
+use super::{Section, table};
 use crate::report::draw::{Bar, Bars, Better, Tone, Unit};
 use crate::report::stored::Stored;
 
@@ -27,9 +27,9 @@ fn body(stored: &Stored) -> Markup {
             code { "stillpoint sim sync --help" } " lists. So agreement says that the mechanism explains the figures, and does not predict other machines'."
         }
         div.charts {
-            (beside(stored, "sim-sync", "mean_ms", "synchronize_rcu() on an idle machine of 32 CPUs: mean"))
-            (beside(stored, "sim-bridge", "p50_ms", "Waits while a network bridge is set up, 64 CPUs: median"))
-            (beside(stored, "sim-trace", "mean_ms", "RCU Tasks Trace on a laptop, patch by patch: mean"))
+            (beside(stored, "sim-sync", "mean_ms", "Mean synchronize_rcu(), 32 idle CPUs"))
+            (beside(stored, "sim-bridge", "p50_ms", "Median wait, a network bridge on 64 CPUs"))
+            (beside(stored, "sim-trace", "mean_ms", "Mean RCU Tasks Trace wait, patch by patch"))
         }
         (table::all(stored, "sim-sync", "synchronize_rcu(), simulated"))
         (table::all(stored, "sim-bridge", "a network bridge, simulated"))
@@ -46,6 +46,7 @@ fn beside(stored: &Stored, part: &str, metric: &str, title: &str) -> Markup {
             name: format!("{}, {how}", row.variant),
             tone,
             value,
+            spread: None,
         };
         bars.extend(seed.map(|value| bar(value, Tone::Authors, "authors")));
         bars.extend(
@@ -58,7 +59,6 @@ fn beside(stored: &Stored, part: &str, metric: &str, title: &str) -> Markup {
         better: Better::Less,
         unit: Unit::Milliseconds,
         bars,
-        command: command(stored, part),
     }
     .draw()
 }

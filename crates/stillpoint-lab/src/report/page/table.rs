@@ -1,7 +1,8 @@
 //! All figures of a part, as a table: folded up, since the charts come first.
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
+use super::names;
 use crate::report::draw::significant;
 use crate::report::stored::{Row, Stored};
 
@@ -28,14 +29,15 @@ pub fn all(stored: &Stored, part: &str, caption: &str) -> Markup {
                             @if scenarios { th scope="col" { "scenario" } }
                             th scope="col" { "subject" }
                             th scope="col" { "variant" }
-                            @for metric in &metrics { th.number scope="col" { (metric) } }
+                            @for metric in &metrics { th.number scope="col" { (breakable(metric)) } }
                         }
                     }
                     tbody {
                         @for row in &rows {
-                            tr.own[row.is_ours()] {
+                            @let old = names::old(row);
+                            tr.own[row.is_ours() && old.is_none()] {
                                 @if scenarios { td { (row.scenario.as_deref().unwrap_or("")) } }
-                                td { (row.subject) }
+                                td { @if old.is_some() { "for comparison" } @else { (row.subject) } }
                                 td { (row.variant) }
                                 @for metric in &metrics { td.number { (row.figure(metric).map_or_else(|| "–".to_owned(), significant)) } }
                             }
@@ -45,4 +47,9 @@ pub fn all(stored: &Stored, part: &str, caption: &str) -> Markup {
             }
         }
     }
+}
+
+/// A name that may be broken into lines after each part.
+fn breakable(name: &str) -> Markup {
+    html! { @for (index, part) in name.split('_').enumerate() { @if index > 0 { "_" (PreEscaped("<wbr>")) } (part) } }
 }

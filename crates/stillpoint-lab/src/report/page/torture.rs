@@ -1,8 +1,8 @@
-//! The torture: that what is sound holds, and that what is broken is found out.
+//! The torture: that what is sound holds, and that what is broken is detected.
 
 use maud::{Markup, html};
 
-use super::{Section, command};
+use super::Section;
 use crate::report::draw::{Bar, Bars, Better, Tone, Unit};
 use crate::report::stored::{Part, Row, Stored};
 use crate::torture::{self, Entry};
@@ -27,7 +27,58 @@ pub fn section(stored: &Stored) -> Option<Section> {
         .into_iter()
         .chain(broken().map(|flavour| flavour.name))
         .collect();
-    Section::of(stored, "torture", "Torture", &parts, || body(stored))
+    let commands: Vec<String> = stored
+        .part(PART)
+        .into_iter()
+        .map(|part| part.command.clone())
+        .chain(broken_rows(stored).next().map(|(flavour, part, _)| {
+            let name = format!(" {} ", flavour.name);
+            part.command.replacen(&name, " NAME ", 1)
+        }))
+        .collect();
+    Section::of(stored, "torture", "Torture", &parts, || body(stored)).map(|section| Section {
+        commands,
+        ..section
+    })
+}
+
+/// What came of all that was run, for the head.
+pub fn tile(stored: &Stored) -> Option<Markup> {
+    let sound: Vec<&Row> = stored.rows_of(PART).collect();
+    let all: Vec<_> = broken_rows(stored).collect();
+    let failed = stored.part(PART).is_some_and(|part| part.failure.is_some());
+    if sound.is_empty() && all.is_empty() && !failed {
+        return None;
+    }
+    let errors: f64 = sound.iter().filter_map(|row| row.figure("errors")).sum();
+    let shown = all
+        .iter()
+        .filter(|(_, part, row)| part.failure.is_some() || row.is_some());
+    let shown = shown.count();
+    let detected = all
+        .iter()
+        .filter(|(_, part, row)| part.failure.is_none() && row.is_some());
+    let detected = detected.count();
+    let holds = !failed && errors == 0.0 && detected == shown;
+    let flavours = |count: usize| {
+        format!(
+            "{count} {}",
+            if count == 1 { "flavour" } else { "flavours" }
+        )
+    };
+    Some(html! {
+        div.tile.first[holds].bad[!holds] {
+            h2 { "Torture" }
+            @if !sound.is_empty() {
+                p.figure { (counted("errors", errors)) @if errors == 1.0 { " error" } @else { " errors" } }
+                p { (flavours(sound.len())) " among signals, forks, floods and stalls" }
+            } @else if failed { p.figure { "failed" } }
+            @else { p.figure { (detected) " of " (shown) } p { "broken versions detected" } }
+            @if failed && !sound.is_empty() { p { "The torture did not come to a good end." } }
+            @if !sound.is_empty() && shown > 0 { p.beside { b { (detected) " of " (shown) } " versions that are broken on purpose detected" } }
+            @if shown < all.len() { p.beside { (all.len() - shown) " more cannot be shown on this machine" } }
+        }
+    })
 }
 
 fn broken() -> impl Iterator<Item = &'static Entry> {
@@ -45,7 +96,7 @@ fn body(stored: &Stored) -> Markup {
         p {
             "Readers, writers and callbacks on elements that are recycled, among signals, forks, threads that come and go, preemption, floods and stalls. Every "
             "section looks for an element that was freed too early. A test that never fails shows little; so some flavours have a part left out on purpose, "
-            "and must be found out."
+            "and must be detected."
         }
         (sound(stored))
         (survived(stored))
@@ -59,7 +110,7 @@ fn sound(stored: &Stored) -> Markup {
         return Markup::default();
     }
     html! {
-        h3 { "What is sound" }
+        h3 { "Sound flavours" }
         div.scroll tabindex="0" role="region" aria-label="Torture of the sound flavours" {
             table {
                 thead { tr { th scope="col" { "flavour" } @for (_, name) in COUNTS { th.number scope="col" { (name) } } } }
@@ -73,7 +124,6 @@ fn sound(stored: &Stored) -> Markup {
                 }
             }
         }
-        p.repeat { span { "Repeat" } code { (command(stored, PART)) } }
     }
 }
 
@@ -112,16 +162,16 @@ fn survived(stored: &Stored) -> Markup {
                 name: flavour.name.to_owned(),
                 tone: Tone::Peer,
                 value: seconds,
+                spread: None,
             })
         })
         .collect();
-    let title = "How long the broken flavours survived";
+    let title = "Time until a broken flavour was detected";
     Bars {
         title,
         better: Better::Less,
         unit: Unit::Seconds,
         bars,
-        command: "",
     }
     .draw()
 }
@@ -132,26 +182,25 @@ fn left_out(stored: &Stored) -> Markup {
         return Markup::default();
     }
     let verdict = |part: &Part, row: Option<&Row>| match (&part.failure, row) {
-        (Some(_), _) => "NOT found out".to_owned(),
+        (Some(_), _) => "NOT detected".to_owned(),
         (None, None) => part.notes.clone(),
         (None, Some(row)) => row
             .figure("survived_s")
             .map_or_else(String::new, |seconds| {
-                format!("found after {}", Unit::Seconds.show(seconds))
+                format!("detected after {}", Unit::Seconds.show(seconds))
             }),
     };
     html! {
-        h3 { "What is broken on purpose" }
+        h3 { "Broken on purpose" }
         div.scroll tabindex="0" role="region" aria-label="Flavours broken on purpose" {
             table {
-                thead { tr { th scope="col" { "flavour" } th scope="col" { "left out" } th scope="col" { "verdict" } th scope="col" { "repeat" } } }
+                thead { tr { th scope="col" { "flavour" } th scope="col" { "left out" } th scope="col" { "verdict" } } }
                 tbody {
                     @for (flavour, part, row) in all {
                         tr {
                             th scope="row" { (flavour.name) }
-                            td { (flavour.about) }
-                            td { (verdict(part, row)) }
-                            td { code { (part.command) } }
+                            td.text { (flavour.about) }
+                            td.text { (verdict(part, row)) }
                         }
                     }
                 }

@@ -2,14 +2,14 @@
 
 use maud::{Markup, html};
 
-use super::{Section, bars, commands, table};
+use super::{Section, bars, table};
 use crate::report::authors::{TRACE_MS, TRACE_READ_NS};
-use crate::report::draw::{Better, Pair, Pairs, Side, Tone, Unit};
+use crate::report::draw::{Better, Pair, Side, Tone, Unit};
 use crate::report::stored::Stored;
 
 const PART: &str = "trace";
 
-/// The series' grace periods and readers, simulated and measured beside them.
+/// The series' grace periods and readers, simulated beside them.
 pub fn pairs(stored: &Stored) -> Vec<Pair> {
     let [before, after] = TRACE_MS;
     let authors = Pair {
@@ -44,28 +44,11 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
             Side::new("after", after, Unit::Nanoseconds),
         ],
     };
-    let measured = |metric: &str, unit, title: &str| {
-        let figure = stored.figure(PART, Some("idle"), "stillpoint", "native", metric)?;
-        Some(Pair {
-            title: title.to_owned(),
-            tone: Tone::Accent,
-            sides: vec![Side::new("native", figure, unit)],
-        })
-    };
-    let mut pairs = vec![authors];
-    pairs.extend(simulated());
-    pairs.extend(measured(
-        "gp_mean_ms",
-        Unit::Milliseconds,
-        "Here, measured, a grace period without readers",
-    ));
-    pairs.push(read);
-    pairs.extend(measured(
-        "read_ns",
-        Unit::Nanoseconds,
-        "Here, measured, a pair of lock and unlock",
-    ));
-    pairs
+    [authors]
+        .into_iter()
+        .chain(simulated())
+        .chain([read])
+        .collect()
 }
 
 /// The section.
@@ -76,11 +59,6 @@ pub fn section(stored: &Stored) -> Option<Section> {
 }
 
 fn body(stored: &Stored) -> Markup {
-    let all_commands = commands(stored, &[PART, "sim-trace"]);
-    let compared: Vec<Pair> = pairs(stored)
-        .into_iter()
-        .filter(|pair| pair.sides.len() > 1)
-        .collect();
     let less = |scenario, title, metric, unit| {
         bars(
             stored,
@@ -105,18 +83,17 @@ fn body(stored: &Stored) -> Markup {
     };
     html! {
         p {
-            "Sections that block, sleep, or are held by a task across an await. " em { "native" } " readers go without fences, " em { "read-mb" }
-            " ones fence, and their grace periods interrupt no processor. Ten thousand tasks hold a section across a timer of 1 to 10 ms while a thread replaces "
-            "what they read; their " em { "limit" } " reads something that never changes."
+            "Read sections that block, sleep, or are held by a task across an await. Readers of " em { "read-mb" } " fence, so that grace periods "
+            "interrupt no processor; by default readers do not fence. Ten thousand tasks hold a section across a timer of 1 to 10 ms while a "
+            "thread replaces what they read; their " em { "limit" } " reads something that never changes."
         }
         div.charts {
-            (Pairs { title: "Before and after", better: Better::Less, pairs: &compared, command: &all_commands }.draw())
-            (less("idle", "A grace period without readers", "gp_mean_ms", Unit::Milliseconds))
-            (less("idle", "A pair of lock and unlock on a thread", "read_ns", Unit::Nanoseconds))
-            (less("sleepers", "From the last reader's end to the wait's", "exit_to_gp_us", Unit::Microseconds))
-            (more("Sections of 10,000 tasks", "reads_per_s"))
-            (more("Updates beside 10,000 tasks", "updates_per_s"))
-            (less("async10000", "A wait elsewhere, while 10,000 sections are open", "other_domain_gp_us", Unit::Microseconds))
+            (more("Read sections of 10,000 tasks", "reads_per_s"))
+            (more("Updates beside 10,000 reading tasks", "updates_per_s"))
+            (less("idle", "Enter and leave a section on a thread", "read_ns", Unit::Nanoseconds))
+            (less("idle", "Grace period without readers", "gp_mean_ms", Unit::Milliseconds))
+            (less("sleepers", "From the last reader's end to the wait's end", "exit_to_gp_us", Unit::Microseconds))
+            (less("async10000", "Wait in one domain, 10,000 sections open in another", "other_domain_gp_us", Unit::Microseconds))
         }
         (table::all(stored, PART, "readers that sleep"))
     }

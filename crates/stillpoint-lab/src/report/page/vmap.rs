@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::{Section, bars, command, table};
+use super::{Section, bars, table};
 use crate::report::authors::VMAP_REQUESTS_PER_S;
-use crate::report::draw::{Better, Pair, Pairs, Side, Tone, Unit};
+use crate::report::draw::{Better, Pair, Side, Tone, Unit};
 use crate::report::stored::Stored;
 
 const PART: &str = "vmap";
@@ -19,17 +19,17 @@ pub fn pairs(stored: &Stored) -> Vec<Pair> {
         tone: Tone::Authors,
         sides: vec![
             side("one lock", before),
-            side("a lock a node", after),
-            side("unchecked", unchecked),
+            side("lock per node", after),
+            side("no check", unchecked),
         ],
     };
     let figure =
         |variant| stored.figure(PART, Some(SMALL), "stillpoint", variant, "requests_per_s");
     let ours = || {
         let sides = vec![
-            side("global-lock", figure("global-lock")?),
+            side("one spinlock", figure("global-lock")?),
             side("rcu", figure("rcu")?),
-            side("unchecked", figure("unchecked")?),
+            side("no check", figure("unchecked")?),
         ];
         Some(Pair {
             title: "Here, measured, messages of 256 bytes (16 threads)".to_owned(),
@@ -70,24 +70,23 @@ fn body(stored: &Stored) -> Markup {
     };
     html! {
         p {
-            "Which area is around this address, and does it live? A server may ask that before every copy. " em { "node-" } " and " em { "global-" }
-            " variants ask a tree under locks, as the kernel did; " em { "unchecked" } " and " em { "heap" } " do not ask. The " em { "limit" }
+            "Which area is around this address, and is it still allocated? A server may ask that before every copy. " em { "one spinlock" } ", " em { "per node" }
+            " and so on ask a tree under locks, as the kernel did; with " em { "no check" } " it does not ask. The " em { "limit" }
             " of a look-up is an array; that of a purge is one large call."
         }
-        (Pairs { title: "Before and after: every copy checked", better: Better::More, pairs: &pairs(stored), command: command(stored, PART) }.draw())
         div.charts {
-            (less("find-1000", "To find an area among 1,000", "find_ns"))
-            (less("find-100000", "To find an area among 100,000", "find_ns"))
-            (less("find-1000000", "To find an area among 1,000,000", "find_ns"))
-            (less("find-100000", "To check a range, among 100,000 areas", "check_ns"))
-            (copies(SMALL, "Checked messages of 256 bytes, 16 threads"))
-            (copies("copy-4096", "Checked messages of 4 KiB, 16 threads"))
-            (copies("copy-256-2threads", "Checked messages of 256 bytes, 2 threads"))
-            (copies("copy-4096-2threads", "Checked messages of 4 KiB, 2 threads"))
-            (less("alloc-pool", "To allocate and free 4 pages", "alloc_free_ns"))
-            (less("random-size", "To allocate and free areas of random size", "alloc_free_ns"))
-            (less("purge", "To give a page back, areas of 16 pages", "purge_ns_per_page"))
-            (less("purge-single", "To give a page back, areas of one page", "purge_ns_per_page"))
+            (less("find-1000", "Find an area among 1,000", "find_ns"))
+            (less("find-100000", "Find an area among 100,000", "find_ns"))
+            (less("find-1000000", "Find an area among 1,000,000", "find_ns"))
+            (less("find-100000", "Check a range among 100,000 areas", "check_ns"))
+            (copies(SMALL, "Check and copy 256 bytes, 16 threads"))
+            (copies("copy-4096", "Check and copy 4 KiB, 16 threads"))
+            (copies("copy-256-2threads", "Check and copy 256 bytes, 2 threads"))
+            (copies("copy-4096-2threads", "Check and copy 4 KiB, 2 threads"))
+            (less("alloc-pool", "Allocate and free 4 pages", "alloc_free_ns"))
+            (less("random-size", "Allocate and free areas of random size", "alloc_free_ns"))
+            (less("purge", "Give a page back to the system, in areas of 16", "purge_ns_per_page"))
+            (less("purge-single", "Give a page back to the system, one by one", "purge_ns_per_page"))
         }
         (table::all(stored, PART, "an address space"))
     }

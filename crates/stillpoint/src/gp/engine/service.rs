@@ -80,11 +80,11 @@ pub(in crate::gp) enum State {
         /// `None` in the child of a fork by that very thread: it ends by itself, and cannot be
         /// joined.
         thread: Option<thread::Handle>,
-        /// The one before it, which has ended idle.
-        before: Option<thread::Handle>,
+        /// Those before it: as in `Resting`.
+        ended: Vec<thread::Handle>,
     },
-    /// It has ended idle, and may not be quite gone yet.
-    Resting(Option<thread::Handle>),
+    /// It has ended idle. These have, and may not be quite gone yet.
+    Resting(Vec<thread::Handle>),
     /// It has failed too often, and has ended.
     Down,
     Stopped,
@@ -106,8 +106,8 @@ pub(crate) enum Served {
 #[derive(Debug)]
 enum Rounds {
     Stopped,
-    /// There was no work for a while. The thread before this one is to be joined.
-    Idle(Option<thread::Handle>),
+    /// There was no work for a while.
+    Idle,
 }
 
 type Spawn = Box<dyn Fn(String) -> io::Result<thread::Handle> + Send + Sync>;
@@ -218,12 +218,13 @@ impl<P: Policy> Engine<P> {
         if matches!(*state, State::NotStarted | State::Resting(_))
             && let Ok(thread) = spawn(self.thread_name())
         {
-            let before = match mem::replace(&mut *state, State::NotStarted) {
-                State::Resting(before) => before,
-                _ => None,
+            let mut ended = match mem::replace(&mut *state, State::NotStarted) {
+                State::Resting(ended) => ended,
+                _ => Vec::new(),
             };
+            idle::join_gone(&mut ended);
             let thread = Some(thread);
-            *state = State::Running { thread, before };
+            *state = State::Running { thread, ended };
             self.service.signs.set_runs();
         }
     }
@@ -257,15 +258,18 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn stop_service(&self, end: End) -> bool {
         self.request_stop();
         let state = mem::replace(&mut *lock(&self.service.state), State::Stopped);
-        let (finishes, threads) = match state {
-            State::Running { thread, before } => (true, [thread, before]),
-            State::Resting(thread) => (false, [thread, None]),
-            State::NotStarted | State::Down | State::Stopped => (false, [None, None]),
+        let (finishes, (thread, ended)) = match state {
+            State::Running { thread, ended } => (true, (thread, ended)),
+            State::Resting(ended) => (false, (None, ended)),
+            State::NotStarted | State::Down | State::Stopped => (false, (None, Vec::new())),
         };
         self.shared.service.signal();
         if end == End::Awaited && !user_code::runs() && !is_service_thread() {
             // A panic of the library's own has been printed by its thread.
-            threads.into_iter().flatten().for_each(thread::Handle::join);
+            thread
+                .into_iter()
+                .chain(ended)
+                .for_each(thread::Handle::join);
         }
         finishes
     }
@@ -274,14 +278,10 @@ impl<P: Policy> Engine<P> {
     /// failed too often.
     pub(crate) fn serve(&self, work: &impl Work) -> Served {
         SERVES.with(|serves| serves.set(self.domain));
-        let mut before = None;
         let served = loop {
             match self.contained_rounds(work) {
                 Some(Rounds::Stopped) => break Served::Stopped,
-                Some(Rounds::Idle(handle)) => {
-                    before = handle;
-                    break Served::Idle;
-                }
+                Some(Rounds::Idle) => break Served::Idle,
                 None => {}
             }
             self.service.failures.fetch_add(1, Ordering::Relaxed);
@@ -290,9 +290,6 @@ impl<P: Policy> Engine<P> {
             }
         };
         SERVES.with(|serves| serves.set(ENDED));
-        if let Some(before) = before {
-            before.join();
-        }
         served
     }
 
@@ -400,7 +397,7 @@ impl<P: Policy> Engine<P> {
                     until = Some(end);
                 } else {
                     match self.end_idle() {
-                        Idle::Ends(before) => return Rounds::Idle(before),
+                        Idle::Ends => return Rounds::Idle,
                         Idle::Kicked => continue,
                         Idle::Stays => {}
                     }

@@ -215,7 +215,7 @@ impl<P: Policy> Engine<P> {
             Print::Unheard => !is_heard,
             Print::Always => true,
         } {
-            stderr::line(format_args!("{report}"));
+            stderr::line(format_args!("{}", report.without_prefix()));
         }
         if let Some(handler) = handler {
             self.stalls

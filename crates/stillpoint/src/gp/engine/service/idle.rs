@@ -24,9 +24,11 @@
 //! # The thread that has ended
 //!
 //! It is not detached, so that the end of the domain can wait until it is gone, with the
-//! destructors of what user code has left in its thread-local variables. The next one takes it over
-//! and joins it as the last thing that it does itself when it ends idle: not earlier, since such a
-//! destructor may wait for what the next one has to do. Its stack stays mapped for so long.
+//! destructors of what user code has left in its thread-local variables. It is joined when the next
+//! one is started, if it is gone by then. One that is not stays in the list: such a destructor may
+//! block, or wait for what the next thread has to do, and no thread waits for it but the one that
+//! ends the domain. The stack of the last one stays mapped for so long, with little memory behind
+//! it.
 //!
 //! The thread that forked in a callback and goes on in the child does not end: it may be the only
 //! one that the child has.
@@ -121,8 +123,8 @@ impl Signs {
 /// What an idle thread has come to.
 #[derive(Debug)]
 pub(super) enum Idle {
-    /// It is to end, and to join the one before it.
-    Ends(Option<thread::Handle>),
+    /// It is to end.
+    Ends,
     /// There is work.
     Kicked,
     /// It is none that may end: see the module's head. Or it has been asked to stop.
@@ -135,7 +137,7 @@ impl<P: Policy> Engine<P> {
         let mut state = lock(&self.service.state);
         let State::Running {
             thread: thread @ Some(_),
-            before,
+            ended,
         } = &mut *state
         else {
             return Idle::Stays;
@@ -143,10 +145,19 @@ impl<P: Policy> Engine<P> {
         if !self.service.signs.end::<P>() {
             return Idle::Kicked;
         }
-        let (thread, before) = (mem::take(thread), mem::take(before));
-        *state = State::Resting(thread);
-        Idle::Ends(before)
+        let mut ended = mem::take(ended);
+        ended.extend(thread.take());
+        *state = State::Resting(ended);
+        Idle::Ends
     }
+}
+
+/// Joins those of `threads` that are gone.
+pub(super) fn join_gone(threads: &mut Vec<thread::Handle>) {
+    *threads = mem::take(threads)
+        .into_iter()
+        .filter_map(|thread| thread.try_join().err())
+        .collect();
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -165,7 +176,7 @@ mod tests {
         let engine = Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(first));
         *lock(&engine.service.state) = State::Running {
             thread: None,
-            before: None,
+            ended: Vec::new(),
         };
         engine.service.signs.reset_in_child(true);
         engine.service.signs.take_kick();
@@ -242,7 +253,7 @@ mod loom_tests {
             });
             *lock(&job.engine.service.state) = State::Running {
                 thread: Some(a_thread()),
-                before: None,
+                ended: Vec::new(),
             };
             job.engine.service.signs.set_runs();
             let theirs = Arc::clone(&job);
@@ -268,6 +279,50 @@ mod loom_tests {
         work_while_it_ends::<Deaf>();
     }
 
+    /// The domain ends while a thread has brought work and has not kicked yet. `look` sees to it
+    /// that a service thread does the work, and not the thread that ends the domain.
+    fn work_at_the_domains_end(look: fn(&Engine<Hasty>)) {
+        model(move || {
+            let another = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let job = Arc::new(Job {
+                engine: Engine::<Hasty>::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
+                wanted: AtomicBool::new(false),
+                done: AtomicBool::new(false),
+                another: std::sync::Arc::clone(&another),
+            });
+            job.engine.set_service(move |_| {
+                another.store(true, Ordering::Relaxed);
+                Err(io::ErrorKind::WouldBlock.into())
+            });
+            *lock(&job.engine.service.state) = State::Running {
+                thread: Some(a_thread()),
+                ended: Vec::new(),
+            };
+            job.engine.service.signs.set_runs();
+            let theirs = Arc::clone(&job);
+            let service = loom::thread::spawn(move || theirs.engine.serve(&*theirs));
+            job.wanted.store(true, Ordering::Relaxed);
+            look(&job.engine);
+            let finishes = job.engine.stop_service(super::super::End::LeftToService);
+            let _ = service.join().unwrap();
+            assert!(
+                finishes || job.done.load(Ordering::Relaxed) || job.another.load(Ordering::Relaxed),
+                "work is left to the caller"
+            );
+        });
+    }
+
+    #[test]
+    fn loom_work_at_the_domains_end_is_left_to_a_service_thread() {
+        work_at_the_domains_end(Engine::kick);
+    }
+
+    #[test]
+    #[should_panic(expected = "work is left to the caller")]
+    fn loom_a_thread_that_runs_is_no_thread_that_looks() {
+        work_at_the_domains_end(Engine::ensure_service);
+    }
+
     /// The same, asked to stop: it ends in one way or the other, and who stops it knows which.
     #[test]
     fn loom_stop_while_it_ends() {
@@ -280,7 +335,7 @@ mod loom_tests {
             });
             *lock(&job.engine.service.state) = State::Running {
                 thread: Some(a_thread()),
-                before: None,
+                ended: Vec::new(),
             };
             job.engine.service.signs.set_runs();
             let theirs = Arc::clone(&job);

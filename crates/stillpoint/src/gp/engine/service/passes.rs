@@ -106,7 +106,7 @@ mod loom_tests {
             ));
             *lock(&engine.service.state) = State::Running {
                 thread: None,
-                before: None,
+                ended: Vec::new(),
             };
             engine.service.signs.set_runs();
             let theirs = Arc::clone(&engine);

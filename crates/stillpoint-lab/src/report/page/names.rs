@@ -1,0 +1,55 @@
+//! What the page calls a row, and how it is drawn. The program measures some older ways to do the
+//! work as variants of its own; on the page they have neither the library's name nor its colour.
+
+use crate::report::draw::Tone;
+use crate::report::stored::Row;
+
+/// Stillpoint's default in each experiment.
+const DEFAULT: [&str; 5] = ["per-page", "guard", "rcu", "native", "default"];
+
+/// The older ways: part, variant, name.
+const OLD: [(&str, &str, &str); 10] = [
+    ("kfree", "whole-batch", "one grace period for all"),
+    ("sync", "service-led", "as a callback"),
+    ("lru", "spinlock", "one spinlock"),
+    ("lru", "mutex", "one mutex"),
+    ("vmap", "unchecked", "no check"),
+    ("vmap", "heap", "no check, on the heap"),
+    ("vmap", "node-rwlock", "rwlock per node"),
+    ("vmap", "node-spinlock", "spinlock per node"),
+    ("vmap", "global-lock", "one spinlock"),
+    ("vmap", "global-mutex", "one mutex"),
+];
+
+/// The name of an older way, if the row is of one.
+pub fn old(row: &Row) -> Option<&'static str> {
+    OLD.iter()
+        .find(|(part, variant, _)| row.is_ours() && row.part == *part && row.variant == *variant)
+        .map(|(.., name)| *name)
+}
+
+/// Whether the row leaves out what the others do: it comes behind them.
+pub fn does_less(row: &Row) -> bool {
+    row.subject == "limit" || old(row).is_some_and(|name| name.starts_with("no check"))
+}
+
+/// How a row is drawn.
+pub fn tone(row: &Row) -> Tone {
+    match row.subject.as_str() {
+        "stillpoint" if old(row).is_some() => Tone::Old,
+        "stillpoint" if DEFAULT.contains(&row.variant.as_str()) => Tone::Accent,
+        "stillpoint" => Tone::Ours,
+        "limit" => Tone::Limit,
+        _ => Tone::Peer,
+    }
+}
+
+/// A row's name on the page.
+pub fn name(row: &Row) -> String {
+    match (row.subject.as_str(), old(row)) {
+        (_, Some(old)) => old.to_owned(),
+        ("stillpoint", None) if tone(row) == Tone::Accent => "Stillpoint".to_owned(),
+        ("stillpoint", None) => format!("Stillpoint {}", row.variant),
+        _ => row.name(),
+    }
+}

@@ -1,0 +1,96 @@
+//! Where Stillpoint stands among the peers, each at its best setting.
+
+use crate::report::draw::Better;
+use crate::report::stored::{Row, Stored};
+
+/// Subjects that are no choice for a program: bounds, and the kernel's own grace periods, which
+/// take thousands of times as long.
+const NO_PEERS: [&str; 4] = ["stillpoint", "limit", "kernel", "seed"];
+
+/// A comparison with all peers that have the figure.
+pub struct Standing<'s> {
+    /// Stillpoint's row.
+    pub ours: &'s Row,
+    /// Its place, from 1 on.
+    pub place: usize,
+    /// How many are compared, Stillpoint included.
+    pub of: usize,
+    /// The best peer's row; `None` where no peer has the figure.
+    pub best: Option<&'s Row>,
+    /// Whether the rounds of Stillpoint and of that peer are apart.
+    pub is_clear: bool,
+}
+
+/// The peers of a part, or of one of its scenarios.
+pub fn peers<'s>(stored: &'s Stored, part: &'s str, scenario: Option<&'s str>) -> Vec<&'s str> {
+    let mut peers: Vec<&str> = Vec::new();
+    for row in stored.scene(part, scenario) {
+        let subject = row.subject.as_str();
+        if !NO_PEERS.contains(&subject) && !peers.contains(&subject) {
+            peers.push(subject);
+        }
+    }
+    peers
+}
+
+/// The best of a subject's rows.
+pub fn best_of<'s>(
+    stored: &'s Stored,
+    part: &'s str,
+    scenario: Option<&'s str>,
+    subject: &str,
+    metric: &str,
+    better: Better,
+) -> Option<&'s Row> {
+    let rows = stored
+        .scene(part, scenario)
+        .filter(|row| row.subject == subject && row.figure(metric).is_some());
+    best(rows, metric, better)
+}
+
+fn best<'s>(rows: impl Iterator<Item = &'s Row>, metric: &str, better: Better) -> Option<&'s Row> {
+    let figure = |row: &Row| row.figure(metric).unwrap_or_default();
+    rows.min_by(|a, b| match better {
+        Better::Less => figure(a).total_cmp(&figure(b)),
+        Better::More => figure(b).total_cmp(&figure(a)),
+    })
+}
+
+/// Where one of Stillpoint's variants stands.
+pub fn standing<'s>(
+    stored: &'s Stored,
+    part: &'s str,
+    scenario: Option<&'s str>,
+    variant: &str,
+    metric: &str,
+    better: Better,
+) -> Option<Standing<'s>> {
+    let ours = stored.row(part, scenario, "stillpoint", variant)?;
+    let value = ours.figure(metric)?;
+    let peers: Vec<&Row> = peers(stored, part, scenario)
+        .into_iter()
+        .filter_map(|peer| best_of(stored, part, scenario, peer, metric, better))
+        .collect();
+    let is_ahead = |peer: &&&Row| {
+        peer.figure(metric).is_some_and(|figure| match better {
+            Better::Less => figure < value,
+            Better::More => figure > value,
+        })
+    };
+    let best = best(peers.iter().copied(), metric, better);
+    Some(Standing {
+        ours,
+        place: 1 + peers.iter().filter(is_ahead).count(),
+        of: 1 + peers.len(),
+        best,
+        is_clear: best.is_some_and(|best| are_apart(ours, best, metric)),
+    })
+}
+
+/// Whether all rounds of one are on the same side of all rounds of the other.
+fn are_apart(one: &Row, other: &Row, metric: &str) -> bool {
+    match (one.spread.get(metric), other.spread.get(metric)) {
+        (Some(one), Some(other)) => one[1] < other[0] || other[1] < one[0],
+        _ => true,
+    }
+}
