@@ -29,8 +29,8 @@ mod torture;
 
 /// What to begin with.
 const EXAMPLES: &str = "Start with one of these (times on two processors):
-  stillpoint scale kfree                            deferred frees beside the peers: 20 seconds
-  stillpoint scale read                             what a read section costs: 20 seconds
+  stillpoint scale kfree                            deferred frees beside the peers: 25 seconds
+  stillpoint scale read                             what a read section costs: 40 seconds
   stillpoint torture all --duration 10              try to break it: 10 seconds
   stillpoint sim sync                               the kernel's timing: at once
   stillpoint report --quick --output report.html    all of it on one page: three minutes";

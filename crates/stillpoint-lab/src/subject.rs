@@ -202,6 +202,9 @@ pub trait Registry {
     /// The peer has a [`ReadSide`].
     fn reads<S: ReadSide>(&mut self, _peer: Peer) {}
 
+    /// The peer is both a [`ReadSide`] and a [`Reclaimer`].
+    fn reads_beside_flood<S: ReadSide + Reclaimer>(&mut self, _peer: Peer) {}
+
     /// The peer is a [`Reclaimer`].
     fn reclaims<S: Reclaimer>(&mut self, _peer: Peer) {}
 

@@ -22,6 +22,7 @@ const FIXTURE: &str = include_str!("fixtures/report.json");
 /// The charts that a whole report has: titles, from top to bottom.
 const CHARTS: &[&str] = &[
     "Enter and leave a read section",
+    "The same beside a thread that retires",
     "Allocate an object and free it later",
     "From the last retire until all is freed",
     "Peak unreclaimed memory",

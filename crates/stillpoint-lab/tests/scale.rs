@@ -190,9 +190,9 @@ fn kfree_without_peers() {
     let (run, json) = with_json(&format!("{TINY} --peers none --seed 7"));
     assert_eq!(run.code, 0, "{}", run.err);
     let lines: Vec<_> = run.err.lines().collect();
-    assert_eq!(lines.len(), 4, "no progress bar in a pipe: {}", run.err);
+    assert_eq!(lines.len(), 8, "no progress bar in a pipe: {}", run.err);
     for (number, line) in (1..).zip(&lines) {
-        let begins = format!("stillpoint: {number} of 4: round 1: ");
+        let begins = format!("stillpoint: {number} of 8: round 1: ");
         assert!(line.starts_with(&begins), "{}", run.err);
     }
     assert_contract(&json, "kfree");
@@ -204,6 +204,10 @@ fn kfree_without_peers() {
             ("stillpoint", "per-page"),
             ("stillpoint", "whole-batch"),
             ("stillpoint", "call"),
+            ("stillpoint", "fences"),
+            ("stillpoint", "budget-1"),
+            ("stillpoint", "budget-2"),
+            ("stillpoint", "budget-4"),
             ("limit", "default")
         ]
     );
@@ -283,7 +287,7 @@ fn every_object_size_is_measured() {
         let (run, json) = with_json(&format!("{TINY} --object-size {size} --peers haphazard"));
         assert_eq!(run.code, 0, "{size}: {}", run.err);
         assert_eq!(json["params"]["object_size"], size);
-        assert_eq!(rows(&json).len(), 5);
+        assert_eq!(rows(&json).len(), 9);
     }
 }
 
@@ -309,6 +313,34 @@ fn the_plot_names_every_case() {
     ] {
         assert!(svg.lines().any(|line| line.trim() == name), "{name}");
     }
+}
+
+#[test]
+fn time_against_memory_is_drawn_and_judged() {
+    let folder = TempDir::new().expect("a folder for temporary files");
+    let file = folder.path().join("tradeoff.svg");
+    let run = stillpoint(&format!(
+        "{TINY} --variants budget-1,budget-4 --peers seize --tradeoff {}",
+        file.display()
+    ));
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.out.contains("\nTime against memory: "), "{}", run.out);
+    let svg = fs::read_to_string(file).expect("the plot is there");
+    assert!(svg.starts_with("<svg"));
+    for name in [
+        "1 stillpoint budget-1",
+        "2 stillpoint budget-4",
+        "3 seize",
+        "4 seize batch-64",
+        "5 seize batch-1024",
+        "6 seize batch-4096",
+        "7 limit",
+    ] {
+        assert!(svg.lines().any(|line| line.trim() == name), "{name}");
+    }
+    // Without a peer there is nothing to judge.
+    let run = stillpoint(&format!("{TINY} --peers none"));
+    assert!(!run.out.contains("Time against memory"), "{}", run.out);
 }
 
 #[test]
@@ -344,6 +376,18 @@ fn read_measures_every_peer() {
         let figure = row["metrics"]["ns_per_pair"].as_f64().expect("a number");
         assert!(figure.is_finite() && figure > 0.0, "{row}");
     }
+    // Who cannot retire has no neighbour that does.
+    let subjects = |scenario| {
+        in_scenario(&json, scenario)
+            .into_iter()
+            .map(|row| (text(row, "subject"), text(row, "variant")))
+            .collect::<Vec<_>>()
+    };
+    let reads_only = ["liburcu-qsbr", "arc-swap", "std-rwlock"];
+    let mut alone = subjects("alone");
+    alone.retain(|(subject, _)| !reads_only.contains(subject));
+    assert_eq!(subjects("beside-flood"), alone);
+    assert!(alone.contains(&("stillpoint", "fences")) && alone.contains(&("limit", "default")));
     assert_table_agrees(&run.out, &json);
 }
 
@@ -397,7 +441,7 @@ fn a_busy_machine_is_told() {
                 }
             });
         }
-        let found = with_json("scale read --rounds 3 --peers none");
+        let found = with_json("scale read --rounds 3 --scenarios alone --peers none");
         over.store(true, Ordering::Relaxed);
         found
     });
@@ -419,7 +463,7 @@ fn every_table_has_a_sentence_below_it() {
     for experiment in ["kfree", "read", "sync", "trace", "lru", "vmap"] {
         let tiny = match experiment {
             "kfree" => "--threads 2 --loops 4 --objects 100",
-            "read" => "--threads 1",
+            "read" => "--threads 1 --scenarios beside-flood",
             "sync" => "--scenarios idle",
             "trace" => "--scenarios idle --span-ms 10",
             "lru" => "--scenarios threads-2 --tenants 10 --lists 1",
@@ -533,7 +577,8 @@ fn sync_without_peers() {
             .into_iter()
             .map(|row| (text(row, "subject"), text(row, "variant")))
     };
-    let ours = ["rcu", "expedited", "qsbr", "service-led"].map(|variant| ("stillpoint", variant));
+    let ours = ["rcu", "expedited", "qsbr", "service-led", "fences"]
+        .map(|variant| ("stillpoint", variant));
     let limit = limit_case(&json);
     assert!(cases("idle").eq(ours.into_iter().chain(limit)));
     assert!(
@@ -558,10 +603,10 @@ fn limit_case(json: &Value) -> Option<(&'static str, &'static str)> {
 
 #[test]
 fn sync_beside_readers_and_in_a_herd() {
-    let scenarios = "idle16,busy1,busy-oversub,herd64,bridge,barrier,poll";
+    let scenarios = "idle16,idle255,busy1,busy-oversub,herd64,bridge,barrier,poll";
     let peers = "liburcu-memb,liburcu-qsbr,sdd,ps-reclaim";
     let (run, json) = with_json(&format!(
-        "scale sync --rounds 1 --threads 4 --variants rcu,qsbr --scenarios {scenarios} --peers {peers}"
+        "scale sync --rounds 1 --threads 4 --variants rcu,qsbr,fences --scenarios {scenarios} --peers {peers}"
     ));
     assert_eq!(run.code, 0, "{}", run.err);
     for scenario in scenarios.split(',') {
@@ -577,11 +622,15 @@ fn sync_beside_readers_and_in_a_herd() {
             "poll" => 1,
             _ => 2,
         };
+        let ours = match scenario {
+            "barrier" | "poll" => 2,
+            _ => 3,
+        };
         let peers = liburcu + others;
         let rows = in_scenario(&json, scenario);
         assert_eq!(
             rows.len(),
-            2 + peers + limit_case(&json).iter().len(),
+            ours + peers + limit_case(&json).iter().len(),
             "{scenario}"
         );
         for row in rows {

@@ -14,7 +14,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
-    thread::{self, JoinHandle},
+    thread::{self, JoinHandle, ThreadId},
     time::Duration,
 };
 use stillpoint::{CallbackHead, Domain, EmbedsHead};
@@ -507,6 +507,35 @@ fn retire_in_section_is_freed_after_it() {
     });
     eventually(|| tally.all_dropped() && domain.statistics().objects_pending == 0);
     idle.end();
+}
+
+#[test]
+fn a_very_heavy_object_is_freed_by_the_service_thread() {
+    /// A quarter of the budget is less.
+    struct Table {
+        _slots: [u8; 300 << 10],
+        freed_on: Sender<ThreadId>,
+    }
+    impl Drop for Table {
+        fn drop(&mut self) {
+            let _ = self.freed_on.send(thread::current().id());
+        }
+    }
+
+    let domain = Domain::new();
+    domain.set_budget(1 << 20);
+    let (freed_on, was_freed_on) = channel();
+    let table = leak(Table {
+        _slots: [0; 300 << 10],
+        freed_on,
+    });
+    // SAFETY: no other thread has ever known the table, which may be dropped on any thread.
+    unsafe { domain.retire_inline(table) };
+    domain.synchronize();
+    // At every seal a thread frees what is due of its own.
+    (0..SOME).for_each(|number| retire(&domain, [number; 8]));
+    let freed_on = was_freed_on.recv().expect("it is freed");
+    assert_ne!(freed_on, thread::current().id());
 }
 
 #[test]

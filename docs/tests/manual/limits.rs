@@ -5,7 +5,7 @@ use crate::{assert_none, book};
 use std::fs;
 
 /// What the chapter says in which row, and where the code says so.
-const LIMITS: [(&str, &str, &str, &str); 28] = [
+const LIMITS: [(&str, &str, &str, &str); 29] = [
     (
         "service thread",
         "for a second",
@@ -86,24 +86,30 @@ const LIMITS: [(&str, &str, &str, &str); 28] = [
     ),
     (
         "quota of a thread",
+        "more than a sixteenth",
+        "stillpoint/src/kvfree/throttle.rs",
+        "const TIME_TO_COST: Nanos = 16;",
+    ),
+    (
+        "share of a thread",
         "64 KiB at least",
         "stillpoint/src/kvfree/throttle.rs",
         "const SMALLEST_QUOTA: usize = 64 << 10;",
     ),
     (
-        "quota of a thread",
+        "share of a thread",
         "1 MiB at most",
         "stillpoint/src/kvfree/throttle.rs",
         "const LARGEST_QUOTA: usize = 1 << 20;",
     ),
     (
-        "wait of a retire at twice its quota, or past the budget",
+        "wait of a retire at twice its share, or past the budget",
         "10 ms for each 64 KiB, or part of it",
         "stillpoint/src/kvfree/throttle.rs",
         "const LONGEST_WAIT: Nanos = 10_000_000;",
     ),
     (
-        "wait of a retire at twice its quota, or past the budget",
+        "wait of a retire at twice its share, or past the budget",
         "one second per call",
         "stillpoint/src/kvfree/throttle.rs",
         "const LONGEST_WAIT_PAGES: usize = 100;",

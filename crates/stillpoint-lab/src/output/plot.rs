@@ -16,6 +16,16 @@ pub struct Line<'a> {
     pub points: &'a [(f64, f64)],
 }
 
+/// One case's time and memory.
+pub struct Point<'a> {
+    /// Whose it is.
+    pub case: &'a Case,
+    /// The memory.
+    pub mib: f64,
+    /// The time for an object.
+    pub ns: f64,
+}
+
 const SIZE: (u32, u32) = (1100, 560);
 
 /// Width of the column of names at the right.
@@ -71,7 +81,8 @@ fn draw(svg: &mut String, title: &str, lines: &[Line]) -> Result<(), Box<dyn std
         .light_line_style(TRANSPARENT)
         .draw()?;
 
-    for ((row, line), stroke) in (0..).zip(lines).zip(strokes(lines)) {
+    let cases: Vec<&Case> = lines.iter().map(|line| line.case).collect();
+    for ((row, line), stroke) in (0..).zip(lines).zip(strokes(&cases)) {
         let points = line
             .points
             .iter()
@@ -84,6 +95,69 @@ fn draw(svg: &mut String, title: &str, lines: &[Line]) -> Result<(), Box<dyn std
             .into_text_style(&right)
             .pos(Pos::new(HPos::Left, VPos::Center));
         right.draw(&Text::new(line.case.to_string(), (50, y), name))?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// Draws a numbered point for each case, on logarithmic axes, and the names of the numbers. Less is
+/// better on both.
+pub fn time_against_memory(file: &mut Output, title: &str, points: &[Point]) -> Result<()> {
+    let mut svg = String::new();
+    draw_points(&mut svg, title, points)
+        .map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
+    file.write(&svg)
+}
+
+fn draw_points(
+    svg: &mut String,
+    title: &str,
+    points: &[Point],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    root.fill(&WHITE)?;
+    let (left, right) = root.split_horizontally(SIZE.0 - LEGEND);
+
+    let most = |figure: fn(&Point) -> f64| points.iter().map(figure).fold(FLOOR, f64::max) * 1.5;
+    let least = points.iter().map(|point| point.ns).fold(1e9, f64::min) / 1.5;
+    let (mib, ns) = (most(|point| point.mib), most(|point| point.ns));
+    let mut chart = ChartBuilder::on(&left)
+        .caption(title, ("sans-serif", 20))
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(
+            (FLOOR..mib).log_scale(),
+            (least..ns.max(least * 2.0)).log_scale(),
+        )?;
+    chart
+        .configure_mesh()
+        .x_desc("MiB at the peak, above the start")
+        .y_desc("ns for an object")
+        .x_label_formatter(&|mib| format!("{mib}"))
+        .y_label_formatter(&|ns| format!("{ns:.0}"))
+        .label_style(("sans-serif", 14))
+        .axis_desc_style(("sans-serif", 15))
+        .light_line_style(TRANSPARENT)
+        .draw()?;
+
+    let cases: Vec<&Case> = points.iter().map(|point| point.case).collect();
+    for ((number, point), stroke) in (1..).zip(points).zip(strokes(&cases)) {
+        let at = (point.mib.max(FLOOR), point.ns);
+        let number_style = ("sans-serif", 14).into_text_style(&left);
+        chart.draw_series([EmptyElement::at(at)
+            + Circle::new((0, 0), 4, stroke.colour.filled())
+            + Text::new(number.to_string(), (7, -7), number_style)])?;
+        let name = ("sans-serif", 15)
+            .into_text_style(&right)
+            .pos(Pos::new(HPos::Left, VPos::Center));
+        let y = 34 + 26 * number;
+        right.draw(&Circle::new((12, y), 4, stroke.colour.filled()))?;
+        right.draw(&Text::new(
+            format!("{number} {}", point.case),
+            (24, y),
+            name,
+        ))?;
     }
     root.present()?;
     Ok(())
@@ -109,8 +183,8 @@ impl Stroke {
     }
 }
 
-/// A colour for each subject and a dash for each of its variants, in the lines' order.
-fn strokes(lines: &[Line]) -> Vec<Stroke> {
+/// A colour for each subject and a dash for each of its variants, in the cases' order.
+fn strokes(cases: &[&Case]) -> Vec<Stroke> {
     let mut subjects: Vec<(&str, usize)> = Vec::new();
     let mut stroke = |subject| {
         let index = subjects
@@ -130,8 +204,8 @@ fn strokes(lines: &[Line]) -> Vec<Stroke> {
             dash,
         }
     };
-    lines
+    cases
         .iter()
-        .map(|line| stroke(line.case.subject.as_str()))
+        .map(|case| stroke(case.subject.as_str()))
         .collect()
 }

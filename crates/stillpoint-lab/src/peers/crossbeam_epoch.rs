@@ -12,6 +12,7 @@ const PEER: Peer = Peer::new("crossbeam-epoch");
 /// The experiments that the peer takes part in.
 pub fn register(to: &mut impl Registry) {
     to.reads::<CrossbeamEpoch>(PEER);
+    to.reads_beside_flood::<CrossbeamEpoch>(PEER);
     to.reclaims::<CrossbeamEpoch>(PEER);
 }
 

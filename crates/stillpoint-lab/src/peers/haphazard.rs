@@ -14,6 +14,7 @@ const PEER: Peer = Peer::new("haphazard");
 /// What it takes part in.
 pub fn register(to: &mut impl Registry) {
     to.reads::<Haphazard>(PEER);
+    to.reads_beside_flood::<Haphazard>(PEER);
     to.reclaims::<Haphazard>(PEER);
 }
 

@@ -28,6 +28,7 @@ const PEER: Peer = Peer::new("kovan");
 /// What it takes part in.
 pub fn register(to: &mut impl Registry) {
     to.reads::<Kovan>(PEER);
+    to.reads_beside_flood::<Kovan>(PEER);
     to.reclaims::<Kovan>(PEER);
 }
 

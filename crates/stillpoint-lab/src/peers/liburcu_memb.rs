@@ -21,6 +21,7 @@ const PEER: Peer = Peer::new("liburcu-memb");
 /// What it takes part in.
 pub fn register(to: &mut impl Registry) {
     to.reads::<LiburcuMemb>(PEER);
+    to.reads_beside_flood::<LiburcuMemb>(PEER);
     to.reclaims::<LiburcuMemb>(PEER.variant("one-worker"));
     to.reclaims::<LiburcuMemb>(
         PEER.variant("per-cpu-workers")

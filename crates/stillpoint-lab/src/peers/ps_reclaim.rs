@@ -23,6 +23,7 @@ const PEER: Peer = Peer::new("ps-reclaim");
 /// What it takes part in.
 pub fn register(to: &mut impl Registry) {
     to.reads::<PsReclaim>(PEER);
+    to.reads_beside_flood::<PsReclaim>(PEER);
     to.reclaims::<PsReclaim>(PEER);
     to.waits::<PsReclaim>(PEER);
 }

@@ -20,6 +20,7 @@ const PEER: Peer = Peer::new("sdd");
 /// What it takes part in.
 pub fn register(to: &mut impl Registry) {
     to.reads::<Sdd>(PEER);
+    to.reads_beside_flood::<Sdd>(PEER);
     to.reclaims::<Sdd>(PEER);
     to.waits::<Sdd>(PEER);
     to.polls::<Sdd>(PEER);

@@ -16,16 +16,25 @@ const PEER: Peer = Peer::new("seize");
 /// What it takes part in.
 pub fn register(to: &mut impl Registry) {
     to.reads::<Seize>(PEER);
+    to.reads_beside_flood::<Seize>(PEER);
     to.reclaims::<Seize>(PEER);
-    to.reclaims::<Seize>(PEER.variant("batch-1024").prepared_by(raise_batch_size));
+    to.reclaims::<Seize>(PEER.variant("batch-64").prepared_by(set_batch_size::<64>));
+    to.reclaims::<Seize>(
+        PEER.variant("batch-1024")
+            .prepared_by(set_batch_size::<1024>),
+    );
+    to.reclaims::<Seize>(
+        PEER.variant("batch-4096")
+            .prepared_by(set_batch_size::<4096>),
+    );
 }
 
 /// The collector that every thread of the process uses.
 static COLLECTOR: OnceLock<Collector> = OnceLock::new();
 
-/// Makes the collector wait for 1024 objects, instead of 32, before it reclaims.
-pub fn raise_batch_size() -> Result<()> {
-    COLLECTOR.get_or_init(|| Collector::new().batch_size(1024));
+/// Makes the collector wait for so many objects, instead of 32, before it reclaims.
+fn set_batch_size<const OBJECTS: usize>() -> Result<()> {
+    COLLECTOR.get_or_init(|| Collector::new().batch_size(OBJECTS));
     Ok(())
 }
 

@@ -52,9 +52,9 @@ pub struct Extent {
 
 /// A scale experiment: seconds that a round takes, and the rounds of a quick report.
 const SCALE: [(&str, f64, u32); 6] = [
-    ("kfree", 6.0, 3),
-    ("read", 6.0, 3),
-    ("sync", 13.0, 3),
+    ("kfree", 8.5, 2),
+    ("read", 13.0, 2),
+    ("sync", 16.0, 2),
     ("trace", 12.0, 2),
     ("lru", 11.0, 2),
     ("vmap", 11.0, 2),

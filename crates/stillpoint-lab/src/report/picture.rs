@@ -30,7 +30,7 @@ const GROUPS: [Group; 4] = [
     Group {
         title: "Read-side cost: enter and leave",
         part: "read",
-        scenario: None,
+        scenario: Some("alone"),
         ours: "guard",
         best_by: "ns_per_pair",
         metric: "ns_per_pair",

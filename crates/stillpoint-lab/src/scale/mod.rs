@@ -14,6 +14,7 @@ use crate::run::child::Request;
 use experiment::{Benchmark, Selection, Work};
 
 mod experiment;
+mod in_domain;
 mod kfree;
 mod lru;
 mod read;

@@ -26,6 +26,7 @@
 use super::{
     page::{HEAVIEST, Page, PageList, SLOTS},
     slot::{Slot, footprint},
+    throttle::Quota,
 };
 use crate::{
     gp::Cookie,
@@ -176,8 +177,10 @@ pub(crate) struct ThreadBuffer {
     /// Bytes that the owner has added in its present section, as far as it accounts for them. Owner
     /// only.
     charge: AtomicUsize,
-    /// A heavy object is among them. Owner only.
-    charged_heavy: AtomicBool,
+    /// What the heaviest object among them weighs. Owner only.
+    heaviest: AtomicUsize,
+    /// How much of it the owner queues.
+    pub(super) quota: Quota,
     /// The heap has it in its list. Owner only.
     listed: AtomicBool,
     /// The position in that list, guarded by the list's lock; a later one has a greater number.
@@ -217,7 +220,8 @@ impl Ticks {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Charge {
     pub(super) bytes: usize,
-    pub(super) is_heavy: bool,
+    /// What the heaviest object of it weighs.
+    pub(super) heaviest: usize,
 }
 
 #[derive(Debug)]
@@ -264,7 +268,8 @@ impl ThreadBuffer {
                 spares: PageList::new(),
             }),
             charge: AtomicUsize::new(0),
-            charged_heavy: AtomicBool::new(false),
+            heaviest: AtomicUsize::new(0),
+            quota: Quota::new(),
             listed: AtomicBool::new(false),
             number: AtomicU64::new(0),
         }
@@ -413,12 +418,12 @@ impl ThreadBuffer {
 
     /// Charges the owner's section for an object, as its part of a page: small ones fill one before
     /// their bytes do. Owner only.
-    pub(super) fn charge(&self, bytes: usize, is_heavy: bool) {
+    pub(super) fn charge(&self, bytes: usize) {
         let before = self.charge.load(Ordering::Relaxed);
         self.charge
             .store(before.saturating_add(bytes.max(SMALL)), Ordering::Relaxed);
-        if is_heavy {
-            self.charged_heavy.store(true, Ordering::Relaxed);
+        if bytes > self.heaviest.load(Ordering::Relaxed) {
+            self.heaviest.store(bytes, Ordering::Relaxed);
         }
     }
 
@@ -427,7 +432,7 @@ impl ThreadBuffer {
     pub(super) fn take_charge(&self) -> Charge {
         Charge {
             bytes: self.charge.swap(0, Ordering::Relaxed),
-            is_heavy: self.charged_heavy.swap(false, Ordering::Relaxed),
+            heaviest: self.heaviest.swap(0, Ordering::Relaxed),
         }
     }
 
@@ -454,6 +459,7 @@ impl ThreadBuffer {
         self.idle.reset();
         self.not_sealing.reset();
         self.take_charge();
+        self.quota.reset();
         self.listed.store(false, Ordering::Relaxed);
     }
 

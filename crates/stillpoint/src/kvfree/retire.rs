@@ -14,6 +14,9 @@
 //! A thread whose thread-local state is gone has no buffer. Such threads share one, whose pages are
 //! the service thread's.
 //!
+//! A page with a very heavy object, a hash table of 256 MiB perhaps, is the service thread's too,
+//! whatever it takes to free it.
+//!
 //! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace
 //! periods have ended: on its own thread, where the allocator's cache is warm, and a few at a time.
 //! What it does if none has is back-pressure.
@@ -207,8 +210,9 @@ impl Heap {
         page.seal(cookie);
         self.note_sealed(page);
         let footprint = footprint_of(page);
-        if channel == Channel::Plain && reclaimer == Reclaimer::Owner && !self.frees_whole_batches()
-        {
+        // To give a large block back to the system takes longer than a retire may.
+        let frees_it_here = channel == Channel::Plain && !page.is_very_heavy();
+        if frees_it_here && reclaimer == Reclaimer::Owner && !self.frees_whole_batches() {
             queue.sealed.push_back(full);
             return footprint;
         }
@@ -237,7 +241,7 @@ impl Heap {
         self.apply_backpressure(engine, buffer, record, patience);
         let _freeing = buffer.freeing.lock();
         let mut due = self.take_due(engine, buffer);
-        let spares = self.spare_pages();
+        let spares = self.spare_pages(buffer);
         let process = fork::process();
         while let Some(page) = due.pop_front() {
             // SAFETY: taken off our own queue after its grace period had ended; a plain page's

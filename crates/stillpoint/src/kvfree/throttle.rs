@@ -1,13 +1,17 @@
 //! Back-pressure: when a retiring thread ends a grace period itself, or waits for one.
 //!
 //! A thread that fills a page seals it and queues it, and frees pages of its queue that are due
-//! (`retire.rs`). If none is, and the queue has reached the thread's *quota*, a part of the budget,
-//! it ends a grace period itself, unless another thread has. One heavy barrier so serves a quota's
-//! worth of objects of this thread, and all that other threads had sealed by then: the more
-//! threads, the smaller each quota, and the more of them one grace period serves.
+//! (`retire.rs`). If none is, and the queue has reached the thread's *quota*, it ends a grace period
+//! itself, unless another thread has. One heavy barrier so serves a quota's worth of objects of this
+//! thread, and all that other threads had sealed by then.
+//!
+//! The quota follows what that costs ([`Quota`]). Where barriers are cheap, or other threads' serve
+//! this one too, it is small, and so is unreclaimed memory. Where they take more than a small part
+//! of the thread's time, it grows up to the thread's *share* of the budget: the more threads, the
+//! smaller each share.
 //!
 //! Where that does not help, because readers hold the grace period up, a thread whose queue has
-//! reached twice its quota, and every thread past the budget, waits a bounded time a page.
+//! reached twice its share, and every thread past the budget, waits a bounded time a page.
 //!
 //! Inside a section it does all this at the section's end, and waits there for what the section has
 //! added, not for the page that this happened to fill: as long as that is part of a page that it
@@ -24,7 +28,9 @@
 //!   milliseconds for a megabyte, and a reader of a second let a hundred of them pile up.
 //! * A *very heavy* one, of a quarter of the budget or more, counts for that quarter where others
 //!   are held back ([`Heap::pressure`]). So one of them alone, and if it is larger than the whole
-//!   budget, holds back those alone that add as much; four of them hold back all.
+//!   budget, holds back those alone that add as much; four of them hold back all. The thread that
+//!   adds one is not held back for that one, but for those before it: the service thread frees it
+//!   (`retire.rs`), and no retire takes as long as that does.
 
 use super::{
     buffer::{Charge, OPEN_BYTES, ThreadBuffer},
@@ -40,15 +46,22 @@ use crate::{
         thread, user_code,
     },
 };
+// std's also in the model, to which what one thread keeps for itself is no step.
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// A thread ends a grace period itself once its queue weighs this much, even if its quota were
+/// A thread ends a grace period itself once its queue weighs this much, even if its share were
 /// larger: more would not stay in the cache.
 const LARGEST_QUOTA: usize = 1 << 20;
 
 /// A quota is never smaller than this, or a thread would end a grace period for every page.
 const SMALLEST_QUOTA: usize = 64 << 10;
 
-/// If readers hold grace periods up, a thread is throttled when it has this many of its quotas
+/// A quota grows while its thread spends more than one part in so many of its time on ending grace
+/// periods, and shrinks while it spends less than half of that. At `Nanos::MAX` every quota is the
+/// thread's share of the budget, whatever grace periods cost.
+const TIME_TO_COST: Nanos = 16;
+
+/// If readers hold grace periods up, a thread is throttled when it has this many of its shares
 /// unreclaimed. Without that, each thread in turn fills the whole budget in its time slice: memory
 /// stays within bounds, but each allocator arena keeps the most that it has ever held.
 const THROTTLE_FACTOR: usize = 2;
@@ -85,8 +98,8 @@ const LIGHT: usize = 2 * OPEN_BYTES;
 pub(super) struct Patience {
     /// The wait that the added bytes allow.
     by_weight: Nanos,
-    /// It adds a heavy object.
-    is_heavy: bool,
+    /// What the heaviest object weighs that it adds.
+    heaviest: usize,
 }
 
 impl Patience {
@@ -95,29 +108,75 @@ impl Patience {
         let bytes = added.bytes.min(LONGEST_WAIT_PAGES * OPEN_BYTES);
         Self {
             by_weight: LONGEST_WAIT * bytes as Nanos / OPEN_BYTES as Nanos,
-            is_heavy: added.is_heavy,
-        }
-    }
-
-    fn past_budget(self) -> Nanos {
-        if self.is_heavy {
-            LONGEST_WAIT_OF_ALL
-        } else {
-            self.by_weight
+            heaviest: added.heaviest,
         }
     }
 }
 
+/// How much a thread queues before it ends a grace period itself, by what the last ones have cost
+/// it: see [`TIME_TO_COST`]. The thread's alone.
+#[derive(Debug)]
+pub(super) struct Quota {
+    bytes: AtomicUsize,
+    /// When the thread last ended a grace period.
+    ended_last: AtomicU64,
+    /// For how long it has tried to end one since.
+    cost: AtomicU64,
+}
+
+impl Quota {
+    pub(super) fn new() -> Self {
+        Self {
+            bytes: AtomicUsize::new(SMALLEST_QUOTA),
+            ended_last: AtomicU64::new(0),
+            cost: AtomicU64::new(0),
+        }
+    }
+
+    /// As new.
+    pub(super) fn reset(&self) {
+        self.bytes.store(SMALLEST_QUOTA, Ordering::Relaxed);
+        self.ended_last.store(0, Ordering::Relaxed);
+        self.cost.store(0, Ordering::Relaxed);
+    }
+
+    /// In bytes. The share is the bound, which follows the budget and the number of threads.
+    fn within(&self, share: usize) -> usize {
+        self.bytes.load(Ordering::Relaxed).min(share)
+    }
+
+    /// Adapts to an attempt to end a grace period, from `begun` until `now`, that has `ended` it or
+    /// not. A failed one is part of the cost of the next that does not fail.
+    fn note_attempt(&self, begun: Nanos, now: Nanos, ended: bool, share: usize) {
+        let cost = self.cost.load(Ordering::Relaxed) + now.saturating_sub(begun);
+        if !ended {
+            return self.cost.store(cost, Ordering::Relaxed);
+        }
+        self.cost.store(0, Ordering::Relaxed);
+        let time = now.saturating_sub(self.ended_last.swap(now, Ordering::Relaxed));
+        let weighed_cost = cost.max(1).saturating_mul(TIME_TO_COST);
+        let quota = self.within(share);
+        let next = if weighed_cost > time {
+            quota.saturating_mul(2).min(share)
+        } else if weighed_cost < time / 2 {
+            (quota / 2).max(SMALLEST_QUOTA)
+        } else {
+            quota
+        };
+        self.bytes.store(next, Ordering::Relaxed);
+    }
+}
+
 impl Heap {
-    /// Returns how much one thread may queue before it ends a grace period itself.
-    fn thread_quota(&self) -> usize {
+    /// Returns a thread's share of the budget: its quota at most.
+    fn thread_share(&self) -> usize {
         let threads = self.active.load(Ordering::Relaxed).max(1);
         (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
     }
 
     /// How many empty pages a thread keeps.
-    pub(super) fn spare_pages(&self) -> usize {
-        self.thread_quota() / FULL_PAGE
+    pub(super) fn spare_pages(&self, buffer: &ThreadBuffer) -> usize {
+        buffer.quota.within(self.thread_share()) / FULL_PAGE
     }
 
     /// Returns the patience for a page of `weight`, which `object` has filled.
@@ -125,7 +184,7 @@ impl Heap {
         let pages = (weight / OPEN_BYTES + 1).min(LONGEST_WAIT_PAGES);
         Patience {
             by_weight: LONGEST_WAIT * pages as Nanos,
-            is_heavy: self.is_heavy(object),
+            heaviest: object,
         }
     }
 
@@ -143,10 +202,13 @@ impl Heap {
     }
 
     /// Returns the unreclaimed bytes that count for a throttled thread. For a thread that adds a
-    /// heavy object they are all of them; for others, each very heavy page counts for less.
-    fn pressure(&self, on_heavy: bool) -> usize {
+    /// heavy object they are all of them, except a very heavy one of its own; for others, each very
+    /// heavy page counts for less.
+    fn pressure(&self, heaviest_added: usize) -> usize {
         let all = self.footprint.load(Ordering::Relaxed);
-        let counted = if on_heavy {
+        let counted = if self.is_very_heavy(heaviest_added) {
+            all.saturating_sub(heaviest_added)
+        } else if self.is_heavy(heaviest_added) {
             all
         } else {
             let (pages, bytes) = self.very_heavy.load();
@@ -156,8 +218,8 @@ impl Heap {
         counted.saturating_add(self.callbacks.bytes())
     }
 
-    fn is_over_budget(&self, adds_heavy: bool) -> bool {
-        self.pressure(adds_heavy) >= self.limit()
+    fn is_over_budget(&self, heaviest_added: usize) -> bool {
+        self.pressure(heaviest_added) >= self.limit()
     }
 
     /// Returns whether the calling thread may wait for a grace period: not in user code that the
@@ -182,7 +244,7 @@ impl Heap {
             record.defer_to_unlock();
         }
         if buffer.is_throttled() || sealed {
-            buffer.charge(bytes, self.is_heavy(bytes));
+            buffer.charge(bytes);
         }
     }
 
@@ -193,9 +255,8 @@ impl Heap {
         record: &Record,
         bytes: usize,
     ) {
-        let is_heavy = self.is_heavy(bytes);
-        if record.is_reading() && self.is_over_budget(is_heavy) {
-            buffer.charge(bytes, is_heavy);
+        if record.is_reading() && self.is_over_budget(bytes) {
+            buffer.charge(bytes);
             record.defer_to_unlock();
         }
     }
@@ -231,10 +292,11 @@ impl Heap {
                 queue.sealed.footprint(),
             )
         };
-        let quota = self.thread_quota();
-        let over_budget = self.is_over_budget(patience.is_heavy);
+        let share = self.thread_share();
+        let quota = buffer.quota.within(share);
+        let over_budget = self.is_over_budget(patience.heaviest);
         let too_much =
-            !self.frees_whole_batches() && (queued >= THROTTLE_FACTOR * quota || over_budget);
+            !self.frees_whole_batches() && (queued >= THROTTLE_FACTOR * share || over_budget);
         if oldest.is_some_and(|oldest| engine.has_ended(oldest)) || (queued < quota && !too_much) {
             return false;
         }
@@ -245,15 +307,15 @@ impl Heap {
             record.defer_to_unlock();
             return waits;
         }
-        if oldest.is_some_and(|oldest| self.assist(engine, oldest)) {
+        if oldest.is_some_and(|oldest| self.assist(engine, buffer, oldest, share)) {
             return false;
         }
-        let longest = if over_budget {
-            patience.past_budget()
+        let longest = if over_budget && self.is_heavy(patience.heaviest) {
+            LONGEST_WAIT_OF_ALL
         } else {
             patience.by_weight
         };
-        let is_held_back = || self.is_still_held_back(engine, oldest, patience.is_heavy);
+        let is_held_back = || self.is_still_held_back(engine, oldest, patience.heaviest);
         if waits && longest > 0 && self.may_wait(engine) {
             self.wait(engine, oldest, longest, is_held_back);
         }
@@ -261,8 +323,16 @@ impl Heap {
     }
 
     /// Tries to end the oldest page's grace period. Returns whether that has ended.
-    fn assist<P: Policy>(&self, engine: &Engine<P>, oldest: Cookie) -> bool {
+    fn assist<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        oldest: Cookie,
+        share: usize,
+    ) -> bool {
+        let begun = clock::now();
         let ended = engine.recheck(oldest, thread::token()) == Progress::Ended;
+        buffer.quota.note_attempt(begun, clock::now(), ended, share);
         if ended {
             self.assists.fetch_add(1, Ordering::Relaxed);
         }
@@ -302,11 +372,61 @@ impl Heap {
         &self,
         engine: &Engine<P>,
         oldest: Option<Cookie>,
-        adds_heavy: bool,
+        heaviest_added: usize,
     ) -> bool {
         oldest.map_or_else(
-            || self.is_over_budget(adds_heavy),
+            || self.is_over_budget(heaviest_added),
             |oldest| !engine.has_ended(oldest),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARE: usize = 4 * SMALLEST_QUOTA;
+
+    /// What a quota comes to after grace periods that each cost so much of so much time.
+    fn after(quota: &Quota, cost: Nanos, time: Nanos, times: usize) -> usize {
+        for _ in 0..times {
+            let now = quota.ended_last.load(Ordering::Relaxed) + time;
+            quota.note_attempt(now - cost, now, true, SHARE);
+        }
+        quota.within(SHARE)
+    }
+
+    #[test]
+    fn a_quota_follows_what_grace_periods_cost() {
+        let quota = Quota::new();
+        assert_eq!(quota.within(SHARE), SMALLEST_QUOTA, "small at first");
+        let time = 1000 * TIME_TO_COST;
+        assert_eq!(after(&quota, 1001, time, 1), 2 * SMALLEST_QUOTA);
+        assert_eq!(after(&quota, 1001, time, 5), SHARE, "the share bounds it");
+        assert_eq!(quota.within(SHARE / 2), SHARE / 2, "also if that shrinks");
+        assert_eq!(
+            after(&quota, 600, time, 5),
+            SHARE,
+            "neither much nor little"
+        );
+        assert_eq!(after(&quota, 499, time, 1), SHARE / 2);
+        assert_eq!(after(&quota, 0, time, 5), SMALLEST_QUOTA);
+    }
+
+    #[test]
+    fn failed_attempts_count_towards_the_one_that_ends_the_grace_period() {
+        let quota = Quota::new();
+        let time = 1000 * TIME_TO_COST;
+        (1..=10).for_each(|attempt| {
+            quota.note_attempt(attempt * 100, attempt * 100 + 99, false, SHARE)
+        });
+        assert_eq!(quota.within(SHARE), SMALLEST_QUOTA);
+        quota.note_attempt(time - 99, time, true, SHARE);
+        assert_eq!(quota.within(SHARE), 2 * SMALLEST_QUOTA);
+        assert_eq!(
+            after(&quota, 1, time, 1),
+            SMALLEST_QUOTA,
+            "and only to that"
+        );
     }
 }

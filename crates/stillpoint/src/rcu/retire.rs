@@ -31,14 +31,14 @@ impl Domain {
     /// argument.
     ///
     /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees
-    /// older ones, ends a grace period, or, where readers hold up twice the thread's quota or the
-    /// budget, waits outside sections: 10 ms at most for each 64 KiB, or part of it, that a page
-    /// and its objects weigh, a second at most. (Past the budget, a second for a heavy one, as
-    /// [`Domain::retire_weighed`] has it.) An object retired inside a section is waited for at the
-    /// section's end, in proportion: 40 us for a small object. Objects with a destructor are
-    /// dropped on the service thread, and count towards no thread's quota; others are freed by the
-    /// retiring thread. May be called inside sections, callbacks and thread-local destructors; not
-    /// in signal handlers.
+    /// older ones, ends a grace period, or, where readers hold up twice the thread's share of the
+    /// budget, or all of it, waits outside sections: 10 ms at most for each 64 KiB, or part of it,
+    /// that a page and its objects weigh, a second at most. (Past the budget, a second for a heavy
+    /// one, as [`Domain::retire_weighed`] has it.) An object retired inside a section is waited for
+    /// at the section's end, in proportion: 40 us for a small object. Objects with a destructor, and
+    /// those of more than a quarter of the budget, are freed on the service thread, and count
+    /// towards no thread's quota; others are freed by the retiring thread. May be called inside
+    /// sections, callbacks and thread-local destructors; not in signal handlers.
     ///
     /// If there is no memory for a page the caller waits for a grace period and frees the object
     /// itself; inside a section or a callback, where that is impossible, a callback of its own
@@ -99,7 +99,8 @@ impl Domain {
     ///
     /// A heavy object, of more than 128 KiB and a 32nd of the budget, may be waited for a second,
     /// where readers hold up the budget. One of more than 128 KiB and a quarter of the budget
-    /// counts for no more than that in what holds other, lighter retires back.
+    /// counts for no more than that in what holds other, lighter retires back, and its own retire
+    /// waits only for others before it.
     ///
     /// # Safety
     ///
@@ -315,16 +316,38 @@ mod tests {
         });
     }
 
+    /// A block without a destructor. Its pages are never touched, so it costs little.
+    fn retire_block(domain: &Domain, bytes: usize) {
+        let layout = Layout::array::<u8>(bytes).expect("it fits");
+        // SAFETY: the layout is not of size 0.
+        let block = NonNull::new(unsafe { std::alloc::alloc(layout) }).expect("memory");
+        // SAFETY: from the allocator just now; no other thread has ever known the block.
+        unsafe { domain.retire_sized(block, layout) };
+    }
+
     #[test]
     fn a_very_heavy_object_holds_back_its_like_only() {
+        very_heavy_ones_hold_back_their_like_only(retire_heavy, 1 << 40);
+    }
+
+    #[test]
+    fn a_very_heavy_block_holds_back_its_like_only() {
+        very_heavy_ones_hold_back_their_like_only(retire_block, 3 * BUDGET);
+    }
+
+    fn very_heavy_ones_hold_back_their_like_only(retire: fn(&Domain, usize), bytes: usize) {
         held_up_by_weight(|domain| {
-            retire_heavy(domain, 3 * BUDGET);
-            let paid = waits(domain);
-            assert_eq!(paid, (1, A_SECOND), "it has used the budget up alone");
+            retire(domain, bytes);
+            assert_eq!(waits(domain), (0, 0), "no thread waits for its own alone");
             retire_some(domain, 3 * SLOTS);
+            assert_eq!(waits(domain), (0, 0), "others go on");
+            retire(domain, bytes);
+            let paid = waits(domain);
+            assert_eq!(paid, (1, A_SECOND), "the next waits for the one before");
+            retire_some(domain, SLOTS);
             assert_eq!(waits(domain), paid, "others go on");
             // However many are very heavy, together they count.
-            domain.read(|_| (0..3).for_each(|_| retire_heavy(domain, 1 << 40)));
+            domain.read(|_| (0..2).for_each(|_| retire(domain, bytes)));
             let paid = waits(domain);
             assert_eq!(paid.1, 2 * A_SECOND);
             let (pages, _) = domain.core().inner.heap.very_heavy();
@@ -334,6 +357,20 @@ mod tests {
             // What they count for is remembered with them.
             domain.set_budget(100 * BUDGET);
         });
+    }
+
+    /// If the machine leaves the thread idle for so long that the service thread adopts its queue, it
+    /// begins again; not six times.
+    #[test]
+    fn a_thread_ends_its_first_grace_period_at_the_smallest_quota() {
+        let domain = Domain::new();
+        let pages = (1..)
+            .find(|_| {
+                retire_some(&domain, SLOTS);
+                domain.statistics().assists > 0
+            })
+            .expect("there is no end of pages");
+        assert!((5..40).contains(&pages), "{pages}");
     }
 
     /// A page of small objects may be waited for for 10 ms.

@@ -355,9 +355,9 @@ fn every_table_has_figures() {
 #[test]
 fn wrong_figures_and_marks_are_found() {
     let read = r#"{"rows": [
-        {"subject": "stillpoint", "variant": "guard", "metrics": {"ns_per_pair": 0.617}},
-        {"subject": "liburcu-memb", "variant": "default", "metrics": {"ns_per_pair": 1.02}},
-        {"subject": "seize", "variant": "default", "metrics": {"ns_per_pair": 12345.6}}]}"#;
+        {"subject": "stillpoint", "variant": "guard", "scenario": "alone", "metrics": {"ns_per_pair": 0.617}},
+        {"subject": "liburcu-memb", "variant": "default", "scenario": "alone", "metrics": {"ns_per_pair": 1.02}},
+        {"subject": "seize", "variant": "default", "scenario": "alone", "metrics": {"ns_per_pair": 12345.6}}]}"#;
     let read = serde_json::from_str(read).expect("it is JSON");
     let figures = Figures([("read".to_owned(), read)].into());
     let (begin, end) = (mark("read", "begin"), mark("read", "end"));
@@ -378,9 +378,9 @@ fn wrong_figures_and_marks_are_found() {
     assert!(readme.contains(row), "{readme}");
     let faster = serde_json::from_str(
         r#"{"rows": [
-            {"subject": "stillpoint", "variant": "guard", "metrics": {"ns_per_pair": 3}},
-            {"subject": "stillpoint", "variant": "qsbr", "metrics": {"ns_per_pair": 2}},
-            {"subject": "seize", "variant": "default", "metrics": {"ns_per_pair": 1.5}}]}"#,
+            {"subject": "stillpoint", "variant": "guard", "scenario": "alone", "metrics": {"ns_per_pair": 3}},
+            {"subject": "stillpoint", "variant": "qsbr", "scenario": "alone", "metrics": {"ns_per_pair": 2}},
+            {"subject": "seize", "variant": "default", "scenario": "alone", "metrics": {"ns_per_pair": 1.5}}]}"#,
     );
     let busy = serde_json::from_str(r#"{"machine": {"cpus": 2, "load": {"busy": true}}}"#);
     let busy = Figures([("read".to_owned(), busy.expect("it is JSON"))].into());

@@ -60,7 +60,7 @@ macro_rules! rows {
 
 const PER_OBJECT: Column = column("ns per object", "kfree", "", "ns_per_object");
 const PEAK: Column = column("peak memory, MiB", "kfree", "", "peak_mib");
-const PAIR: Column = column("read pair, ns", "read", "", "ns_per_pair");
+const PAIR: Column = column("read pair, ns", "read", "alone", "ns_per_pair");
 
 const fn mean(head: &'static str, scenario: &'static str) -> Column {
     column(head, "sync", scenario, "mean_us")
@@ -114,7 +114,12 @@ const BOTH: &[Row] = &[
 
 /// The rows of README's table, by figure.
 pub const ROWS_OF_README: [Column; 5] = [
-    column("read-side cost, ns per section", "read", "", "ns_per_pair"),
+    column(
+        "read-side cost, ns per section",
+        "read",
+        "alone",
+        "ns_per_pair",
+    ),
     column(
         "reclamation cost, ns per object",
         "kfree",

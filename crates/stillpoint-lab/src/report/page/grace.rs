@@ -11,9 +11,10 @@ use crate::report::stored::{Row, Stored};
 const PART: &str = "sync";
 
 /// The scenarios: name, and what is timed.
-const SCENARIOS: [(&str, &str); 10] = [
+const SCENARIOS: [(&str, &str); 11] = [
     ("idle", "Wait without readers"),
     ("idle16", "Wait beside 16 sleeping threads"),
+    ("idle255", "Wait beside 254 sleeping threads"),
     ("idle1000", "Wait beside 1,000 sleeping threads"),
     ("busy1", "Wait beside a thread that always reads"),
     ("busy-oversub", "Wait while two readers fill its two CPUs"),

@@ -29,7 +29,7 @@ const TILES: [Tile; 7] = [
         title: "Read-side cost",
         label: "to enter and leave a read section",
         part: "read",
-        scenario: None,
+        scenario: Some("alone"),
         variant: "guard",
         metric: "ns_per_pair",
         unit: Unit::Nanoseconds,

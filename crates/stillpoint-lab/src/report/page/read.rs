@@ -20,7 +20,10 @@ fn body(stored: &Stored) -> Markup {
             "Readers of " em { "qsbr" } " report quiescent states now and then, and pay nothing for a section; "
             em { "trace-owned" } " is a guard that a task may hold across an await."
         }
-        (bars(stored, PART, None, "Enter and leave a read section", "ns_per_pair", Unit::Nanoseconds, Better::Less))
+        div.charts {
+            (bars(stored, PART, Some("alone"), "Enter and leave a read section", "ns_per_pair", Unit::Nanoseconds, Better::Less))
+            (bars(stored, PART, Some("beside-flood"), "The same beside a thread that retires", "ns_per_pair", Unit::Nanoseconds, Better::Less))
+        }
         (table::all(stored, PART, "read sections"))
     }
 }

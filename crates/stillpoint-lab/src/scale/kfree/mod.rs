@@ -13,6 +13,7 @@ use clap::error::ErrorKind;
 use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
+use super::in_domain::Fences;
 use super::{Benchmark, Selection, Work as _, experiment};
 use crate::choice::PossibleValues;
 use crate::object;
@@ -22,8 +23,11 @@ use crate::peers;
 use crate::subject::{Peer, Reclaimer, Registry};
 use workload::measure;
 
+pub use ours::{Kvfree, Limit, wait_until_drained};
+
 mod memory;
 mod ours;
+mod tradeoff;
 mod workload;
 
 /// The command line.
@@ -35,6 +39,10 @@ pub struct Options {
     /// Draw the memory over time into this file (SVG), a curve for each subject
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+
+    /// Draw time against memory into this file (SVG), a point for each subject
+    #[arg(long, value_name = "FILE.svg")]
+    tradeoff: Option<PathBuf>,
 
     /// Print the line of the kernel's rcuscale, too, for each of Stillpoint's variants
     #[arg(long)]
@@ -83,8 +91,15 @@ impl super::Work for Work {
         memory that this takes; less is better.";
 
     /// Stillpoint's own variants.
-    const VARIANTS: PossibleValues =
-        PossibleValues::of_variants(&["per-page", "whole-batch", "call"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
+        "per-page",
+        "whole-batch",
+        "call",
+        "fences",
+        "budget-1",
+        "budget-2",
+        "budget-4",
+    ]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_reclaim);
 
@@ -117,13 +132,17 @@ impl super::Work for Work {
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let mut benchmarks = vec![
-            Benchmark::ours("per-page", measure::<ours::Kvfree>),
-            Benchmark::ours("whole-batch", measure::<ours::Kvfree>)
+            Benchmark::ours("per-page", measure::<Kvfree>),
+            Benchmark::ours("whole-batch", measure::<Kvfree>)
                 .prepared_by(ours::drain_whole_batches),
             Benchmark::ours("call", measure::<ours::Call>),
+            Benchmark::ours("fences", measure::<Fences>),
+            Benchmark::ours("budget-1", measure::<Kvfree>).prepared_by(ours::set_budget::<1>),
+            Benchmark::ours("budget-2", measure::<Kvfree>).prepared_by(ours::set_budget::<2>),
+            Benchmark::ours("budget-4", measure::<Kvfree>).prepared_by(ours::set_budget::<4>),
         ];
         peers::register(&mut Reclaimers(&mut benchmarks));
-        benchmarks.push(Benchmark::limit(measure::<ours::Limit>));
+        benchmarks.push(Benchmark::limit(measure::<Limit>));
         benchmarks
     }
 
@@ -162,10 +181,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let Options {
         selection,
         plot,
+        tradeoff,
         kernel_format,
     } = options;
     selection.work.check()?;
     let plot = plot.as_deref().map(Output::create).transpose()?;
+    let tradeoff = tradeoff.as_deref().map(Output::create).transpose()?;
 
     let found = experiment::compare(selection)?;
     say!("{}\n", found.head());
@@ -186,17 +207,32 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             &title(&selection.work),
             &curves(&found.report.rows),
         )?;
-        if !found.report.partial {
-            return file.commit();
-        }
-        let partial = file.commit_partial()?;
-        eprintln!("stillpoint: the plot so far is {}", partial.display());
-        Ok(())
+        finish(file, found.report.partial)
     });
+    let points = tradeoff::points(&found.report.rows);
+    let traded = tradeoff.map(|mut file| {
+        plot::time_against_memory(&mut file, &title(&selection.work), &points)?;
+        finish(file, found.report.partial)
+    });
+    let verdict = tradeoff::verdict(&points);
     // If a plot cannot be written the figures are still printed.
     let outcome = found.conclude()?;
+    for line in verdict {
+        say!("\n{line}");
+    }
     plotted.transpose()?;
+    traded.transpose()?;
     Ok(outcome)
+}
+
+/// Puts a plot into its place.
+fn finish(mut plot: Output, is_partial: bool) -> Result<()> {
+    if !is_partial {
+        return plot.commit();
+    }
+    let partial = plot.commit_partial()?;
+    eprintln!("stillpoint: the plot so far is {}", partial.display());
+    Ok(())
 }
 
 /// The line that rcuscale prints, with the medians. Its MB are MiB, rounded down.

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use stillpoint::Domain;
 
 use crate::subject::{Object, Participant, Reader, Reclaimer};
 
@@ -15,6 +16,12 @@ const LOOK: Duration = Duration::from_micros(100);
 /// kernel before its per-page cookies.
 pub fn drain_whole_batches() -> Result<()> {
     stillpoint::global().free_whole_batches(true);
+    Ok(())
+}
+
+/// So many MiB may be unreclaimed, instead of 8.
+pub fn set_budget<const MIB: usize>() -> Result<()> {
+    stillpoint::global().set_budget(MIB << 20);
     Ok(())
 }
 
@@ -35,7 +42,7 @@ impl Reader for Kvfree {
 }
 
 impl Reclaimer for Kvfree {
-    const DRAIN: Option<fn()> = Some(wait_until_drained);
+    const DRAIN: Option<fn()> = Some(|| wait_until_drained(stillpoint::global()));
     const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
 
     fn allocate_and_retire<const N: usize>(&mut self) {
@@ -63,7 +70,7 @@ impl Reader for Call {
 }
 
 impl Reclaimer for Call {
-    const DRAIN: Option<fn()> = Some(wait_until_drained);
+    const DRAIN: Option<fn()> = Some(|| wait_until_drained(stillpoint::global()));
     const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
 
     fn allocate_and_retire<const N: usize>(&mut self) {
@@ -74,9 +81,9 @@ impl Reclaimer for Call {
 
 /// Looks until neither an object nor a callback waits, and helps in nothing: what idle threads left
 /// must drain by itself.
-fn wait_until_drained() {
+pub fn wait_until_drained(domain: &Domain) {
     let waiting = || {
-        let statistics = stillpoint::global().statistics();
+        let statistics = domain.statistics();
         statistics.objects_pending + statistics.callbacks_pending
     };
     while waiting() > 0 {

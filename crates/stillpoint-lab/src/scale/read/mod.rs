@@ -8,6 +8,13 @@
 //! whatever lengthens a slice is the machine's other work. With more threads than one, all run a
 //! slice together, and its figure is their mean; with more than there are CPUs, it holds the time
 //! that a thread waits for one. `scale trace` takes its `read_ns` in the same way.
+//!
+//! In the scenario `alone` nothing else runs in the process. In `beside-flood` another thread
+//! allocates objects and retires each at once, without a pause and in the same domain, from before
+//! the first slice until after the last: what retiring writes, readers may have to load again, and
+//! a heavy barrier interrupts them. Subjects without deferred frees have no such row. The reader under QSBR
+//! passes a quiescent state a slice, which holds its neighbour up most of the time. The limit's
+//! neighbour frees at once.
 
 use std::sync::Barrier;
 use std::thread::{self, Builder};
@@ -17,14 +24,17 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::in_domain::{Fences, Tasks};
+use super::kfree::{self, Kvfree};
 use super::sync::Qsbr;
 use super::{Benchmark, spawn};
 use crate::choice::PossibleValues;
 use crate::output::Metric;
 use crate::peers;
 use crate::run::{Curve, Metrics, Sample};
-use crate::subject::{Peer, ReadSide, Registry};
+use crate::subject::{Peer, ReadSide, Reclaimer, Registry};
 
+mod flood;
 mod ours;
 
 pub use ours::{Limit, Trace};
@@ -46,14 +56,23 @@ pub struct Work {
 impl super::Work for Work {
     const NAME: &'static str = "read";
 
-    const SHOWS: &'static str =
-        "What a thread pays to enter and leave a read section; less is better.";
+    const SHOWS: &'static str = "What a thread pays to enter and leave a read section, alone or beside a thread that retires without \
+         a pause; less is better.";
 
     /// Stillpoint's own variants.
-    const VARIANTS: PossibleValues =
-        PossibleValues::of_variants(&["guard", "closure", "qsbr", "trace", "trace-owned"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
+        "guard",
+        "closure",
+        "fences",
+        "qsbr",
+        "trace",
+        "trace-owned",
+    ]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_read);
+
+    const SCENARIOS: Option<PossibleValues> =
+        Some(PossibleValues::of_scenarios(&["alone", "beside-flood"]));
 
     const METRICS: &'static [Metric] = &[Metric {
         name: "ns_per_pair",
@@ -61,15 +80,16 @@ impl super::Work for Work {
     }];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
-        let mut benchmarks = vec![
-            Benchmark::ours("guard", measure::<ours::Guard>),
-            Benchmark::ours("closure", measure::<ours::Closure>),
-            Benchmark::ours("qsbr", measure::<Qsbr>),
-            Benchmark::ours("trace", measure::<Trace>),
-            Benchmark::ours("trace-owned", measure::<ours::TraceOwned>),
-        ];
+        let ours = |variant| Peer::new("stillpoint").variant(variant);
+        let mut benchmarks = Vec::new();
+        benchmarks.extend(both::<ours::Guard, Kvfree>(ours("guard")));
+        benchmarks.extend(both::<ours::Closure, Kvfree>(ours("closure")));
+        benchmarks.extend(both::<Fences, Fences>(ours("fences")));
+        benchmarks.extend(both::<Qsbr, Fences>(ours("qsbr")));
+        benchmarks.extend(both::<Trace, Tasks>(ours("trace")));
+        benchmarks.extend(both::<ours::TraceOwned, Tasks>(ours("trace-owned")));
         peers::register(&mut Readers(&mut benchmarks));
-        benchmarks.push(Benchmark::limit(measure::<Limit>));
+        benchmarks.extend(both::<Limit, kfree::Limit>(Peer::new("limit")));
         benchmarks
     }
 }
@@ -79,14 +99,33 @@ struct Readers<'c>(&'c mut Vec<Benchmark<Work>>);
 
 impl Registry for Readers<'_> {
     fn reads<S: ReadSide>(&mut self, peer: Peer) {
-        self.0.push(Benchmark::new(peer, measure::<S>));
+        self.0.push(alone::<S>(peer));
+    }
+
+    fn reads_beside_flood<S: ReadSide + Reclaimer>(&mut self, peer: Peer) {
+        self.0.push(beside_flood::<S, S>(peer));
     }
 }
 
-fn measure<R: ReadSide>(work: &Work) -> Result<Sample> {
-    let metrics = Metrics::from([("ns_per_pair".to_owned(), ns_per_pair::<R>(work.threads)?)]);
+fn both<R: ReadSide, F: Reclaimer>(peer: Peer) -> [Benchmark<Work>; 2] {
+    [alone::<R>(peer), beside_flood::<R, F>(peer)]
+}
+
+fn alone<R: ReadSide>(peer: Peer) -> Benchmark<Work> {
+    Benchmark::new(peer, |work: &Work| sample(ns_per_pair::<R>(work.threads))).in_scenario("alone")
+}
+
+/// The neighbour retires by means of `F`, in the domain in which `R` reads.
+fn beside_flood<R: ReadSide, F: Reclaimer>(peer: Peer) -> Benchmark<Work> {
+    Benchmark::new(peer, |work: &Work| {
+        sample(flood::beside::<F>(|| ns_per_pair::<R>(work.threads)))
+    })
+    .in_scenario("beside-flood")
+}
+
+fn sample(ns_per_pair: Result<f64>) -> Result<Sample> {
     Ok(Sample {
-        metrics,
+        metrics: Metrics::from([("ns_per_pair".to_owned(), ns_per_pair?)]),
         curve: Curve::new(),
     })
 }

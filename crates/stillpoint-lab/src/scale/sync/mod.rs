@@ -9,6 +9,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
+use super::in_domain::Fences;
 use crate::choice::PossibleValues;
 use crate::output::Metric;
 use crate::peers;
@@ -40,13 +41,14 @@ impl super::Work for Work {
 
     /// Stillpoint's own variants.
     const VARIANTS: PossibleValues =
-        PossibleValues::of_variants(&["rcu", "expedited", "qsbr", "service-led"]);
+        PossibleValues::of_variants(&["rcu", "expedited", "qsbr", "service-led", "fences"]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_wait);
 
     const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(&[
         "idle",
         "idle16",
+        "idle255",
         "idle1000",
         "busy1",
         "busy-oversub",
@@ -104,6 +106,7 @@ impl super::Work for Work {
         list.waits::<ours::Expedited>(ours("expedited"));
         list.waits::<ours::Qsbr>(ours("qsbr"));
         list.waits::<ours::ServiceLed>(ours("service-led"));
+        list.waits::<Fences>(ours("fences"));
         list.calls::<ours::Rcu>(ours("rcu"));
         list.calls::<ours::Qsbr>(ours("qsbr"));
         list.polls::<ours::Rcu>(ours("rcu"));
@@ -139,6 +142,7 @@ impl Registry for Waiters<'_> {
         self.0.extend([
             with("idle", ReaderPool::NONE),
             with("idle16", ReaderPool::asleep(16)),
+            with("idle255", ReaderPool::asleep(254)),
             with("idle1000", ReaderPool::asleep(1000)),
             with("busy1", ReaderPool::busy(1)),
             with("busy-oversub", ReaderPool::busy(2).on_two_cpus()),

@@ -1,12 +1,13 @@
 //! Stillpoint's own variants, and the limit.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use stillpoint::{Cookie, Domain, QsbrReader};
 
 use super::callback_latch::CallbackLatch;
+use crate::scale::in_domain::{Place, WithFences};
 use crate::subject::{Callbacks, Participant, Polled, Reader, Updater};
 
 /// A thread that reads in the global domain, and waits in the way of `W`.
@@ -142,10 +143,9 @@ pub fn prepare_limit() -> Result<()> {
         .context("cannot register for membarrier")
 }
 
-/// The domain of the threads under QSBR.
+/// The domain of the threads under QSBR, which has fences.
 fn domain() -> &'static Domain {
-    static DOMAIN: OnceLock<Domain> = OnceLock::new();
-    DOMAIN.get_or_init(Domain::with_fences)
+    WithFences::domain()
 }
 
 /// A [`QsbrReader`] in a domain with fences.

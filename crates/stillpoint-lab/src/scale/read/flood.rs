@@ -1,0 +1,49 @@
+//! The neighbour of the scenario `beside-flood`: a thread that retires without a pause.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Builder};
+
+use anyhow::Result;
+
+use crate::scale::spawn;
+use crate::subject::Reclaimer;
+
+/// Bytes of an object.
+const SIZE: usize = 32;
+
+/// Objects between two looks whether it is over.
+const BATCH: usize = 1000;
+
+/// Ends the flood, also where what is measured panics.
+struct EndOnDrop<'f>(&'f AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `measured` while another thread retires objects by means of `F`.
+pub fn beside<F: Reclaimer>(measured: impl FnOnce() -> Result<f64>) -> Result<f64> {
+    let over = AtomicBool::new(false);
+    let has_begun = Barrier::new(2);
+    thread::scope(|scope| {
+        let _end = EndOnDrop(&over);
+        spawn(Builder::new(), scope, || {
+            let mut part = F::register_thread();
+            retire_some(&mut part);
+            has_begun.wait();
+            while !over.load(Ordering::Relaxed) {
+                retire_some(&mut part);
+            }
+        });
+        has_begun.wait();
+        measured()
+    })
+}
+
+fn retire_some<F: Reclaimer>(part: &mut F) {
+    (0..BATCH).for_each(|_| part.allocate_and_retire::<SIZE>());
+    part.end_loop::<SIZE>();
+}
