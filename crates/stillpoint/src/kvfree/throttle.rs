@@ -110,7 +110,7 @@ impl Patience {
 
 impl Heap {
     /// Returns how much one thread may queue before it ends a grace period itself.
-    fn thread_quota(&self) -> usize {
+    pub(super) fn thread_quota(&self) -> usize {
         let threads = self.active.load(Ordering::Relaxed).max(1);
         (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
     }
@@ -156,7 +156,7 @@ impl Heap {
         counted.saturating_add(self.callbacks.bytes())
     }
 
-    fn is_over_budget(&self, adds_heavy: bool) -> bool {
+    pub(super) fn is_over_budget(&self, adds_heavy: bool) -> bool {
         self.pressure(adds_heavy) >= self.limit()
     }
 
