@@ -13,6 +13,7 @@ use crate::run::Sample;
 use crate::run::child::Request;
 use experiment::{Benchmark, Selection, Work};
 
+mod epoch;
 mod experiment;
 mod in_domain;
 mod kfree;
@@ -38,6 +39,9 @@ pub struct Options {
 /// The experiments.
 #[derive(Subcommand)]
 enum Experiment {
+    /// Pin, defer and use what stands on crossbeam-epoch, with the drop-in package and with the
+    /// original
+    Epoch(Selection<epoch::Work>),
     /// Free objects after a grace period, many threads at once: time, and memory that waits
     Kfree(kfree::Options),
     /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what
@@ -61,6 +65,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     match experiment {
+        Experiment::Epoch(selection) => experiment::run(selection),
         Experiment::Kfree(options) => kfree::run(options),
         Experiment::Lru(selection) => experiment::run(selection),
         Experiment::Read(selection) => experiment::run(selection),
@@ -73,6 +78,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 /// A line for each case: see the option `--list`.
 fn list() -> String {
     [
+        experiment::list::<epoch::Work>(),
         experiment::list::<kfree::Work>(),
         experiment::list::<lru::Work>(),
         experiment::list::<read::Work>(),
@@ -86,6 +92,7 @@ fn list() -> String {
 /// Takes one measurement, in the child process.
 pub fn measure(request: &Request) -> Result<Sample> {
     match request.experiment.as_str() {
+        epoch::Work::NAME => experiment::measure::<epoch::Work>(request),
         kfree::Work::NAME => experiment::measure::<kfree::Work>(request),
         lru::Work::NAME => experiment::measure::<lru::Work>(request),
         read::Work::NAME => experiment::measure::<read::Work>(request),
@@ -117,6 +124,7 @@ mod tests {
 
     #[test]
     fn possible_values_are_the_benchmarks() {
+        assert_possible_values::<epoch::Work>();
         assert_possible_values::<kfree::Work>();
         assert_possible_values::<lru::Work>();
         assert_possible_values::<read::Work>();

@@ -9,19 +9,36 @@ pub(crate) enum BarrierMode {
     Membarrier,
     /// Both sides fence: grace periods without a system call, and no reader is ever interrupted.
     Fence,
+    /// A section's beginning is a fence, and its end is none where the kernel has `membarrier(2)`:
+    /// grace periods without a system call, but for a waiter that is about to sleep.
+    EntryFence,
 }
 
 impl BarrierMode {
-    /// Returns true if readers fence, by the mode or because there is no membarrier.
+    /// Returns true if readers fence where a section begins, by the mode or because there is no
+    /// membarrier.
     pub(super) fn readers_fence(self) -> bool {
+        self != Self::Membarrier || barrier::readers_fence()
+    }
+
+    /// Returns true if they fence where it ends.
+    pub(super) fn readers_fence_at_end(self) -> bool {
         self == Self::Fence || barrier::readers_fence()
     }
 
-    /// The partner of the readers' light barriers.
+    /// The partner of the light barrier at a section's beginning.
     pub(super) fn heavy(self) {
         match self {
-            Self::Membarrier => barrier::heavy(), // Heavy [W3, S2]: a light barrier (R3, R5) is wholly before or wholly after it.
-            Self::Fence => barrier::full_fence(), // Fence [W3, S2]: the reader's fence (R3, R5) is before or after it in one order.
+            Self::Membarrier => barrier::heavy(), // Heavy [W3]: the light barrier R3 is wholly before or wholly after it.
+            Self::Fence | Self::EntryFence => barrier::full_fence(), // Fence [W3]: the reader's fence R3 is before or after it in one order.
+        }
+    }
+
+    /// The partner of the light barrier at a section's end.
+    pub(super) fn heavy_for_flag(self) {
+        match self {
+            Self::Membarrier | Self::EntryFence => barrier::heavy(), // Heavy [S2]: the light barrier R5 is wholly before or wholly after it.
+            Self::Fence => barrier::full_fence(), // Fence [S2]: the reader's fence R5 is before or after it in one order.
         }
     }
 }

@@ -216,7 +216,7 @@ impl<P: Policy> Engine<P> {
             // barrier.
             let started = seq.ensure_started(goal);
             // Heavy [W3]: a section that the scan does not see sees those objects unlinked.
-            self.heavy_barrier(P::HEAVY_BARRIER);
+            self.heavy_barrier(P::HEAVY_BARRIER, BarrierMode::heavy);
             seq.publish_fenced(started);
         }
         // Acquire [W4]: the accesses of a section that we find ended happen before what we publish.
@@ -333,11 +333,11 @@ impl<P: Policy> Engine<P> {
     }
 
     /// The partner of the readers' light barriers, unless the policy leaves it out.
-    fn heavy_barrier(&self, present: bool) {
+    fn heavy_barrier(&self, present: bool, barrier: impl FnOnce(BarrierMode)) {
         if present {
             // Heavy [W3, S2]: a reader's light barrier, R3 or R5, is wholly before or wholly after
             // it; by the mode, a fence on both sides.
-            self.readers.heavy();
+            barrier(self.readers);
         }
         self.counts.heavy_barriers.fetch_add(1, Ordering::Relaxed);
     }
@@ -389,7 +389,7 @@ impl<P: Policy> Engine<P> {
         // Release [S1]: the unlock that takes the flag sees our announcement in the event.
         cached_holdout.request_wake();
         // Heavy [S2]: the unlock sees the flag, or the look below sees the section's end.
-        self.heavy_barrier(P::FLAG_BARRIER);
+        self.heavy_barrier(P::FLAG_BARRIER, BarrierMode::heavy_for_flag);
         LookAgain(cached_holdout.holds_out(goal).is_none())
     }
 

@@ -26,6 +26,7 @@ use loom::thread;
 use std::ptr;
 
 mod litmus_tests;
+mod outermost_tests;
 mod owned_tests;
 mod wakers_tests;
 

@@ -49,7 +49,7 @@ const WAKE: u32 = 1 << 0;
 const DEPARTED: u32 = 1 << 1;
 /// The owner put off work that a section must not do; it is due at the end of the section.
 const DEFERRED_WORK: u32 = 1 << 2;
-/// Readers have to fence. Always set where that is so, never elsewhere.
+/// Readers have to fence where a section ends. Always set where that is so, never elsewhere.
 const FENCE: u32 = 1 << 3;
 
 const NESTING: u64 = STEP - 1;
@@ -69,8 +69,10 @@ pub(crate) struct Record {
     flags: AtomicU32,
     /// How the owner reads, for reports.
     flavour: AtomicU8,
-    /// Whether readers have to fence.
+    /// Whether readers have to fence where a section begins.
     fences: bool,
+    /// Whether they have to where it ends.
+    fences_at_end: bool,
     /// The owner's token, or `A_GUARD`; 0 while the record is unowned.
     owner: AtomicU64,
     domain: u64,
@@ -82,7 +84,7 @@ pub(crate) struct Record {
     pub(super) next: AtomicPtr<()>,
 }
 
-// SAFETY: `fences`, `domain`, `shared` and `entry` are never written after construction, all other
+// SAFETY: `fences`, `fences_at_end`, `domain`, `shared` and `entry` are never written after construction, all other
 // fields are atomics, and the two pointers are to what is Sync and outlives the record (the
 // registry that owns all three says so).
 unsafe impl Send for Record {}
@@ -104,6 +106,7 @@ impl Record {
             flags: AtomicU32::new(0),
             flavour: AtomicU8::new(Flavour::Thread as u8),
             fences: readers.readers_fence(),
+            fences_at_end: readers.readers_fence_at_end(),
             owner: AtomicU64::new(0),
             domain,
             shared,
@@ -147,6 +150,30 @@ impl Record {
                 barrier::full_fence();
             }
         }
+    }
+
+    /// Enters an outermost section. Owner only, outside of sections, and through no handler. With
+    /// `FENCES` this is a sequentially consistent fence, whatever the domain's readers do.
+    #[inline(always)]
+    pub(crate) fn lock_outermost<const FENCES: bool>(&self, started: &AtomicU64) {
+        debug_assert!(!self.is_reading(), "the record's one section");
+        // Acquire [R1]: what was unlinked before this number's cookies were taken is so for our
+        // loads.
+        self.begin(started.load(Ordering::Acquire));
+        if FENCES || self.fences {
+            // Fence [R3]: the scan sees our word, or our loads see what was done before its W3.
+            barrier::full_fence();
+        }
+    }
+
+    /// Leaves a section that [`Record::lock_outermost`] began. Owner only, through no handler.
+    #[inline(always)]
+    pub(crate) fn unlock_outermost(&self) {
+        debug_assert!(
+            self.word.load(Ordering::Relaxed) & NESTING == 1,
+            "the one section"
+        );
+        self.end();
     }
 
     /// R2, and R3 where it is no fence.
@@ -276,7 +303,7 @@ impl Record {
     }
 
     fn fence_flag(&self) -> u32 {
-        if self.fences { FENCE } else { 0 }
+        if self.fences_at_end { FENCE } else { 0 }
     }
 
     /// Returns whether this is a section that the thread `token` has open as a thread. For that

@@ -25,7 +25,7 @@
 
 use super::{
     page::{HEAVIEST, Page, PageList, SLOTS},
-    slot::{Slot, footprint},
+    slot::{Destructor, Slot, footprint},
     throttle::Quota,
 };
 use crate::{
@@ -112,6 +112,16 @@ impl RetireRequest {
         Self {
             bytes: self.bytes.saturating_add(heap_bytes).min(HEAVIEST),
             ..self
+        }
+    }
+
+    /// Whatever `how` frees, which takes up `size` bytes, wherever its page happens to be.
+    #[inline(always)]
+    pub(crate) fn with(object: *mut u8, how: &'static Destructor, size: usize) -> Self {
+        Self {
+            channel: Channel::Plain,
+            slot: Slot::with(object, how),
+            bytes: footprint(size),
         }
     }
 

@@ -113,7 +113,7 @@ impl Heap {
                 adopted.append(queue.sealed.take());
             }
             drop(queue);
-            if idle >= IDLE_TICKS || flushing {
+            if idle >= IDLE_TICKS || flushing || (slow >= SLOW_TICKS && self.frees_on_demand()) {
                 complete &= self.adopt(engine, buffer, &mut adopted);
             }
             // If there is no memory for the list of those, it is parked at a later tick.
@@ -209,12 +209,12 @@ impl Heap {
         while let Some(page) = self.take_oldest_due(engine) {
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // destructors run here.
-            unsafe { self.free(engine, page) };
+            unsafe { self.free_unasked(engine, page) };
             self.reserve.put(page);
         }
     }
 
-    fn take_oldest_due<P: Policy>(&self, engine: &Engine<P>) -> Option<NonNull<Page>> {
+    pub(super) fn take_oldest_due<P: Policy>(&self, engine: &Engine<P>) -> Option<NonNull<Page>> {
         let mut pending = lock(&self.pending);
         let awaited = self.awaited(engine, &mut pending)?;
         pending.pages.pop_due(|_| engine.has_ended(awaited))
@@ -269,7 +269,7 @@ impl Heap {
             // SAFETY: the page was taken out of the heap; the domain has no handle, hence no guard
             // and no reader, left.
             unsafe {
-                self.free(engine, page);
+                self.free_unasked(engine, page);
                 Page::release(page);
             }
             if fork::process() != process {

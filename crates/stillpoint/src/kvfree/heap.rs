@@ -12,6 +12,7 @@
 
 use super::{
     buffer::{CHANNELS, Queue, ThreadBuffer},
+    on_demand::Around,
     page::{PAGE_BYTES, Page, ReservePage, footprint_of},
     pending::{Flushes, Pending},
     policy::{Policy, start_for_page},
@@ -24,6 +25,8 @@ use crate::{
     },
 };
 
+use std::sync::OnceLock;
+
 /// How much a new domain lets wait.
 pub(crate) const DEFAULT_BUDGET: usize = 8 << 20;
 
@@ -32,6 +35,8 @@ pub(crate) struct Heap {
     pub(super) domain: u64,
     budget: AtomicUsize,
     whole_batches: AtomicBool,
+    /// Objects are freed when their retirers ask for it: see `on_demand.rs`.
+    pub(super) on_demand: OnceLock<Around>,
 
     /// The sealed pages that are not freed yet, their objects, and the bytes of both.
     pages: AtomicUsize,
@@ -73,6 +78,7 @@ impl Heap {
             domain,
             budget: AtomicUsize::new(DEFAULT_BUDGET),
             whole_batches: AtomicBool::new(false),
+            on_demand: OnceLock::new(),
             pages: AtomicUsize::new(0),
             objects: AtomicUsize::new(0),
             footprint: AtomicUsize::new(0),

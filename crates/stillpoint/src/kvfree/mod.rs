@@ -8,6 +8,7 @@
 //! | `pending` | what waits for the service thread, in the order of its grace periods |
 //! | `heap` | a domain's deferred frees: what there is of them, the counts, the order of locks |
 //! | `retire` | the slow path: opening, sealing, reclaiming pages |
+//! | `on_demand` | domains whose retirers say when objects are freed, and never wait |
 //! | `throttle` | back-pressure: when a retiring thread ends a grace period, or waits |
 //! | `oom` | what happens without memory |
 //! | `drain` | what the service thread does: idle threads, destructors, flushes |
@@ -30,6 +31,7 @@ mod drain;
 #[cfg(not(stillpoint_loom))]
 mod fork;
 mod heap;
+mod on_demand;
 mod oom;
 mod page;
 mod pending;
@@ -43,9 +45,11 @@ mod loom_tests;
 
 pub(crate) use buffer::{Pushed, RetireRequest, ThreadBuffer};
 pub(crate) use heap::{Heap, Waiting};
+pub use on_demand::{Around, Left};
 pub(crate) use oom::NoPage;
 pub use oom::OnNoPage;
 #[cfg(test)]
 pub(crate) use page::SLOTS;
 pub use policy::Policy;
 pub(crate) use retire::Retirer;
+pub use slot::Destructor;

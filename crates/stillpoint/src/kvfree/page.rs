@@ -375,6 +375,12 @@ impl PageList {
         unsafe { self.first.as_ref() }
     }
 
+    /// The youngest page.
+    pub(super) fn back(&self) -> Option<&Page> {
+        // SAFETY: as in `front`.
+        unsafe { self.last.as_ref() }
+    }
+
     /// Takes over `page`.
     pub(super) fn push_back(&mut self, page: NonNull<Page>) {
         // SAFETY: the caller hands over a page that it owns.

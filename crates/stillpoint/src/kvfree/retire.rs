@@ -50,7 +50,7 @@ pub(crate) struct Retirer<'a> {
 
 /// Which thread frees a sealed page of plain objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reclaimer {
+pub(super) enum Reclaimer {
     Owner,
     Service,
 }
@@ -152,6 +152,9 @@ impl Heap {
         self.unpark(engine, buffer);
         engine.ensure_service();
         let _ = engine.note_service(clock::now());
+        if self.frees_on_demand() {
+            return;
+        }
         self.charge_section(buffer, record, object.bytes, sealed > 0);
         if sealed > 0 {
             let patience = self.patience_for_page(sealed, object.bytes);
@@ -191,7 +194,7 @@ impl Heap {
 
     /// Seals an open page, and opens another, if there is memory for one. Returns the page's
     /// footprint.
-    fn seal<P: Policy>(
+    pub(super) fn seal<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
@@ -240,7 +243,7 @@ impl Heap {
         };
         self.apply_backpressure(engine, buffer, record, patience);
         let _freeing = buffer.freeing.lock();
-        let mut due = self.take_due(engine, buffer);
+        let mut due = self.take_due(engine, buffer, PAGES_PER_SEAL);
         let spares = self.spare_pages(buffer);
         let process = fork::process();
         while let Some(page) = due.pop_front() {
@@ -254,10 +257,16 @@ impl Heap {
         }
     }
 
-    fn take_due<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) -> PageList {
+    /// Takes up to so many of the oldest pages that are due off the queue.
+    pub(super) fn take_due<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        pages: usize,
+    ) -> PageList {
         let mut queue = lock(&buffer.queue);
         let mut due = PageList::new();
-        while due.pages() < PAGES_PER_SEAL
+        while due.pages() < pages
             && queue
                 .sealed
                 .front()

@@ -9,8 +9,15 @@ use std::{
 
 /// How to free objects of one type whose memory alone is not all there is to it.
 #[derive(Debug)]
-pub(crate) struct Destructor {
+pub struct Destructor {
     run: unsafe fn(*mut u8),
+}
+
+impl Destructor {
+    /// `run` frees an object.
+    pub const fn new(run: unsafe fn(*mut u8)) -> Self {
+        Self { run }
+    }
 }
 
 /// An object that waits. Either a block of memory of a known layout, or an object with a
@@ -74,6 +81,12 @@ impl Slot {
             object: object.as_ptr(),
             how: ptr::without_provenance(how),
         }
+    }
+
+    /// Whatever `how` frees; to all others `object` is a word of no meaning.
+    #[inline(always)]
+    pub(crate) fn with(object: *mut u8, how: &'static Destructor) -> Self {
+        Self { object, how }
     }
 
     /// A block from the global allocator.

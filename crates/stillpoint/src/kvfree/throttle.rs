@@ -169,7 +169,7 @@ impl Quota {
 
 impl Heap {
     /// Returns a thread's share of the budget: its quota at most.
-    fn thread_share(&self) -> usize {
+    pub(super) fn thread_share(&self) -> usize {
         let threads = self.active.load(Ordering::Relaxed).max(1);
         (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
     }
@@ -218,7 +218,7 @@ impl Heap {
         counted.saturating_add(self.callbacks.bytes())
     }
 
-    fn is_over_budget(&self, heaviest_added: usize) -> bool {
+    pub(super) fn is_over_budget(&self, heaviest_added: usize) -> bool {
         self.pressure(heaviest_added) >= self.limit()
     }
 

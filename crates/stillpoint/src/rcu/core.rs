@@ -176,6 +176,14 @@ impl<P: Policy> Core<P> {
         } else {
             BarrierMode::Membarrier
         };
+        Self::with_readers(readers, first, name)
+    }
+
+    pub(super) fn with_readers(
+        readers: BarrierMode,
+        first: Cookie,
+        name: Option<Box<str>>,
+    ) -> Self {
         Self {
             inner: Inner::new(next_id(), readers, Sequence::new(first.seq()), name),
         }

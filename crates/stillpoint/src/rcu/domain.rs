@@ -133,6 +133,11 @@ impl Domain {
         }
     }
 
+    /// Returns the handle of a domain that is just being made.
+    pub(super) fn of(core: Core<Sound>) -> Self {
+        Self { core }
+    }
+
     /// Returns the domain's core.
     #[inline]
     pub(crate) fn core(&self) -> &Core<Sound> {

@@ -15,6 +15,7 @@
 //! | `retired` | what is swapped out of a cell |
 //! | `weigh` | what values own beside their own size |
 //! | `snapshot` | a guard and what was found through it, in one value |
+//! | `epoch` | readers that count for themselves, frees on demand: what the drop-in for crossbeam-epoch stands on |
 //! | `unwind` | that panics of user code break none of these |
 //!
 //! This module adds no orderings of its own beyond the cell's: the proofs are in `gp/README.md`.
@@ -23,6 +24,7 @@ mod builder;
 mod cell;
 mod core;
 mod domain;
+pub mod epoch;
 mod future;
 pub(crate) mod guard;
 mod option;

@@ -20,6 +20,7 @@ impl Record {
             flags: AtomicU32::new(0),
             flavour: AtomicU8::new(Flavour::Thread as u8),
             fences: false,
+            fences_at_end: false,
             owner: AtomicU64::new(0),
             domain: 0,
             shared: ptr::null(),

@@ -1,0 +1,183 @@
+//! `stillpoint scale epoch`: the drop-in package for crossbeam-epoch beside the original, in
+//! programs that use it, themselves or through other crates.
+//!
+//! A program has one crossbeam-epoch, so the subjects are programs of their own: `drop-in/bench` is
+//! one source with two manifests, of which one has the patch line. They are built before anything
+//! is measured (minutes, the first time), into the target folder, and each measurement is one run.
+//!
+//! `cpu_ns_per_op` is the processor time of the whole process, the library's thread included, for
+//! an operation; `peak_mib` by how much the resident memory grew at most; `drop_ms` how long after
+//! the last guard's end all was freed: the original frees it only if some thread goes on pinning,
+//! and so has no figure.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::Benchmark;
+use crate::choice::PossibleValues;
+use crate::output::Metric;
+use crate::run::{Curve, Metrics, Sample};
+use crate::subject::Peer;
+
+const SCENARIOS: &[&str] = &[
+    "pin",
+    "pin-nested",
+    "defer",
+    "box-1",
+    "box-2",
+    "values",
+    "skiplist-get",
+    "skiplist-write",
+    "deque-steal",
+    "deque-push",
+    "moka-95",
+    "moka-50",
+    "flood",
+    "flood-loaded",
+    "prompt",
+];
+
+/// A program: what the builds differ in.
+#[derive(Clone, Copy)]
+struct Program {
+    /// Its folder below the target folder.
+    name: &'static str,
+    /// Its folder in `drop-in/bench`.
+    manifest: &'static str,
+    /// Its features.
+    features: &'static str,
+}
+
+const STOCK: Program = Program {
+    name: "stock",
+    manifest: "stock",
+    features: "",
+};
+
+const DROP_IN: Program = Program {
+    name: "drop-in",
+    manifest: "patched",
+    features: "",
+};
+
+const NO_FENCE: Program = Program {
+    name: "drop-in-nofence",
+    manifest: "patched",
+    features: "nofence",
+};
+
+/// What the work depends on: nothing that could be asked for.
+#[derive(Args, Serialize, Deserialize)]
+pub struct Work {}
+
+impl super::Work for Work {
+    const NAME: &'static str = "epoch";
+
+    const SHOWS: &'static str = "What programs on crossbeam-epoch cost with the drop-in package and with the original; less \
+        is better. The original has no drop_ms: what is left when a program falls idle stays.";
+
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["drop-in", "drop-in-nofence"]);
+
+    const PEERS: PossibleValues = PossibleValues::of_peers(&["crossbeam-epoch"]);
+
+    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(SCENARIOS));
+
+    const METRICS: &'static [Metric] = &[
+        Metric {
+            name: "cpu_ns_per_op",
+            decimals: 2,
+        },
+        Metric {
+            name: "peak_mib",
+            decimals: 1,
+        },
+        Metric {
+            name: "drop_ms",
+            decimals: 1,
+        },
+    ];
+
+    fn benchmarks() -> Vec<Benchmark<Self>> {
+        let in_scenario = |&scenario: &&'static str| {
+            let run = |program: Program| move |_: &Self| program.run(scenario);
+            [
+                Benchmark::ours("drop-in", run(DROP_IN)),
+                Benchmark::ours("drop-in-nofence", run(NO_FENCE)),
+                Benchmark::new(Peer::new("crossbeam-epoch"), run(STOCK)),
+            ]
+            .map(|benchmark| benchmark.in_scenario(scenario))
+        };
+        SCENARIOS.iter().flat_map(in_scenario).collect()
+    }
+
+    fn check(&self) -> Result<(), clap::Error> {
+        for program in [DROP_IN, NO_FENCE, STOCK] {
+            // What is missing then fails where it would be measured, and the run goes on.
+            if let Err(error) = program.build() {
+                eprintln!("stillpoint: {}: {error:#}", program.name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The root of the clone that this program was built in.
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+impl Program {
+    fn target(self) -> PathBuf {
+        root().join("target/epoch-bench").join(self.name)
+    }
+
+    fn build(self) -> Result<()> {
+        let manifest = root().join("drop-in/bench").join(self.manifest);
+        let status = Command::new("cargo")
+            .args(["build", "--release", "--locked", "--quiet"])
+            .args(["--features", self.features])
+            .arg("--manifest-path")
+            .arg(manifest.join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(self.target())
+            .status()
+            .context("cannot start cargo, which builds what is measured")?;
+        if !status.success() {
+            bail!("it cannot be built ({status}); cargo has said why");
+        }
+        Ok(())
+    }
+
+    /// One measurement.
+    fn run(self, scenario: &str) -> Result<Sample> {
+        let program = self.target().join("release/epoch-bench");
+        let mut command = Command::new(&program);
+        command.args([scenario, "1"]).stderr(Stdio::inherit());
+        // SAFETY: one system call between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                // It ends with this process, which has a time limit.
+                Ok(rustix::process::set_parent_process_death_signal(Some(
+                    Signal::KILL,
+                ))?)
+            });
+        }
+        let output = command
+            .output()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        if !output.status.success() {
+            bail!("it ended with {}", output.status);
+        }
+        let metrics: Metrics = serde_json::from_slice(&output.stdout)?;
+        Ok(Sample {
+            metrics,
+            curve: Curve::new(),
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! How much is unreclaimed, and for how long.
+
+use crate::measure::{Figures, peak_mib, together};
+use crossbeam_epoch::{self as epoch, Owned};
+use std::{
+    hint,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+const THREADS: usize = 16;
+const OBJECTS: usize = 100_000;
+
+/// After so long what has not been freed counts as never.
+const NEVER: Duration = Duration::from_secs(2);
+
+/// Sixteen threads each make and defer many boxes of 256 bytes, on two processors at most; beside
+/// a busy thread on each of these, or not.
+pub fn flood(loaded: bool) -> Figures {
+    on_two_processors();
+    let over = AtomicBool::new(false);
+    let peak = thread::scope(|scope| {
+        if loaded {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        hint::spin_loop();
+                    }
+                });
+            }
+        }
+        // What the threads take that only come and go is there already.
+        together(THREADS, |_| drop(epoch::pin()));
+        let peak = peak_mib(|| together(THREADS, |_| deferred_boxes()));
+        over.store(true, Ordering::Relaxed);
+        peak
+    });
+    vec![("peak_mib", peak)]
+}
+
+fn deferred_boxes() {
+    for n in 0..OBJECTS {
+        let guard = &epoch::pin();
+        let object = Owned::new([n; 32]).into_shared(guard);
+        // SAFETY: nothing else knows it.
+        unsafe { guard.defer_destroy(object) };
+    }
+}
+
+fn on_two_processors() {
+    // SAFETY: a set of processors is plain memory, and both calls stay inside.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        let size = size_of::<libc::cpu_set_t>();
+        assert_eq!(libc::sched_getaffinity(0, size, &raw mut allowed), 0);
+        let first = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &allowed));
+        let mut two: libc::cpu_set_t = std::mem::zeroed();
+        for cpu in first.take(2) {
+            libc::CPU_SET(cpu, &mut two);
+        }
+        assert_eq!(libc::sched_setaffinity(0, size, &raw const two), 0);
+    }
+}
+
+/// From the end of the last guard until all is freed that was deferred: nothing where that does not
+/// happen by itself.
+pub fn prompt() -> Figures {
+    const COUNT: usize = 1000;
+    struct Noted(Arc<AtomicUsize>);
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Release);
+        }
+    }
+    let dropped = Arc::new(AtomicUsize::new(0));
+    for _ in 0..COUNT {
+        let guard = &epoch::pin();
+        let object = Owned::new(Noted(Arc::clone(&dropped))).into_shared(guard);
+        // SAFETY: nothing else knows it.
+        unsafe { guard.defer_destroy(object) };
+    }
+    let ended = Instant::now();
+    while dropped.load(Ordering::Acquire) < COUNT {
+        if ended.elapsed() > NEVER {
+            return Vec::new();
+        }
+        thread::sleep(Duration::from_micros(100));
+    }
+    vec![("drop_ms", ended.elapsed().as_secs_f64() * 1000.0)]
+}

@@ -1,0 +1,129 @@
+//! What one operation costs.
+
+use crate::measure::{Figures, cpu_ns_per_op};
+use crossbeam_deque::{Steal, Worker};
+use crossbeam_epoch::{self as epoch, Atomic, Owned};
+use crossbeam_skiplist::SkipMap;
+use std::{hint::black_box, sync::atomic::Ordering};
+
+/// The keys of maps and caches.
+const KEYS: u64 = 100_000;
+const CACHE_KEYS: u64 = 10_000;
+
+/// What a deque holds between its two halves of an operation.
+const PUSHES: u64 = 1000;
+
+/// A pin and its end.
+pub fn pin(count: Option<u64>) -> Figures {
+    cpu_ns_per_op(1, count, |_, count| {
+        for _ in 0..count {
+            drop(black_box(epoch::pin()));
+        }
+    })
+}
+
+/// The same inside another.
+pub fn pin_nested(count: Option<u64>) -> Figures {
+    cpu_ns_per_op(1, count, |_, count| {
+        let _outer = epoch::pin();
+        for _ in 0..count {
+            drop(black_box(epoch::pin()));
+        }
+    })
+}
+
+/// A pin, and a deferred function that captures one word.
+pub fn defer(count: Option<u64>) -> Figures {
+    cpu_ns_per_op(1, count, |_, count| {
+        for n in 0..count {
+            let guard = epoch::pin();
+            guard.defer(move || black_box(n));
+        }
+    })
+}
+
+/// A pin, and a box of 64 bytes that is made and to be freed.
+pub fn boxes(threads: usize, count: Option<u64>) -> Figures {
+    cpu_ns_per_op(threads, count, |_, count| {
+        for n in 0..count {
+            let guard = &epoch::pin();
+            let object = black_box(Owned::new([n; 8])).into_shared(guard);
+            // SAFETY: nothing else knows it.
+            unsafe { guard.defer_destroy(object) };
+        }
+    })
+}
+
+/// A pin, and a vector behind a pointer that is replaced.
+pub fn values(count: Option<u64>) -> Figures {
+    cpu_ns_per_op(1, count, |_, count| {
+        let value = Atomic::new(vec![0_u64; 8]);
+        for n in 0..count {
+            let guard = &epoch::pin();
+            let old = value.swap(Owned::new(vec![n; 8]), Ordering::AcqRel, guard);
+            // SAFETY: it is not found any more.
+            unsafe { guard.defer_destroy(old) };
+        }
+        // SAFETY: no other thread knows it.
+        drop(unsafe { value.into_owned() });
+    })
+}
+
+/// A look at a map that is half full, or an insertion or removal of a key; so many gets of a
+/// hundred.
+pub fn skiplist(gets: u64, count: Option<u64>) -> Figures {
+    let map = SkipMap::new();
+    for _ in 0..KEYS / 2 {
+        map.insert(fastrand::u64(..KEYS), 0_u64);
+    }
+    cpu_ns_per_op(1, count, |_, count| {
+        for n in 0..count {
+            let key = fastrand::u64(..KEYS);
+            if n % 100 < gets {
+                black_box(map.get(&key).map(|entry| *entry.value()));
+            } else if n % 2 == 0 {
+                map.insert(key, n);
+            } else {
+                black_box(map.remove(&key).is_some());
+            }
+        }
+    })
+}
+
+/// A push, and a steal or a pop of what was pushed, a thousand at a time.
+pub fn deque(steals: bool, count: Option<u64>) -> Figures {
+    cpu_ns_per_op(1, count, |_, count| {
+        for _ in 0..count / PUSHES + 1 {
+            // Its buffer grows, and old ones are deferred.
+            let worker = Worker::new_lifo();
+            let stealer = worker.stealer();
+            (0..PUSHES).for_each(|n| worker.push(n));
+            for _ in 0..PUSHES {
+                if steals {
+                    while matches!(black_box(stealer.steal()), Steal::Retry) {}
+                } else {
+                    black_box(worker.pop());
+                }
+            }
+        }
+    })
+}
+
+/// An operation of two threads at a cache with space for all keys; so many gets of a hundred.
+pub fn moka(gets: u64, seed: u64, count: Option<u64>) -> Figures {
+    let cache = moka::sync::Cache::new(CACHE_KEYS);
+    for key in 0..CACHE_KEYS {
+        cache.insert(key, key);
+    }
+    cpu_ns_per_op(2, count, |thread, count| {
+        let mut random = fastrand::Rng::with_seed(seed + thread as u64);
+        for n in 0..count {
+            let key = random.u64(..CACHE_KEYS);
+            if random.u64(..100) < gets {
+                black_box(cache.get(&key));
+            } else {
+                cache.insert(key, n);
+            }
+        }
+    })
+}

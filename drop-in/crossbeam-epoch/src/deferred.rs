@@ -1,0 +1,146 @@
+//! How a deferred function, or an object to be freed, is put into two words.
+
+use crate::{Pointable, Shared, tag};
+use std::{
+    alloc::Layout,
+    marker::PhantomData,
+    mem::{self, MaybeUninit},
+    ptr::{self, NonNull},
+};
+use stillpoint::{
+    Domain,
+    internal::epoch::{Destructor, retire, retire_memory},
+};
+
+/// What a function is taken to free, in bytes, because that cannot be told: a node of a data
+/// structure, or a small table.
+const UNKNOWN: usize = 1024;
+
+/// What is known of freeing an object of a type.
+#[derive(Debug, Clone, Copy)]
+pub enum Frees {
+    /// Nothing.
+    Unknown,
+    /// It frees a block, and runs no code.
+    Block(Layout),
+    /// It runs a destructor, and frees about so many bytes.
+    Bytes(usize),
+}
+
+impl Frees {
+    pub(crate) const fn boxed<T>() -> Self {
+        match size_of::<T>() {
+            0 => Self::Bytes(0),
+            _ if !mem::needs_drop::<T>() => Self::Block(Layout::new::<T>()),
+            bytes if bytes < UNKNOWN => Self::Unknown,
+            bytes => Self::Bytes(bytes),
+        }
+    }
+}
+
+/// Has `f` called after a grace period. Whether frees are due soon.
+///
+/// # Safety
+///
+/// `domain` is a collector's; `f` may be called on any thread.
+#[inline]
+pub(crate) unsafe fn call<F: FnOnce() -> R, R>(domain: &Domain, f: F) -> bool {
+    let (object, how) = if Call::<F, R>::FITS {
+        (Call::<F, R>::into_word(f), Call::<F, R>::OF_WORD)
+    } else {
+        (Box::into_raw(Box::new(f)).cast(), Call::<F, R>::OF_BOX)
+    };
+    // SAFETY: the caller's promise; `how` calls what `object` has, once.
+    unsafe { retire(domain, object, how, UNKNOWN) }
+}
+
+/// Has the object at `ptr` freed after a grace period. Whether frees are due soon.
+///
+/// # Safety
+///
+/// `domain` is a collector's; the object is not null, no thread will find it, nothing else frees
+/// it, and it may be freed on any thread.
+#[inline]
+pub(crate) unsafe fn destroy<T: ?Sized + Pointable>(domain: &Domain, ptr: Shared<'_, T>) -> bool {
+    let address = tag::address::<T>(crate::Pointer::into_usize(ptr));
+    let object: *mut u8 = ptr::with_exposed_provenance_mut(address);
+    match T::FREES {
+        Frees::Block(layout) => {
+            debug_assert!(!object.is_null(), "a null pointer to be destroyed");
+            // SAFETY: the caller's promise; a box of this layout.
+            unsafe { retire_memory(domain, NonNull::new_unchecked(object), layout) }
+        }
+        // SAFETY: the caller's promise.
+        Frees::Bytes(bytes) => unsafe { retire(domain, object, Destroy::<T>::HOW, bytes) },
+        // SAFETY: the caller's promise.
+        Frees::Unknown => unsafe { retire(domain, object, Destroy::<T>::HOW, UNKNOWN) },
+    }
+}
+
+struct Destroy<T: ?Sized + Pointable>(PhantomData<T>);
+
+impl<T: ?Sized + Pointable> Destroy<T> {
+    const HOW: &'static Destructor = &Destructor::new(Self::run);
+
+    /// # Safety
+    ///
+    /// As for [`Pointable::drop`].
+    unsafe fn run(object: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { T::drop(object.expose_provenance()) };
+    }
+}
+
+struct Call<F, R>(PhantomData<(F, R)>);
+
+impl<F: FnOnce() -> R, R> Call<F, R> {
+    /// Whether the function's captures are its own word, in place of a box. Miri knows no way to
+    /// make a word of bytes that nothing has written, which captures may have between them.
+    const FITS: bool = size_of::<F>() <= size_of::<*mut u8>()
+        && align_of::<F>() <= align_of::<*mut u8>()
+        && !cfg!(miri);
+
+    const OF_WORD: &'static Destructor = &Destructor::new(Self::run_word);
+    const OF_BOX: &'static Destructor = &Destructor::new(Self::run_box);
+
+    #[inline(always)]
+    fn into_word(f: F) -> *mut u8 {
+        let mut word = MaybeUninit::new(ptr::null_mut::<u8>());
+        // SAFETY: it fits.
+        unsafe { word.as_mut_ptr().cast::<F>().write(f) };
+        written(&mut word);
+        // SAFETY: `written` has seen to it.
+        unsafe { word.assume_init() }
+    }
+
+    /// # Safety
+    ///
+    /// `word` came from `into_word`, and is called once.
+    unsafe fn run_word(word: *mut u8) {
+        // SAFETY: the caller's promise.
+        let f = unsafe { (&raw const word).cast::<F>().read() };
+        drop(f());
+    }
+
+    /// # Safety
+    ///
+    /// `object` is a box of an `F`, which is called once.
+    unsafe fn run_box(object: *mut u8) {
+        // SAFETY: the caller's promise.
+        let f = unsafe { Box::from_raw(object.cast::<F>()) };
+        drop(f());
+    }
+}
+
+/// Makes the compiler take all bytes of `word` for written, those too that a value with padding has
+/// left as they were.
+#[inline(always)]
+fn written(word: &mut MaybeUninit<*mut u8>) {
+    #[cfg(not(miri))]
+    // SAFETY: an empty block, which may do less than the compiler has to take it for.
+    unsafe {
+        std::arch::asm!("/* {0} */", in(reg) word.as_mut_ptr(), options(nostack, preserves_flags));
+    }
+    #[cfg(miri)]
+    let _ = word;
+}

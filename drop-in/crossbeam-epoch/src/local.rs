@@ -1,0 +1,250 @@
+//! A participant: what a handle of a collector and its guards share.
+//!
+//! It counts guards by itself, so that they may be nested or forgotten by the million, and is a
+//! reader of its own in the domain: two handles on one thread are two participants.
+//!
+//! It is one thread's, as handles and guards are neither `Send` nor `Sync`, and lives while there
+//! is either. The counts go up and down here alone.
+
+use crate::{Collector, Guard, LocalHandle};
+use std::{
+    cell::Cell,
+    mem, thread,
+    time::{Duration, Instant},
+};
+use stillpoint::internal::epoch::{self, Left, Reader};
+
+/// Whether a pin is a sequentially consistent fence.
+const FENCES: bool = !cfg!(feature = "nofence");
+
+/// How often a pin yields the processor where much is held up, which it does once in a page of
+/// deferred functions.
+const YIELDS: u32 = 4;
+
+/// For how long yields may come to nothing. Then a guard is held for long, and a thread that goes
+/// on yielding for it would gain nothing.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+pub(crate) struct Local {
+    reader: Reader,
+    guards: Cell<usize>,
+    handles: Cell<usize>,
+    /// The next outermost pin is to free something.
+    due: Cell<bool>,
+    /// Since when much has been held up.
+    held_up: Cell<Option<Instant>>,
+    /// Last, because the domain is what the reader's record is in.
+    collector: Collector,
+}
+
+impl Local {
+    /// A participant of the calling thread, with one handle.
+    pub(crate) fn register(collector: &Collector) -> LocalHandle {
+        let local = Box::new(Self {
+            reader: Reader::new(collector.domain()),
+            guards: Cell::new(0),
+            handles: Cell::new(1),
+            due: Cell::new(false),
+            held_up: Cell::new(None),
+            collector: collector.clone(),
+        });
+        LocalHandle::of(Box::into_raw(local))
+    }
+
+    pub(crate) fn collector(&self) -> &Collector {
+        &self.collector
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.guards.get() > 0
+    }
+
+    /// One guard more. It has the pointer and no reference, as it may be what frees this.
+    ///
+    /// # Panics
+    ///
+    /// If there are as many guards as a counter can count.
+    ///
+    /// # Safety
+    ///
+    /// `this` came from `register`, and has a handle or a guard of the calling thread.
+    #[inline(always)]
+    pub(crate) unsafe fn pin(this: *const Self) -> Guard {
+        // SAFETY: the caller's promise.
+        let local = unsafe { &*this };
+        let guards = local.guards.get();
+        local
+            .guards
+            .set(guards.checked_add(1).expect("fewer guards than addresses"));
+        if guards == 0 {
+            local.enter();
+        }
+        Guard::of(this)
+    }
+
+    /// The first guard. A fence, which users' own accesses rely on: see the crate's "nofence".
+    #[inline(always)]
+    fn enter(&self) {
+        // SAFETY: our thread and our collector's domain, and there was no guard.
+        unsafe { self.reader.enter::<FENCES>() };
+        if self.due.get() {
+            self.free_some();
+        }
+    }
+
+    /// Frees what is due of what the thread has retired. With one guard, which is not in use yet.
+    #[cold]
+    #[inline(never)]
+    fn free_some(&self) {
+        self.due.set(false);
+        let domain = self.collector.domain();
+        let mut left = epoch::free_some(domain);
+        for _ in 0..YIELDS {
+            if left != Left::HeldUp || !self.is_patient() {
+                break;
+            }
+            // What holds it up is most often a thread that has lost its processor.
+            // SAFETY: as in `enter`; nothing has been found through the guard yet.
+            unsafe {
+                self.reader.leave();
+                thread::yield_now();
+                self.reader.enter::<FENCES>();
+            }
+            left = epoch::free_some(domain);
+        }
+        if left != Left::HeldUp {
+            self.held_up.set(None);
+        }
+        if left == Left::Due {
+            self.due.set(true);
+        }
+    }
+
+    /// Whether what is held up has not been so for long.
+    fn is_patient(&self) -> bool {
+        let now = Instant::now();
+        let since = self.held_up.get().unwrap_or(now);
+        self.held_up.set(Some(since));
+        now - since < PATIENCE
+    }
+
+    /// One guard less.
+    ///
+    /// # Safety
+    ///
+    /// There was one, and the caller uses `this` no more if there was no handle.
+    #[inline(always)]
+    pub(crate) unsafe fn unpin(this: *const Self) {
+        // SAFETY: the caller's promise.
+        let local = unsafe { &*this };
+        let guards = local.guards.get() - 1;
+        local.guards.set(guards);
+        if guards == 0 {
+            // SAFETY: our thread; it was the last guard.
+            unsafe { local.reader.leave() };
+            if local.handles.get() == 0 {
+                // SAFETY: there is nothing that knows it.
+                unsafe { Self::end(this) };
+            }
+        }
+    }
+
+    pub(crate) fn acquire_handle(&self) {
+        self.handles.set(self.handles.get() + 1);
+    }
+
+    /// One handle less.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Local::unpin`], but of handles, if there was no guard.
+    pub(crate) unsafe fn release_handle(this: *const Self) {
+        // SAFETY: the caller's promise.
+        let local = unsafe { &*this };
+        let handles = local.handles.get() - 1;
+        local.handles.set(handles);
+        if handles == 0 && local.guards.get() == 0 {
+            // SAFETY: there is nothing that knows it.
+            unsafe { Self::end(this) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `this` came from `register`, has neither handle nor guard, and is not used afterwards.
+    #[cold]
+    unsafe fn end(this: *const Self) {
+        // SAFETY: the caller's promise.
+        let local = unsafe { Box::from_raw(this.cast_mut()) };
+        // SAFETY: our thread; there is no section, and nothing is done with the reader afterwards.
+        unsafe { local.reader.depart() };
+        // If it has the collector's last handle, all that is unreclaimed is freed here.
+        drop(local);
+    }
+
+    /// Ends the section and begins another, if there is one guard.
+    pub(crate) fn repin(&self) {
+        if self.guards.get() == 1 {
+            // SAFETY: our thread; the guard is what asks for it, mutably borrowed.
+            unsafe {
+                self.reader.leave();
+                self.reader.enter::<FENCES>();
+            }
+        }
+    }
+
+    /// Has `f` called when the guards are over that there are.
+    ///
+    /// # Safety
+    ///
+    /// It may be called on any thread. There is a guard.
+    #[inline]
+    pub(crate) unsafe fn defer<F: FnOnce() -> R, R>(&self, f: F) {
+        // SAFETY: the caller's promise.
+        if unsafe { crate::deferred::call(self.collector.domain(), f) } {
+            self.due.set(true);
+        }
+    }
+
+    /// Has an object freed when the guards are over that there are.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Guard::defer_destroy`]. There is a guard.
+    #[inline]
+    pub(crate) unsafe fn destroy<T: ?Sized + crate::Pointable>(&self, ptr: crate::Shared<'_, T>) {
+        // SAFETY: the caller's promise.
+        if unsafe { crate::deferred::destroy(self.collector.domain(), ptr) } {
+            self.due.set(true);
+        }
+    }
+
+    pub(crate) fn flush(&self) {
+        epoch::flush(self.collector.domain());
+    }
+}
+
+/// Calls `f` with one guard less, which is there again afterwards, also if `f` panics.
+///
+/// # Safety
+///
+/// There is a guard, by which the caller finds nothing meanwhile.
+pub(crate) unsafe fn unpinned<R>(local: *const Local, f: impl FnOnce() -> R) -> R {
+    /// Takes the guard back.
+    struct Repin(*const Local);
+    impl Drop for Repin {
+        fn drop(&mut self) {
+            // SAFETY: our handle keeps it.
+            mem::forget(unsafe { Local::pin(self.0) });
+            // SAFETY: ours; there is the guard.
+            unsafe { Local::release_handle(self.0) };
+        }
+    }
+    // SAFETY: the caller's guard keeps it.
+    unsafe { &*local }.acquire_handle();
+    let _repin = Repin(local);
+    // SAFETY: the caller's guard, which is counted again before the caller uses it; our handle
+    // keeps the participant.
+    unsafe { Local::unpin(local) };
+    f()
+}

@@ -1,0 +1,273 @@
+//! What a process has of it: threads, its exit, its forks. Each test runs in a process of its own.
+#![cfg(all(target_os = "linux", not(miri)))]
+
+mod common;
+
+use common::{Drops, child, run_alone, wait_until};
+use crossbeam_epoch::{self as epoch, Collector};
+use std::{
+    fs,
+    io::Write,
+    panic::{self, AssertUnwindSafe},
+    process::exit,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI32, Ordering},
+        mpsc::channel,
+    },
+    thread,
+    time::Duration,
+};
+
+/// Runs `test` alone, in which `work` is what is tested. Its output; `None` in that process.
+fn alone(test: &str, work: impl FnOnce()) -> Option<String> {
+    if child().is_some() {
+        work();
+        return None;
+    }
+    let output = run_alone(test, "yes");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let failed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{said}{failed}", output.status);
+    Some(said)
+}
+
+fn say(what: &str) {
+    // Past the buffers, and past what libtest captures.
+    std::io::stdout().write_all(what.as_bytes()).unwrap();
+    std::io::stdout().flush().unwrap();
+}
+
+fn threads() -> usize {
+    fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+#[test]
+fn no_thread_is_started_before_there_is_garbage() {
+    let _ = alone("no_thread_is_started_before_there_is_garbage", || {
+        let before = threads();
+        let collector = Collector::new();
+        let handle = collector.register();
+        for _ in 0..10_000 {
+            drop((epoch::pin(), handle.pin()));
+        }
+        epoch::pin().flush();
+        assert_eq!(threads(), before);
+        // And then one is, for this thread never pins again.
+        let ran = Drops::default();
+        let one = ran.one();
+        epoch::pin().defer(move || drop(one));
+        ran.wait_for(1);
+    });
+}
+
+/// The process is past the library's handler.
+static EXITING: AtomicBool = AtomicBool::new(false);
+
+/// Handlers that were registered before the library's run after it; what is deferred would be due
+/// in the time that this one takes.
+extern "C" fn exit_slowly() {
+    EXITING.store(true, Ordering::Relaxed);
+    thread::sleep(Duration::from_millis(300));
+    say("[exited]");
+}
+
+#[test]
+fn nothing_runs_once_the_process_exits() {
+    let said = alone("nothing_runs_once_the_process_exits", || {
+        // SAFETY: a function that stays.
+        unsafe { libc::atexit(exit_slowly) };
+        let own = Collector::new();
+        for collector in [epoch::default_collector(), &own] {
+            let handle = collector.register();
+            handle.pin().defer(|| {
+                // On a busy machine it may run before the exit.
+                if EXITING.load(Ordering::Relaxed) {
+                    say("[late]");
+                }
+            });
+            std::mem::forget(handle);
+        }
+        exit(0);
+    });
+    if let Some(said) = said {
+        assert!(
+            said.contains("[exited]") && !said.contains("[late]"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_deferred_function_under_way_is_waited_for_at_the_exit() {
+    let said = alone(
+        "a_deferred_function_under_way_is_waited_for_at_the_exit",
+        || {
+            let (begin, begun) = channel();
+            epoch::pin().defer(move || {
+                begin.send(()).unwrap();
+                thread::sleep(Duration::from_millis(100));
+                say("[done]");
+            });
+            begun.recv().unwrap();
+            exit(0);
+        },
+    );
+    assert!(said.is_none_or(|said| said.contains("[done]")));
+}
+
+#[test]
+fn a_deferred_function_may_exit() {
+    let said = alone("a_deferred_function_may_exit", || {
+        epoch::pin().defer(|| {
+            say("[exits]");
+            exit(0)
+        });
+        loop {
+            thread::sleep(Duration::from_secs(1));
+        }
+    });
+    assert!(said.is_none_or(|said| said.contains("[exits]")));
+}
+
+/// Runs `work` in the child of a fork; it has to return, and not to panic.
+fn in_a_fork(work: impl FnOnce()) {
+    // SAFETY: the child uses what may be used there: see `Domain`, "Forking".
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let failed = panic::catch_unwind(AssertUnwindSafe(work)).is_err();
+        // SAFETY: it ends the process.
+        unsafe { libc::_exit(i32::from(failed)) };
+    }
+    wait_for(pid);
+}
+
+fn wait_for(pid: libc::pid_t) {
+    let mut status = 0;
+    // SAFETY: our child, and a place for its status.
+    wait_until(|| unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid);
+    assert_eq!(status, 0, "the child has failed");
+}
+
+/// Defers in the default collector and runs it, in a process with one thread.
+fn works() {
+    let drops = Drops::default();
+    let one = drops.one();
+    epoch::pin().defer(move || drop(one));
+    wait_until(|| {
+        epoch::pin().flush();
+        drops.count() == 1
+    });
+    // And by the service thread, which starts again.
+    let one = drops.one();
+    epoch::pin().defer(move || drop(one));
+    drops.wait_for(2);
+}
+
+#[test]
+fn the_child_of_a_fork_goes_on() {
+    let _ = alone("the_child_of_a_fork_goes_on", || {
+        works();
+        let forgotten = Drops::default();
+        let guard = epoch::pin();
+        let one = forgotten.one();
+        guard.defer(move || drop(one));
+        in_a_fork(|| {
+            assert!(epoch::is_pinned());
+            // The guard is the child's as well; what was deferred before is not.
+            drop(guard);
+            assert!(!epoch::is_pinned());
+            works();
+            assert_eq!(forgotten.count(), 0);
+        });
+        works();
+    });
+}
+
+#[test]
+fn a_guard_of_another_thread_is_over_in_the_child() {
+    let _ = alone("a_guard_of_another_thread_is_over_in_the_child", || {
+        let (pinned, is_pinned) = channel();
+        let (unpin, may_unpin) = channel::<()>();
+        let other = thread::spawn(move || {
+            let guard = epoch::pin();
+            pinned.send(()).unwrap();
+            let _ = may_unpin.recv();
+            drop(guard);
+        });
+        is_pinned.recv().unwrap();
+        in_a_fork(works);
+        unpin.send(()).unwrap();
+        other.join().unwrap();
+        works();
+    });
+}
+
+#[test]
+fn forks_at_any_moment_of_busy_threads() {
+    let _ = alone("forks_at_any_moment_of_busy_threads", || {
+        let (stop, stopped) = (
+            std::sync::atomic::AtomicBool::new(false),
+            std::sync::atomic::Ordering::Relaxed,
+        );
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !stop.load(stopped) {
+                        let guard = epoch::pin();
+                        for n in 0..40_u64 {
+                            guard.defer(move || n + 1);
+                        }
+                        drop(guard);
+                        epoch::pin().flush();
+                    }
+                });
+            }
+            for _ in 0..30 {
+                in_a_fork(works);
+            }
+            stop.store(true, stopped);
+        });
+    });
+}
+
+/// The child comes back from it; what was to follow is its parent's.
+#[test]
+fn a_deferred_function_may_fork() {
+    let _ = alone("a_deferred_function_may_fork", || {
+        let (ran, forked) = (Drops::default(), Drops::default());
+        let pid = Arc::new(AtomicI32::new(-1));
+        {
+            let guard = epoch::pin();
+            let (noted, theirs) = (forked.clone(), Arc::clone(&pid));
+            guard.defer(move || {
+                // SAFETY: as in `in_a_fork`.
+                theirs.store(unsafe { libc::fork() }, Ordering::Relaxed);
+                noted.note();
+            });
+            for _ in 0..500 {
+                let one = ran.one();
+                guard.defer(move || drop(one));
+            }
+        }
+        while forked.count() == 0 {
+            epoch::pin().flush();
+        }
+        match pid.load(Ordering::Relaxed) {
+            0 => {
+                let checks = || {
+                    assert_eq!(ran.count(), 0);
+                    works();
+                    assert_eq!(ran.count(), 0);
+                };
+                let failed = panic::catch_unwind(AssertUnwindSafe(checks)).is_err();
+                // SAFETY: it ends the process.
+                unsafe { libc::_exit(i32::from(failed)) };
+            }
+            pid => wait_for(pid),
+        }
+        ran.wait_for(500);
+        works();
+    });
+}
