@@ -24,7 +24,7 @@ const INSTRUCTION_NS: f64 = 1.0 / 6.0;
 /// cycles (A. Fog, "Instruction tables", Skylake: LOCK ADD, LOCK XADD, XCHG) at 3 GHz.
 const ATOMIC_NS: f64 = 20.0 / 3.0;
 
-/// A membarrier that interrupts nobody, in ns: `scale sync`, scenario idle, the subject `limit`.
+/// A membarrier that interrupts no processor, in ns: `scale sync`, scenario idle, the subject `limit`.
 const MEMBARRIER_NS: f64 = 150.0;
 
 /// What it takes more for each processor that it interrupts, in ns, and what each of those loses.
@@ -35,7 +35,7 @@ const INTERRUPT_NS: f64 = 330.0;
 
 /// An operation, as far as the model knows it.
 pub struct Operation {
-    /// What it takes with nobody else about, in ns.
+    /// What it takes with no other thread about, in ns.
     alone_ns: f64,
     /// Transfers of each shared line.
     transfers: Vec<f64>,

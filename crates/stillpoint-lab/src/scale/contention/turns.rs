@@ -15,7 +15,7 @@ use crate::scale::spawn;
 /// How an operation is counted.
 #[derive(Clone, Copy)]
 pub struct Plan {
-    /// Runs of each thread that nobody steps through: they bring the subject to its usual state.
+    /// Runs of each thread that no tracer steps through: they bring the subject to its usual state.
     pub warm_up: usize,
     /// Runs of each thread that are stepped through and counted, behind one that is not counted
     /// and brings the lines to where they are.
