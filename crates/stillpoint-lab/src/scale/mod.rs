@@ -13,6 +13,7 @@ use crate::run::Sample;
 use crate::run::child::Request;
 use experiment::{Benchmark, Selection, Work};
 
+mod contention;
 mod epoch;
 mod experiment;
 mod in_domain;
@@ -42,6 +43,9 @@ enum Experiment {
     /// Pin, defer and use what stands on crossbeam-epoch, with the drop-in package and with the
     /// original
     Epoch(Selection<epoch::Work>),
+    /// Count what operations do to cache lines that all threads share, and model what that costs on
+    /// many processors
+    Contention(Selection<contention::Work>),
     /// Free objects after a grace period, many threads at once: time, and memory that waits
     Kfree(kfree::Options),
     /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what
@@ -66,6 +70,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     match experiment {
         Experiment::Epoch(selection) => experiment::run(selection),
+        Experiment::Contention(selection) => contention::run(selection),
         Experiment::Kfree(options) => kfree::run(options),
         Experiment::Lru(selection) => experiment::run(selection),
         Experiment::Read(selection) => experiment::run(selection),
@@ -79,6 +84,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 fn list() -> String {
     [
         experiment::list::<epoch::Work>(),
+        experiment::list::<contention::Work>(),
         experiment::list::<kfree::Work>(),
         experiment::list::<lru::Work>(),
         experiment::list::<read::Work>(),
@@ -93,6 +99,7 @@ fn list() -> String {
 pub fn measure(request: &Request) -> Result<Sample> {
     match request.experiment.as_str() {
         epoch::Work::NAME => experiment::measure::<epoch::Work>(request),
+        contention::Work::NAME => experiment::measure::<contention::Work>(request),
         kfree::Work::NAME => experiment::measure::<kfree::Work>(request),
         lru::Work::NAME => experiment::measure::<lru::Work>(request),
         read::Work::NAME => experiment::measure::<read::Work>(request),
@@ -125,6 +132,7 @@ mod tests {
     #[test]
     fn possible_values_are_the_benchmarks() {
         assert_possible_values::<epoch::Work>();
+        assert_possible_values::<contention::Work>();
         assert_possible_values::<kfree::Work>();
         assert_possible_values::<lru::Work>();
         assert_possible_values::<read::Work>();
