@@ -45,6 +45,9 @@ pub trait Reclaimer: Reader {
     /// Grace periods completed so far; `None` where the subject does not count them.
     const GRACE_PERIODS: Option<fn() -> u64> = None;
 
+    /// Membarriers issued so far; `None` where the subject does not count them.
+    const MEMBARRIERS: Option<fn() -> u64> = None;
+
     /// Allocates an object and retires it at once, to be freed when no reader can hold it. One
     /// step, because a subject may want an object allocated together with words of its own.
     fn allocate_and_retire<const N: usize>(&mut self);

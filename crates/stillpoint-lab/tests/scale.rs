@@ -144,6 +144,7 @@ fn kfree_figures(subject: &str) -> &'static [&'static str] {
             "drain_ms",
             "footprint_mib",
             "grace_periods",
+            "membarriers_per_s",
             "ns_per_object",
             "peak_mib",
             "total_s",
@@ -170,7 +171,9 @@ fn assert_kfree_figures(json: &Value) {
             match name.as_str() {
                 // Work this small can end before a grace period does, and without a change in
                 // resident pages.
-                "grace_periods" | "peak_mib" => assert!(figure >= 0.0, "{name}: {row}"),
+                "grace_periods" | "membarriers_per_s" | "peak_mib" => {
+                    assert!(figure >= 0.0, "{name}: {row}")
+                }
                 "footprint_mib" => {}
                 _ => assert!(figure > 0.0, "{name}: {row}"),
             }
@@ -802,4 +805,34 @@ fn lru_measures_every_variant() {
         }
     }
     assert_table_agrees(&run.out, &json);
+}
+
+/// A count of what the machine does is the same on each run, and what the code says.
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn contention_counts_what_the_machine_does() {
+    let (run, json) = with_json(
+        "scale contention --rounds 1 --beside 2 --scenarios read,get-state,start-poll --peers crossbeam-epoch",
+    );
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_contract(&json, "contention");
+    assert_table_agrees(&run.out, &json);
+    let figure = |scenario, subject, name: &str| {
+        let row = in_scenario(&json, scenario)
+            .into_iter()
+            .find(|row| row["subject"] == subject)
+            .expect("it is measured");
+        row["metrics"][name].as_f64().expect("a number")
+    };
+    for name in ["shared_rmw_per_op", "shared_stores_per_op"] {
+        assert_eq!(figure("read", "stillpoint", name), 0.0);
+        // Its read-modify-write is a fence and a load here.
+        assert_eq!(figure("get-state", "stillpoint", name), 0.0);
+    }
+    // A pinned thread says so where others look.
+    assert!(figure("read", "crossbeam-epoch", "shared_rmw_per_op") >= 1.0);
+    // To start one, to fence and to end it.
+    assert!(figure("start-poll", "stillpoint", "shared_rmw_per_op") >= 3.0);
+    let modelled = |scenario| figure(scenario, "stillpoint", "modelled_ns_per_op");
+    assert!(modelled("start-poll") > modelled("read") && modelled("read") > 0.0);
 }

@@ -20,7 +20,7 @@ pub use progress::{Lines, Progress, bar_shown, silence_progress};
 pub use sample::{Curve, Metrics, Sample, median_by, medians};
 
 /// The options that every experiment takes.
-#[derive(Args)]
+#[derive(Clone, Args)]
 pub struct Common {
     /// Rounds; every subject is measured once in each, in a process of its own, and medians are
     /// reported

@@ -98,8 +98,23 @@ impl<W: Work> FromArgMatches for Selection<W> {
     }
 }
 
+impl<W> Selection<W> {
+    /// The same cases of other work, for figures that join those of a run and have no file of their
+    /// own.
+    pub fn with_work(&self, work: W) -> Self {
+        Self {
+            work,
+            chosen: self.chosen.clone(),
+            common: Common {
+                json: None,
+                ..self.common.clone()
+            },
+        }
+    }
+}
+
 /// Which of an experiment's cases a run was asked for; the limit always runs.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Chosen {
     /// Stillpoint's own variants.
     variants: Choice,
@@ -330,7 +345,8 @@ pub struct Comparison {
     shows: &'static str,
     rounds: u32,
     seed: u64,
-    failures: Vec<Failure>,
+    /// Rounds that gave no sample.
+    pub failures: Vec<Failure>,
     /// The exit code of a run that was broken off.
     interrupted: Option<ExitCode>,
     json: Option<Output>,

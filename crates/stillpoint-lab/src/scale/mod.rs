@@ -13,6 +13,7 @@ use crate::run::Sample;
 use crate::run::child::Request;
 use experiment::{Benchmark, Selection, Work};
 
+mod contention;
 mod experiment;
 mod kfree;
 mod lru;
@@ -37,6 +38,9 @@ pub struct Options {
 /// The experiments.
 #[derive(Subcommand)]
 enum Experiment {
+    /// Count what operations do to cache lines that all threads share, and model what that costs on
+    /// many processors
+    Contention(Selection<contention::Work>),
     /// Free objects after a grace period, many threads at once: time, and memory that waits
     Kfree(kfree::Options),
     /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what
@@ -60,6 +64,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     match experiment {
+        Experiment::Contention(selection) => contention::run(selection),
         Experiment::Kfree(options) => kfree::run(options),
         Experiment::Lru(selection) => experiment::run(selection),
         Experiment::Read(selection) => experiment::run(selection),
@@ -72,6 +77,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 /// A line for each case: see the option `--list`.
 fn list() -> String {
     [
+        experiment::list::<contention::Work>(),
         experiment::list::<kfree::Work>(),
         experiment::list::<lru::Work>(),
         experiment::list::<read::Work>(),
@@ -85,6 +91,7 @@ fn list() -> String {
 /// Takes one measurement, in the child process.
 pub fn measure(request: &Request) -> Result<Sample> {
     match request.experiment.as_str() {
+        contention::Work::NAME => experiment::measure::<contention::Work>(request),
         kfree::Work::NAME => experiment::measure::<kfree::Work>(request),
         lru::Work::NAME => experiment::measure::<lru::Work>(request),
         read::Work::NAME => experiment::measure::<read::Work>(request),
@@ -116,6 +123,7 @@ mod tests {
 
     #[test]
     fn possible_values_are_the_benchmarks() {
+        assert_possible_values::<contention::Work>();
         assert_possible_values::<kfree::Work>();
         assert_possible_values::<lru::Work>();
         assert_possible_values::<read::Work>();

@@ -113,6 +113,10 @@ impl super::Work for Work {
             name: "grace_periods",
             decimals: 0,
         },
+        Metric {
+            name: "membarriers_per_s",
+            decimals: 0,
+        },
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {

@@ -37,6 +37,7 @@ impl Reader for Kvfree {
 impl Reclaimer for Kvfree {
     const DRAIN: Option<fn()> = Some(wait_until_drained);
     const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
+    const MEMBARRIERS: Option<fn() -> u64> = Some(membarriers);
 
     fn allocate_and_retire<const N: usize>(&mut self) {
         let object = Object::<N>::allocate();
@@ -65,6 +66,7 @@ impl Reader for Call {
 impl Reclaimer for Call {
     const DRAIN: Option<fn()> = Some(wait_until_drained);
     const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
+    const MEMBARRIERS: Option<fn() -> u64> = Some(membarriers);
 
     fn allocate_and_retire<const N: usize>(&mut self) {
         let object = Object::<N>::allocate();
@@ -82,6 +84,12 @@ fn wait_until_drained() {
     while waiting() > 0 {
         thread::sleep(LOOK);
     }
+}
+
+fn membarriers() -> u64 {
+    // Where the kernel has none they are fences.
+    let barriers = stillpoint::global().statistics().heavy_barriers;
+    barriers * u64::from(stillpoint::membarrier_active())
 }
 
 fn grace_periods() -> u64 {

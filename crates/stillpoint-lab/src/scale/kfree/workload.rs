@@ -16,7 +16,8 @@
 //! - `drain_ms`: milliseconds from the last retire until nothing waits, while all threads live on
 //!   and call nothing. Stillpoint is left to itself, which includes the time by which an idle
 //!   thread is known; who has a call for it (liburcu, haphazard, ps-reclaim) is asked;
-//! - `grace_periods`: those completed between the start and the last retire.
+//! - `grace_periods`: those completed between the start and the last retire;
+//! - `membarriers_per_s`: those issued in that time, of whichever thread.
 //!
 //! Fair: one allocator (the system's malloc, objects aligned to 16 bytes) serves all; what a
 //! subject keeps beside an object or in it is its own choice, and its memory counts; a process has
@@ -70,8 +71,9 @@ struct Seen {
     began: Instant,
     ended: Instant,
     footprint_mib: f64,
-    /// The count at its end.
+    /// The counts at its end.
     grace_periods: Option<u64>,
+    membarriers: Option<u64>,
 }
 
 fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
@@ -82,6 +84,7 @@ fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
     };
     let watch = Watch::start()?;
     let grace_periods_before = R::GRACE_PERIODS.map(|count| count());
+    let membarriers_before = R::MEMBARRIERS.map(|count| count());
 
     let (producers, drained) = thread::scope(|scope| {
         for _ in 0..work.readers {
@@ -139,6 +142,10 @@ fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
     if let (Some(before), Some(after)) = (grace_periods_before, last.grace_periods) {
         metrics.insert("grace_periods".to_owned(), (after - before) as f64);
     }
+    if let (Some(before), Some(after)) = (membarriers_before, last.membarriers) {
+        let per_s = (after - before) as f64 / total.as_secs_f64();
+        metrics.insert("membarriers_per_s".to_owned(), per_s);
+    }
     Ok(Sample {
         metrics,
         curve: memory.curve,
@@ -154,6 +161,7 @@ fn produce<R: Reclaimer, const N: usize>(shared: &Shared, work: &Work, base: u64
     let footprint = allocate_and_retire::<R, N>(&mut part, work, base);
     let ended = Instant::now();
     let grace_periods = R::GRACE_PERIODS.map(|count| count());
+    let membarriers = R::MEMBARRIERS.map(|count| count());
     shared.finish.wait();
     shared.finish.wait();
     Ok(Seen {
@@ -161,6 +169,7 @@ fn produce<R: Reclaimer, const N: usize>(shared: &Shared, work: &Work, base: u64
         ended,
         footprint_mib: footprint?,
         grace_periods,
+        membarriers,
     })
 }
 

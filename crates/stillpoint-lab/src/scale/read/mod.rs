@@ -27,7 +27,7 @@ use crate::subject::{Peer, ReadSide, Registry};
 
 mod ours;
 
-pub use ours::{Limit, Trace};
+pub use ours::{Guard, Limit, Trace};
 
 /// Slices that a process times.
 const SLICES: usize = 16;
