@@ -24,6 +24,7 @@
 //! owner that its page is full, so it costs nothing.
 
 use super::{
+    account::{Account, Tally},
     page::{HEAVIEST, Page, PageList, SLOTS},
     slot::{Slot, footprint},
 };
@@ -173,6 +174,7 @@ pub(crate) struct ThreadBuffer {
     /// wait for that.
     pub(super) freeing: OwnedMutex,
     pub(super) queue: Mutex<Queue>,
+    pub(super) account: Account,
     /// Bytes that the owner has added in its present section, as far as it accounts for them. Owner
     /// only.
     charge: AtomicUsize,
@@ -226,6 +228,9 @@ pub(super) struct Queue {
     pub(super) sealed: PageList,
     /// Empty pages.
     pub(super) spares: PageList,
+    /// The grace period of the youngest sealed page, and the footprint of all that were sealed for
+    /// the same one.
+    named: (Option<Cookie>, usize),
 }
 
 /// The owner is reclaiming, until this is dropped.
@@ -239,6 +244,23 @@ impl Drop for Reclaiming<'_> {
 }
 
 impl Queue {
+    pub(super) const fn new(spares: PageList) -> Self {
+        Self {
+            sealed: PageList::new(),
+            spares,
+            named: (None, 0),
+        }
+    }
+
+    /// A page of so much has been sealed for the grace period of `cookie`. Returns how much has been
+    /// for the same one, together.
+    pub(super) fn note_named(&mut self, cookie: Cookie, footprint: usize) -> usize {
+        let (named, sum) = self.named;
+        let before = if named == Some(cookie) { sum } else { 0 };
+        self.named = (Some(cookie), before.saturating_add(footprint));
+        self.named.1
+    }
+
     /// Gives the memory of empty pages back.
     pub(super) fn release_spares(&mut self) {
         while let Some(spare) = self.spares.pop_front() {
@@ -259,10 +281,8 @@ impl ThreadBuffer {
             not_sealing: Ticks::new(),
             reclaiming: AtomicBool::new(false),
             freeing: OwnedMutex::new(),
-            queue: Mutex::new(Queue {
-                sealed: PageList::new(),
-                spares: PageList::new(),
-            }),
+            queue: Mutex::new(Queue::new(PageList::new())),
+            account: Account::new(),
             charge: AtomicUsize::new(0),
             charged_heavy: AtomicBool::new(false),
             listed: AtomicBool::new(false),
@@ -329,9 +349,16 @@ impl ThreadBuffer {
 
     /// Keeps an empty page for the next ones, of which there are up to `spares`, or gives its
     /// memory back. A thread that retires all the time so leaves the allocator out of it, which
-    /// would cut returned pages up for small objects. The page is the caller's. Owner only.
-    pub(super) fn recycle(&self, page: NonNull<Page>, spares: usize) {
+    /// would cut returned pages up for small objects. The page is the caller's; `note` accounts for
+    /// it under the lock. Owner only.
+    pub(super) fn recycle<R>(
+        &self,
+        page: NonNull<Page>,
+        spares: usize,
+        note: impl FnOnce(&Account) -> R,
+    ) -> R {
         let mut queue = lock(&self.queue);
+        let noted = note(&self.account);
         if queue.spares.pages() < spares {
             queue.spares.push_back(page);
         } else {
@@ -339,6 +366,21 @@ impl ThreadBuffer {
             // SAFETY: an empty page that is in no list.
             unsafe { Page::release(page) };
         }
+        noted
+    }
+
+    /// What waits in open pages, whose own memory counts as pages only.
+    pub(super) fn tally_open(&self) -> Tally {
+        let _queue = lock(&self.queue);
+        let open = CHANNELS
+            .iter()
+            .filter_map(|&channel| self.open_page(channel));
+        open.map(|page| Tally {
+            objects: page.objects(),
+            pages: 1,
+            footprint: page.bytes(),
+        })
+        .fold(Tally::default(), Tally::plus)
     }
 
     /// A number that changes with every append. A racy snapshot, unless under the lock and after

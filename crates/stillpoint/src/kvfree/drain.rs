@@ -12,7 +12,7 @@ use super::{
     heap::Heap,
     page::{Page, PageList},
     pending::{Flush, Pending},
-    policy::{Policy, start_for_page},
+    policy::{Policy, name_for_page},
 };
 use crate::{
     gp::{Cookie, Engine, Outlook, Work, WouldDeadlock},
@@ -142,6 +142,7 @@ impl Heap {
     ) -> bool {
         let mut queue = lock(&buffer.queue);
         adopted.append(queue.sealed.take());
+        self.tell_rest(&buffer.account);
         for channel in CHANNELS {
             let Some(page) = buffer.open_page(channel).filter(|page| page.objects() > 0) else {
                 continue;
@@ -154,7 +155,7 @@ impl Heap {
             page.move_to(at);
             // The objects were unlinked before they were appended, and [D3] has seen the appends: a
             // cookie of now covers them.
-            at.seal(start_for_page(engine));
+            at.seal(name_for_page(engine));
             self.note_sealed(at);
             adopted.push_back(copy);
         }
@@ -209,7 +210,7 @@ impl Heap {
         while let Some(page) = self.take_oldest_due(engine) {
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // destructors run here.
-            unsafe { self.free(engine, page) };
+            unsafe { self.free_unowned(engine, page) };
             self.reserve.put(page);
         }
     }
@@ -223,7 +224,7 @@ impl Heap {
     /// The grace period after which the oldest pending page may be freed.
     fn awaited<P: Policy>(&self, engine: &Engine<P>, pending: &mut Pending) -> Option<Cookie> {
         if self.frees_whole_batches() {
-            pending.batch(|| start_for_page(engine))
+            pending.batch(|| name_for_page(engine))
         } else {
             pending.pages.oldest()
         }
@@ -269,7 +270,7 @@ impl Heap {
             // SAFETY: the page was taken out of the heap; the domain has no handle, hence no guard
             // and no reader, left.
             unsafe {
-                self.free(engine, page);
+                self.free_unowned(engine, page);
                 Page::release(page);
             }
             if fork::process() != process {

@@ -11,10 +11,11 @@
 //! lets go of it before it takes `buffers`.
 
 use super::{
-    buffer::{CHANNELS, Queue, ThreadBuffer},
-    page::{PAGE_BYTES, Page, ReservePage, footprint_of},
+    account::{Shared, Tally},
+    buffer::ThreadBuffer,
+    page::{PAGE_BYTES, ReservePage},
     pending::{Flushes, Pending},
-    policy::{Policy, start_for_page},
+    policy::{Policy, name_for_page},
 };
 use crate::{
     gp::Engine,
@@ -33,10 +34,8 @@ pub(crate) struct Heap {
     budget: AtomicUsize,
     whole_batches: AtomicBool,
 
-    /// What waits in sealed pages: these, their objects, and the bytes of both.
-    pages: AtomicUsize,
-    objects: AtomicUsize,
-    pub(super) footprint: AtomicUsize,
+    /// What waits in sealed pages, beside what threads know of by themselves.
+    pub(super) shared: Shared,
     /// Of those, the pages that are very heavy (`throttle.rs`).
     pub(super) very_heavy: VeryHeavy,
     /// What waits without a page.
@@ -73,9 +72,7 @@ impl Heap {
             domain,
             budget: AtomicUsize::new(DEFAULT_BUDGET),
             whole_batches: AtomicBool::new(false),
-            pages: AtomicUsize::new(0),
-            objects: AtomicUsize::new(0),
-            footprint: AtomicUsize::new(0),
+            shared: Shared::new(),
             very_heavy: VeryHeavy::new(),
             callbacks: Arc::new(OomCallbacks::new()),
             buffers: Mutex::new(Vec::new()),
@@ -141,12 +138,15 @@ impl Heap {
     pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, buffer: &Arc<ThreadBuffer>) {
         // So that a flush, or the end of the domain, waits until the pages are pending.
         let freeing = buffer.freeing.lock();
-        let pages = buffer.take_all(|| start_for_page(engine), |page| self.note_sealed(page));
+        let pages = buffer.take_all(|| name_for_page(engine), |page| self.note_sealed(page));
         let left = !pages.is_empty();
         lock(&self.pending).add(pages);
         drop(freeing);
         // Only now, so that statistics see each object in one place or the other.
-        lock(&self.buffers).retain(|other| !Arc::ptr_eq(other, buffer));
+        let mut buffers = lock(&self.buffers);
+        buffers.retain(|other| !Arc::ptr_eq(other, buffer));
+        self.close_account(&buffer.account);
+        drop(buffers);
         self.note_parked(buffer.park());
         if left {
             engine.kick();
@@ -165,35 +165,6 @@ impl Heap {
             .fetch_sub(usize::from(changed), Ordering::Relaxed);
     }
 
-    /// A page's objects are now counted here and no longer in an open page.
-    pub(super) fn note_sealed(&self, page: &Page) {
-        let footprint = footprint_of(page);
-        self.objects.fetch_add(page.objects(), Ordering::Relaxed);
-        self.pages.fetch_add(1, Ordering::Relaxed);
-        self.footprint.fetch_add(footprint, Ordering::Relaxed);
-        // The page remembers it, as the budget may be another when it is freed.
-        page.set_very_heavy(self.is_very_heavy(page.bytes()));
-        if page.is_very_heavy() {
-            self.very_heavy.add(footprint);
-        }
-    }
-
-    /// A page's objects have been freed. Returns whether that may have brought the domain back
-    /// under its budget, also as those see it for whom the very heavy pages count for less.
-    pub(super) fn note_freed(&self, objects: usize, footprint: usize, very_heavy: bool) -> bool {
-        self.freed.fetch_add(objects as u64, Ordering::Relaxed);
-        // Release, pairs with `waiting_sealed`: a thread that sees the lower count sees what their
-        // destructors did.
-        self.objects.fetch_sub(objects, Ordering::Release);
-        self.pages.fetch_sub(1, Ordering::Release); // The same: pairs with `waiting_sealed`.
-        let before = self.footprint.fetch_sub(footprint, Ordering::Release); // The same: pairs with `waiting_sealed`.
-        let is_any_very_heavy = very_heavy || self.very_heavy.load().0 > 0;
-        if very_heavy {
-            self.very_heavy.remove(footprint);
-        }
-        before >= self.limit() && (is_any_very_heavy || before - footprint < self.limit())
-    }
-
     /// What a user's function for the weight of a value did.
     pub(crate) fn note_weigher_panicked(&self) {
         self.panicked.fetch_add(1, Ordering::Relaxed);
@@ -202,9 +173,6 @@ impl Heap {
     /// What waits is forgotten, pages and callbacks, and no thread retires.
     pub(super) fn reset_counts(&self) {
         for count in [
-            &self.pages,
-            &self.objects,
-            &self.footprint,
             &self.very_heavy.pages,
             &self.very_heavy.bytes,
             &self.callbacks.objects,
@@ -233,41 +201,51 @@ impl Heap {
 
     /// Objects that wait, their bytes, and the pages in use, open ones included.
     pub(crate) fn waiting(&self) -> Waiting {
-        let mut waiting = Waiting::default();
-        // Open pages first: what is sealed meanwhile is counted twice for a moment, never not at
-        // all.
-        for buffer in lock(&self.buffers).iter() {
-            let _queue: &Queue = &lock(&buffer.queue);
-            for page in CHANNELS
-                .iter()
-                .filter_map(|&channel| buffer.open_page(channel))
-            {
-                waiting.objects += page.objects() as u64;
-                waiting.bytes = waiting.bytes.saturating_add(page.bytes() as u64);
-                waiting.pages += 1;
-            }
-        }
-        let sealed = self.waiting_sealed();
-        waiting.objects += sealed.objects;
-        waiting.bytes = waiting.bytes.saturating_add(sealed.bytes);
-        waiting.pages += sealed.pages;
-        waiting
+        self.waiting_in(&lock(&self.buffers), ThreadBuffer::tally_open)
     }
 
-    /// The same without open pages, and without a lock.
+    /// The same without open pages, and without a wait for a lock: while the list of threads is
+    /// locked, what they have told stands for the bytes, and nothing for the rest.
     pub(crate) fn waiting_sealed(&self) -> Waiting {
-        // Acquire, pairs with `note_freed`: what is not counted any more has been freed,
-        // destructors and all.
-        let pages = self.pages.load(Ordering::Acquire);
-        let mut objects = self.objects.load(Ordering::Acquire); // The same: pairs with `note_freed`.
-        let footprint = self.footprint.load(Ordering::Acquire); // And: pairs with `note_freed`.
-        let mut bytes = footprint.saturating_sub(pages * PAGE_BYTES);
-        objects += self.callbacks.objects.load(Ordering::Acquire); // Acquire, pairs with `note_gone`.
-        bytes = bytes.saturating_add(self.callbacks.bytes());
+        match self.buffers.try_lock() {
+            Ok(buffers) => self.waiting_in(&buffers, |_| Tally::default()),
+            Err(_) => Waiting {
+                bytes: self
+                    .shared
+                    .footprint()
+                    .saturating_add(self.callbacks.bytes()) as u64,
+                ..Waiting::default()
+            },
+        }
+    }
+
+    fn waiting_in(
+        &self,
+        buffers: &[Arc<ThreadBuffer>],
+        open: impl Fn(&ThreadBuffer) -> Tally,
+    ) -> Waiting {
+        let all = |own: Tally, of: &dyn Fn(&ThreadBuffer) -> Tally| {
+            buffers
+                .iter()
+                .map(|buffer| of(buffer))
+                .fold(own, Tally::plus)
+        };
+        // What has been freed first, and open pages before sealed ones: what is freed or sealed
+        // meanwhile is counted twice for a moment, never not at all.
+        let freed = all(self.shared.freed(), &|buffer| buffer.account.freed());
+        let open = all(Tally::default(), &open);
+        let sealed = all(self.shared.sealed(), &|buffer| buffer.account.sealed());
+        let sealed = sealed.minus(freed);
+        let bytes = sealed.footprint.saturating_sub(sealed.pages * PAGE_BYTES);
+        let callbacks = self.callbacks.objects.load(Ordering::Acquire); // Acquire, pairs with `note_gone`.
         Waiting {
-            objects: objects as u64,
-            bytes: bytes as u64,
-            pages: pages as u64,
+            objects: (sealed.objects + open.objects + callbacks) as u64,
+            bytes: bytes
+                .saturating_add(open.footprint)
+                .saturating_add(self.callbacks.bytes()) as u64,
+            pages: (sealed.pages + open.pages) as u64,
+            freed: freed.objects as u64,
+            assists: buffers.iter().map(|buffer| buffer.account.assists()).sum(),
         }
     }
 
@@ -299,12 +277,12 @@ impl VeryHeavy {
         }
     }
 
-    fn add(&self, bytes: usize) {
+    pub(super) fn add(&self, bytes: usize) {
         self.pages.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn remove(&self, bytes: usize) {
+    pub(super) fn remove(&self, bytes: usize) {
         self.pages.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -359,12 +337,16 @@ impl OomCallbacks {
     }
 }
 
-/// What waits in a heap.
+/// What waits in a heap, and what its threads have done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) objects: u64,
     pub(crate) bytes: u64,
     pub(crate) pages: u64,
+    /// Objects of pages that have been freed.
+    pub(crate) freed: u64,
+    /// Assists of the threads that are there.
+    pub(crate) assists: u64,
 }
 
 /// What has happened in a heap; see the fields of [`Statistics`](crate::Statistics).

@@ -4,11 +4,14 @@ use super::{
     buffer::{Channel, Pushed, RetireRequest, ThreadBuffer},
     heap::Heap,
     page::Page,
-    policy::Policy,
+    policy::{Policy, name_for_page},
 };
 use crate::{
-    gp::{self, BarrierMode, Engine, Seq, Sequence, policy::Sound},
-    platform::sync::{Arc, AtomicUsize, Ordering, UnsafeCell, lock},
+    gp::{self, BarrierMode, Engine, Flavour, Seq, Sequence, policy::Sound},
+    platform::{
+        sync::{Arc, AtomicUsize, Ordering, UnsafeCell, lock},
+        thread::Token,
+    },
 };
 use loom::thread;
 use std::ptr::NonNull;
@@ -19,6 +22,14 @@ unsafe impl gp::Policy for NoParkBarrier {}
 // SAFETY: broken on purpose; it leaves memory alone and forgets objects.
 unsafe impl Policy for NoParkBarrier {
     const PARK_BARRIER: bool = false;
+}
+
+enum NoWholePageCookies {}
+// SAFETY: of grace periods everything is present.
+unsafe impl gp::Policy for NoWholePageCookies {}
+// SAFETY: broken on purpose; the model's cells report the misuse.
+unsafe impl Policy for NoWholePageCookies {
+    const WHOLE_PAGE_COOKIES: bool = false;
 }
 
 fn model(test: impl Fn() + Sync + Send + 'static) {
@@ -164,4 +175,49 @@ fn loom_leave_while_draining() {
         domain.heap.free_all(&domain.engine);
         assert_eq!(drops.load(Ordering::Relaxed), 1);
     });
+}
+
+/// W1 and W2 of a page: its owner unlinks and only names a grace period, another thread starts it,
+/// or the one before, and ends it. A section that finds the object holds up its page.
+fn page_named_by_its_owner<P: Policy>() {
+    model(|| {
+        let domain = Domain::<P>::new();
+        let object = Arc::new((AtomicUsize::new(1), UnsafeCell::new(1_usize)));
+        let (reading, theirs) = (Arc::clone(&domain), Arc::clone(&object));
+        let reader = thread::spawn(move || {
+            let record = reading
+                .engine
+                .register(Token::for_model(1), Flavour::Thread);
+            record.lock();
+            if theirs.0.load(Ordering::Acquire) == 1 {
+                // SAFETY: loom checks that nothing frees it meanwhile.
+                theirs.1.with(|value| assert_eq!(unsafe { *value }, 1));
+            }
+            record.unlock();
+        });
+        let helping = Arc::clone(&domain);
+        let helper = thread::spawn(move || {
+            let cookie = helping.engine.start();
+            helping.engine.try_complete(cookie, Token::for_model(2))
+        });
+        object.0.swap(0, Ordering::AcqRel);
+        let cookie = name_for_page(&domain.engine);
+        helper.join().unwrap();
+        if domain.engine.has_ended(cookie) {
+            // SAFETY: loom checks that no section uses it.
+            object.1.with_mut(|value| unsafe { *value = 0 });
+        }
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_page_named_by_its_owner() {
+    page_named_by_its_owner::<Sound>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_page_of_an_older_grace_period_is_caught() {
+    page_named_by_its_owner::<NoWholePageCookies>();
 }

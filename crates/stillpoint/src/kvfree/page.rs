@@ -374,6 +374,12 @@ impl PageList {
         unsafe { self.first.as_ref() }
     }
 
+    /// The youngest page.
+    pub(super) fn back(&self) -> Option<&Page> {
+        // SAFETY: a page in the list is valid and the list's.
+        unsafe { self.last.as_ref() }
+    }
+
     /// Takes over `page`.
     pub(super) fn push_back(&mut self, page: NonNull<Page>) {
         // SAFETY: the caller hands over a page that it owns.

@@ -21,9 +21,11 @@ pub unsafe trait Policy: gp::Policy {
 // SAFETY: every constant keeps its default.
 unsafe impl Policy for Sound {}
 
-/// Starts a grace period for a page of objects that have been unlinked.
-pub(super) fn start_for_page<P: Policy>(engine: &Engine<P>) -> Cookie {
-    let cookie = engine.start();
+/// Names a grace period for a page of objects that have been unlinked, without starting it: to
+/// start one takes the line that all readers load. It is started by one who ends it, or before
+/// (`throttle.rs`).
+pub(super) fn name_for_page<P: Policy>(engine: &Engine<P>) -> Cookie {
+    let cookie = engine.get_state();
     if P::WHOLE_PAGE_COOKIES {
         cookie
     } else {

@@ -19,12 +19,13 @@
 //! What it does if none has is back-pressure.
 
 use super::{
+    account::{Freed, Tally},
     buffer::{CHANNELS, Channel, Pushed, RetireRequest, ThreadBuffer},
     heap::Heap,
     oom::{NoPage, OnNoPage},
     page::{Page, PageList, footprint_of},
-    policy::{Policy, start_for_page},
-    throttle::Patience,
+    policy::{Policy, name_for_page},
+    throttle::{NAMED_TOGETHER, Patience},
 };
 use crate::{
     gp::{Engine, Record},
@@ -197,18 +198,21 @@ impl Heap {
         let fresh = buffer.new_page();
         let mut queue = lock(&buffer.queue);
         // Under the lock, so that the cookies of a queue are in order.
-        let cookie = start_for_page(engine);
+        let cookie = name_for_page(engine);
         let Some(full) = buffer.replace(&mut queue, channel, fresh) else {
             return 0;
         };
         // SAFETY: the page was open a moment ago and is the owner's.
         let page = unsafe { full.as_ref() };
         page.seal(cookie);
-        self.note_sealed(page);
+        self.note_sealed_by(&buffer.account, page);
         let footprint = footprint_of(page);
         if channel == Channel::Plain && reclaimer == Reclaimer::Owner && !self.frees_whole_batches()
         {
             queue.sealed.push_back(full);
+            if queue.note_named(cookie, footprint) >= NAMED_TOGETHER {
+                engine.begin(cookie);
+            }
             return footprint;
         }
         // Still under the queue's lock: a flush looks at the queues first and at the pending pages
@@ -241,8 +245,13 @@ impl Heap {
         while let Some(page) = due.pop_front() {
             // SAFETY: taken off our own queue after its grace period had ended; a plain page's
             // objects may be freed here.
-            unsafe { self.free(engine, page) };
-            buffer.recycle(page, spares);
+            let freed = unsafe { self.free(page) };
+            let is_relief = buffer.recycle(page, spares, |account| {
+                freed.is_some_and(|freed| self.note_freed_by(account, freed))
+            });
+            if is_relief {
+                engine.signal_waiters();
+            }
             if fork::process() != process {
                 return due.take().forget();
             }
@@ -265,22 +274,38 @@ impl Heap {
     }
 
     /// Frees a page's objects. If a destructor forks, what was left of them is forgotten in the
-    /// child.
+    /// child. Returns what has to be noted; nothing in that child, where the page is not counted any
+    /// more (see `fork.rs`).
     ///
     /// # Safety
     ///
     /// The page is the caller's alone, its grace period has ended, and its objects may be freed on
     /// this thread.
-    pub(super) unsafe fn free<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
+    pub(super) unsafe fn free(&self, page: NonNull<Page>) -> Option<Freed> {
         // SAFETY: the caller's promise.
         let page = unsafe { page.as_ref() };
-        let (objects, footprint) = (page.objects(), footprint_of(page));
+        let freed = Freed {
+            tally: Tally::of(page),
+            is_very_heavy: page.is_very_heavy(),
+        };
         let process = fork::process();
         // SAFETY: the caller's promise.
         let panicked = unsafe { page.free_objects(self.domain) };
-        self.panicked.fetch_add(panicked, Ordering::Relaxed);
-        // In the child the page is not counted any more: see `fork.rs`.
-        if fork::process() == process && self.note_freed(objects, footprint, page.is_very_heavy()) {
+        if panicked > 0 {
+            self.panicked.fetch_add(panicked, Ordering::Relaxed);
+        }
+        (fork::process() == process).then_some(freed)
+    }
+
+    /// The same, noted by one who has no account.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Heap::free`].
+    pub(super) unsafe fn free_unowned<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
+        // SAFETY: the caller's promise.
+        let freed = unsafe { self.free(page) };
+        if freed.is_some_and(|freed| self.note_freed(freed)) {
             engine.signal_waiters();
         }
     }

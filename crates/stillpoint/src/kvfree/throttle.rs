@@ -2,9 +2,15 @@
 //!
 //! A thread that fills a page seals it and queues it, and frees pages of its queue that are due
 //! (`retire.rs`). If none is, and the queue has reached the thread's *quota*, a part of the budget,
-//! it ends a grace period itself, unless another thread has. One heavy barrier so serves a quota's
-//! worth of objects of this thread, and all that other threads had sealed by then: the more
-//! threads, the smaller each quota, and the more of them one grace period serves.
+//! it ends a grace period itself, unless another thread has, or is at it. One heavy barrier so
+//! serves a quota's worth of objects of this thread, and all that other threads had sealed by then:
+//! the more threads, the smaller each quota, and the more of them one grace period serves.
+//!
+//! A page's grace period is only named when the page is sealed: to start one for each would have
+//! every page take the line that all readers load. A thread starts it, without a barrier, once it
+//! has sealed [`NAMED_TOGETHER`] by the same name; each such start gives the pages of all threads a
+//! new name, so there are as many for many threads as for one. At the latest it starts with the
+//! attempt to end it. Sections that begin before the start hold it up.
 //!
 //! Where that does not help, because readers hold the grace period up, a thread whose queue has
 //! reached twice its quota, and every thread past the budget, waits a bounded time a page.
@@ -47,6 +53,10 @@ const LARGEST_QUOTA: usize = 1 << 20;
 
 /// A quota is never smaller than this, or a thread would end a grace period for every page.
 const SMALLEST_QUOTA: usize = 64 << 10;
+
+/// So much a thread seals for a grace period that has not started, before it starts it: half a
+/// quota, if that is the smallest.
+pub(super) const NAMED_TOGETHER: usize = SMALLEST_QUOTA / 2;
 
 /// Where grace periods are held up, a thread is throttled when so many quotas of its own are
 /// unreclaimed. Without it one thread's time slice fills the budget, and the next thread's again:
@@ -108,10 +118,20 @@ impl Patience {
 }
 
 impl Heap {
+    /// A thread's part of the budget.
+    fn thread_share(&self) -> usize {
+        let threads = self.active.load(Ordering::Relaxed).max(1);
+        (self.budget() / 2 / threads).min(LARGEST_QUOTA)
+    }
+
     /// What one thread may queue before it ends a grace period itself.
     fn thread_quota(&self) -> usize {
-        let threads = self.active.load(Ordering::Relaxed).max(1);
-        (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
+        self.thread_share().max(SMALLEST_QUOTA)
+    }
+
+    /// By how much a thread may seal or free before it tells the others.
+    pub(super) fn step(&self) -> usize {
+        self.thread_share() / 4
     }
 
     /// How many empty pages a thread keeps.
@@ -144,7 +164,7 @@ impl Heap {
     /// What is unreclaimed, as those who are held back for it see it: those who add a heavy object
     /// all of it, others with the very heavy pages for less.
     fn pressure(&self, on_heavy: bool) -> usize {
-        let all = self.footprint.load(Ordering::Relaxed);
+        let all = self.shared.footprint();
         let counted = if on_heavy {
             all
         } else {
@@ -223,10 +243,11 @@ impl Heap {
         record: Option<&Record>,
         patience: Patience,
     ) -> bool {
-        let (oldest, queued) = {
+        let (oldest, youngest, queued) = {
             let queue = lock(&buffer.queue);
             (
                 queue.sealed.front().map(Page::cookie),
+                queue.sealed.back().map(Page::cookie),
                 queue.sealed.footprint(),
             )
         };
@@ -244,7 +265,10 @@ impl Heap {
             record.defer_to_unlock();
             return waits;
         }
-        if oldest.is_some_and(|oldest| self.assist(engine, oldest)) {
+        if let (Some(oldest), Some(youngest)) = (oldest, youngest)
+            && engine.assist(oldest, youngest, thread::token(), too_much) == Progress::Ended
+        {
+            buffer.account.note_assist();
             return false;
         }
         let longest = if over_budget {
@@ -257,15 +281,6 @@ impl Heap {
             self.wait(engine, oldest, longest, is_held_back);
         }
         waits && is_held_back()
-    }
-
-    /// Tries to end the oldest page's grace period. Returns whether that has ended.
-    fn assist<P: Policy>(&self, engine: &Engine<P>, oldest: Cookie) -> bool {
-        let ended = engine.recheck(oldest, thread::token()) == Progress::Ended;
-        if ended {
-            self.assists.fetch_add(1, Ordering::Relaxed);
-        }
-        ended
     }
 
     /// Waits for the oldest page's grace period, for `longest` at most. However this ends, the

@@ -59,7 +59,10 @@ impl<P: Policy> ForkReset for Inner<P> {
         unsafe {
             self.engine.reset_in_child();
             self.heap.reset_in_child();
-            thread::with_buffer(self.id, |own| own.reset_in_child());
+            thread::with_buffer(self.id, |own| {
+                self.heap.keep_counts_of(own);
+                own.reset_in_child();
+            });
         }
     }
 }
