@@ -161,7 +161,7 @@ impl super::Work for Work {
         list.reads::<Trace>(ours("trace"));
         list.waits::<operations::Kvfree>(ours("rcu"));
         peers::register(&mut list);
-        let others: [(&str, fn(&Self) -> Result<Sample>); 9] = [
+        let others: [(&str, Measure); 9] = [
             ("seal", operations::seal),
             ("get-state", operations::get_state),
             ("start-poll", operations::start_poll),
@@ -185,11 +185,14 @@ impl super::Work for Work {
     }
 }
 
+/// Measures an operation.
+type Measure = fn(&Work) -> Result<Sample>;
+
 /// Those whose operations can be counted.
 struct Subjects<'c>(&'c mut Vec<Benchmark<Work>>);
 
 impl Subjects<'_> {
-    fn add(&mut self, peer: Peer, scenario: &'static str, measure: fn(&Work) -> Result<Sample>) {
+    fn add(&mut self, peer: Peer, scenario: &'static str, measure: Measure) {
         let takes_part =
             peer.name == "stillpoint" || <Work as super::Work>::PEERS.names().contains(&peer.name);
         if takes_part {

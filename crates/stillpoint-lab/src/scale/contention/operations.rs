@@ -69,7 +69,9 @@ fn measure<O: Operation>(
     if let Some(threads) = work.timed {
         return parallel::time(threads as usize, per_run, make);
     }
-    let totals = count(plan, work.taking_part(), make, hold_service);
+    // From the first run on, so that where other work delays the threads nothing is different.
+    hold_service();
+    let totals = count(plan, work.taking_part(), make);
     release_service();
     Ok(super::sample(&totals?, per_run))
 }

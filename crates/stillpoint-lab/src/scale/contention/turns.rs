@@ -81,13 +81,11 @@ impl Turns<'_> {
     }
 }
 
-/// What all threads together did to shared lines. `make` makes an operation on its thread; `ready`
-/// runs once, after the warm-up.
+/// What all threads together did to shared lines. `make` makes an operation on its thread.
 pub fn count<O: Operation>(
     plan: Plan,
     threads: Threads,
     make: impl Fn(usize) -> O + Sync,
-    ready: impl Fn() + Sync,
 ) -> Result<Totals> {
     let mut lines = Lines::default();
     let turns = Turns {
@@ -112,10 +110,10 @@ pub fn count<O: Operation>(
         all_wait.wait();
         let started: Vec<_> = (0..threads.counted)
             .map(|thread| {
-                let (turns, make, ready) = (&turns, &make, &ready);
+                let (turns, make) = (&turns, &make);
                 spawn(Builder::new(), scope, move || {
                     pin(thread, threads.counted);
-                    run_one(plan, thread, turns, make(thread), ready)
+                    run_one(plan, thread, turns, make(thread))
                 })
             })
             .collect();
@@ -133,7 +131,6 @@ fn run_one<O: Operation>(
     thread: usize,
     turns: &Turns<'_>,
     mut operation: O,
-    ready: &impl Fn(),
 ) -> Result<()> {
     let mut steps = Steps::new();
     let mut failed = None;
@@ -143,11 +140,6 @@ fn run_one<O: Operation>(
             operation.run();
         });
     }
-    turns.take(thread, || {
-        if thread == 0 {
-            ready();
-        }
-    });
     for call in 0..=plan.calls {
         // Each takes all its turns, also after a failure: the others wait for them.
         turns.take(thread, || {
