@@ -72,6 +72,10 @@ pub fn name_of(tid: u32) -> Option<String> {
 pub fn blocked_in(tid: u32) -> Option<SystemCall> {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
+        // Of the thread that reads it, the file has the `read()`.
+        if tid == self::tid() {
+            return None;
+        }
         let state = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
         // "running" if it runs; -1 outside of any call.
         let number: libc::c_long = state.split(' ').next()?.trim_end().parse().ok()?;

@@ -68,11 +68,13 @@ fn cells_guards_and_domains_may_be_used_after_a_panic() {
     let option = RcuOption::new_in(&traced, 2);
     let guard = domain.read_lock();
     let owned = traced.read_lock_owned();
+    let sleeps = traced.read_lock();
     let snapshot = cell.load_owned(domain.read_lock());
     quietly(|| {
         let unwound = catch_unwind(|| {
             cell.store(*cell.load(&guard) + *snapshot);
             option.store(option.load(&owned).map_or(0, |value| value + 1));
+            assert_eq!(option.load(&sleeps), Some(&3));
             let _ = (domain.statistics(), traced.statistics());
             panic!("and out");
         });

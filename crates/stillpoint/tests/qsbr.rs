@@ -95,10 +95,10 @@ fn a_reader_synchronizes_by_going_offline() {
 fn waiting_while_online_is_refused() {
     for domain in domains() {
         let reader = domain.qsbr_reader();
-        assert!(panic_message(|| domain.synchronize()).contains("go offline"));
-        assert!(panic_message(|| domain.synchronize_expedited()).contains("go offline"));
+        assert!(panic_message(|| domain.synchronize()).contains("Go offline"));
+        assert!(panic_message(|| domain.synchronize_expedited()).contains("Go offline"));
         domain.call(|| ());
-        assert!(panic_message(|| domain.barrier()).contains("go offline"));
+        assert!(panic_message(|| domain.barrier()).contains("Go offline"));
         drop(reader);
         domain.barrier();
     }

@@ -29,6 +29,7 @@ fn readers_name_their_domain() {
     };
     names(&format!("{:?}", one.read_lock()), "Guard", &one);
     names(&format!("{:?}", two.read_lock()), "Guard", &two);
+    two.read(|guard| names(&format!("{guard:?}"), "Guard", &two));
     names(&format!("{:?}", two.read_lock_owned()), "OwnedGuard", &two);
     let mut reader = one.qsbr_reader();
     names(&format!("{reader:?}"), "QsbrReader", &one);

@@ -16,12 +16,17 @@ fn advice() -> String {
     found.into_iter().next().expect("one")
 }
 
-/// What the first two functions hold across an `.await` must be found, and nothing else.
+/// What the first three functions hold across an `.await` must be found, and nothing else.
 const PROGRAM: &str = r"
 use stillpoint::{QsbrReader, tasks_trace};
 async fn later() {}
 pub async fn guard() {
     let held = stillpoint::read_lock();
+    later().await;
+    drop(held);
+}
+pub async fn trace_guard() {
+    let held = tasks_trace::read_lock();
     later().await;
     drop(held);
 }
@@ -71,7 +76,11 @@ fn the_advice_finds_guards_across_await() {
     let found: Vec<_> = found.collect();
     assert_eq!(
         found,
-        ["`stillpoint::Guard`", "`stillpoint::QsbrReader`"],
+        [
+            "`stillpoint::Guard`",
+            "`stillpoint::tasks_trace::Guard`",
+            "`stillpoint::QsbrReader`"
+        ],
         "{said}"
     );
 }

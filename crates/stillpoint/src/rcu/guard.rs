@@ -18,7 +18,7 @@ use std::{fmt, marker::PhantomData};
 /// it with this line in `clippy.toml`:
 ///
 /// ```toml
-/// await-holding-invalid-types = ["stillpoint::Guard", "stillpoint::QsbrReader"]
+/// await-holding-invalid-types = ["stillpoint::Guard", "stillpoint::tasks_trace::Guard", "stillpoint::QsbrReader"]
 /// ```
 ///
 /// A section that is to be held across an `.await` is an
@@ -67,12 +67,13 @@ impl<'d> Guard<'d> {
 /// An open read-side critical section, of whatever kind: what [`Rcu::load`](crate::Rcu::load)
 /// relies on.
 ///
-/// A [`Guard`], an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), or an online
+/// A [`Guard`], a [`tasks_trace::Guard`](crate::tasks_trace::Guard), an
+/// [`OwnedGuard`](crate::tasks_trace::OwnedGuard), or an online
 /// [`QsbrReader`](crate::QsbrReader). Sealed: no other type can be one.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a read-side critical section",
     label = "this protects nothing that is read through it",
-    note = "a section is a `stillpoint::Guard`, which `read_lock()` gives, a `tasks_trace::OwnedGuard` or a `QsbrReader`: pass `&guard`"
+    note = "a section is a `stillpoint::Guard`, which `read_lock()` gives, a `tasks_trace::Guard`, a `tasks_trace::OwnedGuard` or a `QsbrReader`: pass `&guard`"
 )]
 pub trait Section: sealed::Section {}
 

@@ -128,9 +128,9 @@ pub(crate) fn is_global(section: &impl Section) -> bool {
 
 /// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.
 ///
-/// As [`Domain::read_lock`], with one thread-local load instead of a look-up. A guard of
-/// [`tasks_trace`](crate::tasks_trace)'s `read_lock`, or of another domain, has the same type but
-/// cannot be used instead: [`Rcu::load`] panics with a guard of another domain than the cell's.
+/// As [`Domain::read_lock`], with one thread-local load instead of a look-up. [`Rcu::load`] panics
+/// with a guard of another domain than the cell's. Guards of other [`Domain`]s have the same type;
+/// those of [`tasks_trace`](crate::tasks_trace) [have another](crate::tasks_trace::Guard).
 ///
 /// ```
 /// let cell = stillpoint::Rcu::new("routes");

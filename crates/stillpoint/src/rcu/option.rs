@@ -484,7 +484,7 @@ fn wrong_domain(guard: u64, cell: u64) -> ! {
     );
     panic!(
         "stillpoint: a guard of domain {guard} cannot protect a cell of domain {cell}; use the read_lock() of the domain that the \
-         cell was made in (domain 1 is the global one)"
+         cell was made in (domain 1 is the crate's global one, domain 2 that of `tasks_trace`)"
     );
 }
 

@@ -9,7 +9,7 @@ use super::{
     CallbackBarrier, Domain, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption, Retired,
     Snapshot,
 };
-use crate::tasks_trace::{OwnedGuard, TraceDomain};
+use crate::tasks_trace::{self, OwnedGuard, TraceDomain};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 impl<T: RefUnwindSafe + Send + Sync + 'static> UnwindSafe for Rcu<T> {}
@@ -23,6 +23,8 @@ impl<T: RefUnwindSafe + ?Sized, G: RefUnwindSafe> RefUnwindSafe for Snapshot<T, 
 
 impl UnwindSafe for Guard<'_> {}
 impl RefUnwindSafe for Guard<'_> {}
+impl UnwindSafe for tasks_trace::Guard<'_> {}
+impl RefUnwindSafe for tasks_trace::Guard<'_> {}
 impl UnwindSafe for OwnedGuard<'_> {}
 impl RefUnwindSafe for OwnedGuard<'_> {}
 impl UnwindSafe for QsbrReader<'_> {}

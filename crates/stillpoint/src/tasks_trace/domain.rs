@@ -1,6 +1,6 @@
 //! Domains whose readers may sleep.
 
-use super::OwnedGuard;
+use super::{Guard, OwnedGuard};
 use crate::{
     gp::Cookie,
     kvfree::Policy,
@@ -10,9 +10,11 @@ use std::{ops::Deref, ptr};
 
 /// A domain whose readers may sleep, block, and be tasks.
 ///
-/// It derefs to a [`Domain`]: guards of threads, `synchronize` and its asynchronous form, cookies,
-/// callbacks, deferred frees, stall reports and statistics are those of every domain. What it adds
-/// is [`OwnedGuard`]s; the type says of a domain that its grace periods may last long.
+/// It derefs to a [`Domain`]: `synchronize` and its asynchronous form, cookies, callbacks, deferred
+/// frees, stall reports and statistics are those of every domain. What it adds is [`OwnedGuard`]s,
+/// and a type for guards of threads; its own type says that its grace periods may last long. A
+/// section that begins through a `&Domain` is of this domain too, but has the crate's
+/// [`Guard`](crate::Guard).
 ///
 /// A handle: cloning it names the same domain.
 ///
@@ -59,6 +61,34 @@ impl TraceDomain {
     pub(super) fn of(domain: &Domain) -> &Self {
         // SAFETY: it is nothing but a `Domain`, by `repr(transparent)`.
         unsafe { &*ptr::from_ref(domain).cast() }
+    }
+
+    /// Begins a section of the calling thread that may sleep and block. As [`Domain::read_lock`],
+    /// but for the guard's type.
+    ///
+    /// ```
+    /// let sessions = stillpoint::tasks_trace::TraceDomain::new();
+    /// let guard = sessions.read_lock();
+    /// std::thread::sleep(std::time::Duration::from_millis(1));
+    /// drop(guard);
+    /// ```
+    #[inline]
+    pub fn read_lock(&self) -> Guard<'_> {
+        Guard::of(self.0.read_lock())
+    }
+
+    /// Runs `section` inside a section of the calling thread, which may sleep and block. As
+    /// [`Domain::read`], but for the guard's type.
+    ///
+    /// ```
+    /// use stillpoint::{Rcu, tasks_trace::TraceDomain};
+    /// let sessions = TraceDomain::new();
+    /// let count = Rcu::new_in(&sessions, 7);
+    /// assert_eq!(sessions.read(|guard| *count.load(guard)), 7);
+    /// ```
+    #[inline]
+    pub fn read<R>(&self, section: impl FnOnce(&Guard<'_>) -> R) -> R {
+        section(&self.read_lock())
     }
 
     /// Begins a section that belongs to the guard and not to a thread: for a task, a request, a

@@ -44,12 +44,12 @@
 //!   [`synchronize_async`] there. All of these are reported as stalls, with the tasks' names, the
 //!   places where their guards were made, and the threads that wait: see
 //!   [`Domain::on_stall`](crate::Domain::on_stall).
-//! * **A guard of another domain.** The guards of [`read_lock`] and of the crate's own
-//!   [`read_lock`](crate::read_lock) have one type, and so have owned guards of all domains. The
-//!   compiler does not tell them apart: a cell, an arena or a list that is read with a guard of
-//!   another domain panics at run time, at each load, and reads nothing.
-//!   [`Rcu::new`](crate::Rcu::new) makes cells of the crate's domain,
-//!   `Rcu::new_in(tasks_trace::global(), ..)` of this one.
+//! * **A guard of another domain.** The [`Guard`] of this module and the crate's own
+//!   [`Guard`](crate::Guard) are two types: a function that asks for one does not take the other.
+//!   Guards of different [`TraceDomain`]s have one type, and a cell takes any
+//!   [`Section`](crate::Section): a cell, an arena or a list that is read with a guard of another
+//!   domain panics at run time, at each load, and reads nothing. [`Rcu::new`](crate::Rcu::new)
+//!   makes cells of the crate's domain, `Rcu::new_in(tasks_trace::global(), ..)` of this one.
 //! * **A forgotten guard**, leaked or kept in a task that is never polled again, holds the domain's
 //!   memory for ever. It is reported in the same way, with the place where it was made; with the
 //!   feature `stall-backtrace`, with the whole stack.
@@ -71,14 +71,13 @@
 
 mod domain;
 mod guard;
+mod thread_guard;
 
 pub use domain::TraceDomain;
 pub use guard::OwnedGuard;
+pub use thread_guard::Guard;
 
-use crate::{
-    Guard,
-    rcu::{self, GracePeriod, thread::TRACE},
-};
+use crate::rcu::{self, GracePeriod, thread::TRACE};
 
 /// The global domain of this module, which its functions use. Made on first use and never dropped.
 ///
@@ -97,8 +96,8 @@ pub fn global() -> &'static TraceDomain {
 ///
 /// As the crate's [`read_lock`](crate::read_lock), of another domain: about a nanosecond, nests,
 /// async-signal-safe in a thread that has read here before. The guard belongs to its thread; one
-/// that may move is that of [`read_lock_owned`]. It has the type of the crate's, but protects what
-/// is in this domain alone: [`Rcu::load`](crate::Rcu::load) panics if the cell is of another.
+/// that may move is that of [`read_lock_owned`]. It protects what is in this domain alone:
+/// [`Rcu::load`](crate::Rcu::load) panics if the cell is of another.
 ///
 /// ```
 /// let guard = stillpoint::tasks_trace::read_lock();
@@ -107,7 +106,7 @@ pub fn global() -> &'static TraceDomain {
 /// ```
 #[inline(always)]
 pub fn read_lock() -> Guard<'static> {
-    rcu::global_read_lock::<TRACE>()
+    Guard::of(rcu::global_read_lock::<TRACE>())
 }
 
 /// Begins a section that belongs to its guard: [`TraceDomain::read_lock_owned`] of the global
