@@ -68,7 +68,7 @@ impl Statistics {
         Self::with(heap.waiting(), engine, heap)
     }
 
-    /// As above without the objects in pages that are not full, and without a lock.
+    /// As above without the objects in pages that are not full, and without a wait for a lock.
     pub(crate) fn glimpse<P: Policy>(engine: &Engine<P>, heap: &Heap) -> Self {
         Self::with(heap.waiting_sealed(), engine, heap)
     }

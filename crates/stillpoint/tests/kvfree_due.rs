@@ -40,14 +40,29 @@ fn idle_threads_pages_go_before_younger_ones() {
         "both readers are there"
     );
     older.leave();
-    // All pages but the one that was still open when the younger reader came, and the few before
-    // it whose grace period had not started.
+    // All pages but the one that was still open when the younger reader came, and up to 32 KiB
+    // before it, whose grace period had not started.
     eventually(|| domain.statistics().objects_freed >= (SOME - 4 * A_PAGE) as u64);
     assert_eq!(tally.dropped(), 0, "these wait for the younger reader");
     younger.leave();
     eventually(|| tally.all_dropped() && domain.statistics().objects_pending == 0);
     drop(end);
     idle.join().expect("no panic");
+}
+
+/// A younger reader does not hold up what is in full pages before it comes, whatever older one does.
+#[test]
+fn full_pages_of_destructors_do_not_wait_for_younger_readers() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let older = Reader::enter(&domain);
+    (0..SOME).for_each(|number| retire(&domain, tally.value(number as u64)));
+    let younger = Reader::enter(&domain);
+    older.leave();
+    eventually(|| tally.dropped() >= SOME - A_PAGE);
+    younger.leave();
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
 }
 
 /// A thread that retires now and then frees two pages at each that it fills, which may take it a

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 /// stays.
 #[test]
 fn older_pages_of_an_idle_thread_go_before_younger_ones() {
-    models::kvfree::run(&[0x01, 0xF5, 0xF5, 0x01, 0xF4, 0xF4]);
+    models::kvfree::run(&[0x01, 0xF5, 0xF5, 0xF5, 0xF5, 0x01, 0xF4, 0xF4]);
 }
 
 fn programs() -> impl Strategy<Value = Vec<u8>> {

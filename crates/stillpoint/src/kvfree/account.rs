@@ -213,6 +213,11 @@ impl Shared {
         told.cast_signed().max(0).cast_unsigned()
     }
 
+    /// Objects that have been freed, as far as it has been told.
+    pub(super) fn told_freed(&self) -> usize {
+        self.told.freed.load(Ordering::Relaxed)
+    }
+
     /// Returns what was told before.
     fn tell(&self, change: usize, freed: usize) -> usize {
         if freed > 0 {
@@ -232,12 +237,14 @@ impl Shared {
 }
 
 impl Heap {
-    /// A page of the owner's has been sealed. Under the lock of its queue.
-    pub(super) fn note_sealed_by(&self, account: &Account, page: &Page) {
+    /// A page of the owner's has been sealed. Under the lock of its queue. Returns whether waiters
+    /// are to be signalled: what is told may be of more that was freed before.
+    pub(super) fn note_sealed_by(&self, account: &Account, page: &Page) -> bool {
         let tally = Tally::of(page);
         account.sealed.add(tally);
-        self.note_change(account, tally.footprint, 0);
+        let told = self.note_change(account, tally.footprint, 0);
         self.note_weight(page, tally);
+        told.is_some_and(|told| self.ends_excess(told, false))
     }
 
     /// The same by one without an account: the service thread, or a thread at its end.
@@ -266,7 +273,7 @@ impl Heap {
         } = freed;
         account.freed.add(tally);
         let told = self.note_change(account, tally.footprint.wrapping_neg(), tally.objects);
-        self.end_of_excess(told, tally, is_very_heavy)
+        self.note_no_weight(told, tally, is_very_heavy)
     }
 
     /// The same by one without an account.
@@ -278,10 +285,11 @@ impl Heap {
         self.shared.freed.add_beside_others(tally);
         let change = tally.footprint.wrapping_neg();
         let before = self.shared.tell(change, tally.objects);
-        self.end_of_excess(Some((before, change)), tally, is_very_heavy)
+        self.note_no_weight(Some((before, change)), tally, is_very_heavy)
     }
 
-    fn end_of_excess(
+    /// The opposite of `note_weight`, with what was told. Returns whether that is a relief.
+    fn note_no_weight(
         &self,
         told: Option<(usize, usize)>,
         tally: Tally,
@@ -291,11 +299,14 @@ impl Heap {
         if is_very_heavy {
             self.very_heavy.remove(tally.footprint);
         }
-        let limit = self.limit().cast_signed();
-        told.is_some_and(|(before, change)| {
-            let after = before.wrapping_add(change).cast_signed();
-            before.cast_signed() >= limit && (is_any_very_heavy || after < limit)
-        })
+        told.is_some_and(|told| self.ends_excess(told, is_any_very_heavy))
+    }
+
+    /// Returns whether the domain was over its budget before this was told, and may not be now.
+    fn ends_excess(&self, (before, change): (usize, usize), is_any_very_heavy: bool) -> bool {
+        let limit = isize::try_from(self.limit()).unwrap_or(isize::MAX);
+        let after = before.wrapping_add(change).cast_signed();
+        before.cast_signed() >= limit && (is_any_very_heavy || after < limit)
     }
 
     /// What waits has changed by so much, with so many objects freed. Tells of it once that makes a
@@ -313,12 +324,18 @@ impl Heap {
         };
         add(&account.untold_freed, freed);
         let untold = add(&account.untold, change);
-        (untold.cast_signed().unsigned_abs() >= self.step()).then(|| self.tell_rest(account))
+        (untold.cast_signed().unsigned_abs() >= self.step()).then(|| self.tell_all(account))
     }
 
-    /// Tells of all that `account` has not. Under the lock of its queue. Returns what was told
-    /// before, and by how much that has changed.
-    pub(super) fn tell_rest(&self, account: &Account) -> (usize, usize) {
+    /// Tells of all that `account` has not. Under the lock of its queue. Returns whether that may
+    /// have brought the domain back under its budget.
+    pub(super) fn tell_rest(&self, account: &Account) -> bool {
+        let told = self.tell_all(account);
+        self.ends_excess(told, self.very_heavy.load().0 > 0)
+    }
+
+    /// The same. Returns what was told before, and by how much that has changed.
+    fn tell_all(&self, account: &Account) -> (usize, usize) {
         let change = account.untold.load(Ordering::Relaxed);
         let freed = account.untold_freed.load(Ordering::Relaxed);
         if (change, freed) == (0, 0) {
@@ -330,13 +347,14 @@ impl Heap {
     }
 
     /// Takes over the account of a thread that ends. Under the lock of the threads' list, from
-    /// which it has just been taken.
-    pub(super) fn close_account(&self, account: &Account) {
-        self.tell_rest(account);
+    /// which it has just been taken. Returns the same as `tell_rest`.
+    pub(super) fn close_account(&self, account: &Account) -> bool {
+        let is_relief = self.tell_rest(account);
         self.shared.sealed.add_beside_others(account.sealed());
         self.shared.freed.add_beside_others(account.freed());
         self.assists.fetch_add(account.assists(), Ordering::Relaxed);
         account.reset();
+        is_relief
     }
 
     /// In the child of a fork, after the reset: what its only thread had not told before.

@@ -8,11 +8,11 @@
 //! further tick.
 
 use super::{
-    buffer::{CHANNELS, ThreadBuffer},
+    buffer::{CHANNELS, Queue, ThreadBuffer},
     heap::Heap,
     page::{Page, PageList},
     pending::{Flush, Pending},
-    policy::{Policy, name_for_page},
+    policy::{Policy, start_for_page},
 };
 use crate::{
     gp::{Cookie, Engine, Outlook, Work, WouldDeadlock},
@@ -110,7 +110,7 @@ impl Heap {
             let mut queue = lock(&buffer.queue);
             let (idle, slow) = buffer.note_tick(&queue);
             if slow >= SLOW_TICKS {
-                adopted.append(queue.sealed.take());
+                adopted.append(self.take_sealed(engine, buffer, &mut queue));
             }
             drop(queue);
             if idle >= IDLE_TICKS || flushing {
@@ -132,6 +132,23 @@ impl Heap {
         }
     }
 
+    /// Takes over a thread's sealed pages, whose grace periods start now at the latest, and has its
+    /// account told, because the thread may not tell for long.
+    fn take_sealed<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        queue: &mut Queue,
+    ) -> PageList {
+        if let Some(youngest) = queue.sealed.back() {
+            engine.begin(youngest.cookie());
+        }
+        if self.tell_rest(&buffer.account) {
+            engine.signal_waiters();
+        }
+        queue.sealed.take()
+    }
+
     /// Moves a thread's buffered pages to `adopted`. Returns whether there was memory for all of
     /// it.
     fn adopt<P: Policy>(
@@ -141,8 +158,7 @@ impl Heap {
         adopted: &mut PageList,
     ) -> bool {
         let mut queue = lock(&buffer.queue);
-        adopted.append(queue.sealed.take());
-        self.tell_rest(&buffer.account);
+        adopted.append(self.take_sealed(engine, buffer, &mut queue));
         for channel in CHANNELS {
             let Some(page) = buffer.open_page(channel).filter(|page| page.objects() > 0) else {
                 continue;
@@ -155,7 +171,7 @@ impl Heap {
             page.move_to(at);
             // The objects were unlinked before they were appended, and [D3] has seen the appends: a
             // cookie of now covers them.
-            at.seal(name_for_page(engine));
+            at.seal(start_for_page(engine));
             self.note_sealed(at);
             adopted.push_back(copy);
         }
@@ -224,7 +240,7 @@ impl Heap {
     /// The grace period after which the oldest pending page may be freed.
     fn awaited<P: Policy>(&self, engine: &Engine<P>, pending: &mut Pending) -> Option<Cookie> {
         if self.frees_whole_batches() {
-            pending.batch(|| name_for_page(engine))
+            pending.batch(|| start_for_page(engine))
         } else {
             pending.pages.oldest()
         }

@@ -140,13 +140,19 @@ impl Heap {
         let freeing = buffer.freeing.lock();
         let pages = buffer.take_all(|| name_for_page(engine), |page| self.note_sealed(page));
         let left = !pages.is_empty();
+        if let Some(youngest) = pages.back() {
+            engine.begin(youngest.cookie());
+        }
         lock(&self.pending).add(pages);
         drop(freeing);
         // Only now, so that statistics see each object in one place or the other.
         let mut buffers = lock(&self.buffers);
         buffers.retain(|other| !Arc::ptr_eq(other, buffer));
-        self.close_account(&buffer.account);
+        let is_relief = self.close_account(&buffer.account);
         drop(buffers);
+        if is_relief {
+            engine.signal_waiters();
+        }
         self.note_parked(buffer.park());
         if left {
             engine.kick();
@@ -204,8 +210,8 @@ impl Heap {
         self.waiting_in(&lock(&self.buffers), ThreadBuffer::tally_open)
     }
 
-    /// The same without open pages, and without a wait for a lock: while the list of threads is
-    /// locked, what they have told stands for the bytes, and nothing for the rest.
+    /// The same without open pages, and without a wait for a lock. While the list of threads is
+    /// locked, bytes and objects freed are what threads have told, and the rest is left out.
     pub(crate) fn waiting_sealed(&self) -> Waiting {
         match self.buffers.try_lock() {
             Ok(buffers) => self.waiting_in(&buffers, |_| Tally::default()),
@@ -214,6 +220,7 @@ impl Heap {
                     .shared
                     .footprint()
                     .saturating_add(self.callbacks.bytes()) as u64,
+                freed: self.shared.told_freed() as u64,
                 ..Waiting::default()
             },
         }

@@ -1,6 +1,7 @@
 //! Model-checked tests of what the owner of a buffer and the drain do to it at the same time.
 
 use super::{
+    account::{Freed, Tally},
     buffer::{Channel, Pushed, RetireRequest, ThreadBuffer},
     heap::Heap,
     page::Page,
@@ -220,4 +221,51 @@ fn loom_page_named_by_its_owner() {
 #[should_panic(expected = "Causality violation")]
 fn loom_page_of_an_older_grace_period_is_caught() {
     page_named_by_its_owner::<NoWholePageCookies>();
+}
+
+/// `add` and `add_beside_others` with `load`: one who finds objects counted as freed sees what
+/// their destructors did, and that they had been sealed, in whichever accounts.
+fn counts_follow_what_is_done(owner_frees: bool) {
+    model(move || {
+        let domain = Domain::<Sound>::new();
+        let drops = Arc::new(AtomicUsize::new(0));
+        assert_eq!(domain.buffer.append(tracked(&drops)), Pushed::Ok);
+        let done = Arc::new(UnsafeCell::new(0_usize));
+        let (theirs, doing) = (Arc::clone(&domain), Arc::clone(&done));
+        let other = thread::spawn(move || {
+            let (heap, account) = (&theirs.heap, &theirs.buffer.account);
+            let page = theirs.buffer.open_page(Channel::Drop).expect("it is open");
+            heap.note_sealed_by(account, page);
+            // SAFETY: loom checks that it is not read meanwhile.
+            doing.with_mut(|value| unsafe { *value = 1 });
+            let freed = Freed {
+                tally: Tally::of(page),
+                is_very_heavy: false,
+            };
+            if owner_frees {
+                heap.note_freed_by(account, freed)
+            } else {
+                heap.note_freed(freed)
+            }
+        });
+        let seen = domain.heap.waiting_sealed();
+        assert!(seen.objects <= 1 && seen.pages <= 1, "too little waits");
+        if seen.freed == 1 {
+            // SAFETY: loom checks that it is not written meanwhile.
+            done.with(|value| assert_eq!(unsafe { *value }, 1));
+        }
+        other.join().unwrap();
+        domain.heap.free_all(&domain.engine);
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn loom_counts_of_the_owner_follow_what_is_done() {
+    counts_follow_what_is_done(true);
+}
+
+#[test]
+fn loom_counts_of_others_follow_what_is_done() {
+    counts_follow_what_is_done(false);
 }

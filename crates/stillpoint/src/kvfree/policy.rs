@@ -21,11 +21,19 @@ pub unsafe trait Policy: gp::Policy {
 // SAFETY: every constant keeps its default.
 unsafe impl Policy for Sound {}
 
-/// Names a grace period for a page of objects that have been unlinked, without starting it: to
-/// start one takes the line that all readers load. It is started by one who ends it, or before
-/// (`throttle.rs`).
+/// Starts a grace period for a page of objects that have been unlinked.
+pub(super) fn start_for_page<P: Policy>(engine: &Engine<P>) -> Cookie {
+    whole::<P>(engine.start())
+}
+
+/// Names a grace period for a page that its owner keeps, without starting it: a start writes the
+/// line that all readers load. `throttle.rs` says who starts it.
 pub(super) fn name_for_page<P: Policy>(engine: &Engine<P>) -> Cookie {
-    let cookie = engine.get_state();
+    whole::<P>(engine.get_state())
+}
+
+/// The cookie, unless the policy takes one that is too old.
+fn whole<P: Policy>(cookie: Cookie) -> Cookie {
     if P::WHOLE_PAGE_COOKIES {
         cookie
     } else {

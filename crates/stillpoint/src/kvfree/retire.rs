@@ -24,7 +24,7 @@ use super::{
     heap::Heap,
     oom::{NoPage, OnNoPage},
     page::{Page, PageList, footprint_of},
-    policy::{Policy, name_for_page},
+    policy::{Policy, name_for_page, start_for_page},
     throttle::{NAMED_TOGETHER, Patience},
 };
 use crate::{
@@ -195,20 +195,28 @@ impl Heap {
         channel: Channel,
         reclaimer: Reclaimer,
     ) -> usize {
+        let keeps = channel == Channel::Plain
+            && reclaimer == Reclaimer::Owner
+            && !self.frees_whole_batches();
         let fresh = buffer.new_page();
         let mut queue = lock(&buffer.queue);
         // Under the lock, so that the cookies of a queue are in order.
-        let cookie = name_for_page(engine);
+        let cookie = if keeps {
+            name_for_page(engine)
+        } else {
+            start_for_page(engine)
+        };
         let Some(full) = buffer.replace(&mut queue, channel, fresh) else {
             return 0;
         };
         // SAFETY: the page was open a moment ago and is the owner's.
         let page = unsafe { full.as_ref() };
         page.seal(cookie);
-        self.note_sealed_by(&buffer.account, page);
+        if self.note_sealed_by(&buffer.account, page) {
+            engine.signal_waiters();
+        }
         let footprint = footprint_of(page);
-        if channel == Channel::Plain && reclaimer == Reclaimer::Owner && !self.frees_whole_batches()
-        {
+        if keeps {
             queue.sealed.push_back(full);
             if queue.note_named(cookie, footprint) >= NAMED_TOGETHER {
                 engine.begin(cookie);

@@ -6,11 +6,13 @@
 //! serves a quota's worth of objects of this thread, and all that other threads had sealed by then:
 //! the more threads, the smaller each quota, and the more of them one grace period serves.
 //!
-//! A page's grace period is only named when the page is sealed: to start one for each would have
-//! every page take the line that all readers load. A thread starts it, without a barrier, once it
-//! has sealed [`NAMED_TOGETHER`] by the same name; each such start gives the pages of all threads a
-//! new name, so there are as many for many threads as for one. At the latest it starts with the
-//! attempt to end it. Sections that begin before the start hold it up.
+//! The grace period of a page that its owner keeps is only named when the page is sealed: a start
+//! for each page would write the line that all readers load. A thread starts it, without a barrier,
+//! once it has sealed [`NAMED_TOGETHER`] under the same name; that gives the pages of all threads a
+//! new name, so many threads start no more of them than one. It also starts with the attempt to end
+//! it, and when the service thread takes the page over: from a thread that is idle, slow or at its
+//! end. Sections that begin before the start hold it up. Pages that the service thread frees from
+//! the outset have theirs started at once: it starts none while an older one is held up.
 //!
 //! Where that does not help, because readers hold the grace period up, a thread whose queue has
 //! reached twice its quota, and every thread past the budget, waits a bounded time a page.

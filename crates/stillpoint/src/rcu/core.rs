@@ -327,7 +327,8 @@ impl<P: Policy> Drop for Core<P> {
 }
 
 impl<P: Policy> fmt::Debug for Core<P> {
-    /// Takes no lock: what threads have retired that is not in a full page yet is not counted.
+    /// Waits for no lock. What threads have retired that is not in a full page yet is not counted;
+    /// while a thread joins, leaves or is looked at, only bytes and objects freed are, roughly.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let glimpse = Statistics::glimpse(self.engine(), &self.inner.heap);
         let mut shown = f.debug_struct("Domain");

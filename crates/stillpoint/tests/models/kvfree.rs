@@ -38,6 +38,10 @@ impl Drop for Counted {
 /// in a page that is sealed.
 const MORE_THAN_A_PAGE: usize = 256;
 
+/// The same for objects that the thread frees itself, whose page is sealed then and its grace period
+/// has started: that may be 32 KiB later, and a page of the smallest objects here has 12 KiB.
+const MORE_THAN_IS_NAMED: usize = 3 * MORE_THAN_A_PAGE;
+
 /// How long what must come may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -108,7 +112,8 @@ struct Retired {
     /// Of this thread's objects: with or without destructor, and how many of these it had retired
     /// by then.
     at: Option<(usize, usize)>,
-    /// Those of the sections that may have begun before its page was sealed.
+    /// Those of the sections that may have begun before its page was sealed and its grace period
+    /// had started.
     sealed_in: Option<Numbers>,
 }
 
@@ -233,7 +238,8 @@ pub fn run(program: &[u8]) {
             }
             _ => check(&sections, &retired, &mut read),
         }
-        let is_sealed = |(kind, at): (usize, usize)| counts[kind] >= at + MORE_THAN_A_PAGE;
+        let most = [MORE_THAN_IS_NAMED, MORE_THAN_A_PAGE];
+        let is_sealed = |(kind, at): (usize, usize)| counts[kind] >= at + most[kind];
         for object in retired
             .iter_mut()
             .filter(|object| object.sealed_in.is_none() && object.at.is_some_and(is_sealed))
