@@ -2,9 +2,10 @@
 //!
 //! A thread that retires counts for itself, in its buffer, so that no page costs a write to a line
 //! that all threads write. Its sums only grow: what waits is what has been sealed less what has been
-//! freed, by all together. Those who add up read all that has been freed before anything that has
-//! been sealed: an object whose free they have seen was sealed before, so what waits is never too
-//! little.
+//! freed, by all together. Those who add up read what has been freed before what has been sealed, of
+//! each thread at one moment, and of the service thread, which frees what others have sealed, the
+//! one first and the other last: an object whose free they have seen was sealed before, so what
+//! waits is never too little.
 //!
 //! The budget needs a number that all see. Each thread tells it by how much what waits has changed
 //! in steps of a quarter of its part of the budget, so that it is exact to the number of threads
@@ -134,12 +135,10 @@ impl Account {
         }
     }
 
-    pub(super) fn sealed(&self) -> Tally {
-        self.sealed.load()
-    }
-
-    pub(super) fn freed(&self) -> Tally {
-        self.freed.load()
+    /// What has been freed, and then what has been sealed.
+    pub(super) fn tally(&self) -> (Tally, Tally) {
+        let freed = self.freed.load();
+        (freed, self.sealed.load())
     }
 
     pub(super) fn assists(&self) -> u64 {
@@ -350,8 +349,9 @@ impl Heap {
     /// which it has just been taken. Returns the same as `tell_rest`.
     pub(super) fn close_account(&self, account: &Account) -> bool {
         let is_relief = self.tell_rest(account);
-        self.shared.sealed.add_beside_others(account.sealed());
-        self.shared.freed.add_beside_others(account.freed());
+        let (freed, sealed) = account.tally();
+        self.shared.sealed.add_beside_others(sealed);
+        self.shared.freed.add_beside_others(freed);
         self.assists.fetch_add(account.assists(), Ordering::Relaxed);
         account.reset();
         is_relief

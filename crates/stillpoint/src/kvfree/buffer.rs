@@ -369,18 +369,21 @@ impl ThreadBuffer {
         noted
     }
 
-    /// What waits in open pages, whose own memory counts as pages only.
-    pub(super) fn tally_open(&self) -> Tally {
+    /// What waits in open pages, whose own memory counts as pages only, and the account: of one
+    /// moment, because both change under the lock.
+    pub(super) fn tally(&self) -> (Tally, (Tally, Tally)) {
         let _queue = lock(&self.queue);
         let open = CHANNELS
             .iter()
             .filter_map(|&channel| self.open_page(channel));
-        open.map(|page| Tally {
-            objects: page.objects(),
-            pages: 1,
-            footprint: page.bytes(),
-        })
-        .fold(Tally::default(), Tally::plus)
+        let open = open
+            .map(|page| Tally {
+                objects: page.objects(),
+                pages: 1,
+                footprint: page.bytes(),
+            })
+            .fold(Tally::default(), Tally::plus);
+        (open, self.account.tally())
     }
 
     /// A number that changes with every append. A racy snapshot, unless under the lock and after

@@ -18,7 +18,7 @@ use super::{
     policy::{Policy, name_for_page},
 };
 use crate::{
-    gp::Engine,
+    gp::{Engine, IN_MODEL},
     platform::{
         memory,
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
@@ -27,6 +27,9 @@ use crate::{
 
 /// How much a new domain lets wait.
 pub(crate) const DEFAULT_BUDGET: usize = 8 << 20;
+
+/// How often the counts are looked at for one answer. Not in the model, which has one moment.
+const LOOKS: usize = if IN_MODEL { 1 } else { 2 };
 
 #[derive(Debug)]
 pub(crate) struct Heap {
@@ -207,14 +210,16 @@ impl Heap {
 
     /// Objects that wait, their bytes, and the pages in use, open ones included.
     pub(crate) fn waiting(&self) -> Waiting {
-        self.waiting_in(&lock(&self.buffers), ThreadBuffer::tally_open)
+        self.waiting_in(&lock(&self.buffers), ThreadBuffer::tally)
     }
 
     /// The same without open pages, and without a wait for a lock. While the list of threads is
     /// locked, bytes and objects freed are what threads have told, and the rest is left out.
     pub(crate) fn waiting_sealed(&self) -> Waiting {
         match self.buffers.try_lock() {
-            Ok(buffers) => self.waiting_in(&buffers, |_| Tally::default()),
+            Ok(buffers) => self.waiting_in(&buffers, |buffer| {
+                (Tally::default(), buffer.account.tally())
+            }),
             Err(_) => Waiting {
                 bytes: self
                     .shared
@@ -226,23 +231,31 @@ impl Heap {
         }
     }
 
+    /// `of` is what waits in a thread's open pages, and its account.
     fn waiting_in(
         &self,
         buffers: &[Arc<ThreadBuffer>],
-        open: impl Fn(&ThreadBuffer) -> Tally,
+        of: impl Fn(&ThreadBuffer) -> (Tally, (Tally, Tally)),
     ) -> Waiting {
-        let all = |own: Tally, of: &dyn Fn(&ThreadBuffer) -> Tally| {
-            buffers
-                .iter()
-                .map(|buffer| of(buffer))
-                .fold(own, Tally::plus)
+        // What the service thread frees meanwhile counts as waiting: the least of a few is nearest.
+        let look = || {
+            // What has been freed without an account first, and what has been sealed without one
+            // last: what is freed or sealed meanwhile is counted twice, never not at all.
+            let before = self.shared.freed();
+            let (mut open, mut sealed, mut freed) = (Tally::default(), Tally::default(), before);
+            for buffer in buffers {
+                let (own_open, (own_freed, own_sealed)) = of(buffer);
+                open = open.plus(own_open);
+                freed = freed.plus(own_freed);
+                sealed = sealed.plus(own_sealed);
+            }
+            let sealed = sealed.plus(self.shared.sealed()).minus(freed);
+            (open, sealed, freed)
         };
-        // What has been freed first, and open pages before sealed ones: what is freed or sealed
-        // meanwhile is counted twice for a moment, never not at all.
-        let freed = all(self.shared.freed(), &|buffer| buffer.account.freed());
-        let open = all(Tally::default(), &open);
-        let sealed = all(self.shared.sealed(), &|buffer| buffer.account.sealed());
-        let sealed = sealed.minus(freed);
+        let (open, sealed, freed) = (0..LOOKS)
+            .map(|_| look())
+            .min_by_key(|(open, sealed, _)| open.footprint.saturating_add(sealed.footprint))
+            .unwrap_or_default();
         let bytes = sealed.footprint.saturating_sub(sealed.pages * PAGE_BYTES);
         let callbacks = self.callbacks.objects.load(Ordering::Acquire); // Acquire, pairs with `note_gone`.
         Waiting {

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | was not made | it is the thread's first in the global domain | it is made now |
 //! | found no page | it is the first, or there was no memory when the last page was sealed | one is opened; without memory, `oom.rs` |
-//! | says that the page is full | it is | it is sealed with the cookie of a grace period that starts now, and queued; then pages are reclaimed |
+//! | says that the page is full | it is | it is sealed with the cookie of the next grace period, and queued; then pages are reclaimed |
 //! | the same | the service thread has parked the thread | the thread is unparked |
 //! | the same | the thread is throttled | the section is charged for the object (`throttle.rs`) |
 //!
