@@ -118,8 +118,8 @@ fn catches_interrupt(process: &Path) -> bool {
 #[test]
 fn an_interrupted_scale_prints_the_rounds_so_far() {
     let mut run = Started::new(SCALE, Stdio::piped());
-    // A round has four measurements: each case has been measured then.
-    run.wait_for_line("stillpoint: 4 of 4000: ");
+    // A round has eight measurements: each case has been measured then.
+    run.wait_for_line("stillpoint: 8 of 8000: ");
     signal("INT", &run.process);
     let (code, out) = run.end();
     assert_eq!(code, Some(130), "{out}");
@@ -129,7 +129,7 @@ fn an_interrupted_scale_prints_the_rounds_so_far() {
     run.assert_old_is_kept();
     let partial = run.partial();
     assert_eq!(partial["partial"], true);
-    assert_eq!(partial["rows"].as_array().map(Vec::len), Some(4));
+    assert_eq!(partial["rows"].as_array().map(Vec::len), Some(8));
 }
 
 #[test]

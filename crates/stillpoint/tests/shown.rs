@@ -129,7 +129,7 @@ fn a_builder_makes_a_domain_as_it_was_told() {
     assert!(
         report
             .to_string()
-            .contains(&format!("of domain {number} 'routes' has"))
+            .contains(&format!("of domain {number} 'routes' stalled"))
     );
     drop(guard);
     assert_eq!(Domain::builder().build().budget(), Domain::new().budget());
