@@ -62,7 +62,7 @@ const REFUSED: &[(&str, &[&str])] = &[
         "read --variants guard,rcu",
         &[
             "no variant 'rcu'",
-            "guard, closure, qsbr, trace, trace-owned",
+            "guard, closure, fences, qsbr, trace, trace-owned",
         ],
     ),
     (

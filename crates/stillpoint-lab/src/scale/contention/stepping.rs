@@ -3,7 +3,7 @@
 //! calling thread. So what is counted is what the machine does, of the library and of peers alike,
 //! and nothing in the code that runs knows of it.
 //!
-//! The handler only copies. What an instruction accesses is found out afterwards (`accesses.rs`).
+//! The handler only copies. What an instruction accesses is decoded afterwards (`accesses.rs`).
 
 use anyhow::{Result, ensure};
 
