@@ -36,7 +36,7 @@ pub type Around = fn(&mut dyn FnMut());
 const PAGES: usize = 2;
 const PAGES_PAST_BUDGET: usize = 8;
 
-/// What is left after [`Heap::free_some`].
+/// What a call of `free_some` leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// Nothing that is due.
