@@ -240,10 +240,14 @@ impl PendingPages {
 
     /// Takes the oldest page out, if its cookie `is_due`.
     pub(super) fn pop_due(&mut self, is_due: impl FnOnce(Cookie) -> bool) -> Option<NonNull<Page>> {
-        let oldest = self
-            .page(self.first)
-            .filter(|oldest| is_due(oldest.cookie()))?;
-        let (page, next) = (NonNull::from(oldest), oldest.next());
+        // The list's own pointer, and not one made from a reference: it may be freed by it.
+        let page = NonNull::new(self.first)?;
+        // SAFETY: a page in the list is valid and the list's.
+        let oldest = unsafe { page.as_ref() };
+        if !is_due(oldest.cookie()) {
+            return None;
+        }
+        let next = oldest.next();
         match self.page(next) {
             None => self.last = ptr::null_mut(),
             Some(next) => next.set_previous(ptr::null_mut()),
