@@ -44,7 +44,10 @@ fn count(running: u64, id: u32) -> u32 {
 }
 
 /// A service thread runs destructors until this is dropped.
-pub(crate) struct Running(());
+pub(crate) struct Running {
+    /// The process in which it began.
+    id: u32,
+}
 
 impl Running {
     /// `None` if none may run any more.
@@ -54,7 +57,7 @@ impl Running {
         // SeqCst, pairs with `exiting`: it sees us, or we see it.
         let _ = RUNNING.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_more);
         HERE.set(HERE.get() + 1);
-        let running = Self(());
+        let running = Self { id };
         // SeqCst: the same, pairs with `exiting`.
         (!EXITING.load(Ordering::SeqCst)).then_some(running)
     }
@@ -64,9 +67,10 @@ impl Drop for Running {
     fn drop(&mut self) {
         HERE.set(HERE.get() - 1);
         // Release, pairs with `exiting`: what the destructors did happens before the exit goes on.
-        // In the child of a fork within one of them it is counted as its parent's, and goes from
-        // there.
-        RUNNING.fetch_sub(1, Ordering::Release);
+        // In the child of a fork within one of them, others may have been counted as the child's by
+        // now: then it is not among them.
+        let one_less = |running: u64| (running >> 32 == u64::from(self.id)).then(|| running - 1);
+        let _ = RUNNING.fetch_update(Ordering::Release, Ordering::Relaxed, one_less);
     }
 }
 

@@ -14,6 +14,7 @@ use std::{
         mpsc::channel,
     },
     thread,
+    time::{Duration, Instant},
 };
 
 /// Contract 1: a nested pin is none of those that fence, and `is_pinned` says which it will be.
@@ -51,6 +52,41 @@ fn a_guard_does_not_hold_up_the_global_domain() {
     let guard = epoch::pin();
     stillpoint::synchronize();
     drop(guard);
+}
+
+/// A thread that defers through one short-lived handle after the other asks for nothing: each pin is
+/// the first of its handle. Its garbage is the service thread's, and goes while it goes on.
+#[test]
+#[cfg_attr(miri, ignore = "the service thread comes between any two of its steps")]
+fn garbage_of_short_lived_handles_goes_while_they_come() {
+    garbage_goes_while(|collector, drops| {
+        let garbage = drops.one();
+        collector.register().pin().defer(move || drop(garbage));
+    });
+}
+
+/// Nor does one that only repins.
+#[test]
+#[cfg_attr(miri, ignore = "the service thread comes between any two of its steps")]
+fn garbage_of_a_guard_that_repins_goes_while_it_does() {
+    let mut guard = None;
+    garbage_goes_while(|collector, drops| {
+        let guard = guard.get_or_insert_with(|| collector.register().pin());
+        let garbage = drops.one();
+        guard.defer(move || drop(garbage));
+        guard.repin();
+    });
+}
+
+/// Runs `step` until something has been dropped, without a pause in which the thread would count as
+/// idle.
+fn garbage_goes_while(mut step: impl FnMut(&Collector, &Drops)) {
+    let (collector, drops) = (Collector::new(), Drops::default());
+    let until = Instant::now() + Duration::from_secs(60);
+    while drops.count() == 0 {
+        assert!(Instant::now() < until, "nothing goes");
+        (0..1_000).for_each(|_| step(&collector, &drops));
+    }
 }
 
 /// Contract 2: all bytes 0 is null.

@@ -1,7 +1,7 @@
 //! What the service thread does about deferred frees.
 //!
-//! It frees what no retiring thread will come back for: pages with destructors, pages of threads
-//! that have exited or fallen idle, everything at a flush. Every [`TICK`] it looks at the threads
+//! It frees what no retiring thread will come back for: pages with destructors or a very heavy
+//! object, pages of threads that have exited or fallen idle, everything at a flush. Every [`TICK`] it looks at the threads
 //! that are not parked; what an idle one has left is adopted (sealed pages as they are, an open
 //! page's objects by copying them), of one that is slow the sealed pages alone, and a thread that
 //! has nothing left is parked (`buffer.rs`). When all are parked and nothing waits, it asks for no
@@ -37,6 +37,10 @@ const IDLE_TICKS: u32 = 2;
 /// many ticks in a row, though it retires now and then: at its pace, pages that are due would wait
 /// for minutes.
 const SLOW_TICKS: u32 = 8;
+
+/// Where objects are freed on demand, a thread's sealed pages are adopted, too, once they are this
+/// many of its shares: it asks for nothing.
+const NEGLECTED_SHARES: usize = 2;
 
 /// A thread is parked after it has been idle for this many ticks in a row; from then on it has no
 /// share of the budget.
@@ -109,11 +113,15 @@ impl Heap {
         {
             let mut queue = lock(&buffer.queue);
             let (idle, slow) = buffer.note_tick(&queue);
-            if slow >= SLOW_TICKS {
+            // Where objects are freed on demand: the thread retires, and asks for nothing.
+            let asks_not = self.frees_on_demand()
+                && queue.sealed.footprint() >= NEGLECTED_SHARES * self.thread_share();
+            if slow >= SLOW_TICKS || asks_not {
                 adopted.append(queue.sealed.take());
             }
             drop(queue);
-            if idle >= IDLE_TICKS || flushing || (slow >= SLOW_TICKS && self.frees_on_demand()) {
+            let is_slow = slow >= SLOW_TICKS && slow % SLOW_TICKS == 0;
+            if idle >= IDLE_TICKS || flushing || (is_slow && self.frees_on_demand()) {
                 complete &= self.adopt(engine, buffer, &mut adopted);
             }
             // If there is no memory for the list of those, it is parked at a later tick.

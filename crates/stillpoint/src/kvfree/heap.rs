@@ -51,8 +51,8 @@ pub(crate) struct Heap {
     pub(super) buffers: Mutex<Vec<Arc<ThreadBuffer>>>,
     /// The buffer of threads at their very end, whose own buffer is gone.
     pub(super) threads_end: Mutex<Option<Arc<ThreadBuffer>>>,
-    /// Pages for the service thread: those with destructors, those of threads that have exited or
-    /// fallen idle.
+    /// Pages for the service thread: those with destructors or a very heavy object, those of threads
+    /// that have exited or fallen idle.
     pub(super) pending: Mutex<Pending>,
     pub(super) flushes: Flushes,
     /// A page for adopting an open page when there is no memory.
@@ -189,11 +189,17 @@ impl Heap {
     /// under its budget, also as those see it for whom the very heavy pages count for less.
     pub(super) fn note_freed(&self, objects: usize, footprint: usize, very_heavy: bool) -> bool {
         self.freed.fetch_add(objects as u64, Ordering::Relaxed);
+        self.note_gone(objects, footprint, very_heavy)
+    }
+
+    /// A page's objects have been freed or leaked. Returns as `note_freed`.
+    pub(super) fn note_gone(&self, objects: usize, footprint: usize, very_heavy: bool) -> bool {
         // Release, pairs with `waiting_sealed`: a thread that sees the lower count sees what their
         // destructors did.
         self.objects.fetch_sub(objects, Ordering::Release);
         self.pages.fetch_sub(1, Ordering::Release); // The same: pairs with `waiting_sealed`.
-        let before = self.footprint.fetch_sub(footprint, Ordering::Release); // The same: pairs with `waiting_sealed`.
+        let before = self.footprint.fetch_sub(footprint, Ordering::Release) // The same: pairs with `waiting_sealed`.
+            + self.callbacks.bytes();
         let is_any_very_heavy = very_heavy || self.very_heavy.load().0 > 0;
         if very_heavy {
             self.very_heavy.remove(footprint);

@@ -7,7 +7,8 @@
 //! thread's, as everywhere (`drain.rs`); that thread adopts what is open of a slow one as well,
 //! because such a thread may ask for nothing for minutes.
 //!
-//! There is no throttle: nothing holds a thread back. Past its quota a thread that asks frees more,
+//! There is no throttle: nothing holds a thread back. Past its share, or past the budget, a thread
+//! that asks frees more,
 //! and is told to yield if a reader holds its pages up. So the budget is a target, and no bound.
 
 use super::{
@@ -20,7 +21,7 @@ use super::{
 use crate::{
     gp::{Engine, Flavour, Progress},
     platform::{
-        fork,
+        clock, fork,
         sync::{Ordering, lock},
         thread,
     },
@@ -65,6 +66,7 @@ impl Heap {
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return Left::Nothing;
         };
+        let _ = engine.note_service(clock::now());
         let (oldest, queued) = {
             let queue = lock(&buffer.queue);
             (
@@ -84,7 +86,7 @@ impl Heap {
             return Left::Nothing;
         }
         if over {
-            self.free_pending(engine, 1);
+            self.free_pending(engine, buffer, 1);
         }
         let oldest = lock(&buffer.queue).sealed.front().map(Page::cookie);
         if oldest.is_some_and(|oldest| engine.has_ended(oldest)) {
@@ -123,33 +125,15 @@ impl Heap {
             };
             if let Some(cookie) = cookie {
                 let _ = engine.recheck(cookie, thread::token()); // The same.
-                self.free_pending(engine, usize::MAX);
+                self.free_pending(engine, buffer, usize::MAX);
             }
         }
-    }
-
-    /// Frees up to so many pages of the calling thread that are due. Returns whether it is still
-    /// the process that it was: a destructor may fork.
-    fn free_own<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, pages: usize) -> bool {
-        let _freeing = buffer.freeing.lock();
-        let mut due = self.take_due(engine, buffer, pages);
-        let spares = self.spare_pages(buffer);
-        let process = fork::process();
-        while let Some(page) = due.pop_front() {
-            // SAFETY: taken off our own queue after its grace period had ended; objects
-            // that are retired here may be freed on any thread.
-            unsafe { self.free(engine, page) };
-            buffer.recycle(page, spares);
-            if fork::process() != process {
-                due.take().forget();
-                return false;
-            }
-        }
-        true
     }
 
     /// Frees up to so many pages that are due and wait for the service thread.
-    fn free_pending<P: Policy>(&self, engine: &Engine<P>, pages: usize) {
+    fn free_pending<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, pages: usize) {
+        // A flush waits for it, as for pages of our own.
+        let _freeing = buffer.freeing.lock();
         let process = fork::process();
         for _ in 0..pages {
             let Some(page) = self.take_oldest_due(engine) else {
@@ -190,15 +174,17 @@ impl Heap {
         record.depart();
         if let Some(page) = left {
             // SAFETY: the caller's promise.
-            self.leak(unsafe { page.as_ref() });
+            self.leak(engine, unsafe { page.as_ref() });
         }
     }
 
     /// Leaves a page's objects where they are for ever.
-    fn leak(&self, page: &Page) {
+    fn leak<P: Policy>(&self, engine: &Engine<P>, page: &Page) {
         let (objects, footprint) = (page.objects(), footprint_of(page));
         page.forget_objects();
         self.leaked.fetch_add(objects as u64, Ordering::Relaxed);
-        self.note_freed(objects, footprint, page.is_very_heavy());
+        if self.note_gone(objects, footprint, page.is_very_heavy()) {
+            engine.signal_waiters();
+        }
     }
 }

@@ -33,7 +33,8 @@ pub(super) struct Pending {
     /// The pages that have arrived since the last pass. A thread that adds one kicks the service
     /// thread.
     arrived: PageList,
-    /// The pages in the order of their cookies, for the service thread alone.
+    /// The pages in the order of their cookies. The service thread frees them, and threads that ask
+    /// for it (`on_demand.rs`).
     pub(super) pages: PendingPages,
     /// The time of the service thread's next look at the threads that retire.
     pub(super) next_tick: Nanos,

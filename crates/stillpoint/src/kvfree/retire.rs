@@ -151,13 +151,13 @@ impl Heap {
         let sealed = self.seal_full_pages(engine, buffer, Reclaimer::Owner);
         self.unpark(engine, buffer);
         engine.ensure_service();
-        let _ = engine.note_service(clock::now());
         if self.frees_on_demand() {
             return;
         }
+        let _ = engine.note_service(clock::now());
         self.charge_section(buffer, record, object.bytes, sealed > 0);
         if sealed > 0 {
-            let patience = self.patience_for_page(sealed, object.bytes);
+            let patience = Patience::for_page(sealed, object.bytes);
             self.reclaim(engine, buffer, record, patience);
         }
     }
@@ -214,7 +214,8 @@ impl Heap {
         self.note_sealed(page);
         let footprint = footprint_of(page);
         // To give a large block back to the system takes longer than a retire may.
-        let frees_it_here = channel == Channel::Plain && !page.is_very_heavy();
+        let is_quick = self.frees_on_demand() || !page.is_very_heavy();
+        let frees_it_here = channel == Channel::Plain && is_quick;
         if frees_it_here && reclaimer == Reclaimer::Owner && !self.frees_whole_batches() {
             queue.sealed.push_back(full);
             return footprint;
@@ -242,23 +243,36 @@ impl Heap {
             return;
         };
         self.apply_backpressure(engine, buffer, record, patience);
+        self.free_own(engine, buffer, PAGES_PER_SEAL);
+    }
+
+    /// Frees up to so many pages of the calling thread that are due. Returns whether it is still
+    /// the process that it was: a destructor may fork.
+    pub(super) fn free_own<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        pages: usize,
+    ) -> bool {
         let _freeing = buffer.freeing.lock();
-        let mut due = self.take_due(engine, buffer, PAGES_PER_SEAL);
+        let mut due = self.take_due(engine, buffer, pages);
         let spares = self.spare_pages(buffer);
         let process = fork::process();
         while let Some(page) = due.pop_front() {
-            // SAFETY: taken off our own queue after its grace period had ended; a plain page's
-            // objects may be freed here.
+            // SAFETY: taken off our own queue after its grace period had ended; what is there may
+            // be freed on this thread.
             unsafe { self.free(engine, page) };
             buffer.recycle(page, spares);
             if fork::process() != process {
-                return due.take().forget();
+                due.take().forget();
+                return false;
             }
         }
+        true
     }
 
     /// Takes up to so many of the oldest pages that are due off the queue.
-    pub(super) fn take_due<P: Policy>(
+    fn take_due<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,

@@ -28,7 +28,7 @@
 //!   milliseconds for a megabyte, and a reader of a second let a hundred of them pile up.
 //! * A *very heavy* one, of a quarter of the budget or more, counts for that quarter where others
 //!   are held back ([`Heap::pressure`]). So one of them alone, and if it is larger than the whole
-//!   budget, holds back those alone that add as much; four of them hold back all. The thread that
+//!   budget, holds back those alone that add heavy objects; four of them hold back all. The thread that
 //!   adds one is not held back for that one, but for those before it: the service thread frees it
 //!   (`retire.rs`), and no retire takes as long as that does.
 
@@ -89,8 +89,7 @@ const HEAVY_PART: usize = 32;
 /// At most this many very heavy objects fit into the budget.
 const VERY_HEAVY_PART: usize = 4;
 
-/// An object of at most this many bytes is neither heavy nor very heavy, however small the budget. A
-/// page that is full of light objects is not larger either.
+/// An object of at most this many bytes is neither heavy nor very heavy, however small the budget.
 const LIGHT: usize = 2 * OPEN_BYTES;
 
 /// How long a thread may be held back for what it adds, once.
@@ -103,6 +102,15 @@ pub(super) struct Patience {
 }
 
 impl Patience {
+    /// For a page of `weight`, which `object` has filled.
+    pub(super) fn for_page(weight: usize, object: usize) -> Self {
+        let pages = (weight / OPEN_BYTES + 1).min(LONGEST_WAIT_PAGES);
+        Self {
+            by_weight: LONGEST_WAIT * pages as Nanos,
+            heaviest: object,
+        }
+    }
+
     /// At the end of a section.
     pub(super) fn for_section(added: Charge) -> Self {
         let bytes = added.bytes.min(LONGEST_WAIT_PAGES * OPEN_BYTES);
@@ -176,15 +184,11 @@ impl Heap {
 
     /// How many empty pages a thread keeps.
     pub(super) fn spare_pages(&self, buffer: &ThreadBuffer) -> usize {
-        buffer.quota.within(self.thread_share()) / FULL_PAGE
-    }
-
-    /// Returns the patience for a page of `weight`, which `object` has filled.
-    pub(super) fn patience_for_page(&self, weight: usize, object: usize) -> Patience {
-        let pages = (weight / OPEN_BYTES + 1).min(LONGEST_WAIT_PAGES);
-        Patience {
-            by_weight: LONGEST_WAIT * pages as Nanos,
-            heaviest: object,
+        let share = self.thread_share();
+        if self.frees_on_demand() {
+            share / FULL_PAGE
+        } else {
+            buffer.quota.within(share) / FULL_PAGE
         }
     }
 
@@ -205,17 +209,20 @@ impl Heap {
     /// heavy object they are all of them, except a very heavy one of its own; for others, each very
     /// heavy page counts for less.
     fn pressure(&self, heaviest_added: usize) -> usize {
-        let all = self.footprint.load(Ordering::Relaxed);
-        let counted = if self.is_very_heavy(heaviest_added) {
+        let all = self
+            .footprint
+            .load(Ordering::Relaxed)
+            .saturating_add(self.callbacks.bytes());
+        if self.is_very_heavy(heaviest_added) {
             all.saturating_sub(heaviest_added)
         } else if self.is_heavy(heaviest_added) {
             all
         } else {
+            // Never more than they are, if the budget has grown since they were sealed.
             let (pages, bytes) = self.very_heavy.load();
-            all.saturating_sub(bytes)
-                .saturating_add(pages.saturating_mul(self.very_heavy_counts_for()))
-        };
-        counted.saturating_add(self.callbacks.bytes())
+            let counted = bytes.min(pages.saturating_mul(self.very_heavy_counts_for()));
+            all.saturating_sub(bytes).saturating_add(counted)
+        }
     }
 
     pub(super) fn is_over_budget(&self, heaviest_added: usize) -> bool {
@@ -297,7 +304,10 @@ impl Heap {
         let over_budget = self.is_over_budget(patience.heaviest);
         let too_much =
             !self.frees_whole_batches() && (queued >= THROTTLE_FACTOR * share || over_budget);
-        if oldest.is_some_and(|oldest| engine.has_ended(oldest)) || (queued < quota && !too_much) {
+        // Past the budget, a thread that adds a very heavy object waits for the service thread, which
+        // frees those, and not for its own oldest page.
+        let awaited = oldest.filter(|_| !over_budget || !self.is_very_heavy(patience.heaviest));
+        if awaited.is_some_and(|oldest| engine.has_ended(oldest)) || (queued < quota && !too_much) {
             return false;
         }
         let waits = too_much && !engine.is_stalled();
@@ -307,7 +317,10 @@ impl Heap {
             record.defer_to_unlock();
             return waits;
         }
-        if oldest.is_some_and(|oldest| self.assist(engine, buffer, oldest, share)) {
+        let ended = oldest.is_some_and(|oldest| {
+            !engine.has_ended(oldest) && self.assist(engine, buffer, oldest, share)
+        });
+        if ended && awaited.is_some() {
             return false;
         }
         let longest = if over_budget && self.is_heavy(patience.heaviest) {
@@ -315,9 +328,9 @@ impl Heap {
         } else {
             patience.by_weight
         };
-        let is_held_back = || self.is_still_held_back(engine, oldest, patience.heaviest);
+        let is_held_back = || self.is_still_held_back(engine, awaited, patience.heaviest);
         if waits && longest > 0 && self.may_wait(engine) {
-            self.wait(engine, oldest, longest, is_held_back);
+            self.wait(engine, awaited, longest, is_held_back);
         }
         waits && is_held_back()
     }

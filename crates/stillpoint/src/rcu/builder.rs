@@ -91,7 +91,8 @@ impl DomainBuilder {
         self
     }
 
-    /// Sets the stall time-out, as [`Domain::set_stall_timeout`]; 10 seconds by default.
+    /// Sets the stall time-out, as [`Domain::set_stall_timeout`]; by default the environment's, or 10
+    /// seconds.
     ///
     /// ```
     /// # use std::time::Duration;

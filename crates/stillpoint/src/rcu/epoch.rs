@@ -57,7 +57,8 @@ impl Reader {
     /// # Safety
     ///
     /// On the thread that made it, outside of the section, before [`Reader::depart`], and while
-    /// a handle of the domain is kept.
+    /// a handle of the domain is kept. The thread has no guard of the domain that outlives the
+    /// section: it could share the record.
     #[inline(always)]
     pub unsafe fn enter<const FENCES: bool>(&self) {
         // SAFETY: the domain, which the caller keeps, has both where they are.

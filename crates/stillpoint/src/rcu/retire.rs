@@ -354,9 +354,35 @@ mod tests {
             assert_eq!(pages, 4);
             retire_some(domain, SLOTS);
             assert_eq!(waits(domain), (paid.0 + 1, paid.1 + FOR_A_PAGE));
-            // What they count for is remembered with them.
+            // That they are very heavy is remembered with them; they count for no more than they are.
             domain.set_budget(100 * BUDGET);
+            retire_some(domain, SLOTS);
+            if bytes < 25 * BUDGET {
+                assert_eq!(waits(domain).0, paid.0 + 1, "that is within the budget");
+            }
         });
+    }
+
+    /// Past the budget such a thread waits for the service thread, whatever its own queue has.
+    #[test]
+    fn very_heavy_blocks_wait_for_the_service_thread_also_where_light_pages_are_due() {
+        let domain = Domain::new();
+        domain.set_budget(BUDGET);
+        let ((begun, has_begun), (end, may_end)) = (channel(), channel::<()>());
+        domain.call(move || {
+            begun.send(()).expect("the receiver is there");
+            let _ = may_end.recv();
+        });
+        has_begun.recv().expect("the service thread comes to it");
+        retire_some(&domain, SLOTS);
+        retire_block(&domain, 3 * BUDGET);
+        assert_eq!(waits(&domain).0, 0, "no thread waits for its own alone");
+        retire_some(&domain, SLOTS);
+        assert_eq!(waits(&domain).0, 0, "nor do others");
+        retire_block(&domain, 3 * BUDGET);
+        assert_eq!(waits(&domain), (1, A_SECOND), "for the one before");
+        drop(end);
+        domain.kvfree_barrier();
     }
 
     /// If the machine leaves the thread idle for so long that the service thread adopts its queue, it

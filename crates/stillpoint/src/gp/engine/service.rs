@@ -25,12 +25,12 @@
 //!
 //! * `barrier` and `kvfree_barrier` run passes on the calling thread, as where the system gives no
 //!   thread; if the fault is met again it is the caller that panics;
-//! * waits for grace periods, cookies, sections and retires have never needed the thread;
+//! * waits for grace periods, cookies, sections and most retires have never needed the thread;
 //! * tasks that wait are woken, and ask again by themselves: a future of a grace period ends it so,
 //!   over and over if readers are in the way; one of a barrier panics, because to invoke callbacks
 //!   is no business of a poll's;
-//! * callbacks and deferred destructors wait for the next barrier, and a thread that retires past
-//!   the budget for a bounded time.
+//! * callbacks, deferred destructors and very heavy blocks wait for the next barrier, and a thread
+//!   that retires past the budget for a bounded time.
 //!
 //! In the child of a fork the thread no longer exists, and starts again on demand; unless it is the
 //! one that forked, in a callback or a destructor, and goes on.
@@ -229,7 +229,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// The service thread's state, for `Debug`.
+    /// The service thread's name, cut to what the kernel keeps.
     fn thread_name(&self) -> String {
         match self.name() {
             Some(name) => {

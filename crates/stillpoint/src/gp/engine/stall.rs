@@ -54,6 +54,9 @@ const LISTED_HOLDOUTS: usize = 16;
 /// More than a report takes that lists so many, with names and places.
 const REPORTS_MEMORY: usize = 32 << 10;
 
+/// More than a report takes for each further reader and waiter, to sort and to copy.
+const ENTRYS_MEMORY: usize = 256;
+
 type Handler = Arc<dyn Fn(&StallReport) + Send + Sync>;
 
 /// Times what is being waited for. Each stall is reported once.
@@ -105,6 +108,12 @@ impl Stalls {
     /// The service thread comes to its work.
     pub(super) fn service_came(&self) {
         self.service.stop();
+    }
+
+    /// How many entries the lists of waiters have.
+    fn listed(&self) -> usize {
+        let waiters = lock(&self.waiters);
+        waiters.threads.len() + waiters.futures.len() + waiters.pollers.len()
     }
 
     fn bytes_unreclaimed(&self) -> u64 {
@@ -245,11 +254,12 @@ impl<P: Policy> Engine<P> {
             Stalled::Service => None,
         };
         let in_the_way = || goal.into_iter().flat_map(|goal| self.holdouts(goal));
-        let mut holdouts = Vec::new();
-        if !memory::is_there_for(REPORTS_MEMORY)
-            || memory::refusable(|| holdouts.try_reserve(2 * in_the_way().count())).is_err()
+        let (mut holdouts, readers) = (Vec::new(), in_the_way().count());
+        let needed = REPORTS_MEMORY + ENTRYS_MEMORY * (readers + self.stalls.listed());
+        if !memory::is_there_for(needed)
+            || memory::refusable(|| holdouts.try_reserve(2 * readers)).is_err()
         {
-            report.more_holdouts = in_the_way().count();
+            report.more_holdouts = readers;
             return report;
         }
         report.domain_name = self.name().map(str::to_owned);

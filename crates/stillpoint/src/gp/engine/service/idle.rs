@@ -23,12 +23,12 @@
 //!
 //! # The thread that has ended
 //!
-//! That of a domain which can end is not detached, so that the end of the domain can wait until it is gone, with the
-//! destructors of what user code has left in its thread-local variables. It is joined when the next
-//! one is started, if it is gone by then. One that is not stays in the list: such a destructor may
-//! block, or wait for what the next thread has to do, and no thread waits for it but the one that
-//! ends the domain. The stack of the last one stays mapped for so long, with little memory behind
-//! it.
+//! That of a domain which can end is not detached, so that the end of the domain can wait until it
+//! is gone, with the destructors of what user code has left in its thread-local variables. It is
+//! joined when the next one is started, if it is gone by then. One that is not stays in the list:
+//! such a destructor may block, or wait for what the next thread has to do, and no thread waits for
+//! it but the one that ends the domain. The stack of the last one stays mapped for so long, with
+//! little memory behind it.
 //!
 //! A global domain never ends, so its threads are detached when they end. (ThreadSanitizer reports
 //! threads that have ended and were never joined.)
@@ -150,10 +150,9 @@ impl<P: Policy> Engine<P> {
         if !self.service.signs.end::<P>() {
             return Idle::Kicked;
         }
-        let mut ended = mem::take(ended);
-        ended.extend(thread.take());
-        if self.shared.seq.is_global() {
-            ended.clear();
+        let (thread, mut ended) = (thread.take(), mem::take(ended));
+        if !self.shared.seq.is_global() {
+            ended.extend(thread);
         }
         *state = State::Resting(ended);
         Idle::Ends
@@ -217,7 +216,7 @@ mod loom_tests {
         const IDLE: Nanos = 0;
     }
 
-    /// Stops idling in the same test, whether it was kicked or not.
+    /// Ends without work, whether it was kicked or not.
     enum Deaf {}
     // SAFETY: this one leaves memory alone; it leaves work lying.
     unsafe impl Policy for Deaf {
@@ -331,7 +330,7 @@ mod loom_tests {
         work_at_the_domains_end(Engine::ensure_service);
     }
 
-    /// Asks it to stop in the same test: it ends in one way or the other, and the stopping thread knows.
+    /// A stop while it ends: it ends in one way or the other, and the stopping thread knows which.
     #[test]
     fn loom_stop_while_it_ends() {
         model(|| {
