@@ -1,0 +1,409 @@
+//! The current table of a map, when it moves to another one, and who moves it.
+//!
+//! A table grows to twice its size when there are more than 5¼ entries for each of its buckets, and
+//! shrinks to half when there is less than one. That is looked at where it shows: when an insert
+//! finds its bucket full, and when a removal leaves one empty.
+//!
+//! Then each insert and removal moves a few buckets ([`crate::resize`]). The domain's service thread
+//! does so, too, in slices, one after each grace period: so a map that is not touched any more also
+//! ends its move, and gives its old table back.
+
+use crate::{
+    backoff::Backoff,
+    bucket::{Bucket, Locked, Place},
+    count::Count,
+    resize::{self, Move, Progress},
+    slot::{Head, Slot},
+    table::{FEWEST_BITS, Header, MOST_BITS, Table},
+    word::{SLOTS, tag},
+};
+use std::ptr::NonNull;
+use stillpoint_platform::{
+    fork,
+    sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering},
+};
+
+/// Tables of fewer bits are looked at each time; of larger ones, whose entries are counted in many
+/// places, a sample.
+const LARGE: u32 = 8;
+
+/// How many chunks of units the service thread moves before it turns to other callbacks: a
+/// millisecond or two.
+const SLICE: usize = 1024;
+
+/// How many entries a table of so many bits has before it grows.
+fn capacity(bits: u32) -> usize {
+    (1 << bits) * 13 / 2
+}
+
+/// The fewest bits for so many entries.
+pub fn bits_for(entries: usize) -> Option<u32> {
+    (FEWEST_BITS..=MOST_BITS).find(|bits| capacity(*bits) >= entries)
+}
+
+/// Where what is no longer used goes until readers have left.
+pub trait Reclaim {
+    /// Frees a bucket of a chain after a grace period.
+    fn bucket(&self, bucket: NonNull<Bucket>);
+    /// Frees the memory of a table after a grace period.
+    fn table(&self, table: Table<'_>);
+}
+
+/// What became of an insert.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inserted {
+    Done,
+    /// There is an entry with the tag that the caller has not compared.
+    Changed,
+    NoMemory,
+}
+
+/// A map without the types of its entries, and without their drops.
+#[derive(Debug)]
+pub struct Core {
+    table: AtomicPtr<Header>,
+    pub count: Count,
+    /// The bits of the smallest table that it may shrink to.
+    floor: AtomicU32,
+    /// Which process has queued a callback that moves tables, as [`this_process`]; 0 if none has.
+    driver: AtomicU64,
+    /// Which process is in that callback, or has closed the map.
+    driving: AtomicU64,
+}
+
+fn this_process() -> u64 {
+    fork::process().generation() + 1
+}
+
+impl Core {
+    /// Makes one with a table for so many entries, which is the smallest that it will have. `None`
+    /// without memory.
+    pub fn new(entries: usize) -> Option<Self> {
+        let bits = bits_for(entries)?;
+        Some(Self {
+            table: AtomicPtr::new(Table::new(bits)?.into_word()),
+            count: Count::new(),
+            floor: AtomicU32::new(bits),
+            driver: AtomicU64::new(0),
+            driving: AtomicU64::new(0),
+        })
+        .inspect(|core| core.spread_out(bits))
+    }
+
+    /// The current table. Some of its buckets may be in the next one.
+    ///
+    /// # Safety
+    ///
+    /// For as long as `'t` the caller is inside a section of the map's domain, or alone with it.
+    #[inline(always)]
+    pub unsafe fn table<'t>(&self) -> Table<'t> {
+        // Acquire, pairs with `finish`: the table is complete.
+        let word = self.table.load(Ordering::Acquire);
+        // SAFETY: from `into_word`; it is retired after it was replaced, and the caller's section
+        // had begun before.
+        unsafe { Table::from_word(word) }.expect("there is always one")
+    }
+
+    fn spread_out(&self, bits: u32) {
+        if bits >= LARGE {
+            self.count.spread_out();
+        }
+    }
+
+    /// Puts an entry in, unless one with its tag is there that is not in `unequal`.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain, since before the entries in `unequal` were found. The
+    /// entry is complete, and in no map.
+    pub unsafe fn insert(
+        &self,
+        entry: NonNull<Head>,
+        unequal: &[NonNull<Head>],
+        reclaim: &impl Reclaim,
+    ) -> Inserted {
+        // SAFETY: the caller's promises.
+        let (table, hash) = unsafe { (self.table(), entry.as_ref().hash) };
+        let mut spare = None;
+        let (table, place) = loop {
+            let (table, mut locked) = table.lock(hash);
+            let others = locked.with_tag(tag(hash)).filter_map(|place| place.get().as_entry());
+            // None of those in `unequal` has been freed, and another one made at its address: the
+            // section has found them.
+            if others.into_iter().any(|other| !unequal.contains(&other)) {
+                return Inserted::Changed;
+            }
+            if locked.free().is_none()
+                && let Some(spare) = spare.take()
+            {
+                locked.extend(spare);
+            }
+            if let Some(place) = locked.free() {
+                locked.fill(place, Slot::entry(entry, hash, table.bits()), tag(hash));
+                break (table, place);
+            }
+            drop(locked);
+            spare = resize::spare();
+            if spare.is_none() {
+                return Inserted::NoMemory;
+            }
+        };
+        self.count.add(1);
+        if !place.is_in(table.at(table.index(hash))) && is_looked_at(table, hash) {
+            self.consider_growing(table);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.help(reclaim) };
+        Inserted::Done
+    }
+
+    /// Replaces an entry by another with the same key. Returns whether it was there.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain, since before `old` was found. `new` is complete, has
+    /// the same hash, and is in no map.
+    pub unsafe fn replace(&self, old: NonNull<Head>, new: NonNull<Head>) -> bool {
+        // SAFETY: the caller's promises.
+        let (table, hash) = unsafe { (self.table(), old.as_ref().hash) };
+        let (table, mut locked) = table.lock(hash);
+        let place = place_of(&locked, old, hash);
+        if let Some(place) = place {
+            locked.replace(place, Slot::entry(new, hash, table.bits()));
+        }
+        place.is_some()
+    }
+
+    /// Takes an entry out. Returns whether it was there.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain, since before `entry` was found.
+    pub unsafe fn remove(&self, entry: NonNull<Head>, reclaim: &impl Reclaim) -> bool {
+        // SAFETY: the caller's promises.
+        let (table, hash) = unsafe { (self.table(), entry.as_ref().hash) };
+        let (table, mut locked) = table.lock(hash);
+        let Some(place) = place_of(&locked, entry, hash) else {
+            return false;
+        };
+        locked.clear(place);
+        let empty = locked.is_empty();
+        drop(locked);
+        self.count.add(1_u64.wrapping_neg());
+        if empty && is_looked_at(table, hash) {
+            self.consider_shrinking(table);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.help(reclaim) };
+        true
+    }
+
+    fn consider_growing(&self, table: Table<'_>) {
+        let bits = table.bits();
+        if bits < MOST_BITS && self.count.get() > capacity(bits) {
+            self.start_move(table, bits + 1);
+        }
+    }
+
+    fn consider_shrinking(&self, table: Table<'_>) {
+        let bits = table.bits();
+        if bits > self.floor.load(Ordering::Relaxed) && self.count.get() < table.buckets() {
+            self.start_move(table, bits - 1);
+        }
+    }
+
+    /// Makes the table that `table` moves to. Does nothing without memory for it, or while tables
+    /// move.
+    fn start_move(&self, table: Table<'_>, bits: u32) {
+        // Relaxed: only compared. While the table before it moves, it is not the current one.
+        let current = self.table.load(Ordering::Relaxed);
+        if current != table.into_word() || table.next().is_some() {
+            return;
+        }
+        let Some(next) = Table::new(bits) else { return };
+        self.spread_out(bits);
+        if !table.set_next(next) {
+            // SAFETY: no other thread knows it.
+            unsafe { next.free() };
+        }
+    }
+
+    /// Makes the table at least large enough for so many more entries, and the smallest for that.
+    /// Does nothing while tables move. Returns false without memory.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn reserve(&self, more: usize) -> bool {
+        let entries = self.count.get().checked_add(more);
+        let Some(bits) = entries.and_then(bits_for) else {
+            return false;
+        };
+        self.floor.fetch_max(bits, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        let table = unsafe { self.table() };
+        if table.bits() < bits {
+            self.start_move(table, table.bits() + 1);
+            return table.next().is_some();
+        }
+        true
+    }
+
+    /// How many entries it has before its table grows.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn capacity(&self) -> usize {
+        // SAFETY: the caller's promise.
+        capacity(unsafe { self.table() }.bits())
+    }
+
+    /// Lets the table shrink to what its entries need.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn shrink_to_fit(&self) {
+        self.floor.store(FEWEST_BITS, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        let table = unsafe { self.table() };
+        self.consider_shrinking(table);
+    }
+
+    /// Moves a chunk, if the table moves.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline]
+    pub unsafe fn help(&self, reclaim: &impl Reclaim) -> Progress {
+        // SAFETY: the caller's promise.
+        match Move::of(unsafe { self.table() }) {
+            Some(under_way) => self.help_with(under_way, reclaim),
+            None => Progress::NothingToTake,
+        }
+    }
+
+    #[cold]
+    fn help_with(&self, under_way: Move<'_>, reclaim: &impl Reclaim) -> Progress {
+        let progress = under_way.help(|bucket| reclaim.bucket(bucket));
+        if progress == Progress::Finished {
+            self.finish(under_way, reclaim);
+        }
+        progress
+    }
+
+    fn finish(&self, Move { from, to }: Move<'_>, reclaim: &impl Reclaim) {
+        // Release, pairs with `table`: it is complete.
+        let replaced = self.table.compare_exchange(
+            from.into_word(),
+            to.into_word(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
+        if replaced.is_ok() {
+            reclaim.table(from);
+            if to.bits() < self.floor.load(Ordering::Relaxed) {
+                self.start_move(to, to.bits() + 1);
+            }
+            self.consider_growing(to);
+            self.consider_shrinking(to);
+        }
+    }
+
+    /// Returns whether the caller is to queue a callback that calls [`Core::drive`].
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline]
+    pub unsafe fn wants_driver(&self) -> bool {
+        // SAFETY: the caller's promise.
+        let moves = unsafe { self.table() }.next().is_some();
+        moves && self.become_driver()
+    }
+
+    #[cold]
+    fn become_driver(&self) -> bool {
+        let (driver, me) = (self.driver.load(Ordering::Relaxed), this_process());
+        // Acquire, pairs with `drive`.
+        driver != me
+            && self
+                .driver
+                .compare_exchange(driver, me, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Moves a slice, for the callback. Returns whether it is to be queued again.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain, which has not closed this, or is waited for.
+    pub unsafe fn drive(&self, reclaim: &impl Reclaim) -> bool {
+        if !self.begin_driving() {
+            return false;
+        }
+        for _ in 0..SLICE {
+            // SAFETY: the caller's promise.
+            if unsafe { self.help(reclaim) } == Progress::NothingToTake {
+                break;
+            }
+        }
+        // SAFETY: the caller's promise.
+        let moves = unsafe { self.table() }.next().is_some();
+        if !moves {
+            // Release, pairs with `become_driver`.
+            self.driver.store(0, Ordering::Release);
+        }
+        // SAFETY: the caller's promise. If a move has begun since, it is this one's as well.
+        let again = moves || unsafe { self.wants_driver() };
+        // Release, pairs with `begin_driving`: what was moved.
+        self.driving.store(0, Ordering::Release);
+        again
+    }
+
+    /// Returns false if another callback of this process drives, or the map is closed.
+    fn begin_driving(&self) -> bool {
+        let (driving, me) = (self.driving.load(Ordering::Relaxed), this_process());
+        // That of another process is a thread that the fork has removed.
+        // Acquire, pairs with the end of `drive`: what was moved.
+        driving != me
+            && self
+                .driving
+                .compare_exchange(driving, me, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Ends the callback's work for good. Waits for a slice, if one is under way.
+    pub fn close(&self) {
+        let mut backoff = Backoff::new();
+        while !self.begin_driving() {
+            backoff.wait();
+        }
+    }
+}
+
+fn is_looked_at(table: Table<'_>, hash: u64) -> bool {
+    table.bits() < LARGE || hash & 0xf00 == 0
+}
+
+fn place_of<'t>(locked: &Locked<'t>, entry: NonNull<Head>, hash: u64) -> Option<Place<'t>> {
+    let mut places = locked.with_tag(tag(hash));
+    places.find(|place| place.get().as_entry() == Some(entry))
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // SAFETY: no other thread has the core any more, so none reads a table.
+        unsafe {
+            let table = self.table();
+            let next = table.next();
+            table.free();
+            if let Some(next) = next {
+                next.free();
+            }
+        }
+    }
+}

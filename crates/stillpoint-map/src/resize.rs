@@ -1,0 +1,291 @@
+//! Moving a table's buckets to one of twice or half the size, a few at a time.
+//!
+//! A *unit* is a bucket of the smaller table and the two buckets of the larger one that it
+//! corresponds to. Writers take units in chunks, one chunk with each insert or removal, and so does
+//! the domain's service thread ([`crate::core`]). A thread moves a unit under the locks of the old
+//! buckets: it fills the new ones, which no other thread knows, and then marks the old ones. So at
+//! each instant every key has one home: until the mark, and in the old bucket for readers that were
+//! there before it; and the new one from then on. No thread waits for another thread's unit, but
+//! for a lock, and a table that moves is used as before.
+//!
+//! `taken` and `done` count the units of a pass over the table. Where there is no memory for a
+//! chain, its unit is left out, and there is another pass. In the child of a fork the units that
+//! vanished threads had taken are taken again, by counting from 0: units that have moved are done
+//! at once.
+
+use crate::{
+    bucket::Bucket,
+    slot::{Slot, fits},
+    table::{Table, Units},
+    word::{SLOTS, Word},
+};
+use std::{alloc::Layout, ops::Range, ptr::NonNull};
+use stillpoint_platform::{
+    fork, memory,
+    sync::{AtomicU64, Ordering},
+};
+
+/// The units that a thread takes at a time.
+const CHUNK: usize = 16;
+
+/// A counter of units: in the low bits. Above them, whether some were left out; and which process
+/// counts.
+#[derive(Clone, Copy)]
+struct Count(u64);
+
+const UNITS: u64 = (1 << 47) - 1;
+const LEFT_OUT: u64 = 1 << 47;
+const PROCESS_SHIFT: u32 = 48;
+
+impl Count {
+    /// The value of a counter; 0 if another process has counted.
+    fn of(counter: &AtomicU64) -> (u64, Self) {
+        // Relaxed: the exchange that follows orders.
+        let word = counter.load(Ordering::Relaxed);
+        let here = Self::zero();
+        let count = if word >> PROCESS_SHIFT == here.0 >> PROCESS_SHIFT {
+            Self(word)
+        } else {
+            here
+        };
+        (word, count)
+    }
+
+    fn zero() -> Self {
+        Self(fork::process().generation() << PROCESS_SHIFT)
+    }
+
+    fn units(self) -> usize {
+        (self.0 & UNITS) as usize
+    }
+}
+
+/// How far a move is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// Other threads have all units that are left.
+    NothingToTake,
+    /// There are more.
+    Moved,
+    /// The calling thread has moved the last one.
+    Finished,
+}
+
+/// The move of one table to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Move<'t> {
+    pub from: Table<'t>,
+    pub to: Table<'t>,
+}
+
+impl<'t> Move<'t> {
+    /// The move of a table, if it moves.
+    pub fn of(from: Table<'t>) -> Option<Self> {
+        let to = from.next()?;
+        Some(Self { from, to })
+    }
+
+    fn units(self) -> usize {
+        self.from.buckets().min(self.to.buckets())
+    }
+
+    fn counters(self) -> &'t Units {
+        &self.from.header().units
+    }
+
+    /// Moves a chunk. Old buckets of chains are handed to `retire`.
+    pub fn help(self, mut retire: impl FnMut(NonNull<Bucket>)) -> Progress {
+        let Some(units) = self.take() else {
+            return Progress::NothingToTake;
+        };
+        let count = units.len();
+        let mut all = true;
+        for unit in units {
+            all &= self.move_unit(unit, &mut retire);
+        }
+        self.add_done(count, all)
+    }
+
+    fn take(self) -> Option<Range<usize>> {
+        let taken = &self.counters().taken;
+        loop {
+            let (word, count) = Count::of(taken);
+            let first = count.units();
+            if first >= self.units() {
+                return None;
+            }
+            let end = (first + CHUNK).min(self.units());
+            let next = count.0 + (end - first) as u64;
+            // Acquire, pairs with `add_done`, which begins another pass.
+            let won =
+                taken.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed);
+            if won.is_ok() {
+                return Some(first..end);
+            }
+        }
+    }
+
+    fn add_done(self, units: usize, all: bool) -> Progress {
+        let Units { taken, done } = self.counters();
+        loop {
+            let (word, count) = Count::of(done);
+            let left_out = if all { 0 } else { LEFT_OUT };
+            let next = Count((count.0 + units as u64) | left_out);
+            // AcqRel, pairs with itself: who is last has seen all units moved.
+            let won =
+                done.compare_exchange_weak(word, next.0, Ordering::AcqRel, Ordering::Relaxed);
+            if won.is_err() {
+                continue;
+            }
+            if next.units() < self.units() {
+                return Progress::Moved;
+            }
+            if next.0 & LEFT_OUT == 0 {
+                return Progress::Finished;
+            }
+            // No thread has a unit any more, and none takes one before `taken` is 0 again.
+            done.store(Count::zero().0, Ordering::Relaxed);
+            // Release, pairs with `take`: `done` is 0.
+            taken.store(Count::zero().0, Ordering::Release);
+            return Progress::NothingToTake;
+        }
+    }
+
+    /// Returns whether it has moved: not without memory.
+    fn move_unit(self, unit: usize, retire: &mut impl FnMut(NonNull<Bucket>)) -> bool {
+        let mut spares = Vec::new();
+        loop {
+            let tried = if self.to.bits() > self.from.bits() {
+                self.try_grow(unit, &mut spares)
+            } else {
+                self.try_shrink(unit, &mut spares)
+            };
+            let Err(NeedsSpares(count)) = tried else {
+                break;
+            };
+            while spares.len() < count {
+                let Some(spare) = spare() else { return false };
+                spares.push(spare);
+            }
+        }
+        let shrinks = self.to.bits() < self.from.bits();
+        let old = if shrinks { 2 * unit..2 * unit + 2 } else { unit..unit + 1 };
+        old.for_each(|index| self.from.at(index).links().for_each(&mut *retire));
+        true
+    }
+
+    /// One bucket becomes two.
+    fn try_grow(self, unit: usize, spares: &mut Vec<Box<Bucket>>) -> Result<(), NeedsSpares> {
+        let Some(mut locked) = self.from.lock_at(unit) else {
+            return Ok(());
+        };
+        // SAFETY: under the lock nothing is taken out, and so nothing is freed.
+        let grown = |slot: Slot| unsafe { slot.grown(self.from.bits()) }.expect("it is an entry");
+        let mut counts = [0; 2];
+        for (slot, _) in locked.entries() {
+            counts[grown(slot).0] += 1;
+        }
+        NeedsSpares::check(&counts, spares)?;
+        let [lower, upper] = counts;
+        let mut halves = [
+            Filler::new(self.to.at(2 * unit), lower),
+            Filler::new(self.to.at(2 * unit + 1), upper),
+        ];
+        for (slot, tag) in locked.entries() {
+            let (half, slot) = grown(slot);
+            halves[half].push(slot, tag, spares);
+        }
+        halves.into_iter().for_each(Filler::finish);
+        locked.set_moved();
+        Ok(())
+    }
+
+    /// Two buckets become one.
+    fn try_shrink(self, unit: usize, spares: &mut Vec<Box<Bucket>>) -> Result<(), NeedsSpares> {
+        // Only this thread locks two, so it cannot come to a deadlock.
+        let (Some(mut lower), Some(mut upper)) =
+            (self.from.lock_at(2 * unit), self.from.lock_at(2 * unit + 1))
+        else {
+            return Ok(());
+        };
+        let count = lower.entries().count() + upper.entries().count();
+        NeedsSpares::check(&[count], spares)?;
+        let mut filler = Filler::new(self.to.at(unit), count);
+        for (half, is_upper) in [(&lower, false), (&upper, true)] {
+            for (slot, tag) in half.entries() {
+                filler.push(slot.shrunk(is_upper).expect("it is an entry"), tag, spares);
+            }
+        }
+        filler.finish();
+        lower.set_moved();
+        upper.set_moved();
+        Ok(())
+    }
+}
+
+/// So many buckets are needed for chains, before the locks are taken again.
+struct NeedsSpares(usize);
+
+impl NeedsSpares {
+    /// Returns whether there are enough for chains of so many entries.
+    fn check(counts: &[usize], spares: &[Box<Bucket>]) -> Result<(), Self> {
+        // Each bucket but a chain's last has one slot less.
+        let links = |count: &usize| count.saturating_sub(SLOTS).div_ceil(SLOTS - 1);
+        let needed = counts.iter().map(links).sum();
+        if needed > spares.len() { Err(Self(needed)) } else { Ok(()) }
+    }
+}
+
+/// Makes an empty bucket for a chain; `None` without memory.
+pub fn spare() -> Option<Box<Bucket>> {
+    let layout = Layout::new::<Bucket>();
+    // SAFETY: not of size 0.
+    let bucket = NonNull::new(unsafe { memory::try_alloc(layout) })?.cast::<Bucket>();
+    // SAFETY: allocated just now, as a box of a bucket is.
+    let bucket = unsafe {
+        bucket.write(Bucket::default());
+        Box::from_raw(bucket.as_ptr())
+    };
+    fits(NonNull::from(&*bucket)).then_some(bucket)
+}
+
+/// Fills a bucket that no other thread knows, and chains more behind it.
+struct Filler<'t> {
+    bucket: &'t Bucket,
+    word: Word,
+    used: usize,
+    /// How many are to come.
+    left: usize,
+}
+
+impl<'t> Filler<'t> {
+    fn new(bucket: &'t Bucket, left: usize) -> Self {
+        // What a thread that a fork has removed may have left.
+        if bucket.slot(SLOTS - 1) != Slot::NONE {
+            bucket.set_slot(SLOTS - 1, Slot::NONE);
+        }
+        Self {
+            bucket,
+            word: Word::EMPTY,
+            used: 0,
+            left,
+        }
+    }
+
+    fn push(&mut self, slot: Slot, tag: u8, spares: &mut Vec<Box<Bucket>>) {
+        if self.used == SLOTS - 1 && self.left > 1 {
+            let spare = Box::leak(spares.pop().expect("they were counted"));
+            self.bucket.set_slot(self.used, Slot::link(NonNull::from(&mut *spare)));
+            self.bucket.set_word(self.word.linked());
+            *self = Self::new(spare, self.left);
+        }
+        self.bucket.set_slot(self.used, slot);
+        self.word = self.word.with(self.used, tag);
+        self.used += 1;
+        self.left -= 1;
+    }
+
+    fn finish(self) {
+        self.bucket.set_word(self.word);
+    }
+}
