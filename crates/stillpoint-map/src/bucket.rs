@@ -184,13 +184,19 @@ impl<'t> Locked<'t> {
     pub fn entries(&self) -> impl Iterator<Item = (Slot, u8)> {
         self.home.chain().flat_map(move |bucket| {
             let word = self.word(bucket);
-            word.taken().map(move |slot| (bucket.slot(slot), word.tag(slot)))
+            word.taken()
+                .map(move |slot| (bucket.slot(slot), word.tag(slot)))
         })
     }
 
     /// The first empty place.
     pub fn free(&self) -> Option<Place<'t>> {
-        let free = |bucket| Some(Place { bucket, slot: self.word(bucket).free()? });
+        let free = |bucket| {
+            Some(Place {
+                bucket,
+                slot: self.word(bucket).free()?,
+            })
+        };
         self.home.chain().find_map(free)
     }
 

@@ -1,7 +1,7 @@
 //! The current table of a map, when it moves to another one, and who moves it.
 //!
-//! A table grows to twice its size when there are more than 5¼ entries for each of its buckets, and
-//! shrinks to half when there is less than one. That is looked at where it shows: when an insert
+//! A table grows to twice its size when there are more than 6½ entries for each of its buckets of
+//! seven, and shrinks to half when there is less than one. That is looked at where it shows: when an insert
 //! finds its bucket full, and when a removal leaves one empty.
 //!
 //! Then each insert and removal moves a few buckets ([`crate::resize`]). The domain's service thread
@@ -15,7 +15,7 @@ use crate::{
     resize::{self, Move, Progress},
     slot::{Head, Slot},
     table::{FEWEST_BITS, Header, MOST_BITS, Table},
-    word::{SLOTS, tag},
+    word::tag,
 };
 use std::ptr::NonNull;
 use stillpoint_platform::{
@@ -127,7 +127,9 @@ impl Core {
         let mut spare = None;
         let (table, place) = loop {
             let (table, mut locked) = table.lock(hash);
-            let others = locked.with_tag(tag(hash)).filter_map(|place| place.get().as_entry());
+            let others = locked
+                .with_tag(tag(hash))
+                .filter_map(|place| place.get().as_entry());
             // None of those in `unequal` has been freed, and another one made at its address: the
             // section has found them.
             if others.into_iter().any(|other| !unequal.contains(&other)) {

@@ -40,9 +40,7 @@ impl Count {
     #[inline]
     pub fn add(&self, difference: u64) {
         let number = match self.stripes() {
-            Some(stripes) => {
-                &*stripes[thread::token().get() as usize & (stripes.len() - 1)]
-            }
+            Some(stripes) => &*stripes[thread::token().get() as usize & (stripes.len() - 1)],
             None => &self.first,
         };
         number.fetch_add(difference, Ordering::Relaxed);

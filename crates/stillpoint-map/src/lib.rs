@@ -27,6 +27,8 @@ mod word;
 #[cfg(not(stillpoint_loom))]
 pub use {
     iter::{IntoIter, Iter, Keys, Values},
-    map::{Compute, Cursor, DefaultHashBuilder, HashMap, OccupiedError, Operation, TryReserveError},
+    map::{
+        Compute, Cursor, DefaultHashBuilder, HashMap, OccupiedError, Operation, TryReserveError,
+    },
     pinned::HashMapRef,
 };

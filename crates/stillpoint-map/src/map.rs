@@ -120,6 +120,12 @@ impl<K, V, S> HashMap<K, V, S> {
         self.len() == 0
     }
 
+    /// Returns how many entries the map may have before its table grows.
+    #[track_caller]
+    pub fn capacity(&self, guard: &impl Section) -> usize {
+        self.store.capacity(guard)
+    }
+
     /// Visits all entries, in no particular order.
     #[track_caller]
     pub fn iter<'g>(&'g self, guard: &'g impl Section) -> Iter<'g, K, V> {
@@ -140,12 +146,7 @@ impl<K, V, S> HashMap<K, V, S> {
 
     /// Visits at least `count` further entries, if there are so many, in a section of its own.
     /// Returns whether there may be more.
-    pub fn scan(
-        &self,
-        cursor: &mut Cursor,
-        count: usize,
-        mut visit: impl FnMut(&K, &V),
-    ) -> bool {
+    pub fn scan(&self, cursor: &mut Cursor, count: usize, mut visit: impl FnMut(&K, &V)) -> bool {
         let guard = self.guard();
         let mut entries = self.store.iter_from(cursor.0, &guard);
         let mut visited = 0;
@@ -190,7 +191,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> HashMap<K, V, S> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.store.find(self.hash(key), guard, |other| key.equivalent(other))
+        self.store
+            .find(self.hash(key), guard, |other| key.equivalent(other))
     }
 
     /// Returns the value of a key.
@@ -206,7 +208,11 @@ impl<K: Hash + Eq, V, S: BuildHasher> HashMap<K, V, S> {
     /// Returns the entry of a key.
     #[inline]
     #[track_caller]
-    pub fn get_key_value<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<(&'g K, &'g V)>
+    pub fn get_key_value<'g, Q>(
+        &'g self,
+        key: &Q,
+        guard: &'g impl Section,
+    ) -> Option<(&'g K, &'g V)>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
@@ -235,7 +241,8 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
         self.store.check(guard);
         let new = NewEntry::new(self.hash(&key), key, value);
-        self.store.insert(new, replace, guard, |other, key| other == key)
+        self.store
+            .insert(new, replace, guard, |other, key| other == key)
     }
 
     /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.
@@ -302,7 +309,9 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
             None => Operation::Abort(()),
         };
         match self.compute(key, operation, guard) {
-            Compute::Updated { new: (_, value), .. } => Some(value),
+            Compute::Updated {
+                new: (_, value), ..
+            } => Some(value),
             _ => None,
         }
     }
@@ -322,7 +331,10 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
             None => Operation::<V, std::convert::Infallible>::Insert(make()),
         };
         match self.compute(key, operation, guard) {
-            Compute::Updated { new: (_, value), .. } | Compute::Inserted(_, value) => value,
+            Compute::Updated {
+                new: (_, value), ..
+            }
+            | Compute::Inserted(_, value) => value,
             Compute::Removed(..) => unreachable!("it always inserts"),
             Compute::Aborted(never) => match never {},
         }
@@ -366,7 +378,10 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
                     }
                     Err(refused) => refused,
                 },
-                None => match self.store.insert(new, false, guard, |other, key| other == key) {
+                None => match self
+                    .store
+                    .insert(new, false, guard, |other, key| other == key)
+                {
                     Ok(inserted) => {
                         let (key, value) = inserted.new.get().pair();
                         return Compute::Inserted(key, value);
@@ -532,7 +547,10 @@ pub struct TryReserveError {
 impl fmt::Display for TryReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let additional = self.additional;
-        write!(f, "no memory for a table with room for {additional} more entries")
+        write!(
+            f,
+            "no memory for a table with room for {additional} more entries"
+        )
     }
 }
 

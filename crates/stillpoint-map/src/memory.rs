@@ -32,7 +32,8 @@ impl Memory {
     pub fn of_buckets(bits: u32) -> Option<Self> {
         let layout = layout(bits)?;
         if layout.size() >= MAPPED_FROM
-            && let Some(mapped) = Mapped::zeroed(size_of::<Header>(), layout.size() - size_of::<Header>())
+            && let Some(mapped) =
+                Mapped::zeroed(size_of::<Header>(), layout.size() - size_of::<Header>())
         {
             return Some(Self::Mapped(mapped));
         }
@@ -125,7 +126,9 @@ mod mapped {
 
         pub fn free(self) {
             for from in (HUGE..self.offset + self.bytes).step_by(HUGE) {
-                let pages = self.mapping.pages(from, HUGE.min(self.offset + self.bytes - from));
+                let pages = self
+                    .mapping
+                    .pages(from, HUGE.min(self.offset + self.bytes - from));
                 // SAFETY: no thread uses the table any more. If it fails, the unmapping below does
                 // it.
                 let _ = unsafe { advise(&[pages], Advice::DontNeed, false) };

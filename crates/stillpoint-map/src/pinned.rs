@@ -45,6 +45,11 @@ impl<'m, K, V, S, G: Section> HashMapRef<'m, K, V, S, G> {
         self.map.is_empty()
     }
 
+    /// As [`HashMap::capacity`].
+    pub fn capacity(&self) -> usize {
+        self.map.capacity(&self.guard)
+    }
+
     /// As [`HashMap::iter`].
     pub fn iter(&self) -> Iter<'_, K, V> {
         self.map.iter(&self.guard)
@@ -133,7 +138,8 @@ where
         update: impl FnMut(&V) -> V,
         make: impl FnMut() -> V,
     ) -> &V {
-        self.map.update_or_insert_with(key, update, make, &self.guard)
+        self.map
+            .update_or_insert_with(key, update, make, &self.guard)
     }
 
     /// As [`HashMap::compute`].
@@ -166,7 +172,6 @@ where
     /// # Errors
     ///
     /// The entry, if the condition was false.
-    #[expect(clippy::type_complexity, reason = "an entry, or an entry")]
     pub fn remove_if<Q>(
         &self,
         key: &Q,

@@ -117,8 +117,7 @@ impl<'t> Move<'t> {
             let end = (first + CHUNK).min(self.units());
             let next = count.0 + (end - first) as u64;
             // Acquire, pairs with `add_done`, which begins another pass.
-            let won =
-                taken.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed);
+            let won = taken.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed);
             if won.is_ok() {
                 return Some(first..end);
             }
@@ -132,8 +131,7 @@ impl<'t> Move<'t> {
             let left_out = if all { 0 } else { LEFT_OUT };
             let next = Count((count.0 + units as u64) | left_out);
             // AcqRel, pairs with itself: who is last has seen all units moved.
-            let won =
-                done.compare_exchange_weak(word, next.0, Ordering::AcqRel, Ordering::Relaxed);
+            let won = done.compare_exchange_weak(word, next.0, Ordering::AcqRel, Ordering::Relaxed);
             if won.is_err() {
                 continue;
             }
@@ -169,13 +167,17 @@ impl<'t> Move<'t> {
             }
         }
         let shrinks = self.to.bits() < self.from.bits();
-        let old = if shrinks { 2 * unit..2 * unit + 2 } else { unit..unit + 1 };
+        let old = if shrinks {
+            2 * unit..2 * unit + 2
+        } else {
+            unit..unit + 1
+        };
         old.for_each(|index| self.from.at(index).links().for_each(&mut *retire));
         true
     }
 
     /// One bucket becomes two.
-    fn try_grow(self, unit: usize, spares: &mut Vec<Box<Bucket>>) -> Result<(), NeedsSpares> {
+    fn try_grow(self, unit: usize, spares: &mut Vec<Spare>) -> Result<(), NeedsSpares> {
         let Some(mut locked) = self.from.lock_at(unit) else {
             return Ok(());
         };
@@ -201,7 +203,7 @@ impl<'t> Move<'t> {
     }
 
     /// Two buckets become one.
-    fn try_shrink(self, unit: usize, spares: &mut Vec<Box<Bucket>>) -> Result<(), NeedsSpares> {
+    fn try_shrink(self, unit: usize, spares: &mut Vec<Spare>) -> Result<(), NeedsSpares> {
         // Only this thread locks two, so it cannot come to a deadlock.
         let (Some(mut lower), Some(mut upper)) =
             (self.from.lock_at(2 * unit), self.from.lock_at(2 * unit + 1))
@@ -223,21 +225,28 @@ impl<'t> Move<'t> {
     }
 }
 
+/// An empty bucket for a chain. In a box, because it is to stay where it is.
+pub type Spare = Box<Bucket>;
+
 /// So many buckets are needed for chains, before the locks are taken again.
 struct NeedsSpares(usize);
 
 impl NeedsSpares {
     /// Returns whether there are enough for chains of so many entries.
-    fn check(counts: &[usize], spares: &[Box<Bucket>]) -> Result<(), Self> {
+    fn check(counts: &[usize], spares: &[Spare]) -> Result<(), Self> {
         // Each bucket but a chain's last has one slot less.
         let links = |count: &usize| count.saturating_sub(SLOTS).div_ceil(SLOTS - 1);
         let needed = counts.iter().map(links).sum();
-        if needed > spares.len() { Err(Self(needed)) } else { Ok(()) }
+        if needed > spares.len() {
+            Err(Self(needed))
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// Makes an empty bucket for a chain; `None` without memory.
-pub fn spare() -> Option<Box<Bucket>> {
+pub fn spare() -> Option<Spare> {
     let layout = Layout::new::<Bucket>();
     // SAFETY: not of size 0.
     let bucket = NonNull::new(unsafe { memory::try_alloc(layout) })?.cast::<Bucket>();
@@ -272,10 +281,11 @@ impl<'t> Filler<'t> {
         }
     }
 
-    fn push(&mut self, slot: Slot, tag: u8, spares: &mut Vec<Box<Bucket>>) {
+    fn push(&mut self, slot: Slot, tag: u8, spares: &mut Vec<Spare>) {
         if self.used == SLOTS - 1 && self.left > 1 {
             let spare = Box::leak(spares.pop().expect("they were counted"));
-            self.bucket.set_slot(self.used, Slot::link(NonNull::from(&mut *spare)));
+            self.bucket
+                .set_slot(self.used, Slot::link(NonNull::from(&mut *spare)));
             self.bucket.set_word(self.word.linked());
             *self = Self::new(spare, self.left);
         }

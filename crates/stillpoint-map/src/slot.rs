@@ -63,7 +63,11 @@ impl Slot {
 
     #[inline(always)]
     fn with_bits(entry: NonNull<Head>, bits: u16) -> Self {
-        Self(entry.as_ptr().map_addr(|address| address | usize::from(bits) << ADDRESS_BITS))
+        Self(
+            entry
+                .as_ptr()
+                .map_addr(|address| address | usize::from(bits) << ADDRESS_BITS),
+        )
     }
 
     /// The next bucket of the chain.
@@ -74,7 +78,11 @@ impl Slot {
     #[inline(always)]
     pub fn as_link(self) -> Option<NonNull<Bucket>> {
         let pointer = self.0.map_addr(|address| address & !LINK).cast();
-        if self.0.addr() & LINK == 0 { None } else { NonNull::new(pointer) }
+        if self.0.addr() & LINK == 0 {
+            None
+        } else {
+            NonNull::new(pointer)
+        }
     }
 
     /// The entry, if one is in here. Only for a slot that is no link.
@@ -124,7 +132,10 @@ mod tests {
             let entry = NonNull::from(&*head);
             let mut slot = Slot::entry(entry, hash, 1);
             let bucket = |used: u32| hash >> (64 - used);
-            for used in (1..48).chain((5..48).rev().map(|used| used | 1 << 8)).chain(5..40) {
+            for used in (1..48)
+                .chain((5..48).rev().map(|used| used | 1 << 8))
+                .chain(5..40)
+            {
                 let (used, shrinks) = (used & 0xff, used > 0xff);
                 if shrinks {
                     slot = slot.shrunk(bucket(used + 1) & 1 == 1).unwrap();
@@ -148,7 +159,11 @@ mod tests {
         assert_eq!(Slot::NONE.as_entry(), None);
         assert_eq!(Slot::NONE.as_link(), None);
         assert!(fits(NonNull::from(&*bucket)));
-        assert!(!fits(NonNull::<u64>::without_provenance(1.try_into().unwrap())));
-        assert!(!fits(NonNull::<u64>::without_provenance((1 << 48).try_into().unwrap())));
+        assert!(!fits(NonNull::<u64>::without_provenance(
+            1.try_into().unwrap()
+        )));
+        assert!(!fits(NonNull::<u64>::without_provenance(
+            (1 << 48).try_into().unwrap()
+        )));
     }
 }

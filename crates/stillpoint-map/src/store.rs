@@ -210,12 +210,9 @@ impl<K, V, P: Policy> Store<K, V, P> {
     fn make_core(&self, entries: usize) -> Option<&Core> {
         let made = Arc::into_raw(Arc::new(Core::new(entries)?)).cast_mut();
         // Release, pairs with `core`: it is complete. Acquire: so is the faster thread's.
-        let set = self.core.compare_exchange(
-            ptr::null_mut(),
-            made,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+        let set =
+            self.core
+                .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
         if set.is_err() {
             // SAFETY: from an `Arc` just now, and no other thread knows it.
             drop(unsafe { Arc::from_raw(made) });
@@ -635,6 +632,8 @@ impl<K, V> Drop for OwnedEntries<K, V> {
 
 impl<K, V, P: Policy> fmt::Debug for Store<K, V, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }

@@ -270,10 +270,12 @@ impl<'t> Table<'t> {
         for bucket in (0..self.buckets()).map(|index| self.at(index)) {
             let word = bucket.word();
             if word.has_link() && !word.is_moved() {
-                // SAFETY: the caller's promise; `Locked::extend` made them of boxes. Each is read
-                // before it is freed.
+                // Each is read before it is freed.
                 let links: Vec<_> = bucket.links().collect();
-                links.into_iter().for_each(|link| drop(unsafe { Box::from_raw(link.as_ptr()) }));
+                for link in links {
+                    // SAFETY: from a box, and by the caller's promise of no other use.
+                    drop(unsafe { Box::from_raw(link.as_ptr()) });
+                }
             }
         }
         // SAFETY: the caller's promise.
