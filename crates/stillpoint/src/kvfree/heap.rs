@@ -264,7 +264,9 @@ impl Heap {
             .map(|_| look())
             .min_by_key(|(open, sealed, _)| open.footprint.saturating_add(sealed.footprint))
             .unwrap_or_default();
-        let bytes = sealed.footprint.saturating_sub(sealed.pages * PAGE_BYTES);
+        let bytes = sealed
+            .footprint
+            .saturating_sub(sealed.pages.saturating_mul(PAGE_BYTES));
         let callbacks = self.callbacks.objects.load(Ordering::Acquire); // Acquire, pairs with `note_gone`.
         Waiting {
             objects: (sealed.objects + open.objects + callbacks) as u64,
