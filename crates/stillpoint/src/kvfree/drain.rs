@@ -232,14 +232,21 @@ impl Heap {
         }
     }
 
-    /// Frees all pending pages that are due, with nothing held. In the child of a fork by a
+    /// Frees all pending pages that are due, with nothing held; up to the first very heavy one, as
+    /// the system may take a tenth of a second to take 256 MiB back. What has become due meanwhile,
+    /// callbacks among it, is for the next pass, which begins at once. In the child of a fork by a
     /// destructor nothing is pending any more.
     fn free_due<P: Policy>(&self, engine: &Engine<P>) {
         while let Some(page) = self.take_oldest_due(engine) {
+            // SAFETY: the page was ours alone in `pending`.
+            let is_very_heavy = unsafe { page.as_ref() }.is_very_heavy();
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // destructors run here.
             unsafe { self.free_unasked(engine, page) };
             self.reserve.put(page);
+            if is_very_heavy {
+                break;
+            }
         }
     }
 
