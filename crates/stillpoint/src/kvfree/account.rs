@@ -555,4 +555,20 @@ mod tests {
         });
         assert_eq!(heap.waiting().pages, 1);
     }
+
+    /// For threads that wait for this, whichever thread does it.
+    #[test]
+    fn frees_signal_when_they_are_published() {
+        let (heap, buffer) = heap();
+        heap.set_budget(16 * footprint());
+        with_page(|page| {
+            (0..16).for_each(|_| heap.note_sealed(page));
+            assert!(!heap.note_freed_by(&buffer, Freed::of(page)), "not a step");
+            assert!(heap.publish_rest(&buffer.account));
+            assert!(!heap.publish_rest(&buffer.account), "once");
+            heap.note_sealed(page);
+            assert!(!heap.note_freed_by(&buffer, Freed::of(page)));
+            assert!(heap.close_account(&buffer.account));
+        });
+    }
 }
