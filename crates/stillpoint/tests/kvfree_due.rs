@@ -114,3 +114,19 @@ fn a_callback_comes_between_two_very_heavy_blocks() {
     let order: Vec<_> = told.iter().collect();
     assert_eq!(order, ["block", "callback", "block", "block"]);
 }
+
+/// Pages of objects with destructors start their grace periods when they are full: no younger reader
+/// holds them up, whatever an older one does.
+#[test]
+fn full_pages_of_destructors_do_not_wait_for_younger_readers() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let older = Reader::enter(&domain);
+    (0..SOME).for_each(|number| retire(&domain, tally.value(number as u64)));
+    let younger = Reader::enter(&domain);
+    older.leave();
+    eventually(|| tally.dropped() >= SOME - A_PAGE);
+    younger.leave();
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
+}
