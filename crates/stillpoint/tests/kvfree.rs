@@ -965,8 +965,8 @@ fn two_thousand_domains_leave_nothing_behind() {
     eventually(|| threads() == before);
 }
 
-/// Each thread counts for itself: the sum is that of one moment, whatever is freed meanwhile, and by
-/// which thread; also while threads come and go.
+/// Each thread counts for itself: the sum is that of one moment, whichever thread frees meanwhile,
+/// also while threads come and go.
 #[test]
 fn statistics_of_a_flood_are_exact() {
     const THREADS: usize = 4;

@@ -115,8 +115,8 @@ fn a_callback_comes_between_two_very_heavy_blocks() {
     assert_eq!(order, ["block", "callback", "block", "block"]);
 }
 
-/// Pages of objects with destructors start their grace periods when they are full: no younger reader
-/// holds them up, whatever an older one does.
+/// Pages of objects with destructors start their grace periods when they are full: no younger
+/// reader holds them up, whatever an older one does.
 #[test]
 fn full_pages_of_destructors_do_not_wait_for_younger_readers() {
     let domain = Domain::new();

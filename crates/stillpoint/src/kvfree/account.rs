@@ -15,11 +15,12 @@
 //! # The budget
 //!
 //! The budget needs one number that all threads can read at each page. A thread *publishes* there
-//! by how much its unreclaimed bytes have changed, once that is a *step*: a quarter of its quota, or
-//! of its equal part of half the budget, whichever is less ([`Heap::step`]). So the number is exact
-//! to the number of threads times the step, at most an eighth of the budget. A thread adds what it
-//! has not published itself, and publishes all before it waits. The service thread publishes for
-//! threads that are idle or slow.
+//! by how much its unreclaimed bytes have changed, once that is a *step*: a quarter of its quota,
+//! or of its equal part of half the budget if that is less ([`Heap::step`]). So the number is exact
+//! to the number of threads times the step, at most an eighth of the budget. A thread adds its own
+//! unpublished changes to what it reads, and publishes all before it waits, because the threads that
+//! wake it compare published numbers. The service thread publishes for threads that are idle or
+//! slow.
 
 use super::{
     buffer::ThreadBuffer,
@@ -28,6 +29,9 @@ use super::{
 };
 use crate::platform::sync::{AtomicU64, AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
+
+/// A thread publishes how many objects it has freed when they are so many, and not with each step.
+const FREED_STEP: usize = 4096;
 
 /// Pages, the objects in them, and the bytes of both. Sums and differences wrap.
 #[derive(Debug, Clone, Copy, Default)]
@@ -178,7 +182,8 @@ struct Published {
     /// The bytes of sealed pages and their objects. Below 0, wrapped, while threads have not
     /// published what others have freed.
     footprint: AtomicUsize,
-    /// Objects freed: for the child of a fork, which cannot look at other threads' accounts.
+    /// Objects freed, in steps of [`FREED_STEP`] a thread: for the child of a fork, which cannot
+    /// look at other threads' accounts.
     freed: AtomicUsize,
 }
 
@@ -357,8 +362,8 @@ impl Heap {
         self.note_relief(Some(change), gone)
     }
 
-    /// The opposite of [`Heap::note_weight`]. Returns whether it is a relief, with the `change` that
-    /// was published.
+    /// The opposite of [`Heap::note_weight`]. Returns whether it is a relief, with the `change`
+    /// that was published.
     fn note_relief(&self, change: Option<Change>, gone: Freed) -> bool {
         let is_any_very_heavy = gone.is_very_heavy || self.has_very_heavy();
         if gone.is_very_heavy {
@@ -392,24 +397,37 @@ impl Heap {
         add(&buffer.account.unpublished_freed, freed);
         let unpublished = add(&buffer.account.unpublished, by);
         let is_step = unpublished.cast_signed().unsigned_abs() >= self.step(buffer);
-        (is_step || buffer.is_parked()).then(|| self.publish_all(&buffer.account))
+        if !is_step && !buffer.is_parked() {
+            return None;
+        }
+        let account = &buffer.account;
+        let is_step_of_freed =
+            buffer.is_parked() || account.unpublished_freed.load(Ordering::Relaxed) >= FREED_STEP;
+        Some(self.publish(account, is_step_of_freed))
     }
 
     /// Publishes all that `account` has not. Under the lock of the queue. Returns whether that may
     /// have brought the domain back under its budget.
     pub(super) fn publish_rest(&self, account: &Account) -> bool {
-        let change = self.publish_all(account);
+        let change = self.publish(account, true);
         self.ends_excess(change, self.has_very_heavy())
     }
 
-    fn publish_all(&self, account: &Account) -> Change {
-        let by = account.unpublished.load(Ordering::Relaxed);
-        let freed = account.unpublished_freed.load(Ordering::Relaxed);
+    fn publish(&self, account: &Account, with_freed: bool) -> Change {
+        let take = |sum: &AtomicUsize| {
+            let taken = sum.load(Ordering::Relaxed);
+            sum.store(0, Ordering::Relaxed);
+            taken
+        };
+        let by = take(&account.unpublished);
+        let freed = if with_freed {
+            take(&account.unpublished_freed)
+        } else {
+            0
+        };
         if (by, freed) == (0, 0) {
             return Change { before: 0, by: 0 };
         }
-        account.unpublished.store(0, Ordering::Relaxed);
-        account.unpublished_freed.store(0, Ordering::Relaxed);
         self.shared.publish(by, freed)
     }
 

@@ -140,7 +140,7 @@ impl Heap {
         }
     }
 
-    /// Takes over a thread's sealed pages, and starts their grace periods, if they have not started.
+    /// Takes over a thread's sealed pages, and starts their grace periods if they have not started.
     /// Publishes its account, because the thread may not do so for long.
     fn take_sealed<P: Policy>(
         &self,
@@ -203,7 +203,7 @@ impl Heap {
             if !buffer.is_empty(&queue) {
                 self.note_unparked(buffer.unpark());
             } else if self.publish_rest(&buffer.account) {
-                // What the owner has counted since it was adopted. From now on it publishes at once.
+                // Counted since the last look. From now on the owner publishes at once.
                 engine.signal_waiters();
             }
         }

@@ -238,8 +238,8 @@ impl Heap {
         bytes > self.very_heavy_counts_for()
     }
 
-    /// Returns the unreclaimed bytes that count where the owner of `buffer` is throttled. For a thread that adds a
-    /// heavy object they are all of them, except a very heavy one of its own; for others, each very
+    /// Returns the unreclaimed bytes that count where the owner of `buffer` is throttled. If it adds
+    /// a heavy object they are all of them, except a very heavy one of its own; otherwise each very
     /// heavy page counts for less.
     fn pressure(&self, buffer: &ThreadBuffer, heaviest_added: usize) -> usize {
         let all = self
@@ -364,7 +364,7 @@ impl Heap {
         };
         let is_held_back = || self.is_still_held_back(engine, buffer, awaited, patience.heaviest);
         if waits && longest > 0 && self.may_wait(engine) {
-            // What ends the wait compares published numbers.
+            // The threads that end the wait compare published numbers.
             self.publish_own(engine, buffer);
             self.wait(engine, awaited, longest, is_held_back);
         }
