@@ -365,11 +365,12 @@ impl Heap {
     /// The opposite of [`Heap::note_weight`]. Returns whether it is a relief, with the `change`
     /// that was published.
     fn note_relief(&self, change: Option<Change>, gone: Freed) -> bool {
-        let is_any_very_heavy = gone.is_very_heavy || self.has_very_heavy();
         if gone.is_very_heavy {
             self.very_heavy.remove(gone.tally.footprint);
         }
-        change.is_some_and(|change| self.ends_excess(change, is_any_very_heavy))
+        change.is_some_and(|change| {
+            self.ends_excess(change, gone.is_very_heavy || self.has_very_heavy())
+        })
     }
 
     fn has_very_heavy(&self) -> bool {

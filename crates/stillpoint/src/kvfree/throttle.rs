@@ -205,8 +205,7 @@ impl Heap {
     /// where that is less than the smallest shares together.
     pub(super) fn step(&self, buffer: &ThreadBuffer) -> usize {
         let threads = self.active.load(Ordering::Relaxed).max(1);
-        let part = self.budget() / 2 / threads;
-        buffer.quota.within(self.thread_share()).min(part) / STEP_PART
+        buffer.quota.within(self.budget() / 2 / threads) / STEP_PART
     }
 
     /// How much a thread seals for a grace period before it starts it.
