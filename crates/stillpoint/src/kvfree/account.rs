@@ -460,7 +460,11 @@ impl Heap {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::platform::sync::{Arc, lock};
+    use crate::{
+        kvfree::buffer::RetireRequest,
+        platform::sync::{Arc, lock},
+    };
+    use std::ptr::NonNull;
 
     /// A heap to which one thread retires.
     fn heap() -> (Heap, Arc<ThreadBuffer>) {
@@ -573,6 +577,29 @@ mod tests {
             );
         });
         assert_eq!(heap.waiting().pages, 1);
+    }
+
+    #[test]
+    fn leaked_objects_are_gone_and_not_freed() {
+        let (heap, _) = heap();
+        let object = RetireRequest::boxed(NonNull::<u64>::dangling());
+        let gone = || {
+            with_page(|page| {
+                page.push(object.slot, object.bytes);
+                heap.note_sealed(page);
+                assert_eq!(heap.waiting().objects, 1);
+                let gone = Freed::of(page);
+                page.forget_objects();
+                gone
+            })
+        };
+        heap.note_leaked(gone());
+        let seen = heap.waiting();
+        assert_eq!((seen.objects, seen.bytes, seen.freed), (0, 0, 0));
+        heap.note_freed(gone());
+        let seen = heap.waiting();
+        assert_eq!((seen.objects, seen.bytes, seen.freed), (0, 0, 1));
+        assert_eq!(heap.shared.published_freed(), 1);
     }
 
     /// For threads that wait for this, whichever thread does it.
