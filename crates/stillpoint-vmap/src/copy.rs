@@ -99,14 +99,14 @@ mod arch {
     fn widest() -> usize {
         // Processors with AVX-512 and AVX-VNNI do not lower their frequency for 64 bytes (the C
         // library decides by the same).
-        let light = || {
+        let keeps_frequency = || {
             // SAFETY: every x86-64 has leaf 0; leaf 7 is read only where leaf 0 knows it.
             #[allow(unused_unsafe, reason = "newer compilers have these as safe functions")]
             unsafe {
                 __cpuid(0).eax >= 7 && __cpuid_count(7, 1).eax & 1 << 4 != 0
             }
         };
-        if is_x86_feature_detected!("avx512f") && light() {
+        if is_x86_feature_detected!("avx512f") && keeps_frequency() {
             64
         } else if is_x86_feature_detected!("avx") {
             32
@@ -326,7 +326,7 @@ mod arch {
 
     #[cfg(test)]
     pub(crate) fn ways() -> Vec<(usize, super::tests::Way)> {
-        vec![(0, copy)]
+        vec![(0, copy as super::tests::Way)]
     }
 
     /// # Safety
