@@ -971,6 +971,7 @@ fn two_thousand_domains_leave_nothing_behind() {
 fn statistics_of_a_flood_are_exact() {
     const THREADS: usize = 4;
     const LOOKS: usize = if cfg!(miri) { 3 } else { 300 };
+    const EACH: usize = if cfg!(miri) { SOME } else { 10 * SOME };
     /// Objects of pages that are being freed, or copied from an idle thread's.
     const ON_THE_WAY: usize = 16 * 256;
     let domain = Domain::new();
@@ -983,7 +984,7 @@ fn statistics_of_a_flood_are_exact() {
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     let work = || {
-                        (0..10 * SOME).for_each(|_| {
+                        (0..EACH).for_each(|_| {
                             let object = leak(tally.value(0));
                             // SAFETY: no other thread has ever known the object, whose destructor
                             // only counts.
