@@ -36,6 +36,12 @@ pub trait Work: Args + Serialize + DeserializeOwned + 'static {
     /// The scenarios, in the table's order, where there is more than one.
     const SCENARIOS: Option<PossibleValues> = None;
 
+    /// The scenarios that run only if they are named.
+    const ONLY_IF_NAMED: &'static [&'static str] = &[];
+
+    /// The scenarios of which one round is enough, unless they are named.
+    const ONE_ROUND: &'static [&'static str] = &[];
+
     /// The figures, the one that the experiment is about first.
     const METRICS: &'static [Metric];
 
@@ -86,7 +92,11 @@ impl<W: Work> FromArgMatches for Selection<W> {
             chosen: Chosen {
                 variants: picked("variants"),
                 peers: picked("peers"),
-                scenarios: W::SCENARIOS.map(|_| picked("scenarios")),
+                scenarios: W::SCENARIOS.map(|_| {
+                    let mut scenarios = picked("scenarios");
+                    scenarios.keep_only_if_named(W::ONLY_IF_NAMED);
+                    scenarios
+                }),
             },
             common: Common::from_arg_matches(matches)?,
         })
@@ -126,6 +136,12 @@ pub struct Chosen {
 }
 
 impl Chosen {
+    /// Whether the scenario was asked for by its name.
+    fn names(&self, scenario: &str) -> bool {
+        let scenarios = self.scenarios.as_ref();
+        scenarios.is_some_and(|scenarios| scenarios.names_one(scenario))
+    }
+
     /// The chosen ones of `benchmarks`; of the peers, those `available`.
     fn among<'c, W>(
         &self,
@@ -280,9 +296,17 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     let available = peers::available(&chosen.peers);
 
     let benchmarks = benchmarks::<W>();
-    let cases: Vec<Case> = chosen
+    let rounds = |benchmark: &Benchmark<W>| {
+        let is_one_round = |scenario| W::ONE_ROUND.contains(&scenario) && !chosen.names(scenario);
+        if benchmark.scenario.is_some_and(is_one_round) {
+            1
+        } else {
+            common.rounds
+        }
+    };
+    let cases: Vec<(Case, u32)> = chosen
         .among(&benchmarks, &available)
-        .map(Benchmark::case)
+        .map(|benchmark| (benchmark.case(), rounds(benchmark)))
         .collect();
     let params = serde_json::to_value(work)?;
     let measure = |case: &Case, timeout: Duration| {
