@@ -136,10 +136,18 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Whether the scenario was asked for by its name.
-    fn names(&self, scenario: &str) -> bool {
-        let scenarios = self.scenarios.as_ref();
-        scenarios.is_some_and(|scenarios| scenarios.names_one(scenario))
+    /// In how many of so many rounds a benchmark is measured.
+    fn rounds<W: Work>(&self, benchmark: &Benchmark<W>, rounds: u32) -> u32 {
+        let is_named = |scenario| {
+            let scenarios = self.scenarios.as_ref();
+            scenarios.is_some_and(|scenarios| scenarios.names_one(scenario))
+        };
+        let once = |scenario| W::ONE_ROUND.contains(&scenario) && !is_named(scenario);
+        if benchmark.scenario.is_some_and(once) {
+            1
+        } else {
+            rounds
+        }
     }
 
     /// The chosen ones of `benchmarks`; of the peers, those `available`.
@@ -296,14 +304,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     let available = peers::available(&chosen.peers);
 
     let benchmarks = benchmarks::<W>();
-    let rounds = |benchmark: &Benchmark<W>| {
-        let is_one_round = |scenario| W::ONE_ROUND.contains(&scenario) && !chosen.names(scenario);
-        if benchmark.scenario.is_some_and(is_one_round) {
-            1
-        } else {
-            common.rounds
-        }
-    };
+    let rounds = |benchmark| chosen.rounds(benchmark, common.rounds);
     let cases: Vec<(Case, u32)> = chosen
         .among(&benchmarks, &available)
         .map(|benchmark| (benchmark.case(), rounds(benchmark)))
@@ -426,6 +427,34 @@ pub mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::scale::map;
+
+    /// The scenarios of `scale map` that run with these options, and in how many rounds of three.
+    fn chosen(options: &[&str]) -> BTreeSet<(&'static str, u32)> {
+        let command = Selection::<map::Work>::augment_args(Command::new("map"));
+        let matches = command.get_matches_from(["map"].iter().chain(options));
+        let selection = Selection::<map::Work>::from_arg_matches(&matches);
+        let Selection { chosen, common, .. } = selection.expect("it is in order");
+        let benchmarks = benchmarks::<map::Work>();
+        let chosen = chosen.among(&benchmarks, &chosen.peers).map(|benchmark| {
+            let rounds = chosen.rounds(benchmark, common.rounds);
+            (benchmark.scenario.expect("they have scenarios"), rounds)
+        });
+        chosen.collect()
+    }
+
+    #[test]
+    fn a_scenario_may_run_only_if_named_and_once_unless_named() {
+        let all = chosen(&[]);
+        assert_eq!(all, chosen(&["--scenarios", "all"]));
+        assert!(all.contains(&("iterate", 3)) && all.contains(&("growth", 1)));
+        assert!(
+            !all.iter()
+                .any(|(name, _)| map::Work::ONLY_IF_NAMED.contains(name))
+        );
+        let named = chosen(&["--scenarios", "growth,garbage"]);
+        assert_eq!(named, BTreeSet::from([("growth", 3), ("garbage", 3)]));
+    }
 
     /// What can be asked for is what there is, and no two benchmarks are the same case. A peer may
     /// be missing from this build.

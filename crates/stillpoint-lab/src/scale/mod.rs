@@ -54,8 +54,8 @@ enum Experiment {
     /// goes into locks
     Lru(Selection<lru::Work>),
     /// Read, write and iterate over hash maps that threads share: time, memory, and pauses while
-    /// they grow. The scenarios with -n, and the minute-long garbage, run only if they are named,
-    /// and growth runs in one round, unless it is named
+    /// they grow. The scenarios with -n, and the minute-long garbage, run only if they are named;
+    /// growth, memory and many run in one round, unless they are named
     Map(Selection<map::Work>),
     /// Enter and leave an empty read section: the cost of the pair
     Read(Selection<read::Work>),

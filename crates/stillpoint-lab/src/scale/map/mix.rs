@@ -281,13 +281,13 @@ pub fn measure<M: Map<u64>>(work: &Work, plan: Plan) -> Result<Sample> {
     let capacity = 1 << work.capacity_log2;
     let threads = plan.threads.unwrap_or(work.threads) as usize;
     let extent = Extent::new(&plan.mix, threads, capacity);
-    let map = M::with_capacity(if plan.is_presized { capacity } else { 0 });
+    let map: &M = super::leak(if plan.is_presized { capacity } else { 0 });
     let passes = |worker: &mut Worker<'_, M::Handle<'_>>| {
         for _ in 0..worker.extent.passes {
             worker.pass();
         }
     };
-    let (took, ()) = run(&map, &extent, || Ok(()), passes)?;
+    let (took, ()) = run(map, &extent, || Ok(()), passes)?;
     let per_s = extent.all() as f64 / took.as_secs_f64();
     Ok(super::sample([("ops_per_s", per_s)]))
 }
@@ -297,7 +297,7 @@ pub fn measure<M: Map<u64>>(work: &Work, plan: Plan) -> Result<Sample> {
 pub fn garbage<M: Map<u64>>(work: &Work) -> Result<Sample> {
     let capacity = 1 << work.capacity_log2;
     let extent = Extent::new(&EXCHANGE, 2, capacity);
-    let map = M::with_capacity(capacity);
+    let map: &M = super::leak(capacity);
     let span = Duration::from_secs(work.garbage_s.into());
     let exchange = |worker: &mut Worker<'_, M::Handle<'_>>| {
         let begun = Instant::now();
@@ -310,7 +310,7 @@ pub fn garbage<M: Map<u64>>(work: &Work) -> Result<Sample> {
         Watch::start()
     };
     let begun = Instant::now();
-    let (_, watch) = run(&map, &extent, filled, exchange)?;
+    let (_, watch) = run(map, &extent, filled, exchange)?;
     let seen = watch.finish(begun)?;
     Ok(super::sample([("garbage_mib", seen.peak_mib)]))
 }
