@@ -46,6 +46,8 @@ struct Shared {
     /// Entries that the reader may look for. Release in the writer: they are in the map. Acquire in
     /// the reader.
     inserted: AtomicUsize,
+    /// The reader has read.
+    is_reading: AtomicBool,
     /// Nothing is inserted any more.
     is_at_rest: AtomicBool,
     stop: AtomicBool,
@@ -67,7 +69,11 @@ pub fn measure<M: Map<u64>>(work: &Work, is_presized: bool) -> Result<Sample> {
     let (inserts, read) = thread::scope(|scope| {
         let reader =
             M::IS_SHARED.then(|| spawn(Builder::new(), scope, || shared.read(&map.handle(2))));
-        let inserts = shared.insert(&mut map.handle(1), inserted);
+        let mut writer = map.handle(1);
+        if M::IS_SHARED {
+            shared.begin(&mut writer);
+        }
+        let inserts = shared.insert(&mut writer, inserted);
         let read = reader.map(|reader| {
             thread::sleep(REST);
             shared.stop.store(true, Ordering::Relaxed);
@@ -96,12 +102,21 @@ fn times() -> Times {
 }
 
 impl Shared {
+    /// Inserts an entry, and waits until the reader has found it.
+    fn begin(&self, handle: &mut impl MapHandle<u64>) {
+        handle.insert(key(0), 0);
+        self.inserted.store(1, Ordering::Release);
+        while !self.is_reading.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+    }
+
     fn insert(&self, handle: &mut impl MapHandle<u64>, entries: usize) -> Times {
         let mut times = times();
         // One look at the clock for each insert: the time between two is that of an insert, and of
         // taking the last one down.
         let mut last = Instant::now();
-        for number in 0..entries {
+        for number in 1..entries {
             handle.insert(key(number as u64), number as u64);
             let now = Instant::now();
             times.saturating_record((now - last).as_nanos() as u64);
@@ -140,6 +155,7 @@ impl Shared {
                 times.saturating_record(begun.elapsed().as_nanos() as u64);
                 read.missed += usize::from(found != Some(number));
             }
+            self.is_reading.store(true, Ordering::Relaxed);
             // It spins, since a thread that has slept finds its caches cold.
             let begun = Instant::now();
             while begun.elapsed() < PAUSE {
