@@ -12,9 +12,10 @@
 //! and is told to yield if a reader holds its pages up. So the budget is a target, and no bound.
 
 use super::{
+    account::Freed,
     buffer::{Channel, ThreadBuffer},
     heap::Heap,
-    page::{Page, footprint_of},
+    page::Page,
     policy::Policy,
     retire::Reclaimer,
 };
@@ -67,18 +68,21 @@ impl Heap {
             return Left::Nothing;
         };
         let _ = engine.note_service(clock::now());
-        let (oldest, queued) = {
+        let (oldest, youngest, queued) = {
             let queue = lock(&buffer.queue);
             (
                 queue.sealed.front().map(Page::cookie),
+                queue.sealed.back().map(Page::cookie),
                 queue.sealed.footprint(),
             )
         };
-        let Some(oldest) = oldest else {
+        let Some((oldest, youngest)) = oldest.zip(youngest) else {
             return Left::Nothing;
         };
-        let over = queued >= self.thread_share() || self.is_over_budget(0);
-        if !engine.has_ended(oldest) && engine.recheck(oldest, thread::token()) != Progress::Ended {
+        let over = queued >= self.thread_share() || self.is_over_budget(buffer, 0);
+        if !engine.has_ended(oldest)
+            && engine.assist(oldest, youngest, thread::token(), true) != Progress::Ended
+        {
             return if over { Left::HeldUp } else { Left::Nothing };
         }
         let pages = if over { PAGES_PAST_BUDGET } else { PAGES };
@@ -117,7 +121,7 @@ impl Heap {
                 return;
             }
         }
-        if newest().is_none() && self.waiting_sealed().objects > 0 {
+        if newest().is_none() {
             let cookie = {
                 let mut pending = lock(&self.pending);
                 pending.sort();
@@ -141,7 +145,7 @@ impl Heap {
             };
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // objects that are retired here may be freed on any thread.
-            unsafe { self.free(engine, page) };
+            unsafe { self.free_counted(engine, page) };
             self.reserve.put(page);
             if fork::process() != process {
                 return;
@@ -159,7 +163,7 @@ impl Heap {
     pub(super) unsafe fn free_unasked<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
         let Some(around) = self.on_demand.get() else {
             // SAFETY: the caller's promise.
-            return unsafe { self.free(engine, page) };
+            return unsafe { self.free_counted(engine, page) };
         };
         let record = engine.register(thread::token(), Flavour::Thread);
         record.lock();
@@ -167,7 +171,7 @@ impl Heap {
         around(&mut || {
             if let Some(page) = left.take() {
                 // SAFETY: the caller's promise; `left` gives the page once.
-                unsafe { self.free(engine, page) };
+                unsafe { self.free_counted(engine, page) };
             }
         });
         record.unlock();
@@ -180,10 +184,11 @@ impl Heap {
 
     /// Leaves a page's objects where they are for ever.
     fn leak<P: Policy>(&self, engine: &Engine<P>, page: &Page) {
-        let (objects, footprint) = (page.objects(), footprint_of(page));
+        let leaked = Freed::of(page);
         page.forget_objects();
-        self.leaked.fetch_add(objects as u64, Ordering::Relaxed);
-        if self.note_gone(objects, footprint, page.is_very_heavy()) {
+        let objects = leaked.tally.objects as u64;
+        self.leaked.fetch_add(objects, Ordering::Relaxed);
+        if self.note_leaked(leaked) {
             engine.signal_waiters();
         }
     }
