@@ -9,7 +9,7 @@ use std::{
 };
 use stillpoint::{
     Domain,
-    internal::epoch::{Destructor, retire, retire_memory},
+    internal::epoch::{Destructor, Reader},
 };
 
 /// What a function is taken to free, in bytes, because that cannot be told: a node of a data
@@ -42,38 +42,44 @@ impl Frees {
 ///
 /// # Safety
 ///
-/// `domain` is a collector's; `f` may be called on any thread.
+/// `reader` is the calling thread's, of `domain`, a collector's; `f` may be called on any thread.
 #[inline]
-pub(crate) unsafe fn call<F: FnOnce() -> R, R>(domain: &Domain, f: F) -> bool {
+pub(crate) unsafe fn call<F: FnOnce() -> R, R>(reader: &Reader, domain: &Domain, f: F) -> bool {
     let (object, how) = if Call::<F, R>::FITS {
         (Call::<F, R>::into_word(f), Call::<F, R>::OF_WORD)
     } else {
         (Box::into_raw(Box::new(f)).cast(), Call::<F, R>::OF_BOX)
     };
     // SAFETY: the caller's promise; `how` calls what `object` has, once.
-    unsafe { retire(domain, object, how, UNKNOWN) }
+    unsafe { reader.retire_unsized(domain, object, how, UNKNOWN) }
 }
 
 /// Has the object at `ptr` freed after a grace period. Whether frees are due soon.
 ///
 /// # Safety
 ///
-/// `domain` is a collector's; the object is not null, no thread will find it, nothing else frees
-/// it, and it may be freed on any thread.
+/// `reader` is the calling thread's, of `domain`, a collector's; the object is not null, no thread
+/// will find it, nothing else frees it, and it may be freed on any thread.
 #[inline]
-pub(crate) unsafe fn destroy<T: ?Sized + Pointable>(domain: &Domain, ptr: Shared<'_, T>) -> bool {
+pub(crate) unsafe fn destroy<T: ?Sized + Pointable>(
+    reader: &Reader,
+    domain: &Domain,
+    ptr: Shared<'_, T>,
+) -> bool {
     let address = tag::address::<T>(crate::Pointer::into_usize(ptr));
     let object: *mut u8 = ptr::with_exposed_provenance_mut(address);
     match T::FREES {
         Frees::Block(layout) => {
             debug_assert!(!object.is_null(), "a null pointer to be destroyed");
             // SAFETY: the caller's promise; a box of this layout.
-            unsafe { retire_memory(domain, NonNull::new_unchecked(object), layout) }
+            unsafe { reader.retire_memory(domain, NonNull::new_unchecked(object), layout) }
         }
         // SAFETY: the caller's promise.
-        Frees::Bytes(bytes) => unsafe { retire(domain, object, Destroy::<T>::HOW, bytes) },
+        Frees::Bytes(bytes) => unsafe { reader.retire(domain, object, Destroy::<T>::HOW, bytes) },
         // SAFETY: the caller's promise.
-        Frees::Unknown => unsafe { retire(domain, object, Destroy::<T>::HOW, UNKNOWN) },
+        Frees::Unknown => unsafe {
+            reader.retire_unsized(domain, object, Destroy::<T>::HOW, UNKNOWN)
+        },
     }
 }
 

@@ -24,6 +24,7 @@
 //! owner that its page is full, so it costs nothing.
 
 use super::{
+    on_demand::Marks,
     page::{HEAVIEST, Page, PageList, SLOTS},
     slot::{Destructor, Slot, footprint},
     throttle::Quota,
@@ -240,6 +241,8 @@ pub(super) struct Queue {
     pub(super) sealed: PageList,
     /// Empty pages.
     pub(super) spares: PageList,
+    /// Parts of the open page of the plain channel that need not wait for the rest.
+    pub(super) marks: Marks,
 }
 
 /// The owner is reclaiming, until this is dropped.
@@ -276,6 +279,7 @@ impl ThreadBuffer {
             queue: Mutex::new(Queue {
                 sealed: PageList::new(),
                 spares: PageList::new(),
+                marks: Marks::new(),
             }),
             charge: AtomicUsize::new(0),
             heaviest: AtomicUsize::new(0),
@@ -288,6 +292,18 @@ impl ThreadBuffer {
     /// The fast path of a retire: appends an object to the open page. Owner only.
     #[inline(always)]
     pub(crate) fn append(&self, object: RetireRequest) -> Pushed {
+        self.append_if::<true>(object)
+    }
+
+    /// Like [`ThreadBuffer::append`], of an object whose size is a guess: too many of them seal a
+    /// page, and what they seem to weigh does not. Owner only.
+    #[inline(always)]
+    pub(crate) fn append_by_count(&self, object: RetireRequest) -> Pushed {
+        self.append_if::<false>(object)
+    }
+
+    #[inline(always)]
+    fn append_if<const BY_BYTES: bool>(&self, object: RetireRequest) -> Pushed {
         let Some(page) = self.open_page(object.channel) else {
             return Pushed::NoPage;
         };
@@ -299,7 +315,8 @@ impl ThreadBuffer {
         // Look [P3], Relaxed: between the two barriers' sides, a limit from before [D1] means that
         // the drain sees our length.
         let limit = self.limit.load(Ordering::Relaxed);
-        if fill.len() >= limit || (object.bytes > SMALL && fill.bytes() >= OPEN_BYTES) {
+        let is_heavy = BY_BYTES && object.bytes > SMALL && fill.bytes() >= OPEN_BYTES;
+        if fill.len() >= limit || is_heavy {
             Pushed::PageFull
         } else {
             Pushed::Ok
@@ -324,7 +341,7 @@ impl ThreadBuffer {
     /// `None` if there is no memory. Owner only.
     pub(super) fn replace(
         &self,
-        _queue: &mut Queue,
+        queue: &mut Queue,
         channel: Channel,
         fresh: Option<NonNull<Page>>,
     ) -> Option<NonNull<Page>> {
@@ -332,8 +349,14 @@ impl ThreadBuffer {
         // Release and acquire would do nothing here that the lock does not do; the owner reads what
         // it wrote itself.
         let old = self.open[channel as usize].swap(fresh, Ordering::Relaxed);
-        self.replaced.fetch_add(1, Ordering::Relaxed);
+        self.note_replaced(queue);
         NonNull::new(old)
+    }
+
+    /// An open page is another now, or begins anew. Owner only.
+    pub(super) fn note_replaced(&self, queue: &mut Queue) {
+        self.replaced.fetch_add(1, Ordering::Relaxed);
+        queue.marks = Marks::new();
     }
 
     /// An empty page: a spare one or a new one. Owner only, without the lock.

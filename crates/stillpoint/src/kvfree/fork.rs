@@ -11,6 +11,7 @@
 use super::{
     buffer::{Queue, ThreadBuffer},
     heap::Heap,
+    on_demand::Marks,
     page::PageList,
     pending::Pending,
 };
@@ -48,6 +49,7 @@ impl ForkReset for ThreadBuffer {
             self.queue.reinit(Queue {
                 sealed: PageList::new(),
                 spares,
+                marks: Marks::new(),
             })
         };
         // SAFETY: the caller's promise. The owner may be in the middle of reclaiming, and stays so.

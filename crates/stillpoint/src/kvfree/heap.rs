@@ -192,6 +192,19 @@ impl Heap {
         self.note_gone(objects, footprint, very_heavy)
     }
 
+    /// So many objects of an open page are being freed without it, and counted here meanwhile.
+    pub(super) fn note_taken(&self, objects: usize) {
+        self.objects.fetch_add(objects, Ordering::Relaxed);
+    }
+
+    /// They have been freed.
+    pub(super) fn note_taken_freed(&self, objects: usize) {
+        self.freed.fetch_add(objects as u64, Ordering::Relaxed);
+        // Release, pairs with `waiting_sealed`: a thread that sees the lower count sees what their
+        // destructors did.
+        self.objects.fetch_sub(objects, Ordering::Release);
+    }
+
     /// A page's objects have been freed or leaked. Returns as `note_freed`.
     pub(super) fn note_gone(&self, objects: usize, footprint: usize, very_heavy: bool) -> bool {
         // Release, pairs with `waiting_sealed`: a thread that sees the lower count sees what their
