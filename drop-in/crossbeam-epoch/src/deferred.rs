@@ -7,10 +7,7 @@ use std::{
     mem::{self, MaybeUninit},
     ptr::{self, NonNull},
 };
-use stillpoint::{
-    Domain,
-    internal::epoch::{Destructor, Reader},
-};
+use stillpoint::{Destructor, Domain, internal::epoch::Reader};
 
 /// What a function is taken to free, in bytes, because that cannot be told: a node of a data
 /// structure, or a small table.
@@ -36,6 +33,14 @@ impl Frees {
             bytes => Self::Bytes(bytes),
         }
     }
+
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Unknown => UNKNOWN,
+            Self::Block(layout) => layout.size(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// Has `f` called after a grace period. Whether frees are due soon.
@@ -51,7 +56,7 @@ pub(crate) unsafe fn call<F: FnOnce() -> R, R>(reader: &Reader, domain: &Domain,
         (Box::into_raw(Box::new(f)).cast(), Call::<F, R>::OF_BOX)
     };
     // SAFETY: the caller's promise; `how` calls what `object` has, once.
-    unsafe { reader.retire_unsized(domain, object, how, UNKNOWN) }
+    unsafe { reader.retire_unsized(domain, object, how) }
 }
 
 /// Has the object at `ptr` freed after a grace period. Whether frees are due soon.
@@ -75,18 +80,16 @@ pub(crate) unsafe fn destroy<T: ?Sized + Pointable>(
             unsafe { reader.retire_memory(domain, NonNull::new_unchecked(object), layout) }
         }
         // SAFETY: the caller's promise.
-        Frees::Bytes(bytes) => unsafe { reader.retire(domain, object, Destroy::<T>::HOW, bytes) },
+        Frees::Bytes(_) => unsafe { reader.retire(domain, object, Destroy::<T>::HOW) },
         // SAFETY: the caller's promise.
-        Frees::Unknown => unsafe {
-            reader.retire_unsized(domain, object, Destroy::<T>::HOW, UNKNOWN)
-        },
+        Frees::Unknown => unsafe { reader.retire_unsized(domain, object, Destroy::<T>::HOW) },
     }
 }
 
 struct Destroy<T: ?Sized + Pointable>(PhantomData<T>);
 
 impl<T: ?Sized + Pointable> Destroy<T> {
-    const HOW: &'static Destructor = &Destructor::new(Self::run);
+    const HOW: &'static Destructor = &Destructor::new(Self::run, T::FREES.bytes());
 
     /// # Safety
     ///
@@ -106,8 +109,8 @@ impl<F: FnOnce() -> R, R> Call<F, R> {
         && align_of::<F>() <= align_of::<*mut u8>()
         && !cfg!(miri);
 
-    const OF_WORD: &'static Destructor = &Destructor::new(Self::run_word);
-    const OF_BOX: &'static Destructor = &Destructor::new(Self::run_box);
+    const OF_WORD: &'static Destructor = &Destructor::new(Self::run_word, UNKNOWN);
+    const OF_BOX: &'static Destructor = &Destructor::new(Self::run_box, UNKNOWN);
 
     #[inline(always)]
     fn into_word(f: F) -> *mut u8 {

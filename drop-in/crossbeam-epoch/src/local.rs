@@ -108,7 +108,7 @@ impl Local {
             // SAFETY: as in `enter`; nothing has been found through the guard yet.
             unsafe { self.reader.leave() };
             // A guard of another handle of this thread: to wait for that makes no sense.
-            let is_its_own = epoch::is_reading(domain);
+            let is_its_own = domain.is_reading();
             if waits < YIELDS {
                 thread::yield_now();
             } else if !is_its_own {
@@ -239,7 +239,7 @@ impl Local {
     }
 
     pub(crate) fn flush(&self) {
-        epoch::flush(self.collector.domain());
+        self.collector.domain().flush();
     }
 }
 

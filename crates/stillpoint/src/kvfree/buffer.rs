@@ -116,13 +116,22 @@ impl RetireRequest {
         }
     }
 
-    /// Whatever `how` frees, which takes up `size` bytes, wherever its page happens to be.
+    /// Whatever `how` frees, on the service thread.
     #[inline(always)]
-    pub(crate) fn with(object: *mut u8, how: &'static Destructor, size: usize) -> Self {
+    pub(crate) fn with(object: *mut u8, how: &'static Destructor) -> Self {
+        Self {
+            channel: Channel::Drop,
+            slot: Slot::with(object, how),
+            bytes: footprint(how.bytes()).min(HEAVIEST),
+        }
+    }
+
+    /// Whatever `how` frees, wherever its page happens to be.
+    #[inline(always)]
+    pub(crate) fn with_plain(object: *mut u8, how: &'static Destructor) -> Self {
         Self {
             channel: Channel::Plain,
-            slot: Slot::with(object, how),
-            bytes: footprint(size),
+            ..Self::with(object, how)
         }
     }
 

@@ -16,6 +16,7 @@ use super::{
     heap::Heap,
     page::{Fill, Page, SLOTS, footprint_of, free_slots},
     policy::{Policy, start_for_page},
+    retire::Reclaimer,
 };
 use crate::{
     gp::{Cookie, Engine, Flavour, Progress},
@@ -157,9 +158,21 @@ impl Heap {
     }
 
     /// Tries to end the grace period of all that the calling thread has retired, and frees what is
-    /// due of it; where the thread has nothing, what others have left. A call from within a
-    /// destructor frees nothing.
+    /// due of it; where objects are freed on demand and the thread has none, what others have left.
+    /// Objects that are the service thread's are handed to it. A call from within a destructor
+    /// frees nothing.
     pub(crate) fn flush_own<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
+        let is_open = |channel| {
+            buffer
+                .open_page(channel)
+                .is_some_and(|page| page.objects() > 0)
+        };
+        if is_open(Channel::Drop) {
+            self.seal(engine, buffer, Channel::Drop, Reclaimer::Owner);
+        }
+        if self.frees_whole_batches() {
+            return;
+        }
         let (newest, any_sealed) = {
             let mut queue = lock(&buffer.queue);
             let marked = self.mark_open(engine, buffer, &mut queue);
@@ -176,7 +189,7 @@ impl Heap {
                 return;
             }
             self.free_marked(engine, buffer);
-        } else if self.waiting_sealed().objects > 0 {
+        } else if self.frees_on_demand() && self.waiting_sealed().objects > 0 {
             let cookie = {
                 let mut pending = lock(&self.pending);
                 pending.sort();

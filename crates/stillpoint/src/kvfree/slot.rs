@@ -7,16 +7,26 @@ use std::{
     sync::Arc,
 };
 
-/// How to free objects of one type whose memory alone is not all there is to it.
+/// How [`Domain::retire_with`](crate::Domain::retire_with) frees an object, and how large that is.
 #[derive(Debug)]
 pub struct Destructor {
     run: unsafe fn(*mut u8),
+    bytes: usize,
 }
 
 impl Destructor {
-    /// `run` frees an object.
-    pub const fn new(run: unsafe fn(*mut u8)) -> Self {
-        Self { run }
+    /// `run` is called with the object, once. `bytes` is what that frees, in bytes, as the budget
+    /// counts it: an estimate will do.
+    ///
+    /// A panic of `run` is caught and counted in [`Statistics::panics`](crate::Statistics::panics).
+    #[must_use]
+    pub const fn new(run: unsafe fn(*mut u8), bytes: usize) -> Self {
+        Self { run, bytes }
+    }
+
+    #[inline(always)]
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 
@@ -42,7 +52,7 @@ const SIZE_SHIFT: u32 = 1 + ALIGN_BITS;
 struct Boxed<T>(T);
 
 impl<T> Boxed<T> {
-    const DESTRUCTOR: &'static Destructor = &Destructor { run: Self::free };
+    const DESTRUCTOR: &'static Destructor = &Destructor::new(Self::free, size_of::<T>());
 
     /// # Safety
     ///
@@ -57,7 +67,7 @@ impl<T> Boxed<T> {
 struct Shared<T>(T);
 
 impl<T> Shared<T> {
-    const DESTRUCTOR: &'static Destructor = &Destructor { run: Self::free };
+    const DESTRUCTOR: &'static Destructor = &Destructor::new(Self::free, size_of::<T>());
 
     /// # Safety
     ///

@@ -2,7 +2,8 @@
 //! and frees on demand. For the drop-in package of that name; no part of the stable interface.
 
 use super::{Core, Domain, thread};
-pub use crate::kvfree::{Around, Destructor, Left};
+use crate::Destructor;
+pub use crate::kvfree::{Around, Left};
 use crate::{
     gp::{BarrierMode, Cookie, Flavour, Record},
     kvfree::{OnNoPage, Pushed, RetireRequest, ThreadBuffer},
@@ -19,8 +20,8 @@ pub enum Fences {
     None,
 }
 
-/// A domain whose objects are freed on demand: by [`free_some`] and [`flush`], on the threads that
-/// call these, and on the service thread, inside `around`. A retire never frees nor waits.
+/// A domain whose objects are freed on demand: by [`free_some`] and [`Domain::flush`], on the threads
+/// that call these, and on the service thread, inside `around`. A retire never frees nor waits.
 pub fn domain(name: &str, fences: Fences, budget: usize, around: Around) -> Domain {
     let readers = match fences {
         Fences::AtEntry => BarrierMode::EntryFence,
@@ -91,8 +92,8 @@ impl Reader {
         unsafe { self.record.as_ref() }.depart();
     }
 
-    /// Calls `how` with `object` after a grace period; `size` is what that frees, in bytes. Whether
-    /// the calling thread had better call [`free_some`] soon.
+    /// Calls `how` with `object` after a grace period. Whether the calling thread had better call
+    /// [`free_some`] soon.
     ///
     /// # Safety
     ///
@@ -105,16 +106,15 @@ impl Reader {
         domain: &Domain,
         object: *mut u8,
         how: &'static Destructor,
-        size: usize,
     ) -> bool {
-        match self.append(RetireRequest::with(object, how, size)) {
+        match self.append(RetireRequest::with_plain(object, how)) {
             Some(Pushed::Ok) => false,
             // SAFETY: the caller's promise.
-            pushed => unsafe { self.retire_slow(domain, object, how, size, pushed) },
+            pushed => unsafe { self.retire_slow(domain, object, how, pushed) },
         }
     }
 
-    /// As [`Reader::retire`], where `size` is a guess: it counts towards the budget, and does not
+    /// As [`Reader::retire`], where the size is a guess: it counts towards the budget, and does not
     /// have a page sealed early.
     ///
     /// # Safety
@@ -126,9 +126,8 @@ impl Reader {
         domain: &Domain,
         object: *mut u8,
         how: &'static Destructor,
-        size: usize,
     ) -> bool {
-        let request = RetireRequest::with(object, how, size);
+        let request = RetireRequest::with_plain(object, how);
         match self
             .buffer
             .get()
@@ -136,7 +135,7 @@ impl Reader {
         {
             Some(Pushed::Ok) => false,
             // SAFETY: the caller's promise.
-            pushed => unsafe { self.retire_slow(domain, object, how, size, pushed) },
+            pushed => unsafe { self.retire_slow(domain, object, how, pushed) },
         }
     }
 
@@ -178,11 +177,10 @@ impl Reader {
         domain: &Domain,
         object: *mut u8,
         how: &'static Destructor,
-        size: usize,
         pushed: Option<Pushed>,
     ) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.finish(domain, RetireRequest::with(object, how, size), pushed) }
+        unsafe { self.finish(domain, RetireRequest::with_plain(object, how), pushed) }
     }
 
     /// # Safety
@@ -228,20 +226,4 @@ pub fn free_some(domain: &Domain) -> Left {
     let inner = &domain.core().inner;
     let free = |buffer: &_| inner.heap.free_some(&inner.engine, buffer);
     thread::with(domain.core(), |own| free(own.buffer)).unwrap_or(Left::Nothing)
-}
-
-/// Returns whether the calling thread is in a section of the domain, through any reader or guard.
-/// Looks at all records.
-pub fn is_reading(domain: &Domain) -> bool {
-    let engine = &domain.core().inner.engine;
-    engine.section_of(platform_thread::token()).is_some()
-}
-
-/// Tries once to end the grace period of all that the calling thread has retired, without waiting,
-/// and frees what is due. Runs destructors.
-pub fn flush(domain: &Domain) {
-    let inner = &domain.core().inner;
-    thread::with(domain.core(), |own| {
-        inner.heap.flush_own(&inner.engine, own.buffer);
-    });
 }
