@@ -176,7 +176,7 @@ impl PossibleValues {
 #[derive(Clone)]
 pub struct Choice {
     names: Vec<&'static str>,
-    /// Whether each was asked for by its name, and not all at once.
+    /// True if each was asked for by its name, and not all at once.
     by_name: bool,
 }
 

@@ -796,6 +796,9 @@ fn vmap_measures_every_subject() {
     assert_eq!(json["params"]["connections"], 5);
     let ours = [
         "rcu",
+        "one-section",
+        "found-once",
+        "section-alone",
         "unchecked",
         "node-rwlock",
         "node-spinlock",
@@ -808,7 +811,8 @@ fn vmap_measures_every_subject() {
             "find-1000" => {
                 let others = ["std-rwlock-btreemap", "rangemap", "limit"]
                     .map(|subject| (subject, "default"));
-                let all = [("stillpoint", "rcu")].into_iter().chain(others).collect();
+                let ours = ["rcu", "section-alone"].map(|variant| ("stillpoint", variant));
+                let all = ours.into_iter().chain(others).collect();
                 (all, &["check_ns", "find_dependent_ns", "find_ns"])
             }
             "copy-256" | "copy-4096-2threads" => (

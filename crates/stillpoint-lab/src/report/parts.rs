@@ -33,7 +33,7 @@ pub struct Task {
     pub arguments: Vec<String>,
     /// How long it takes on two processors, about.
     pub expected_s: f64,
-    /// Whether it has to fail: a flavour that is broken on purpose.
+    /// True if it has to fail: a flavour that is broken on purpose.
     pub is_broken: bool,
 }
 
