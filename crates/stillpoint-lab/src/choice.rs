@@ -191,6 +191,13 @@ impl Choice {
         self.by_name && self.includes(name)
     }
 
+    /// Strikes out those of `names` that were picked only as some of all.
+    pub fn keep_only_if_named(&mut self, names: &[&'static str]) {
+        if !self.by_name {
+            self.names.retain(|name| !names.contains(name));
+        }
+    }
+
     /// Strikes out what `keep` says no to.
     pub fn retain(&mut self, keep: impl FnMut(&&'static str) -> bool) {
         self.names.retain(keep);

@@ -81,10 +81,10 @@ impl Host {
 
     /// The version of the package that a subject is.
     pub fn version_of(&self, subject: &str) -> Option<&str> {
-        let package = if subject.starts_with("liburcu") {
-            "liburcu"
-        } else {
-            subject
+        let package = match subject {
+            "scc-hashmap" | "scc-hashindex" => "scc",
+            _ if subject.starts_with("liburcu") => "liburcu",
+            _ => subject,
         };
         self.packages
             .iter()

@@ -24,6 +24,7 @@
 //! owner that its page is full, so it costs nothing.
 
 use super::{
+    account::{Account, Tally},
     on_demand::Marks,
     page::{HEAVIEST, Page, PageList, SLOTS},
     slot::{Destructor, Slot, footprint},
@@ -194,6 +195,7 @@ pub(crate) struct ThreadBuffer {
     /// wait for that.
     pub(super) freeing: OwnedMutex,
     pub(super) queue: Mutex<Queue>,
+    pub(super) account: Account,
     /// Bytes that the owner has added in its present section, as far as it accounts for them. Owner
     /// only.
     charge: AtomicUsize,
@@ -252,6 +254,9 @@ pub(super) struct Queue {
     pub(super) spares: PageList,
     /// Parts of the open page of the plain channel that need not wait for the rest.
     pub(super) marks: Marks,
+    /// The grace period of the youngest sealed page, and the bytes of all pages that were sealed
+    /// for it.
+    named: Option<(Cookie, usize)>,
 }
 
 /// The owner is reclaiming, until this is dropped.
@@ -265,6 +270,24 @@ impl Drop for Reclaiming<'_> {
 }
 
 impl Queue {
+    pub(super) const fn new(spares: PageList) -> Self {
+        Self {
+            sealed: PageList::new(),
+            spares,
+            marks: Marks::new(),
+            named: None,
+        }
+    }
+
+    /// Notes that a page of so many bytes has been sealed for the grace period of `cookie`. Returns
+    /// the bytes of all that have been, together.
+    pub(super) fn note_named(&mut self, cookie: Cookie, footprint: usize) -> usize {
+        let before = self.named.filter(|&(named, _)| named == cookie);
+        let sum = before.map_or(0, |(_, sum)| sum).saturating_add(footprint);
+        self.named = Some((cookie, sum));
+        sum
+    }
+
     /// Gives the memory of empty pages back.
     pub(super) fn release_spares(&mut self) {
         while let Some(spare) = self.spares.pop_front() {
@@ -285,11 +308,8 @@ impl ThreadBuffer {
             not_sealing: Ticks::new(),
             reclaiming: AtomicBool::new(false),
             freeing: OwnedMutex::new(),
-            queue: Mutex::new(Queue {
-                sealed: PageList::new(),
-                spares: PageList::new(),
-                marks: Marks::new(),
-            }),
+            queue: Mutex::new(Queue::new(PageList::new())),
+            account: Account::new(),
             charge: AtomicUsize::new(0),
             heaviest: AtomicUsize::new(0),
             quota: Quota::new(),
@@ -376,9 +396,16 @@ impl ThreadBuffer {
 
     /// Keeps an empty page for the next ones, of which there are up to `spares`, or gives its
     /// memory back. A thread that retires all the time so leaves the allocator out of it, which
-    /// would cut returned pages up for small objects. The page is the caller's. Owner only.
-    pub(super) fn recycle(&self, page: NonNull<Page>, spares: usize) {
+    /// would cut returned pages up for small objects. The page is the caller's; `note` counts it,
+    /// under the lock. Owner only.
+    pub(super) fn recycle<R>(
+        &self,
+        page: NonNull<Page>,
+        spares: usize,
+        note: impl FnOnce() -> R,
+    ) -> R {
         let mut queue = lock(&self.queue);
+        let noted = note();
         if queue.spares.pages() < spares {
             queue.spares.push_back(page);
         } else {
@@ -386,6 +413,23 @@ impl ThreadBuffer {
             // SAFETY: an empty page that is in no list.
             unsafe { Page::release(page) };
         }
+        noted
+    }
+
+    /// What is in the open pages, whose own memory counts as pages only, and what is in the
+    /// account. Of one moment, because both change under the lock.
+    pub(super) fn tallies(&self) -> (Tally, (Tally, Tally)) {
+        let _queue = lock(&self.queue);
+        let open = CHANNELS
+            .iter()
+            .filter_map(|&channel| self.open_page(channel))
+            .map(|page| Tally {
+                objects: page.objects(),
+                pages: 1,
+                footprint: page.bytes(),
+            })
+            .fold(Tally::default(), Tally::plus);
+        (open, self.account.tallies())
     }
 
     /// A number that changes with every append. A racy snapshot, unless under the lock and after

@@ -12,10 +12,11 @@
 //! little. So the budget is a target, and no bound.
 
 use super::{
+    account::{Freed, Tally},
     buffer::{Channel, Queue, ThreadBuffer},
     heap::Heap,
-    page::{Fill, Page, SLOTS, footprint_of, free_slots},
-    policy::{Policy, start_for_page},
+    page::{Fill, Page, SLOTS, free_slots},
+    policy::{Policy, name_for_page},
     retire::Reclaimer,
 };
 use crate::{
@@ -63,14 +64,14 @@ impl Marks {
         }
     }
 
-    /// Marks a page that is so full; `start` starts a grace period if that is new. Returns the
-    /// mark's cookie.
-    fn note(&mut self, fill: Fill, start: impl FnOnce() -> Cookie) -> Cookie {
+    /// Marks a page that is so full; `name` names a grace period if that is new. Returns the mark's
+    /// cookie.
+    fn note(&mut self, fill: Fill, name: impl FnOnce() -> Cookie) -> Cookie {
         match self.newer {
             Some(newer) if newer.fill.len() == fill.len() => newer.cookie,
             newer => {
                 self.older = self.older.or(newer);
-                let cookie = start();
+                let cookie = name();
                 self.newer = Some(Mark { fill, cookie });
                 cookie
             }
@@ -123,19 +124,22 @@ impl Heap {
             return Left::Nothing;
         };
         let _ = engine.note_service(clock::now());
-        let (oldest, queued) = {
+        let (oldest, youngest, queued) = {
             let queue = lock(&buffer.queue);
             (
                 queue.sealed.front().map(Page::cookie),
+                queue.sealed.back().map(Page::cookie),
                 queue.sealed.footprint(),
             )
         };
-        let Some(oldest) = oldest else {
+        let Some((oldest, youngest)) = oldest.zip(youngest) else {
             return Left::Nothing;
         };
-        let past_budget = self.is_over_budget(0);
+        let past_budget = self.is_over_budget(buffer, 0);
         let over = past_budget || queued >= self.thread_share();
-        if !engine.has_ended(oldest) && engine.recheck(oldest, thread::token()) != Progress::Ended {
+        if !engine.has_ended(oldest)
+            && engine.assist(oldest, youngest, thread::token(), true) != Progress::Ended
+        {
             return match (past_budget, over) {
                 (true, _) => Left::HeldUpPastBudget,
                 (_, true) => Left::HeldUp,
@@ -189,7 +193,7 @@ impl Heap {
                 return;
             }
             self.free_marked(engine, buffer);
-        } else if self.frees_on_demand() && self.waiting_sealed().objects > 0 {
+        } else if self.frees_on_demand() {
             let cookie = {
                 let mut pending = lock(&self.pending);
                 pending.sort();
@@ -216,7 +220,7 @@ impl Heap {
         }
         let fill = page.fill();
         // Under the lock, so that the cookies of pages and marks are in order.
-        Some(queue.marks.note(fill, || start_for_page(engine)))
+        Some(queue.marks.note(fill, || name_for_page(engine)))
     }
 
     /// Frees what is marked of the calling thread's open page and due, without the rest.
@@ -233,7 +237,7 @@ impl Heap {
                 return;
             };
             let taken = page.take_before(until, &mut slots);
-            self.note_taken(taken);
+            self.note_sealed_alone(buffer, taken);
             if page.objects() == 0 {
                 // What is taken has left it, so the next objects find the lines that are warm.
                 page.forget_objects();
@@ -250,7 +254,16 @@ impl Heap {
         self.panicked.fetch_add(panicked, Ordering::Relaxed);
         // In the child of a fork they are not counted any more: see `fork.rs`.
         if fork::process() == process {
-            self.note_taken_freed(taken);
+            let freed = Freed {
+                tally: Tally::of_objects(taken),
+                is_very_heavy: false,
+            };
+            let queue = lock(&buffer.queue);
+            let is_relief = self.note_freed_by(buffer, freed);
+            drop(queue);
+            if is_relief {
+                engine.signal_waiters();
+            }
         }
     }
 
@@ -265,7 +278,7 @@ impl Heap {
             };
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // objects that are retired here may be freed on any thread.
-            unsafe { self.free(engine, page) };
+            unsafe { self.free_counted(engine, page) };
             self.reserve.put(page);
             if fork::process() != process {
                 return;
@@ -283,7 +296,7 @@ impl Heap {
     pub(super) unsafe fn free_unasked<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
         let Some(around) = self.on_demand.get() else {
             // SAFETY: the caller's promise.
-            return unsafe { self.free(engine, page) };
+            return unsafe { self.free_counted(engine, page) };
         };
         let record = engine.register(thread::token(), Flavour::Thread);
         record.lock();
@@ -291,7 +304,7 @@ impl Heap {
         around(&mut || {
             if let Some(page) = left.take() {
                 // SAFETY: the caller's promise; `left` gives the page once.
-                unsafe { self.free(engine, page) };
+                unsafe { self.free_counted(engine, page) };
             }
         });
         record.unlock();
@@ -304,10 +317,11 @@ impl Heap {
 
     /// Leaves a page's objects where they are for ever.
     fn leak<P: Policy>(&self, engine: &Engine<P>, page: &Page) {
-        let (objects, footprint) = (page.objects(), footprint_of(page));
+        let leaked = Freed::of(page);
         page.forget_objects();
-        self.leaked.fetch_add(objects as u64, Ordering::Relaxed);
-        if self.note_gone(objects, footprint, page.is_very_heavy()) {
+        let objects = leaked.tally.objects as u64;
+        self.leaked.fetch_add(objects, Ordering::Relaxed);
+        if self.note_leaked(leaked) {
             engine.signal_waiters();
         }
     }

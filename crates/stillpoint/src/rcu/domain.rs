@@ -205,6 +205,11 @@ impl Domain {
     /// the allocator's size classes and with the weights that users give, and of the pages that
     /// track them. 8 MiB by default. It is a target, not a hard limit: see the crate's "The memory
     /// budget".
+    ///
+    /// Threads count for themselves and share their numbers in steps, so the budget is exact to the
+    /// number of retiring threads times the step: a quarter of a thread's quota, which is 16 to
+    /// 256 KiB, and at most an eighth of the budget for all threads together.
+    /// [`Domain::statistics`] adds up what all threads have counted, and has no such step.
     pub fn set_budget(&self, bytes: usize) {
         self.core.inner.heap.set_budget(bytes);
     }

@@ -5,7 +5,7 @@ use crate::report::draw::Tone;
 use crate::report::stored::Row;
 
 /// Stillpoint's default in each experiment.
-const DEFAULT: [&str; 5] = ["per-page", "guard", "rcu", "native", "default"];
+const DEFAULT: [&str; 6] = ["per-page", "guard", "rcu", "native", "hash", "default"];
 
 /// The older ways: part, variant, name.
 const OLD: [(&str, &str, &str); 11] = [
