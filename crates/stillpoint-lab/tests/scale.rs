@@ -890,6 +890,29 @@ fn lru_measures_every_variant() {
     assert_table_agrees(&run.out, &json);
 }
 
+/// The two builds of one program differ in what becomes of garbage.
+#[test]
+#[ignore = "builds three programs: the gate runs it beside the drop-in package's tests"]
+fn epoch_compares_programs_with_and_without_the_drop_in() {
+    let (run, json) = with_json("scale epoch --rounds 1 --scenarios pin-nested,prompt,moka-values");
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_eq!(json["experiment"], "epoch");
+    assert_table_agrees(&run.out, &json);
+    let metric = |scenario, variant, name: &str| {
+        let row = in_scenario(&json, scenario)
+            .into_iter()
+            .find(|row| [&row["subject"], &row["variant"]].contains(&&variant))
+            .expect("it is measured");
+        row["metrics"][name].as_f64()
+    };
+    let (ours, original) = (Value::from("drop-in"), Value::from("crossbeam-epoch"));
+    assert!(metric("pin-nested", ours.clone(), "cpu_ns_per_op") > Some(0.0));
+    assert!(metric("prompt", ours.clone(), "drop_ms").is_some());
+    assert_eq!(metric("prompt", original.clone(), "drop_ms"), None);
+    assert_eq!(metric("moka-values", ours, "left"), Some(0.0));
+    assert_eq!(metric("moka-values", original, "left"), Some(100.0));
+}
+
 /// Which figures a subject of `scale map` has in a scenario. A value may be dropped late, or not.
 fn map_figures(scenario: &str, subject: &str) -> (&'static [&'static str], bool) {
     let has_reader: &[&str] = &[

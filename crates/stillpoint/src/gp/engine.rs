@@ -267,9 +267,10 @@ impl<P: Policy> Engine<P> {
         };
         let mut cached_holdout = ptr::null();
         let mut one_passed_over = P::EVERY_HOLDOUT;
-        for (record, section) in self.holdouts(fenced) {
+        // Not a `for`, which goes from record to record by a state of three nested iterators.
+        self.holdouts(fenced).for_each(|(record, section)| {
             if !mem::replace(&mut one_passed_over, true) {
-                continue;
+                return;
             }
             scan.own |= record.is_owned_by(me) && !section.entered_after(goal);
             // An implausible number (`Seq::entered_after`) says nothing about how old the section
@@ -283,7 +284,7 @@ impl<P: Policy> Engine<P> {
                 cached_holdout = record;
             }
             scan.oldest = scan.oldest.older(section);
-        }
+        });
         if !cached_holdout.is_null() {
             // Release, pairs with `cached_holdout`: the record is complete for the thread that
             // loads it, whichever made it.

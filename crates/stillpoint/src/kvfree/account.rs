@@ -50,6 +50,14 @@ impl Tally {
         }
     }
 
+    /// Objects that are counted without a page.
+    pub(super) fn of_objects(objects: usize) -> Self {
+        Self {
+            objects,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             objects: self.objects.wrapping_add(other.objects),
@@ -312,6 +320,12 @@ impl Heap {
         let change = self.note_change(buffer, tally.footprint, 0);
         self.note_weight(page, tally);
         change.is_some_and(|change| self.ends_excess(change, false))
+    }
+
+    /// Counts objects that the owner of `buffer` frees out of its open page, which is not sealed for
+    /// them. Under the lock of its queue.
+    pub(super) fn note_sealed_alone(&self, buffer: &ThreadBuffer, objects: usize) {
+        buffer.account.sealed.add(Tally::of_objects(objects));
     }
 
     /// Counts a page that was sealed by a thread without an account: the service thread, or a

@@ -25,6 +25,7 @@
 
 use super::{
     account::{Account, Tally},
+    on_demand::Marks,
     page::{HEAVIEST, Page, PageList, SLOTS},
     slot::{Destructor, Slot, footprint},
     throttle::Quota,
@@ -116,13 +117,22 @@ impl RetireRequest {
         }
     }
 
-    /// Whatever `how` frees, which takes up `size` bytes, wherever its page happens to be.
+    /// Whatever `how` frees, on the service thread.
     #[inline(always)]
-    pub(crate) fn with(object: *mut u8, how: &'static Destructor, size: usize) -> Self {
+    pub(crate) fn with(object: *mut u8, how: &'static Destructor) -> Self {
+        Self {
+            channel: Channel::Drop,
+            slot: Slot::with(object, how),
+            bytes: footprint(how.bytes()).min(HEAVIEST),
+        }
+    }
+
+    /// Whatever `how` frees, wherever its page happens to be.
+    #[inline(always)]
+    pub(crate) fn with_plain(object: *mut u8, how: &'static Destructor) -> Self {
         Self {
             channel: Channel::Plain,
-            slot: Slot::with(object, how),
-            bytes: footprint(size),
+            ..Self::with(object, how)
         }
     }
 
@@ -242,6 +252,8 @@ pub(super) struct Queue {
     pub(super) sealed: PageList,
     /// Empty pages.
     pub(super) spares: PageList,
+    /// Parts of the open page of the plain channel that need not wait for the rest.
+    pub(super) marks: Marks,
     /// The grace period of the youngest sealed page, and the bytes of all pages that were sealed
     /// for it.
     named: Option<(Cookie, usize)>,
@@ -262,6 +274,7 @@ impl Queue {
         Self {
             sealed: PageList::new(),
             spares,
+            marks: Marks::new(),
             named: None,
         }
     }
@@ -308,6 +321,18 @@ impl ThreadBuffer {
     /// The fast path of a retire: appends an object to the open page. Owner only.
     #[inline(always)]
     pub(crate) fn append(&self, object: RetireRequest) -> Pushed {
+        self.append_if::<true>(object)
+    }
+
+    /// Like [`ThreadBuffer::append`], of an object whose size is a guess: too many of them seal a
+    /// page, and what they seem to weigh does not. Owner only.
+    #[inline(always)]
+    pub(crate) fn append_by_count(&self, object: RetireRequest) -> Pushed {
+        self.append_if::<false>(object)
+    }
+
+    #[inline(always)]
+    fn append_if<const BY_BYTES: bool>(&self, object: RetireRequest) -> Pushed {
         let Some(page) = self.open_page(object.channel) else {
             return Pushed::NoPage;
         };
@@ -319,7 +344,8 @@ impl ThreadBuffer {
         // Look [P3], Relaxed: between the two barriers' sides, a limit from before [D1] means that
         // the drain sees our length.
         let limit = self.limit.load(Ordering::Relaxed);
-        if fill.len() >= limit || (object.bytes > SMALL && fill.bytes() >= OPEN_BYTES) {
+        let is_heavy = BY_BYTES && object.bytes > SMALL && fill.bytes() >= OPEN_BYTES;
+        if fill.len() >= limit || is_heavy {
             Pushed::PageFull
         } else {
             Pushed::Ok
@@ -344,7 +370,7 @@ impl ThreadBuffer {
     /// `None` if there is no memory. Owner only.
     pub(super) fn replace(
         &self,
-        _queue: &mut Queue,
+        queue: &mut Queue,
         channel: Channel,
         fresh: Option<NonNull<Page>>,
     ) -> Option<NonNull<Page>> {
@@ -352,8 +378,14 @@ impl ThreadBuffer {
         // Release and acquire would do nothing here that the lock does not do; the owner reads what
         // it wrote itself.
         let old = self.open[channel as usize].swap(fresh, Ordering::Relaxed);
-        self.replaced.fetch_add(1, Ordering::Relaxed);
+        self.note_replaced(queue);
         NonNull::new(old)
+    }
+
+    /// An open page is another now, or begins anew. Owner only.
+    pub(super) fn note_replaced(&self, queue: &mut Queue) {
+        self.replaced.fetch_add(1, Ordering::Relaxed);
+        queue.marks = Marks::new();
     }
 
     /// An empty page: a spare one or a new one. Owner only, without the lock.

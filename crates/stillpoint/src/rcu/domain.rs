@@ -1,9 +1,9 @@
 //! Domains: readers, grace periods and deferred frees that are separate from those of other
 //! domains.
 
-use super::{Core, DomainBuilder, Guard, QsbrReader};
+use super::{Core, DomainBuilder, Guard, QsbrReader, thread};
 use crate::{
-    gp::{Cookie, End, Engine, StallReport, policy::Sound},
+    gp::{Cookie, End, Engine, Record, StallReport, policy::Sound},
     statistics::Statistics,
 };
 use std::{fmt, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
@@ -148,10 +148,23 @@ impl Domain {
         self.core.id()
     }
 
-    /// Returns whether the calling thread is inside a section here, so that it must not wait for a
-    /// grace period. Looks at all records.
-    pub(crate) fn is_reading(&self) -> bool {
-        self.core.is_reading()
+    /// Returns whether the calling thread is inside a section of this domain, through whatever
+    /// guard or reader, so that it must not wait for a grace period here. The kernel's
+    /// `rcu_read_lock_held()`.
+    ///
+    /// A few loads if it is, through a guard of its own; otherwise it looks at the records of all
+    /// threads. Never blocks. Async-signal-safe.
+    ///
+    /// ```
+    /// let domain = stillpoint::Domain::new();
+    /// let guard = domain.read_lock();
+    /// assert!(domain.is_reading() && !stillpoint::global().is_reading());
+    /// drop(guard);
+    /// assert!(!domain.is_reading());
+    /// ```
+    #[must_use]
+    pub fn is_reading(&self) -> bool {
+        thread::bound_record(&self.core).is_some_and(Record::is_reading) || self.core.is_reading()
     }
 
     #[inline]
