@@ -306,7 +306,7 @@ impl<K, V, S> HashMap<K, V, S> {
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
         let map = Self::with_hasher(hasher);
         if capacity > 0 {
-            map.store.make_room(capacity);
+            map.store.make_room(capacity, true);
         }
         map
     }

@@ -36,7 +36,7 @@ where
         };
         let entries = self.len();
         if entries > 0 {
-            clone.store.make_room(entries);
+            clone.store.make_room(entries, false);
         }
         let guard = self.guard();
         for (key, value) in self.iter(&guard) {
