@@ -411,8 +411,8 @@ impl<K, V, S> HashMap<K, V, S> {
         Values(self.iter(guard))
     }
 
-    /// Visits at least `count` further entries, if there are so many, in a section that ends before
-    /// this returns. Returns whether there may be more.
+    /// Visits the next entries, at least `count` or those of 16 times as many buckets, in a section
+    /// that ends before this returns. Returns whether there may be more.
     ///
     /// So a long iteration does not keep memory from being freed, and may sleep between its steps.
     /// All steps together visit what [`iter`](Self::iter) would. A step ends with the last entry of
@@ -431,12 +431,14 @@ impl<K, V, S> HashMap<K, V, S> {
     pub fn scan(&self, cursor: &mut Cursor, count: usize, mut visit: impl FnMut(&K, &V)) -> bool {
         let guard = self.guard();
         let mut entries = self.store.iter_from(cursor.0, &guard);
-        let mut visited = 0;
-        while cursor.0.is_some() && visited < count.max(1) {
+        let count = count.max(1);
+        let (mut visited, mut buckets) = (0, 0);
+        while cursor.0.is_some() && visited < count && buckets / 16 < count {
             for entry in entries.next_home() {
                 visit(&entry.get().key, &entry.get().value);
                 visited += 1;
             }
+            buckets += 1;
             cursor.0 = entries.position();
         }
         cursor.0.is_some()
