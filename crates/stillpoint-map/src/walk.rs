@@ -41,7 +41,8 @@ impl<'g> Walk<'g> {
     pub unsafe fn from(core: Option<&'g Core>, position: Option<u64>) -> Self {
         Self {
             core,
-            position,
+            // A map without a table has no homes: a walk over it is at its end.
+            position: core.and(position),
             bucket: None,
             slots: Slots::NONE,
             linked: false,
