@@ -26,7 +26,7 @@ use stillpoint_platform::{
 };
 
 /// The units that a thread takes at a time.
-const CHUNK: usize = 16;
+const CHUNK: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };
 
 /// A counter of units: in the low bits. Above them, whether some were left out; and which process
 /// counts.
@@ -152,19 +152,24 @@ impl<'t> Move<'t> {
     /// Returns whether it has moved: not without memory.
     fn move_unit(self, unit: usize, retire: &mut impl FnMut(NonNull<Bucket>)) -> bool {
         let mut spares = Vec::new();
-        loop {
+        let moved = loop {
             let tried = if self.to.bits() > self.from.bits() {
                 self.try_grow(unit, &mut spares)
             } else {
                 self.try_shrink(unit, &mut spares)
             };
-            let Err(NeedsSpares(count)) = tried else {
-                break;
+            let count = match tried {
+                Ok(moved) => break moved,
+                Err(NeedsSpares(count)) => count,
             };
             while spares.len() < count {
                 let Some(spare) = spare() else { return false };
                 spares.push(spare);
             }
+        };
+        if !moved {
+            // An earlier pass has moved it, or the parent of a fork, and has retired its links.
+            return true;
         }
         let shrinks = self.to.bits() < self.from.bits();
         let old = if shrinks {
@@ -176,10 +181,10 @@ impl<'t> Move<'t> {
         true
     }
 
-    /// One bucket becomes two.
-    fn try_grow(self, unit: usize, spares: &mut Vec<Spare>) -> Result<(), NeedsSpares> {
+    /// One bucket becomes two. Returns false if it has moved already.
+    fn try_grow(self, unit: usize, spares: &mut Vec<Spare>) -> Result<bool, NeedsSpares> {
         let Some(mut locked) = self.from.lock_at(unit) else {
-            return Ok(());
+            return Ok(false);
         };
         // SAFETY: under the lock nothing is taken out, and so nothing is freed.
         let grown = |slot: Slot| unsafe { slot.grown(self.from.bits()) }.expect("it is an entry");
@@ -199,16 +204,16 @@ impl<'t> Move<'t> {
         }
         halves.into_iter().for_each(Filler::finish);
         locked.set_moved();
-        Ok(())
+        Ok(true)
     }
 
-    /// Two buckets become one.
-    fn try_shrink(self, unit: usize, spares: &mut Vec<Spare>) -> Result<(), NeedsSpares> {
+    /// Two buckets become one. Returns false if they have moved already.
+    fn try_shrink(self, unit: usize, spares: &mut Vec<Spare>) -> Result<bool, NeedsSpares> {
         // Only this thread locks two, so it cannot come to a deadlock.
         let (Some(mut lower), Some(mut upper)) =
             (self.from.lock_at(2 * unit), self.from.lock_at(2 * unit + 1))
         else {
-            return Ok(());
+            return Ok(false);
         };
         let count = lower.entries().count() + upper.entries().count();
         NeedsSpares::check(&[count], spares)?;
@@ -221,7 +226,7 @@ impl<'t> Move<'t> {
         filler.finish();
         lower.set_moved();
         upper.set_moved();
-        Ok(())
+        Ok(true)
     }
 }
 
