@@ -80,14 +80,20 @@ impl Core {
     /// without memory.
     pub fn new(entries: usize) -> Option<Self> {
         let bits = bits_for(entries)?;
-        Some(Self {
-            table: AtomicPtr::new(Table::new(bits)?.into_word()),
+        let core = Self::of(Table::new(bits)?);
+        core.spread_out(bits);
+        Some(core)
+    }
+
+    /// Makes one with this table, which is its own from now on.
+    pub fn of(table: Table<'static>) -> Self {
+        Self {
+            table: AtomicPtr::new(table.into_word()),
             count: Count::new(),
-            floor: AtomicU32::new(bits),
+            floor: AtomicU32::new(table.bits()),
             driver: AtomicU64::new(0),
             driving: AtomicU64::new(0),
-        })
-        .inspect(|core| core.spread_out(bits))
+        }
     }
 
     /// The current table. Some of its buckets may be in the next one.
@@ -130,9 +136,14 @@ impl Core {
             let others = locked
                 .with_tag(tag(hash))
                 .filter_map(|place| place.get().as_entry());
-            // None of those in `unequal` has been freed, and another one made at its address: the
-            // section has found them.
-            if others.into_iter().any(|other| !unequal.contains(&other)) {
+            // Both are in the chain's order, which is that of their slots. None of those in
+            // `unequal` has been freed, and another one made at its address: the section has found
+            // them.
+            let mut compared = unequal.iter();
+            if others
+                .into_iter()
+                .any(|other| !compared.any(|entry| *entry == other))
+            {
                 return Inserted::Changed;
             }
             if locked.free().is_none()
