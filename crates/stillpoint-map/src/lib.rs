@@ -9,6 +9,8 @@ mod core;
 mod count;
 #[cfg(not(stillpoint_loom))]
 mod iter;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests;
 #[cfg(not(stillpoint_loom))]
 mod map;
 mod memory;
@@ -32,3 +34,13 @@ pub use {
     },
     pinned::HashMapRef,
 };
+
+/// For the torture program alone: maps whose entries do not wait for readers.
+#[cfg(not(stillpoint_loom))]
+#[doc(hidden)]
+pub mod torture {
+    pub use crate::{
+        slot::spread,
+        store::{Inserted, NewEntry, Policy, Sound, Store},
+    };
+}
