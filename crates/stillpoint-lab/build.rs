@@ -28,8 +28,8 @@ fn is_padded() -> bool {
         .is_ok_and(|flags| flags.contains("x86-branches-within-32B-boundaries"))
 }
 
-/// Writes `versions.txt`, a line for each package of `Cargo.lock` that is there in one version: its
-/// name and its version.
+/// Writes `versions.txt`, a line for each package of `Cargo.lock` that is there in one version, and
+/// for each that is there in several and used here: its name and its version.
 fn note_versions(liburcu: Option<&str>) {
     let lock =
         Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../Cargo.lock");
@@ -44,15 +44,28 @@ fn note_versions(liburcu: Option<&str>) {
         )
     };
     let mut packages: Vec<(String, String)> = Vec::new();
+    // Of several versions the file names the one that a package depends on.
+    let mut used: Vec<(String, String)> = Vec::new();
     for block in lock.split("[[package]]") {
         let find = |key| block.lines().find_map(|line| value(line, key));
-        packages.extend(find("name").zip(find("version")));
+        let name = find("name");
+        if name.as_deref() == Some("stillpoint-lab") {
+            let words = block
+                .lines()
+                .map(|line| line.trim_matches([' ', '"', ',']).split(' '));
+            used = words
+                .filter_map(|mut words| Some((words.next()?.to_owned(), words.next()?.to_owned())))
+                .collect();
+        }
+        packages.extend(name.zip(find("version")));
     }
+    packages.sort();
+    packages.dedup();
     packages.extend(liburcu.map(|version| ("liburcu".to_owned(), version.to_owned())));
     let once = |name: &str| packages.iter().filter(|(other, _)| other == name).count() == 1;
     let lines = packages
         .iter()
-        .filter(|(name, _)| once(name))
+        .filter(|package| once(&package.0) || used.contains(package))
         .map(|(name, version)| format!("{name} {version}\n"));
     let file = Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("versions.txt");
     fs::write(file, lines.collect::<String>()).expect("cargo's folder can be written");

@@ -176,7 +176,7 @@ impl PossibleValues {
 #[derive(Clone)]
 pub struct Choice {
     names: Vec<&'static str>,
-    /// Whether each was asked for by its name, and not all at once.
+    /// True if each was asked for by its name, and not all at once.
     by_name: bool,
 }
 
@@ -189,6 +189,13 @@ impl Choice {
     /// Returns whether `name` was picked by itself, and not as one of all.
     pub fn names_one(&self, name: &str) -> bool {
         self.by_name && self.includes(name)
+    }
+
+    /// Strikes out those of `names` that were picked only as some of all.
+    pub fn keep_only_if_named(&mut self, names: &[&'static str]) {
+        if !self.by_name {
+            self.names.retain(|name| !names.contains(name));
+        }
     }
 
     /// Strikes out what `keep` says no to.

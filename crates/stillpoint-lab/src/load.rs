@@ -29,7 +29,7 @@ pub struct Load {
     pub others: f64,
     /// What the hypervisor gave to other machines.
     pub steal: f64,
-    /// Whether the last two are so much that the figures are not those of a quiet machine.
+    /// True if the last two are so much that the figures are not those of a quiet machine.
     pub busy: bool,
 }
 

@@ -14,7 +14,7 @@ pub struct Machine {
     pub cpus: usize,
     /// The running kernel's release.
     pub kernel: String,
-    /// Whether Stillpoint's readers go without fences here; otherwise both sides fence.
+    /// True if Stillpoint's readers go without fences here; otherwise both sides fence.
     pub membarrier: bool,
     /// What else it did meanwhile, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -17,6 +17,7 @@ mod choice;
 mod interrupt;
 mod load;
 mod machine;
+mod map;
 mod object;
 mod output;
 mod peers;

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+pub use crate::map::Counted;
+pub use crate::map::Map;
 pub use crate::object::Object;
 
 /// A thread's part in a subject: its registration, its hazard pointer, or nothing at all. Dropped
@@ -197,6 +199,8 @@ pub enum Ability {
     Waits,
     /// [`Cell`].
     Shares,
+    /// [`Map`].
+    Maps,
 }
 
 /// Takes down what peers can do. An experiment implements what it measures, and passes over the
@@ -222,6 +226,15 @@ pub trait Registry {
 
     /// The peer has a [`Cell`].
     fn shares<C: Cell>(&mut self, _peer: Peer, _make: fn(Value) -> C) {}
+
+    /// The peer is a [`Map`].
+    fn maps<M: Map<u64>>(&mut self, _peer: Peer) {}
+
+    /// The peer's maps can hold values that are more than bytes.
+    fn maps_with_drop<M: Map<Counted>>(&mut self, _peer: Peer) {}
+
+    /// The peer has another way to make many empty maps.
+    fn empty_maps<M: 'static>(&mut self, _peer: Peer, _make: fn() -> M) {}
 
     /// The peer is not part of this build, where it would be asked for these.
     fn absent(&mut self, _name: &'static str, _abilities: &[Ability]) {}

@@ -68,6 +68,12 @@ const CHARTS: &[&str] = &[
     "Allocate and free areas of random size",
     "Give a page back to the system, in areas of 16",
     "Give a page back to the system, one by one",
+    "Read one of 100,000 entries",
+    "The same, if the last one told its key",
+    "98 % reads: operations a second",
+    "80 % inserts and removals: operations a second",
+    "80 % inserts, from empty: operations a second",
+    "Bytes an entry, of 2,000,000",
     "Time until a broken flavour was detected",
     "Deferred frees: a grace period per page",
     "Waiting: direct wake-ups, one scan where one will do",
@@ -79,7 +85,7 @@ const CHARTS: &[&str] = &[
     "Mean RCU Tasks Trace wait, patch by patch",
 ];
 
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "read",
     "kfree",
     "memory",
@@ -87,6 +93,7 @@ const SECTIONS: [&str; 11] = [
     "trace",
     "lru",
     "vmap",
+    "map",
     "torture",
     "about",
     "patches",
@@ -293,6 +300,23 @@ fn the_head_has_the_place_among_the_best_of_all() {
 }
 
 #[test]
+fn the_hash_map_has_a_place_among_its_peers() {
+    let mut figures = fixture();
+    let map = |figures: &Value| tile(&draw(figures).page, "Hash map");
+    assert_eq!(map(&figures), None, "no figure of ours, no tile");
+    let mut ours = row(&mut figures, "map", "scc-hashindex").clone();
+    ours["subject"] = json!("stillpoint");
+    ours["variant"] = json!("hash");
+    ours["scenario"] = json!("readheavy-2");
+    ours["metrics"] = json!({"ops_per_s": 1e9});
+    let rows = figures["rows"].as_array_mut().expect("there are rows");
+    rows.push(ours);
+    let (text, class) = map(&figures).expect("a tile");
+    assert!(text.contains("1st of 7 . Next: scc-hashindex, "), "{text}");
+    assert_eq!(class, "first");
+}
+
+#[test]
 fn the_torture_has_a_tile() {
     let mut figures = fixture();
     let torture = |figures: &Value| tile(&draw(figures).page, "Torture");
@@ -382,7 +406,7 @@ fn a_section_names_each_command_once() {
             assert_eq!(section.matches(&format!("{command}</code>")).count(), 1);
         }
     }
-    assert_eq!(repeated, 9, "all but the machine's and the patches'");
+    assert_eq!(repeated, 10, "all but the machine's and the patches'");
     assert!(page.contains("<code>stillpoint torture NAME --duration 10 --seed 1</code>"));
 }
 
@@ -486,7 +510,7 @@ fn a_part_that_failed_is_shown_and_costs_no_other_its_figures() {
     assert_eq!(drawn.code, 1);
     assert!(drawn.page.contains("no more mappings"));
     assert!(
-        drawn.page.contains("1 of 19 parts failed"),
+        drawn.page.contains("1 of 20 parts failed"),
         "{:?}",
         drawn
             .page

@@ -473,13 +473,14 @@ fn a_busy_machine_is_told() {
 
 #[test]
 fn every_table_has_a_sentence_below_it() {
-    for experiment in ["kfree", "read", "sync", "trace", "lru", "vmap"] {
+    for experiment in ["kfree", "read", "sync", "trace", "lru", "vmap", "map"] {
         let tiny = match experiment {
             "kfree" => "--threads 2 --loops 4 --objects 100",
             "read" => "--threads 1 --scenarios beside-flood",
             "sync" => "--scenarios idle",
             "trace" => "--scenarios idle --span-ms 10",
             "lru" => "--scenarios threads-2 --tenants 10 --lists 1",
+            "map" => "--scenarios exchange-1 --capacity-log2 10",
             _ => "--scenarios alloc-pool",
         };
         let run = stillpoint(&format!(
@@ -796,6 +797,9 @@ fn vmap_measures_every_subject() {
     assert_eq!(json["params"]["connections"], 5);
     let ours = [
         "rcu",
+        "one-section",
+        "found-once",
+        "section-alone",
         "unchecked",
         "node-rwlock",
         "node-spinlock",
@@ -808,7 +812,8 @@ fn vmap_measures_every_subject() {
             "find-1000" => {
                 let others = ["std-rwlock-btreemap", "rangemap", "limit"]
                     .map(|subject| (subject, "default"));
-                let all = [("stillpoint", "rcu")].into_iter().chain(others).collect();
+                let ours = ["rcu", "section-alone"].map(|variant| ("stillpoint", variant));
+                let all = ours.into_iter().chain(others).collect();
                 (all, &["check_ns", "find_dependent_ns", "find_ns"])
             }
             "copy-256" | "copy-4096-2threads" => (
@@ -880,6 +885,97 @@ fn lru_measures_every_variant() {
                 assert_eq!(share, 0.0, "there is no lock: {row}");
             }
             assert_eq!(metrics.len(), 5, "{row}");
+        }
+    }
+    assert_table_agrees(&run.out, &json);
+}
+
+/// The two builds of one program differ in what becomes of garbage.
+#[test]
+#[ignore = "builds three programs: the gate runs it beside the drop-in package's tests"]
+fn epoch_compares_programs_with_and_without_the_drop_in() {
+    let (run, json) = with_json("scale epoch --rounds 1 --scenarios pin-nested,prompt,moka-values");
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_eq!(json["experiment"], "epoch");
+    assert_table_agrees(&run.out, &json);
+    let metric = |scenario, variant, name: &str| {
+        let row = in_scenario(&json, scenario)
+            .into_iter()
+            .find(|row| [&row["subject"], &row["variant"]].contains(&&variant))
+            .expect("it is measured");
+        row["metrics"][name].as_f64()
+    };
+    let (ours, original) = (Value::from("drop-in"), Value::from("crossbeam-epoch"));
+    assert!(metric("pin-nested", ours.clone(), "cpu_ns_per_op") > Some(0.0));
+    assert!(metric("prompt", ours.clone(), "drop_ms").is_some());
+    assert_eq!(metric("prompt", original.clone(), "drop_ms"), None);
+    assert_eq!(metric("moka-values", ours, "left"), Some(0.0));
+    assert_eq!(metric("moka-values", original, "left"), Some(100.0));
+}
+
+/// Which figures a subject of `scale map` has in a scenario. A value may be dropped late, or not.
+fn map_figures(scenario: &str, subject: &str) -> (&'static [&'static str], bool) {
+    let has_reader: &[&str] = &[
+        "max_us",
+        "p9999_us",
+        "p999_us",
+        "read_p999_us",
+        "read_rest_p999_us",
+    ];
+    let at_once = ["dashmap", "scc-hashmap", "std-rwlock", "limit"];
+    match scenario {
+        "get-1000" => (&["dependent_ns", "ns_per_op"], true),
+        "growth" | "growth-presized" if subject == "limit" => (&has_reader[..3], true),
+        "growth" | "growth-presized" => (has_reader, true),
+        "memory" => (&["bytes_per_entry"], true),
+        "many" => (&["bytes_per_empty"], true),
+        "drop" => (&["drop_ms"], at_once.contains(&subject)),
+        "iterate" => (&["keys_per_s"], true),
+        "garbage" => (&["garbage_mib"], true),
+        _ => (&["ops_per_s"], true),
+    }
+}
+
+/// The scenarios of `scale map`, who has a row in each, and which figures.
+#[test]
+fn map_measures_every_subject() {
+    let scenarios = "get-1000,readheavy-2,exchange-1,rapidgrow-n-grow,growth,growth-presized,memory,many,drop,iterate,garbage";
+    let (run, json) = with_json(&format!(
+        "scale map --rounds 1 --threads 3 --capacity-log2 12 --divide 1000 --garbage-s 1 --scenarios {scenarios}"
+    ));
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_contract(&json, "map");
+    assert_eq!(json["params"]["capacity_log2"], 12);
+    let listed = stillpoint("scale --list").out;
+    for scenario in scenarios.split(',') {
+        let rows = in_scenario(&json, scenario);
+        let cases = listed.lines().filter_map(|line| {
+            let case = line.strip_prefix("map ")?.strip_suffix(scenario)?;
+            case.strip_suffix(' ')?.split_once(' ')
+        });
+        assert!(
+            rows.iter()
+                .map(|row| (text(row, "subject"), text(row, "variant")))
+                .eq(cases),
+            "{scenario}"
+        );
+        assert!(rows.len() >= 7, "{scenario}");
+        for row in rows {
+            let metrics = row["metrics"].as_object().expect("metrics is an object");
+            let (figures, is_sure) = map_figures(scenario, text(row, "subject"));
+            assert!(
+                metrics.keys().eq(figures) || metrics.is_empty() && !is_sure,
+                "{row}"
+            );
+            for (name, figure) in metrics {
+                let figure = figure.as_f64().expect("a number");
+                // So few entries may fit in pages that were there before.
+                let may_be_none = name.starts_with("bytes_") || name == "garbage_mib";
+                assert!(
+                    figure.is_finite() && (figure > 0.0 || may_be_none && figure == 0.0),
+                    "{name}: {row}"
+                );
+            }
         }
     }
     assert_table_agrees(&run.out, &json);

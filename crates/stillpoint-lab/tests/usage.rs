@@ -100,6 +100,12 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("trace --hold-ms 0", &["--hold-ms", "1..=60000"]),
     ("trace --span-ms 0", &["--span-ms", "1..=600000"]),
     (
+        "map --peers seize",
+        &["no peer 'seize'", "papaya", "scc-hashindex", "std-rwlock"],
+    ),
+    ("map --capacity-log2 9", &["--capacity-log2", "10..=28"]),
+    ("map --threads 0", &["--threads", "1..=4096"]),
+    (
         "kfree --scenarios idle",
         &["unexpected argument '--scenarios'"],
     ),

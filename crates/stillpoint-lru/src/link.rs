@@ -313,7 +313,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Moves up to `limit` links, oldest first, to `other`, whose lock is held too. Bookmarks stay.
-    /// Whether there are any left.
+    /// Returns whether there are any left.
     pub(crate) fn move_to(&self, other: &Locked<'_>, limit: usize) -> bool {
         assert!(
             !ptr::eq(self.list, other.list) && !other.is_dead(),
@@ -446,8 +446,8 @@ mod tests {
     use super::*;
     use crate::probe::Unwatched;
 
-    /// As a fork by another thread leaves it in the child, where the thread that was moving it is
-    /// gone.
+    /// A fork by another thread leaves the link so in the child, where the thread that was moving it
+    /// does not exist.
     #[test]
     fn link_of_a_vanished_mover_is_an_orphan() {
         let (list, link) = (List::new(1), Link::new());

@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// As `ListLru::del`.
+    /// Does what `ListLru::del` does.
     fn del(&self) -> bool {
         while let Some(list) = self.link.owner() {
             // SAFETY: the lists outlive the model's threads.
@@ -398,7 +398,7 @@ fn loom_levels_one_limit_decides_alone() {
     charge_together(&[10, u64::MAX, u64::MAX], REQUESTS, &[0, 1, 2]);
 }
 
-/// As charges were made once: counted first, compared, and subtracted again.
+/// Charges that are counted first, then compared, and subtracted again if they are refused.
 #[test]
 #[should_panic(expected = "is refused for what was never charged")]
 fn loom_levels_counted_before_decided() {

@@ -98,7 +98,7 @@ impl<T: Send + Sync + 'static> ListLru<T> {
 }
 
 impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
-    /// As [`ListLru::new`] and [`ListLru::for_tenants`], with something to watch its locks.
+    /// Like [`ListLru::new`] and [`ListLru::for_tenants`], with something to watch its locks.
     #[doc(hidden)]
     #[must_use]
     pub fn with_probe(hierarchy: Option<&Hierarchy>) -> Self {
@@ -183,7 +183,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     /// Takes an item off whatever list of this lru it is on, and returns the list's reference to
     /// it; `None` if it is on none. The kernel's `list_lru_del()`.
     ///
-    /// As fast as to add one. An item that another thread is adding at this moment may count as not
+    /// It is as fast as adding one. An item that another thread is adding at this moment may count as not
     /// added yet.
     pub fn del(&self, item: &Entry<T>) -> Option<Arc<Entry<T>>> {
         let guard = global().read_lock();
@@ -226,7 +226,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
         self.count_at(self.index(tenant.into(), node.0), &guard)
     }
 
-    /// As [`ListLru::count_one`], inside a section that is open already.
+    /// Like [`ListLru::count_one`], inside a section that is open already.
     ///
     /// # Panics
     ///
@@ -298,7 +298,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
         self.walk_at(self.index(tenant.into(), node.0), &mut budget, &mut isolate)
     }
 
-    /// As [`ListLru::walk_one`], over all tenants' lists on `node`. The kernel's
+    /// Like [`ListLru::walk_one`], over all tenants' lists on `node`. The kernel's
     /// `list_lru_walk_node()`.
     pub fn walk_node(
         &self,
@@ -310,7 +310,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
         self.walk_all(node, &mut budget, &mut isolate)
     }
 
-    /// As [`ListLru::walk_one`], over all lists. The kernel's `list_lru_walk()`.
+    /// Like [`ListLru::walk_one`], over all lists. The kernel's `list_lru_walk()`.
     pub fn walk(&self, budget: usize, mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate) -> usize {
         let mut budget = budget;
         Node::all()

@@ -116,7 +116,7 @@ impl ShrinkerMap {
             == 0
     }
 
-    /// As [`ShrinkerMap::set_bit`], without allocating: if the shrinker has an entry here at all.
+    /// Like [`ShrinkerMap::set_bit`], without allocating: if the shrinker has an entry here at all.
     pub(crate) fn set_bit_if_present(&self, index: Index) {
         if let Some(unit) = self.unit(index) {
             unit.bits.fetch_or(index.mask(), Ordering::Relaxed);

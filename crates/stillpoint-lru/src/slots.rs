@@ -127,11 +127,11 @@ impl<T: Send + Sync + 'static> Slots<T> {
         unsafe { self.find_after(index, || ()) }
     }
 
-    /// As [`Slots::find_in_section`], with `meanwhile` between the array and what is in it.
+    /// Like [`Slots::find_in_section`], with `meanwhile` between the array and what is in it.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// See [`Slots::find_in_section`].
     #[inline(always)]
     pub(crate) unsafe fn find_after(&self, index: usize, meanwhile: impl FnOnce()) -> Option<&T> {
         let slots = self.slots();
@@ -145,7 +145,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
     ///
     /// # Safety
     ///
-    /// As for [`Slots::find_in_section`] or [`Slots::peek`].
+    /// See [`Slots::find_in_section`] or [`Slots::peek`].
     pub(crate) unsafe fn share(&self, index: usize) -> Option<Arc<T>> {
         // The pointer of `put`, and not one of a reference: the counts lie before the value.
         // Acquire, pairs with `put`: what is found is complete.
@@ -166,7 +166,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
     ///
     /// # Safety
     ///
-    /// As for [`Slots::peek`].
+    /// See [`Slots::peek`].
     pub(crate) unsafe fn peek_len(&self) -> usize {
         self.slots().len()
     }

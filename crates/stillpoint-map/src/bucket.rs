@@ -17,13 +17,15 @@
 //!
 //! # Writing
 //!
-//! Under the lock: an entry goes into an empty slot, and then the word gets its tag; an update
-//! replaces the slot; a removal empties the slot, and then takes the tag away. The store that
-//! unlocks is the one that changes the home's tags. No user code runs and nothing is allocated
-//! meanwhile, so a lock is held for nanoseconds, unless the thread is preempted.
+//! Under the lock: an insert gives an empty slot the tag, and then the entry; an update replaces
+//! the entry; a removal empties the slot, and then takes the tag away. So a slot without a tag is
+//! empty, and the store of the slot is where each of the three takes effect: a reader that still
+//! has a tag from an earlier entry sees no new entry before others can. No user code runs and
+//! nothing is allocated meanwhile, so a lock is held for nanoseconds, unless the thread is
+//! preempted.
 //!
 //! If a fork removes a thread that holds the lock, the child finds the chain in the middle of one of
-//! these, and [`Locked::repair`] ends it: an entry that has no tag yet, or no slot any more, was not
+//! these, and [`Locked::repair`] ends it: an entry that is not in its slot yet, or no more, was not
 //! inserted, or has been removed.
 
 use crate::{
@@ -32,6 +34,7 @@ use crate::{
 };
 use std::{
     iter,
+    mem::ManuallyDrop,
     ptr::{self, NonNull},
 };
 use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
@@ -68,6 +71,16 @@ impl Bucket {
     pub fn set_word(&self, word: Word) {
         // Release, pairs with `word` and `lock`: what was done to the chain before.
         self.word.store(word.bits(), Ordering::Release);
+    }
+
+    fn swap_word(&self, word: Word) {
+        // Release, pairs with `word` and `lock`: as in `set_word`.
+        self.word.swap(word.bits(), Ordering::Release);
+    }
+
+    /// Has the system give memory to the page that this is on. The word stays as it is.
+    pub fn touch(&self) {
+        self.word.fetch_or(0, Ordering::Relaxed);
     }
 
     /// Replaces the word by its locked form, unless it has changed.
@@ -158,16 +171,18 @@ impl<'t> Locked<'t> {
         }
     }
 
+    /// Changes the word of a bucket; the lock stays.
     fn set_word(&mut self, bucket: &Bucket, word: Word) {
         if ptr::eq(bucket, self.home) {
             self.word = word;
+            bucket.set_word(word.locked());
         } else {
             bucket.set_word(word);
         }
     }
 
-    /// Returns whether nothing is in the chain, which is one bucket.
-    pub fn is_empty(&self) -> bool {
+    /// Returns whether the home has no entries.
+    pub fn is_home_empty(&self) -> bool {
         self.word.is_empty()
     }
 
@@ -202,8 +217,9 @@ impl<'t> Locked<'t> {
 
     /// Puts an entry into an empty place.
     pub fn fill(&mut self, place: Place<'t>, slot: Slot, tag: u8) {
+        let word = self.word(place.bucket).with(place.slot, tag);
+        self.set_word(place.bucket, word);
         place.bucket.set_slot(place.slot, slot);
-        self.set_word(place.bucket, self.word(place.bucket).with(place.slot, tag));
     }
 
     /// Replaces an entry.
@@ -223,13 +239,10 @@ impl<'t> Locked<'t> {
         let word = self.word(last);
         spare.set_slot(0, last.slot(SLOTS - 1));
         spare.set_word(Word::EMPTY.with(0, word.tag(SLOTS - 1)));
-        // A reader that has the old word follows the link. Others find nothing new there, until
-        // the word says that there is a link: else a key could be seen, and then not be seen.
+        // A reader that has the old word follows the link. There is nothing new behind it before
+        // all readers do: else a key could be seen, and then not be seen.
         last.set_slot(SLOTS - 1, Slot::link(NonNull::from(Box::leak(spare))));
         self.set_word(last, word.linked());
-        if ptr::eq(last, self.home) {
-            self.home.set_word(word.linked().locked());
-        }
     }
 
     /// The bucket is in the next table, and stays as it is.
@@ -251,6 +264,12 @@ impl<'t> Locked<'t> {
             }
             self.set_word(bucket, word);
         }
+    }
+
+    /// Unlocks by a read-modify-write, after which a fence costs nothing on x86-64.
+    pub fn unlock(self) {
+        let this = ManuallyDrop::new(self);
+        this.home.swap_word(this.word);
     }
 }
 

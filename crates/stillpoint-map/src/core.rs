@@ -1,8 +1,9 @@
 //! The current table of a map, when it moves to another one, and who moves it.
 //!
 //! A table grows to twice its size when there are more than 6½ entries for each of its buckets of
-//! seven, and shrinks to half when there is less than one. That is looked at where it shows: when an insert
-//! finds its bucket full, and when a removal leaves one empty.
+//! seven, and shrinks to half when there is less than one. That is looked at where it shows: when an
+//! insert finds its bucket full, and when a removal leaves one empty. A table to whose chains
+//! inserts and removals have added many buckets moves to another one of its size, without them.
 //!
 //! Then each insert and removal moves a few buckets ([`crate::resize`]). The domain's service thread
 //! does so, too, in slices, one after each grace period: so a map that is not touched any more also
@@ -17,8 +18,9 @@ use crate::{
     table::{FEWEST_BITS, Header, MOST_BITS, Table},
     word::tag,
 };
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use stillpoint_platform::{
+    barrier::{fence_after_rmw, full_fence},
     fork,
     sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering},
 };
@@ -30,6 +32,9 @@ const LARGE: u32 = 8;
 /// How many chunks of units the service thread moves before it turns to other callbacks: a
 /// millisecond or two.
 const SLICE: usize = 1024;
+
+/// Small tables have so many more links before they move because of them.
+const FEW_LINKS: u64 = 16;
 
 /// How many entries a table of so many bits has before it grows.
 fn capacity(bits: u32) -> usize {
@@ -76,21 +81,22 @@ fn this_process() -> u64 {
 }
 
 impl Core {
-    /// Makes one with a table for so many entries, which is the smallest that it will have. `None`
-    /// without memory.
-    pub fn new(entries: usize) -> Option<Self> {
+    /// Makes one with a table for so many entries, which is the smallest that it will have if it
+    /// `stays`. `None` without memory.
+    pub fn new(entries: usize, stays: bool) -> Option<Self> {
         let bits = bits_for(entries)?;
-        let core = Self::of(Table::new(bits)?);
+        let floor = if stays { bits } else { FEWEST_BITS };
+        let core = Self::of(Table::new(bits)?, floor);
         core.spread_out(bits);
         Some(core)
     }
 
     /// Makes one with this table, which is its own from now on.
-    pub fn of(table: Table<'static>) -> Self {
+    pub fn of(table: Table<'static>, floor: u32) -> Self {
         Self {
             table: AtomicPtr::new(table.into_word()),
             count: Count::new(),
-            floor: AtomicU32::new(table.bits()),
+            floor: AtomicU32::new(floor),
             driver: AtomicU64::new(0),
             driving: AtomicU64::new(0),
         }
@@ -136,9 +142,8 @@ impl Core {
             let others = locked
                 .with_tag(tag(hash))
                 .filter_map(|place| place.get().as_entry());
-            // Both are in the chain's order, which is that of their slots. None of those in
-            // `unequal` has been freed, and another one made at its address: the section has found
-            // them.
+            // Both are in the chain's order, unless it has just grown. None of those in `unequal` has
+            // been freed, and another one made at its address: the section has found them.
             let mut compared = unequal.iter();
             if others
                 .into_iter()
@@ -150,6 +155,8 @@ impl Core {
                 && let Some(spare) = spare.take()
             {
                 locked.extend(spare);
+                let extended = &table.header().units.extended;
+                extended.fetch_add(1, Ordering::Relaxed);
             }
             if let Some(place) = locked.free() {
                 locked.fill(place, Slot::entry(entry, hash, table.bits()), tag(hash));
@@ -162,6 +169,7 @@ impl Core {
             }
         };
         self.count.add(1);
+        fence_change();
         if !place.is_in(table.at(table.index(hash))) && is_looked_at(table, hash) {
             self.consider_growing(table);
         }
@@ -183,6 +191,8 @@ impl Core {
         let place = place_of(&locked, old, hash);
         if let Some(place) = place {
             locked.replace(place, Slot::entry(new, hash, table.bits()));
+            locked.unlock();
+            fence_change();
         }
         place.is_some()
     }
@@ -200,9 +210,10 @@ impl Core {
             return false;
         };
         locked.clear(place);
-        let empty = locked.is_empty();
+        let empty = locked.is_home_empty();
         drop(locked);
         self.count.add(1_u64.wrapping_neg());
+        fence_change();
         if empty && is_looked_at(table, hash) {
             self.consider_shrinking(table);
         }
@@ -213,8 +224,11 @@ impl Core {
 
     fn consider_growing(&self, table: Table<'_>) {
         let bits = table.bits();
+        let extended = table.header().units.extended.load(Ordering::Relaxed);
         if bits < MOST_BITS && self.count.get() > capacity(bits) {
             self.start_move(table, bits + 1);
+        } else if extended > table.buckets() as u64 / 2 + FEW_LINKS {
+            self.start_move(table, bits);
         }
     }
 
@@ -236,8 +250,8 @@ impl Core {
         let Some(next) = Table::new(bits) else { return };
         self.spread_out(bits);
         if !table.set_next(next) {
-            // SAFETY: no other thread knows it.
-            unsafe { next.free() };
+            // SAFETY: no other thread knows it, and its buckets are empty.
+            unsafe { next.free_memory() };
         }
     }
 
@@ -340,12 +354,14 @@ impl Core {
 
     #[cold]
     fn become_driver(&self) -> bool {
+        // Fence, pairs with `drive`: the callback sees that the table moves, or this sees that there
+        // is no callback any more.
+        full_fence();
         let (driver, me) = (self.driver.load(Ordering::Relaxed), this_process());
-        // Acquire, pairs with `drive`.
         driver != me
             && self
                 .driver
-                .compare_exchange(driver, me, Ordering::Acquire, Ordering::Relaxed)
+                .compare_exchange(driver, me, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     }
 
@@ -353,40 +369,44 @@ impl Core {
     ///
     /// # Safety
     ///
-    /// Inside a section of the map's domain, which has not closed this, or is waited for.
+    /// Inside a section of the map's domain; after [`Core::begin_driving`].
     pub unsafe fn drive(&self, reclaim: &impl Reclaim) -> bool {
-        if !self.begin_driving() {
-            return false;
-        }
+        let mut progress = Progress::Moved;
         for _ in 0..SLICE {
             // SAFETY: the caller's promise.
-            if unsafe { self.help(reclaim) } == Progress::NothingToTake {
+            progress = unsafe { self.help(reclaim) };
+            if matches!(progress, Progress::NothingToTake | Progress::LeftOut) {
                 break;
             }
         }
         // SAFETY: the caller's promise.
-        let moves = unsafe { self.table() }.next().is_some();
-        if !moves {
-            // Release, pairs with `become_driver`.
-            self.driver.store(0, Ordering::Release);
+        let moves = || unsafe { self.table() }.next().is_some();
+        // Without memory, the next writer asks for the callback, and not this one for ever.
+        if moves() && progress != Progress::LeftOut {
+            return true;
         }
-        // SAFETY: the caller's promise. If a move has begun since, it is this one's as well.
-        let again = moves || unsafe { self.wants_driver() };
-        // Release, pairs with `begin_driving`: what was moved.
-        self.driving.store(0, Ordering::Release);
-        again
+        self.driver.store(0, Ordering::Relaxed);
+        // Fence, pairs with `become_driver`: this sees that the table moves, or the thread that
+        // began that sees that there is no callback.
+        full_fence();
+        progress != Progress::LeftOut && moves() && self.become_driver()
     }
 
     /// Returns false if another callback of this process drives, or the map is closed.
-    fn begin_driving(&self) -> bool {
+    pub fn begin_driving(&self) -> bool {
         let (driving, me) = (self.driving.load(Ordering::Relaxed), this_process());
         // That of another process is a thread that the fork has removed.
-        // Acquire, pairs with the end of `drive`: what was moved.
+        // Acquire, pairs with `end_driving`: what was moved.
         driving != me
             && self
                 .driving
                 .compare_exchange(driving, me, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
+    }
+
+    pub fn end_driving(&self) {
+        // Release, pairs with `begin_driving`: what was moved.
+        self.driving.store(0, Ordering::Release);
     }
 
     /// Ends the callback's work for good. Waits for a slice, if one is under way.
@@ -396,6 +416,34 @@ impl Core {
             backoff.wait();
         }
     }
+
+    /// Frees the tables.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the map, which is closed; nor does the caller any more.
+    pub unsafe fn free_tables(&self) {
+        let table = self.table.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: the caller's promise; from `into_word`.
+        unsafe {
+            let Some(table) = Table::from_word(table) else {
+                return;
+            };
+            let next = table.next();
+            table.free();
+            if let Some(next) = next {
+                next.free();
+            }
+        }
+    }
+}
+
+/// Between a change and what the thread does next: so each operation takes effect before it
+/// returns, as other threads see it. After a read-modify-write it costs nothing on x86-64.
+fn fence_change() {
+    // Fence, pairs with itself: of two threads that each change a key, and then look the other's up,
+    // one sees the other's change.
+    fence_after_rmw();
 }
 
 fn is_looked_at(table: Table<'_>, hash: u64) -> bool {
@@ -409,14 +457,7 @@ fn place_of<'t>(locked: &Locked<'t>, entry: NonNull<Head>, hash: u64) -> Option<
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // SAFETY: no other thread has the core any more, so none reads a table.
-        unsafe {
-            let table = self.table();
-            let next = table.next();
-            table.free();
-            if let Some(next) = next {
-                next.free();
-            }
-        }
+        // SAFETY: no other thread has it any more.
+        unsafe { self.free_tables() };
     }
 }

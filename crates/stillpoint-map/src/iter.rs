@@ -95,7 +95,7 @@ impl<K, V> Iterator for IntoIter<K, V> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.0.left(), Some(self.0.left()))
+        (self.0.len(), Some(self.0.len()))
     }
 }
 

@@ -328,7 +328,7 @@ fn loom_a_link_before_its_bucket_is_caught() {
 fn loom_walk_and_extend() {
     model(|| {
         let world = full();
-        let core = Arc::new(ManuallyDrop::new(Core::of(world.table)));
+        let core = Arc::new(ManuallyDrop::new(Core::of(world.table, 1)));
         let walked = Arc::clone(&core);
         both(
             &world,
@@ -341,7 +341,7 @@ fn loom_walk_and_extend() {
 /// Each of the first entries, whose values are their numbers, is visited once.
 fn assert_visits_once(core: &Core, entries: usize) {
     // SAFETY: the model keeps tables and entries.
-    let walk = unsafe { Walk::from(Some(core), Some(0)) };
+    let walk = unsafe { Walk::from(Some(NonNull::from(core)), Some(0)) };
     let mut visits = [0; 2 * SLOTS];
     walk.for_each(|head| visits[read(head) as usize] += 1);
     assert!(
@@ -404,7 +404,7 @@ fn walk_while_moving(bits: u32, to: u32) {
     model(move || {
         let world = halves(bits);
         let to_move = world.start_move(to);
-        let core = Arc::new(ManuallyDrop::new(Core::of(world.table)));
+        let core = Arc::new(ManuallyDrop::new(Core::of(world.table, 1)));
         let walked = Arc::clone(&core);
         both(
             &world,

@@ -73,7 +73,7 @@ impl<K, V, S> HashMap<K, V, S> {
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
         let map = Self::with_hasher(hasher);
         if capacity > 0 {
-            map.store.make_room(capacity);
+            map.store.make_room(capacity, true);
         }
         map
     }
@@ -582,7 +582,7 @@ where
         };
         let entries = self.len();
         if entries > 0 {
-            clone.store.make_room(entries);
+            clone.store.make_room(entries, false);
         }
         let (from, to) = (self.guard(), clone.guard());
         for (key, value) in self.iter(&from) {

@@ -1,7 +1,8 @@
-//! Moving a table's buckets to one of twice or half the size, a few at a time.
+//! Moving a table's buckets to one of twice, half, or the same size, a few at a time.
 //!
 //! A *unit* is a bucket of the smaller table and the two buckets of the larger one that it
-//! corresponds to. Writers take units in chunks, one chunk with each insert or removal, and so does
+//! corresponds to; or a bucket of each, if a table moves to another one of its size, because its
+//! chains have become long. Writers take units in chunks, one chunk with each insert or removal, and so does
 //! the domain's service thread ([`crate::core`]). A thread moves a unit under the locks of the old
 //! buckets: it fills the new ones, which no other thread knows, and then marks the old ones. So at
 //! each instant every key has one home: until the mark, and in the old bucket for readers that were
@@ -14,7 +15,7 @@
 //! at once.
 
 use crate::{
-    bucket::Bucket,
+    bucket::{Bucket, Locked},
     slot::{Slot, fits},
     table::{Table, Units},
     word::{SLOTS, Word},
@@ -65,6 +66,8 @@ impl Count {
 pub enum Progress {
     /// Other threads have all units that are left.
     NothingToTake,
+    /// There was no memory for some, which are left for another pass.
+    LeftOut,
     /// There are more.
     Moved,
     /// The calling thread has moved the last one.
@@ -93,17 +96,42 @@ impl<'t> Move<'t> {
         &self.from.header().units
     }
 
-    /// Moves a chunk. Old buckets of chains are handed to `retire`.
+    /// Moves a chunk. Old buckets of chains are handed to `retire`, which may run user code.
     pub fn help(self, mut retire: impl FnMut(NonNull<Bucket>)) -> Progress {
         let Some(units) = self.take() else {
             return Progress::NothingToTake;
         };
-        let count = units.len();
+        let (process, count) = (fork::process(), units.len());
+        // Before the locks are taken. A chunk's new buckets are on one page.
+        self.to.at(self.news(units.start).start).touch();
         let mut all = true;
         for unit in units {
-            all &= self.move_unit(unit, &mut retire);
+            match self.move_unit(unit) {
+                Some(true) => {
+                    let old = self.olds(unit);
+                    old.for_each(|index| self.from.at(index).links().for_each(&mut retire));
+                }
+                Some(false) => {}
+                None => all = false,
+            }
+            if fork::process() != process {
+                // The child counts anew.
+                return Progress::NothingToTake;
+            }
         }
         self.add_done(count, all)
+    }
+
+    /// The buckets that a unit is in.
+    fn olds(self, unit: usize) -> Range<usize> {
+        let each = self.from.buckets() / self.units();
+        unit * each..(unit + 1) * each
+    }
+
+    /// The buckets that it moves to.
+    fn news(self, unit: usize) -> Range<usize> {
+        let each = self.to.buckets() / self.units();
+        unit * each..(unit + 1) * each
     }
 
     fn take(self) -> Option<Range<usize>> {
@@ -125,7 +153,7 @@ impl<'t> Move<'t> {
     }
 
     fn add_done(self, units: usize, all: bool) -> Progress {
-        let Units { taken, done } = self.counters();
+        let Units { taken, done, .. } = self.counters();
         loop {
             let (word, count) = Count::of(done);
             let left_out = if all { 0 } else { LEFT_OUT };
@@ -145,43 +173,32 @@ impl<'t> Move<'t> {
             done.store(Count::zero().0, Ordering::Relaxed);
             // Release, pairs with `take`: `done` is 0.
             taken.store(Count::zero().0, Ordering::Release);
-            return Progress::NothingToTake;
+            return Progress::LeftOut;
         }
     }
 
-    /// Returns whether it has moved: not without memory.
-    fn move_unit(self, unit: usize, retire: &mut impl FnMut(NonNull<Bucket>)) -> bool {
+    /// Returns whether this thread has moved it, and not another before; `None` without memory.
+    fn move_unit(self, unit: usize) -> Option<bool> {
         let mut spares = Vec::new();
-        let moved = loop {
-            let tried = if self.to.bits() > self.from.bits() {
+        loop {
+            let tried = if self.news(unit).len() == 2 {
                 self.try_grow(unit, &mut spares)
             } else {
-                self.try_shrink(unit, &mut spares)
+                self.try_merge(unit, &mut spares)
             };
-            let count = match tried {
-                Ok(moved) => break moved,
-                Err(NeedsSpares(count)) => count,
-            };
-            while spares.len() < count {
-                let Some(spare) = spare() else { return false };
-                spares.push(spare);
+            match tried {
+                Ok(moved) => return Some(moved),
+                Err(NeedsSpares(count)) => {
+                    spares.try_reserve(count - spares.len()).ok()?;
+                    while spares.len() < count {
+                        spares.push(spare()?);
+                    }
+                }
             }
-        };
-        if !moved {
-            // An earlier pass has moved it, or the parent of a fork, and has retired its links.
-            return true;
         }
-        let shrinks = self.to.bits() < self.from.bits();
-        let old = if shrinks {
-            2 * unit..2 * unit + 2
-        } else {
-            unit..unit + 1
-        };
-        old.for_each(|index| self.from.at(index).links().for_each(&mut *retire));
-        true
     }
 
-    /// One bucket becomes two. Returns false if it has moved already.
+    /// One bucket becomes two.
     fn try_grow(self, unit: usize, spares: &mut Vec<Spare>) -> Result<bool, NeedsSpares> {
         let Some(mut locked) = self.from.lock_at(unit) else {
             return Ok(false);
@@ -207,25 +224,44 @@ impl<'t> Move<'t> {
         Ok(true)
     }
 
-    /// Two buckets become one. Returns false if they have moved already.
-    fn try_shrink(self, unit: usize, spares: &mut Vec<Spare>) -> Result<bool, NeedsSpares> {
+    /// Two buckets become one; or one becomes another, with a chain that is no longer than it must
+    /// be.
+    fn try_merge(self, unit: usize, spares: &mut Vec<Spare>) -> Result<bool, NeedsSpares> {
+        let mut olds = self.olds(unit);
         // Only this thread locks two, so it cannot come to a deadlock.
-        let (Some(mut lower), Some(mut upper)) =
-            (self.from.lock_at(2 * unit), self.from.lock_at(2 * unit + 1))
-        else {
+        let Some(mut lower) = olds.next().and_then(|index| self.from.lock_at(index)) else {
             return Ok(false);
         };
-        let count = lower.entries().count() + upper.entries().count();
+        let mut upper = match olds.next().map(|index| self.from.lock_at(index)) {
+            Some(None) => return Ok(false),
+            Some(upper) => upper,
+            None => None,
+        };
+        let above = || upper.iter().flat_map(Locked::entries);
+        let count = lower.entries().count() + above().count();
         NeedsSpares::check(&[count], spares)?;
-        let mut filler = Filler::new(self.to.at(unit), count);
-        for (half, is_upper) in [(&lower, false), (&upper, true)] {
-            for (slot, tag) in half.entries() {
-                filler.push(slot.shrunk(is_upper).expect("it is an entry"), tag, spares);
+        let merges = upper.is_some();
+        let moved = |slot: Slot, is_upper| {
+            if merges {
+                slot.shrunk(is_upper).expect("it is an entry")
+            } else {
+                slot
             }
+        };
+        let mut filler = Filler::new(self.to.at(unit), count);
+        for (slot, tag) in lower.entries() {
+            filler.push(moved(slot, false), tag, spares);
+        }
+        for (slot, tag) in above() {
+            filler.push(moved(slot, true), tag, spares);
         }
         filler.finish();
         lower.set_moved();
-        upper.set_moved();
+        upper.iter_mut().for_each(Locked::set_moved);
+        // In this order: a walk that finds only the first one moved goes on behind both
+        // (`crate::walk`), also in the child of a fork that removes this thread in between.
+        drop(lower);
+        drop(upper);
         Ok(true)
     }
 }
@@ -275,8 +311,8 @@ struct Filler<'t> {
 impl<'t> Filler<'t> {
     fn new(bucket: &'t Bucket, left: usize) -> Self {
         // What a thread that a fork has removed may have left.
-        if bucket.slot(SLOTS - 1) != Slot::NONE {
-            bucket.set_slot(SLOTS - 1, Slot::NONE);
+        for slot in (0..SLOTS).filter(|slot| bucket.slot(*slot) != Slot::NONE) {
+            bucket.set_slot(slot, Slot::NONE);
         }
         Self {
             bucket,

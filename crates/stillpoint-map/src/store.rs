@@ -4,12 +4,14 @@
 use crate::{
     bucket::Bucket,
     core::{self, Core, Reclaim},
+    count::Count,
     slot::{Head, fits},
     table::Table,
     walk::Walk,
 };
 use std::{
     alloc::{Layout, handle_alloc_error},
+    cell::{RefCell, UnsafeCell},
     fmt,
     marker::PhantomData,
     ops::Deref,
@@ -125,24 +127,78 @@ impl Reclaim for To<'_> {
             unsafe { self.0.retire_sized(block, layout) };
             return;
         }
-        struct Unused(Table<'static>);
-        // SAFETY: an address; after a grace period no other thread uses the table.
-        unsafe impl Send for Unused {}
-        // SAFETY: it is not used before the grace period has ended.
-        let table = Unused(unsafe { table.forget_lifetime() });
-        // A callback, because a large block would count against the budget.
-        self.0.call(move || {
-            let table = table;
-            // SAFETY: the grace period has ended.
-            unsafe { table.0.free_memory() };
+        free_later(self.0, table);
+    }
+}
+
+/// What a domain reclaims for its own service thread, which must not run user code meanwhile, as a
+/// retire may: one callback for all that a slice has left.
+struct Later<'d> {
+    domain: &'d Domain,
+    buckets: RefCell<Vec<Unused<Bucket>>>,
+}
+
+/// What no thread uses after a grace period.
+struct Unused<T>(NonNull<T>);
+
+// SAFETY: an address.
+unsafe impl<T> Send for Unused<T> {}
+
+impl Reclaim for Later<'_> {
+    fn bucket(&self, bucket: NonNull<Bucket>) {
+        self.buckets.borrow_mut().push(Unused(bucket));
+    }
+
+    fn table(&self, table: Table<'_>) {
+        free_later(self.domain, table);
+    }
+}
+
+impl Drop for Later<'_> {
+    fn drop(&mut self) {
+        let buckets = self.buckets.take();
+        if buckets.is_empty() {
+            return;
+        }
+        self.domain.call(move || {
+            for Unused(bucket) in buckets {
+                // SAFETY: made of a box; the grace period has ended.
+                drop(unsafe { Box::from_raw(bucket.as_ptr()) });
+            }
         });
     }
 }
 
+/// By a callback: a large block would count against the budget.
+fn free_later(domain: &Domain, table: Table<'_>) {
+    struct Old(Table<'static>);
+    // SAFETY: an address; after a grace period no other thread uses the table.
+    unsafe impl Send for Old {}
+    // SAFETY: it is not used before the grace period has ended.
+    let table = Old(unsafe { table.forget_lifetime() });
+    domain.call(move || {
+        let table = table;
+        // SAFETY: the grace period has ended.
+        unsafe { table.0.free_memory() };
+    });
+}
+
+/// What a map and its callback share.
+#[derive(Debug)]
+struct Shared {
+    core: Core,
+    /// `None`: the global one. Used by the callback while it drives, and taken away after the core
+    /// has been closed: a callback that is queued keeps no domain open.
+    domain: UnsafeCell<Option<Kept>>,
+}
+
+// SAFETY: the cell is used by one thread at a time, as it says.
+unsafe impl Sync for Shared {}
+
 /// A map of entries.
 pub struct Store<K, V, P: Policy = Sound> {
     /// Null until there is an entry: it allocates nothing before.
-    core: AtomicPtr<Core>,
+    shared: AtomicPtr<Shared>,
     /// `None`: the global one.
     domain: Option<Kept>,
     /// Owns entries, and is not variant: a reference is enough to insert.
@@ -158,7 +214,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
     /// An empty one of the domain; `None` for the global one.
     pub const fn new(domain: Option<Kept>) -> Self {
         Self {
-            core: AtomicPtr::new(ptr::null_mut()),
+            shared: AtomicPtr::new(ptr::null_mut()),
             domain,
             entries: PhantomData,
         }
@@ -196,27 +252,39 @@ impl<K, V, P: Policy> Store<K, V, P> {
     }
 
     #[inline(always)]
-    fn core(&self) -> Option<&Core> {
+    fn shared(&self) -> Option<NonNull<Shared>> {
         // Acquire, pairs with `make_core`: it is complete.
-        // SAFETY: null, or an `Arc`'s, which this owns.
-        unsafe { self.core.load(Ordering::Acquire).as_ref() }
+        NonNull::new(self.shared.load(Ordering::Acquire))
     }
 
-    /// The core, with a table for `entries` if there was none. `None` without memory.
-    fn core_for(&self, entries: usize) -> Option<&Core> {
+    #[inline(always)]
+    fn core(&self) -> Option<&Core> {
+        // SAFETY: an `Arc`'s, which this owns.
+        Some(unsafe { &self.shared()?.as_ref().core })
+    }
+
+    /// The core, with a table for `entries` if there was none, which is the smallest if it `stays`.
+    /// `None` without memory.
+    fn core_for(&self, entries: usize, stays: bool) -> Option<&Core> {
         match self.core() {
             Some(core) => Some(core),
-            None => self.make_core(entries),
+            None => self.make_core(entries, stays),
         }
     }
 
     #[cold]
-    fn make_core(&self, entries: usize) -> Option<&Core> {
-        let made = Arc::into_raw(Arc::new(Core::new(entries)?)).cast_mut();
-        // Release, pairs with `core`: it is complete. Acquire: so is the faster thread's.
-        let set =
-            self.core
-                .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+    fn make_core(&self, entries: usize, stays: bool) -> Option<&Core> {
+        let made = Arc::into_raw(Arc::new(Shared {
+            core: Core::new(entries, stays)?,
+            domain: UnsafeCell::new(self.domain.clone()),
+        }));
+        // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
+        let set = self.shared.compare_exchange(
+            ptr::null_mut(),
+            made.cast_mut(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
         if set.is_err() {
             // SAFETY: from an `Arc` just now, and no other thread knows it.
             drop(unsafe { Arc::from_raw(made) });
@@ -276,7 +344,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
         self.check(section);
         Entries {
             // SAFETY: inside a section of the map's domain for as long as `'g`.
-            walk: unsafe { Walk::from(self.core(), position) },
+            walk: unsafe { Walk::from(self.core().map(NonNull::from), position) },
             entries: PhantomData,
         }
     }
@@ -297,7 +365,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         mut is_same: impl FnMut(&K, &K) -> bool,
     ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
         self.check(section);
-        let core = self.core_for(0).unwrap_or_else(|| no_memory());
+        let core = self.core_for(0, false).unwrap_or_else(|| no_memory());
         loop {
             let mut unequal = Vec::new();
             // SAFETY: inside a section of the map's domain.
@@ -325,8 +393,8 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
             // SAFETY: inside a section since before they were found; the entry is complete.
             match unsafe { core.insert(Entry::head(new.0), &unequal, &self.to()) } {
                 core::Inserted::Done => {
-                    self.queue_driver(core);
                     let new = new.publish();
+                    self.queue_driver();
                     return Ok(Inserted { new, old: None });
                 }
                 core::Inserted::Changed => {}
@@ -372,7 +440,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         if removed {
             // SAFETY: taken out just now, by this thread.
             unsafe { self.retire(entry.entry) };
-            self.queue_driver(core);
+            self.queue_driver();
         }
         removed
     }
@@ -392,9 +460,10 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
 }
 
 impl<K, V, P: Policy> Store<K, V, P> {
-    /// Makes a table for so many entries, if there is none. Ends the process without memory.
-    pub fn make_room(&self, entries: usize) {
-        if self.core_for(entries).is_none() {
+    /// Makes a table for so many entries, if there is none, which is the smallest if it `stays`. Ends
+    /// the process without memory.
+    pub fn make_room(&self, entries: usize, stays: bool) {
+        if self.core_for(entries, stays).is_none() {
             no_memory();
         }
     }
@@ -402,12 +471,12 @@ impl<K, V, P: Policy> Store<K, V, P> {
     /// Makes room for so many more entries. Returns false without memory.
     pub fn reserve(&self, entries: usize, section: &impl Section) -> bool {
         self.check(section);
-        let Some(core) = self.core_for(entries) else {
+        let Some(core) = self.core_for(entries, true) else {
             return false;
         };
         // SAFETY: inside a section of the map's domain.
         let reserved = unsafe { core.reserve(entries) };
-        self.queue_driver(core);
+        self.queue_driver();
         reserved
     }
 
@@ -417,38 +486,49 @@ impl<K, V, P: Policy> Store<K, V, P> {
         if let Some(core) = self.core() {
             // SAFETY: inside a section of the map's domain.
             unsafe { core.shrink_to_fit() };
-            self.queue_driver(core);
+            self.queue_driver();
         }
     }
 
     /// Has the service thread move the table, if it moves. Inside a section of the map's domain.
     #[inline]
-    fn queue_driver(&self, core: &Core) {
-        // SAFETY: the caller's section.
-        if unsafe { core.wants_driver() } {
+    fn queue_driver(&self) {
+        if let Some(shared) = self.shared()
+            // SAFETY: the `Arc`'s, which this owns; the caller's section.
+            && unsafe { shared.as_ref().core.wants_driver() }
+        {
             // SAFETY: of the `Arc` that this owns.
-            let core = unsafe {
-                Arc::increment_strong_count(core);
-                Arc::from_raw(core)
+            let shared = unsafe {
+                Arc::increment_strong_count(shared.as_ptr().cast_const());
+                Arc::from_raw(shared.as_ptr().cast_const())
             };
-            drive_later(core, self.domain.clone());
+            drive_later(self.domain(), shared);
         }
     }
 }
 
 #[cold]
-fn drive_later(core: Arc<Core>, domain: Option<Kept>) {
-    let on = domain.clone();
-    let on = on.as_deref().unwrap_or_else(|| global());
-    on.call(move || {
-        let home = domain.as_deref().unwrap_or_else(|| global());
-        let section = home.read_lock();
-        // SAFETY: inside a section of the map's domain.
-        let again = unsafe { core.drive(&To(home)) };
-        drop(section);
-        if again {
-            drive_later(core, domain);
+fn drive_later(domain: &Domain, shared: Arc<Shared>) {
+    domain.call(move || {
+        if !shared.core.begin_driving() {
+            return;
         }
+        // SAFETY: this drives. So the map is there, and keeps the domain open.
+        let domain = unsafe { &*shared.domain.get() };
+        let domain = domain.as_deref().unwrap_or_else(|| global());
+        let later = Later {
+            domain,
+            buckets: RefCell::default(),
+        };
+        let section = domain.read_lock();
+        // SAFETY: inside a section of the map's domain, and this drives.
+        let again = unsafe { shared.core.drive(&later) };
+        drop(section);
+        drop(later);
+        if again {
+            drive_later(domain, Arc::clone(&shared));
+        }
+        shared.core.end_driving();
     });
 }
 
@@ -475,8 +555,8 @@ impl<K, V, P: Policy> Drop for Store<K, V, P> {
 impl<K, V, P: Policy> Store<K, V, P> {
     /// Takes out all entries at once, and the table.
     pub fn take(&mut self) -> OwnedEntries<K, V> {
-        let core = std::mem::replace(self.core.get_mut(), ptr::null_mut());
-        OwnedEntries::of(NonNull::new(core))
+        let shared = std::mem::replace(self.shared.get_mut(), ptr::null_mut());
+        OwnedEntries::of(NonNull::new(shared))
     }
 }
 
@@ -576,9 +656,8 @@ impl<'g, K, V> Iterator for Entries<'g, K, V> {
 /// The entries of a map that is no more. Those that are not taken are dropped.
 #[derive(Debug)]
 pub struct OwnedEntries<K, V> {
-    /// Keeps the tables; `None` for a map that never had any.
-    core: Option<Arc<Core>>,
-    /// Over the core, which stays where it is.
+    /// From an `Arc`, which this owns. `None` for a map that never had a table.
+    shared: Option<NonNull<Shared>>,
     walk: Walk<'static>,
     entries: PhantomData<Entry<K, V>>,
 }
@@ -589,24 +668,29 @@ unsafe impl<K: Send, V: Send> Send for OwnedEntries<K, V> {}
 unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
 
 impl<K, V> OwnedEntries<K, V> {
-    fn of(core: Option<NonNull<Core>>) -> Self {
-        // SAFETY: the `Arc` that the store owned.
-        let core = core.map(|core| unsafe { Arc::from_raw(core.as_ptr().cast_const()) });
-        if let Some(core) = &core {
+    fn of(shared: Option<NonNull<Shared>>) -> Self {
+        // SAFETY: the `Arc`'s that the store owned.
+        let core = shared.map(|shared| unsafe { &shared.as_ref().core });
+        if let Some(core) = core {
             core.close();
         }
-        // SAFETY: the core is in its `Arc`, which this keeps for longer than the walk.
-        let shared = core.as_deref().map(|core| unsafe { &*ptr::from_ref(core) });
         Self {
-            // SAFETY: no other thread has the map, and the callback has ended.
-            walk: unsafe { Walk::from(shared, Some(0)) },
-            core,
+            shared,
+            // SAFETY: the core is there until this ends. No other thread has the map, and the
+            // callback has ended.
+            walk: unsafe { Walk::from(core.map(NonNull::from), Some(0)) },
             entries: PhantomData,
         }
     }
 
-    pub fn left(&self) -> usize {
-        self.core.as_ref().map_or(0, |core| core.count.get())
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.counter().map_or(0, Count::get)
+    }
+
+    fn counter(&self) -> Option<&Count> {
+        // SAFETY: the `Arc`'s that this owns.
+        Some(unsafe { &self.shared?.as_ref().core.count })
     }
 }
 
@@ -615,7 +699,7 @@ impl<K, V> Iterator for OwnedEntries<K, V> {
 
     fn next(&mut self) -> Option<Entry<K, V>> {
         let head = self.walk.next()?;
-        self.core.as_ref()?.count.add(1_u64.wrapping_neg());
+        self.counter()?.add(1_u64.wrapping_neg());
         // SAFETY: from a box, and of this map alone, which is no more; the walk does not come back
         // to it.
         Some(*unsafe { Box::from_raw(head.cast::<Entry<K, V>>().as_ptr()) })
@@ -629,6 +713,15 @@ impl<K, V> Drop for OwnedEntries<K, V> {
         impl<K, V> Drop for GoOn<'_, K, V> {
             fn drop(&mut self) {
                 self.0.by_ref().for_each(drop);
+                if let Some(shared) = self.0.shared.take() {
+                    // SAFETY: the `Arc` that this owns. The callback that may have another is never
+                    // to drive again.
+                    unsafe {
+                        let shared = Arc::from_raw(shared.as_ptr().cast_const());
+                        shared.core.free_tables();
+                        drop((*shared.domain.get()).take());
+                    }
+                }
             }
         }
         let rest = GoOn(self);

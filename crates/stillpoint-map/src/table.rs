@@ -33,13 +33,15 @@ pub struct Header {
     pub units: Units,
 }
 
-/// Which units of the move threads have taken, and which they are done with ([`crate::resize`]). On
-/// a cache line that is only touched during a move.
+/// Which units of the move threads have taken, and which they are done with ([`crate::resize`]); and
+/// by how many buckets chains have grown in the table. On a cache line that is touched for these
+/// alone.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Units {
     pub taken: AtomicU64,
     pub done: AtomicU64,
+    pub extended: AtomicU64,
 }
 
 /// A table that exists for as long as `'t`: a section, or the map.
@@ -59,6 +61,7 @@ impl<'t> Table<'t> {
             units: Units {
                 taken: AtomicU64::new(0),
                 done: AtomicU64::new(0),
+                extended: AtomicU64::new(0),
             },
         };
         let start = header.memory.start();

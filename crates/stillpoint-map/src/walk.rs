@@ -16,12 +16,14 @@ use crate::{
     slot::Head,
     word::{Slots, Word},
 };
-use std::ptr::NonNull;
+use std::{marker::PhantomData, ptr::NonNull};
 
 /// A walk over a map, inside a section of its domain.
 #[derive(Clone, Debug)]
 pub struct Walk<'g> {
-    core: Option<&'g Core>,
+    /// Not a reference: an owner of the map has a walk beside it.
+    core: Option<NonNull<Core>>,
+    core_of: PhantomData<&'g Core>,
     /// The lowest hash whose home has not been visited; `None` behind the last.
     position: Option<u64>,
     /// The bucket that is being visited.
@@ -37,10 +39,12 @@ impl<'g> Walk<'g> {
     ///
     /// # Safety
     ///
-    /// For as long as `'g` the caller is inside a section of the map's domain, or alone with it.
-    pub unsafe fn from(core: Option<&'g Core>, position: Option<u64>) -> Self {
+    /// For as long as `'g` the core exists, and the caller is inside a section of the map's domain,
+    /// or alone with it.
+    pub unsafe fn from(core: Option<NonNull<Core>>, position: Option<u64>) -> Self {
         Self {
             core,
+            core_of: PhantomData,
             // A map without a table has no homes: a walk over it is at its end.
             position: core.and(position),
             bucket: None,
@@ -74,7 +78,7 @@ impl<'g> Walk<'g> {
     fn step(&mut self) -> Option<()> {
         let from = self.position?;
         // SAFETY: that of `from`.
-        let (table, index, word) = unsafe { self.core?.table() }.home(from);
+        let (table, index, word) = unsafe { self.core?.as_ref().table() }.home(from);
         self.from = from;
         self.position = table.last_hash(index).checked_add(1);
         self.visit(table.at(index), word);

@@ -70,9 +70,9 @@ impl Word {
         self.0 & LINK != 0
     }
 
-    /// Returns whether nothing is in the chain.
+    /// Returns whether no slot has an entry.
     pub fn is_empty(self) -> bool {
-        self.0 & (TAGS | LINK) == 0
+        self.0 & TAGS == 0
     }
 
     /// Returns whether a thread of this process holds the lock.
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!((full.free(), full.taken().count()), (None, SLOTS));
         assert_eq!(full.linked().without(2).free(), Some(2));
         assert_eq!(full.linked().free(), None);
-        assert!(full.linked().has_link() && !full.linked().is_empty());
+        assert!(full.linked().has_link() && Word::EMPTY.linked().is_empty());
         assert!(Word::EMPTY.with(5, 1).without(5).is_empty());
     }
 

@@ -10,7 +10,7 @@
 ///
 /// The copy behind [`Checked::copy_to`](super::Checked::copy_to) and the others, for memory that
 /// they do not reach: a mapping of an [`Arena::file`](super::Arena::file) in another process, say.
-/// As fast as `memcpy`, about. Async-signal-safe; orders nothing.
+/// It is about as fast as `memcpy`. Async-signal-safe; orders nothing.
 ///
 /// # Safety
 ///
@@ -24,22 +24,22 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     unsafe { arch::copy(to, from, len) }
 }
 
-/// As [`copy`], from bytes that no thread writes.
+/// Like [`copy`], from bytes that no thread writes.
 ///
 /// # Safety
 ///
-/// As for [`copy`], as far as `to` is concerned.
+/// See [`copy`], as far as `to` is concerned.
 #[inline]
 pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
     // SAFETY: the caller's promise.
     unsafe { arch::copy_in(to, from) }
 }
 
-/// As [`copy`], for ranges that may overlap.
+/// Like [`copy`], for ranges that may overlap.
 ///
 /// # Safety
 ///
-/// As for [`copy`], but for the overlap.
+/// See [`copy`]; the ranges may overlap.
 pub(crate) unsafe fn copy_overlapping(to: *mut u8, from: *const u8, len: usize) {
     const STEP: usize = 256;
     let ahead = to.addr().wrapping_sub(from.addr());
@@ -70,23 +70,50 @@ pub(crate) unsafe fn copy_overlapping(to: *mut u8, from: *const u8, len: usize) 
 mod arch {
     /// # Safety
     ///
-    /// As for [`copy_in`](super::copy_in).
+    /// See [`copy_in`](super::copy_in).
     #[inline]
     pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
         // SAFETY: the caller's promise, and a slice may be read.
         unsafe { copy(to, from.as_ptr(), from.len()) }
     }
 
-    use std::arch::{asm, x86_64::__m128i};
-
-    /// From this length on, wide registers are worth asking for.
-    const WIDE: usize = 128;
+    use std::{
+        arch::{
+            asm,
+            x86_64::{__cpuid, __cpuid_count, __m128i},
+        },
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    };
 
     /// From this length on, it is worth while to begin at a cache line.
     const ALIGNED: usize = 1024;
 
-    /// Without them, from this length on, the processor's own string move is the fastest.
+    /// Without wide registers, from this length on, the processor's own string move is the fastest.
     const STRING: usize = 1024;
+
+    /// The bytes of the widest registers that are worth using; 0 before the first copy that could
+    /// use them.
+    static WIDEST: AtomicUsize = AtomicUsize::new(0);
+
+    #[cold]
+    fn widest() -> usize {
+        // Processors with AVX-512 and AVX-VNNI do not lower their frequency for 64 bytes (the C
+        // library decides by the same).
+        let keeps_frequency = || {
+            // SAFETY: every x86-64 has leaf 0; leaf 7 is read only where leaf 0 knows it.
+            #[allow(unused_unsafe, reason = "newer compilers have these as safe functions")]
+            unsafe {
+                __cpuid(0).eax >= 7 && __cpuid_count(7, 1).eax & 1 << 4 != 0
+            }
+        };
+        if is_x86_feature_detected!("avx512f") && keeps_frequency() {
+            64
+        } else if is_x86_feature_detected!("avx") {
+            32
+        } else {
+            16
+        }
+    }
 
     /// Moves the bytes of one register.
     macro_rules! move_as {
@@ -107,14 +134,33 @@ mod arch {
 
     /// # Safety
     ///
-    /// As for [`copy`](super::copy).
-    #[inline]
+    /// See [`copy`](super::copy).
+    #[inline(always)]
     pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+        let widest = WIDEST.load(Relaxed);
+        // SAFETY: the caller's promise; `WIDEST` is no more than the processor has.
+        unsafe {
+            match len {
+                256.. if widest == 64 => by_64(to, from, len),
+                128.. if widest >= 32 => by_32(to, from, len),
+                _ => narrow(to, from, len),
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// See [`copy`](super::copy).
+    #[inline(never)]
+    unsafe fn narrow(to: *mut u8, from: *const u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe {
             match len {
                 0..16 => short(to, from, len),
-                WIDE.. if is_x86_feature_detected!("avx") => wide(to, from, len),
+                128.. if WIDEST.load(Relaxed) == 0 => {
+                    WIDEST.store(widest(), Relaxed);
+                    copy(to, from, len);
+                }
                 16..STRING => registers(to, from, len),
                 _ => {
                     asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _,
@@ -124,56 +170,89 @@ mod arch {
         }
     }
 
-    /// 128 bytes at a time; the last ones once more, wherever they begin.
-    ///
-    /// # Safety
-    ///
-    /// As for `copy`, with 128 bytes at least, on a processor with AVX.
-    unsafe fn wide(mut to: *mut u8, mut from: *const u8, mut len: usize) {
-        if len >= ALIGNED {
-            // A store across two cache lines costs as much as three: the first line by itself, and
-            // from the next one on.
-            let first = to.addr().wrapping_neg() % 64;
-            // SAFETY: the first 64 bytes are inside the ranges, and there are more.
-            unsafe {
-                asm!(
-                    "vmovups ymm0, [rsi]", "vmovups ymm1, [rsi + 32]",
-                    "vmovups [rdi], ymm0", "vmovups [rdi + 32], ymm1",
-                    in("rsi") from, in("rdi") to, clobber_abi("sysv64"), options(nostack),
-                );
-                (to, from, len) = (to.add(first), from.add(first), len - first);
+    /// A copy of four registers at a time; the last ones once more, wherever they begin.
+    macro_rules! copy_by {
+        ($name:ident, $bytes:literal, $step:literal, $a:literal, $b:literal, $c:literal, $d:literal, $end:literal) => {
+            /// # Safety
+            ///
+            /// See `copy`, with four registers' bytes at least, on a processor that has them.
+            #[inline(never)]
+            unsafe fn $name(mut to: *mut u8, mut from: *const u8, mut len: usize) {
+                if len >= ALIGNED {
+                    // A store across two cache lines costs as much as three: the first line by
+                    // itself, and from the next one on.
+                    let first = to.addr().wrapping_neg() % 64;
+                    // SAFETY: the first 64 bytes are inside the ranges, and there are more.
+                    unsafe {
+                        registers(to, from, 64);
+                        (to, from, len) = (to.add(first), from.add(first), len - first);
+                    }
+                }
+                // SAFETY: all inside the ranges: the steps before the last, which begin at 0, one
+                // step, two, ..., and the last, which ends where they do. Each is loaded before it
+                // is stored. The upper halves of the lower sixteen registers are clean afterwards,
+                // as the ABI has it.
+                unsafe {
+                    asm!(
+                        "jmp 3f",
+                        "2:",
+                        concat!("vmovups ", $a, ", [rsi]"),
+                        concat!("vmovups ", $b, ", [rsi + ", $bytes, "]"),
+                        concat!("vmovups ", $c, ", [rsi + 2 * ", $bytes, "]"),
+                        concat!("vmovups ", $d, ", [rsi + 3 * ", $bytes, "]"),
+                        concat!("vmovups [rdi], ", $a),
+                        concat!("vmovups [rdi + ", $bytes, "], ", $b),
+                        concat!("vmovups [rdi + 2 * ", $bytes, "], ", $c),
+                        concat!("vmovups [rdi + 3 * ", $bytes, "], ", $d),
+                        concat!("sub rsi, -", $step),
+                        concat!("sub rdi, -", $step),
+                        "3:",
+                        "cmp rsi, rdx",
+                        "jb 2b",
+                        "sub rdi, rsi",
+                        "add rdi, rdx",
+                        concat!("vmovups ", $a, ", [rdx]"),
+                        concat!("vmovups ", $b, ", [rdx + ", $bytes, "]"),
+                        concat!("vmovups ", $c, ", [rdx + 2 * ", $bytes, "]"),
+                        concat!("vmovups ", $d, ", [rdx + 3 * ", $bytes, "]"),
+                        concat!("vmovups [rdi], ", $a),
+                        concat!("vmovups [rdi + ", $bytes, "], ", $b),
+                        concat!("vmovups [rdi + 2 * ", $bytes, "], ", $c),
+                        concat!("vmovups [rdi + 3 * ", $bytes, "], ", $d),
+                        $end,
+                        inout("rsi") from => _, inout("rdi") to => _, in("rdx") from.add(len - $step),
+                        clobber_abi("sysv64"), options(nostack),
+                    );
+                }
             }
-        }
-        // SAFETY: all inside the ranges: the blocks before the last, which begin at 0, 128, ...,
-        // and the last, which ends where they do. Each is loaded before it is stored. The upper
-        // halves of the registers are clean afterwards, as the ABI has it.
-        unsafe {
-            asm!(
-                "jmp 3f",
-                "2:",
-                "vmovups ymm0, [rsi]", "vmovups ymm1, [rsi + 32]", "vmovups ymm2, [rsi + 64]", "vmovups ymm3, [rsi + 96]",
-                "vmovups [rdi], ymm0", "vmovups [rdi + 32], ymm1", "vmovups [rdi + 64], ymm2", "vmovups [rdi + 96], ymm3",
-                "add rsi, 128",
-                "add rdi, 128",
-                "3:",
-                "cmp rsi, rdx",
-                "jb 2b",
-                "sub rdi, rsi",
-                "add rdi, rdx",
-                "vmovups ymm0, [rdx]", "vmovups ymm1, [rdx + 32]", "vmovups ymm2, [rdx + 64]", "vmovups ymm3, [rdx + 96]",
-                "vmovups [rdi], ymm0", "vmovups [rdi + 32], ymm1", "vmovups [rdi + 64], ymm2", "vmovups [rdi + 96], ymm3",
-                "vzeroupper",
-                inout("rsi") from => _, inout("rdi") to => _, in("rdx") from.add(len - WIDE),
-                clobber_abi("sysv64"), options(nostack),
-            );
-        }
+        };
+    }
+
+    copy_by!(by_32, 32, 128, "ymm0", "ymm1", "ymm2", "ymm3", "vzeroupper");
+    // Registers that have no lower half that other code uses, so nothing has to be cleaned.
+    copy_by!(by_64, 64, 256, "zmm16", "zmm17", "zmm18", "zmm19", "");
+
+    /// Each way that this processor has, and the least bytes that it copies.
+    #[cfg(test)]
+    pub(crate) fn ways() -> Vec<(usize, super::tests::Way)> {
+        WIDEST.store(widest(), Relaxed);
+        let all: [(usize, usize, super::tests::Way); 4] = [
+            (16, 0, narrow),
+            (16, 0, copy),
+            (32, 128, by_32),
+            (64, 256, by_64),
+        ];
+        all.into_iter()
+            .filter(|&(width, ..)| width <= widest())
+            .map(|(_, least, way)| (least, way))
+            .collect()
     }
 
     /// 16 bytes at a time; the last ones once more, wherever they begin.
     ///
     /// # Safety
     ///
-    /// As for `copy`, with 16 bytes at least.
+    /// See `copy`, with 16 bytes at least.
     #[inline]
     unsafe fn registers(to: *mut u8, from: *const u8, len: usize) {
         let move16 = move_as!(xmm_reg, __m128i, "", "movups", "movups");
@@ -201,7 +280,7 @@ mod arch {
 
     /// # Safety
     ///
-    /// As for `copy`, with fewer than 16 bytes.
+    /// See `copy`, with fewer than 16 bytes.
     #[inline]
     unsafe fn short(to: *mut u8, from: *const u8, len: usize) {
         let move8 = move_as!(reg, u64, ":r", "mov", "mov");
@@ -231,7 +310,7 @@ mod arch {
     ///
     /// # Safety
     ///
-    /// As for [`copy`](super::copy).
+    /// See [`copy`](super::copy).
     pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
         let byte = |at: usize| {
             // SAFETY: inside the ranges; bytes have no alignment.
@@ -245,9 +324,14 @@ mod arch {
         (0..len).for_each(byte);
     }
 
+    #[cfg(test)]
+    pub(crate) fn ways() -> Vec<(usize, super::tests::Way)> {
+        vec![(0, copy as super::tests::Way)]
+    }
+
     /// # Safety
     ///
-    /// As for [`copy_in`](super::copy_in).
+    /// See [`copy_in`](super::copy_in).
     pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u8]) {
         // SAFETY: inside the range; bytes have no alignment.
         from.iter()
@@ -264,32 +348,42 @@ mod tests {
         (0..len).map(|at| (at * 31 + 7) as u8).collect()
     }
 
+    /// One of the ways that bytes are copied in.
+    pub(super) type Way = unsafe fn(*mut u8, *const u8, usize);
+
+    fn assert_copied(to: &[u8], from: &[u8], at: usize, what: &dyn std::fmt::Debug) {
+        let end = at + from.len();
+        assert_eq!(&to[at..end], from, "{what:?}");
+        assert!(
+            to[..at].iter().chain(&to[end..]).all(|&byte| byte == 0xEE),
+            "{what:?}"
+        );
+    }
+
     #[test]
     fn copy_of_every_length() {
         let step = if cfg!(miri) { 37 } else { 1 };
-        for len in (0..300)
-            .chain((1000..1100).step_by(7))
+        let lengths = (0..600)
+            .chain((1000..1600).step_by(7))
             .step_by(step)
-            .chain([4096])
-        {
-            for shift in [0, 1, 8] {
-                let mut from = bytes(len + shift);
-                let (mut to, mut into) = (vec![0xEE; len + 32], vec![0xEE; len + 32]);
-                // SAFETY: inside both, which are our own.
-                unsafe {
-                    copy(to.as_mut_ptr().add(16), from.as_mut_ptr().add(shift), len);
-                    copy_in(into.as_mut_ptr().add(16), &from[shift..]);
-                }
-                assert_eq!(to[16..16 + len], from[shift..], "{len}");
-                assert!(
-                    to[..16]
-                        .iter()
-                        .chain(&to[16 + len..])
-                        .all(|&byte| byte == 0xEE),
-                    "{len}"
-                );
-                assert!(to == into, "{len}");
+            .chain([4096]);
+        for (len, shift) in lengths.flat_map(|len| [0, 1, 8].map(|shift| (len, shift))) {
+            let mut from = bytes(len + shift);
+            let from = &mut from[shift..];
+            for (number, (_, way)) in arch::ways()
+                .into_iter()
+                .filter(|&(least, _)| least <= len)
+                .enumerate()
+            {
+                let mut to = vec![0xEE; len + 32];
+                // SAFETY: inside both, which are our own, and no shorter than it copies.
+                unsafe { way(to.as_mut_ptr().add(16), from.as_mut_ptr(), len) };
+                assert_copied(&to, from, 16, &(number, len, shift));
             }
+            let mut to = vec![0xEE; len + 32];
+            // SAFETY: inside `to`, which is our own.
+            unsafe { copy_in(to.as_mut_ptr().add(16), from) };
+            assert_copied(&to, from, 16, &(len, shift));
         }
     }
 

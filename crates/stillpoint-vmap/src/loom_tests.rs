@@ -59,7 +59,7 @@ fn find_while_draining<P: Policy>(pages: u32, broken: Broken) {
     find_page_while_draining::<P>(pages, pages - 1, broken);
 }
 
-/// As above, by page `looked_at`.
+/// Like the function above, by page `looked_at`.
 fn find_page_while_draining<P: Policy>(pages: u32, looked_at: u32, broken: Broken) {
     model(move || {
         let world = Arc::new(World::<P> {

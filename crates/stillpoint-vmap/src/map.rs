@@ -35,7 +35,7 @@
 //! raised before the words are set and lowered after they are cleared: a walk that knows of an area
 //! (by what its `publish` happened before) finds it.
 
-use super::span::{Extent, PAGE_BITS, Span};
+use super::span::{Extent, PAGE, PAGE_BITS, Span};
 use stillpoint_platform::{
     mmap::{NoTable, Table},
     sync::{AtomicU32, AtomicU64, Ordering},
@@ -68,12 +68,45 @@ impl Map {
     #[inline(always)]
     pub(crate) fn find(&self, offset: usize) -> Option<Extent> {
         let page = offset >> PAGE_BITS;
-        // Acquire, pairs with `set` (of `publish`): a thread that finds the area finds its memory
-        // as it was made ready.
-        match Span::from_bits(self.pages.get(page)?.load(Ordering::Acquire)) {
+        match Span::from_bits(self.word(page)) {
             Some(span) => Some(span.extent(page << PAGE_BITS)),
             None => self.find_large(page),
         }
+    }
+
+    /// The area that the byte at `offset` is part of: as [`Map::find`], but not behind the area's
+    /// size. Async-signal-safe.
+    #[inline(always)]
+    pub(crate) fn find_byte(&self, offset: usize) -> Option<Extent> {
+        let page = offset >> PAGE_BITS;
+        let word = self.word(page);
+        match Span::from_bits(word) {
+            Some(span) if offset % PAGE < Span::left(word) => Some(span.extent(page << PAGE_BITS)),
+            _ => self.find_byte_large(offset),
+        }
+    }
+
+    /// How many bytes of its area lie from `offset` on; 0 if the byte lies in none. Where an area
+    /// covers a whole slot of 2 MiB it may be 0 all the same, and [`Map::find_byte`] has the
+    /// answer. Async-signal-safe.
+    #[inline(always)]
+    pub(crate) fn left(&self, offset: usize) -> usize {
+        Span::left(self.word(offset >> PAGE_BITS)).saturating_sub(offset % PAGE)
+    }
+
+    /// The page's word; past the map's end that of no area.
+    #[inline(always)]
+    fn word(&self, page: usize) -> u64 {
+        // Acquire, pairs with `set` (of `publish`): a thread that finds the area finds its memory
+        // as it was made ready.
+        self.pages
+            .get(page)
+            .map_or(Span::NONE, |word| word.load(Ordering::Acquire))
+    }
+
+    #[inline(never)]
+    fn find_byte_large(&self, offset: usize) -> Option<Extent> {
+        self.find(offset).filter(|extent| offset < extent.end())
     }
 
     #[inline(never)]
@@ -84,7 +117,7 @@ impl Map {
     fn slot_extent(&self, slot: usize) -> Option<Extent> {
         // Acquire, pairs with `set` (of `publish`): a thread that finds the area finds its memory
         // as it was made ready.
-        let span = Span::from_bits(self.slots[slot].load(Ordering::Acquire))?;
+        let span = Span::from_bits(self.slots.get(slot)?.load(Ordering::Acquire))?;
         Some(span.extent(slot << (SLOT_BITS + PAGE_BITS)))
     }
 
@@ -225,7 +258,6 @@ fn whole_slots(start: u32, pages: u32) -> std::ops::Range<u32> {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::span::PAGE;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

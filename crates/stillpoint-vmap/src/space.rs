@@ -38,7 +38,7 @@ pub(crate) fn merged(ranges: impl IntoIterator<Item = Range>) -> Vec<Range> {
     merged
 }
 
-/// As [`merged`], in place.
+/// Like [`merged`], in place.
 pub(crate) fn merge(sorted: &mut Vec<Range>) {
     sorted.dedup_by(|next, last| {
         let touches = last.end() >= next.start;

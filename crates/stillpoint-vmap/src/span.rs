@@ -1,22 +1,21 @@
 //! What the map says of a page, in one word: which area it belongs to.
 //!
 //! ```text
-//!   63            38 37            12 11           0
-//!   | pages (26)     | back (26)      | slack (12) |
+//!   63          38 37                           0
+//!   | back (26)   | left (38)                   |
 //! ```
 //!
-//! `pages` is the area's length in pages, `back` how many of them lie before this one, `slack` the
-//! bytes of its last page that were not asked for. An area has a page, so 0 says that there is
-//! none. Everything that a check has to know is in the word, and both ends of the area come out of
-//! it by a mask and a subtraction.
+//! `back` is how many of the area's pages lie before this one, `left` how many bytes of the area
+//! lie from this page's first byte on. Those that were not asked for are no part of the area, so in
+//! its last page `left` may be less than a page. It is never 0, so a word of 0 says that there is
+//! no area. A check compares with `left` alone; a look-up computes both ends of the area.
 
 /// Bytes of a page. The map counts in these, and a system with others is refused.
 pub(crate) const PAGE: usize = 1 << PAGE_BITS;
 pub(crate) const PAGE_BITS: u32 = 12;
 
 const PAGES_BITS: u32 = 26;
-const IN_PAGE: u64 = PAGE as u64 - 1;
-const BACK: u64 = ((1 << PAGES_BITS) - 1) << PAGE_BITS;
+const LEFT_BITS: u32 = PAGES_BITS + PAGE_BITS;
 
 /// The longest area, in pages: 256 GiB less one page.
 pub(crate) const MAX_PAGES: u32 = (1 << PAGES_BITS) - 1;
@@ -52,7 +51,8 @@ impl Span {
     /// The entry of the area's page number `back`.
     pub(crate) const fn new(pages: u32, back: u32, slack: u32) -> Self {
         debug_assert!(0 < pages && pages <= MAX_PAGES && back < pages && slack < PAGE as u32);
-        Self((pages as u64) << (PAGE_BITS + PAGES_BITS) | (back as u64) << PAGE_BITS | slack as u64)
+        let left = ((pages - back) as u64) << PAGE_BITS;
+        Self((back as u64) << LEFT_BITS | (left - slack as u64))
     }
 
     #[inline(always)]
@@ -70,13 +70,20 @@ impl Span {
         }
     }
 
+    /// How many bytes of an area lie from the page's first byte on; 0 for bits that say that there
+    /// is none.
+    #[inline(always)]
+    pub(crate) const fn left(bits: u64) -> usize {
+        (bits << PAGES_BITS >> PAGES_BITS) as usize
+    }
+
     /// The area, seen from the page that begins `at` bytes from the arena's start.
     #[inline(always)]
     pub(crate) const fn extent(self, at: usize) -> Extent {
-        let len = (self.0 >> PAGES_BITS) & !IN_PAGE;
+        let before = (self.0 >> LEFT_BITS << PAGE_BITS) as usize;
         Extent {
-            start: at.wrapping_sub((self.0 & BACK) as usize),
-            len: (len - (self.0 & IN_PAGE)) as usize,
+            start: at.wrapping_sub(before),
+            len: before + Self::left(self.0),
         }
     }
 }
@@ -93,6 +100,7 @@ mod tests {
             let at = (start as usize + back as usize) << PAGE_BITS;
             let span = Span::new(pages, back, slack);
             prop_assert_ne!(span.bits(), Span::NONE);
+            prop_assert_eq!(Span::left(span.bits()), ((pages - back) as usize * PAGE) - slack as usize);
             let extent = span.extent(at);
             prop_assert_eq!(extent, Extent { start: (start as usize) << PAGE_BITS, len: ((pages as usize) << PAGE_BITS) - slack as usize });
             prop_assert_eq!(extent.pages(), (start, pages));

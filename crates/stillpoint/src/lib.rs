@@ -104,6 +104,7 @@ pub(crate) use stillpoint_platform as platform;
 pub use gp::{
     AcrossAwait, CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName,
 };
+pub use kvfree::Destructor;
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
     CallbackBarrier, Domain, DomainBuilder, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader,

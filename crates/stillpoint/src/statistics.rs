@@ -68,7 +68,7 @@ impl Statistics {
         Self::with(heap.waiting(), engine, heap)
     }
 
-    /// A racy snapshot that takes no lock and leaves out the objects in pages that are not full.
+    /// A racy snapshot that waits for no lock and leaves out the objects in pages that are not full.
     pub(crate) fn snapshot<P: Policy>(engine: &Engine<P>, heap: &Heap) -> Self {
         Self::with(heap.waiting_sealed(), engine, heap)
     }
@@ -81,12 +81,12 @@ impl Statistics {
             pages: waiting.pages,
             callbacks_pending: engine.callbacks_pending(),
             futures_pending: engine.futures_pending(),
-            objects_freed: counts.freed,
+            objects_freed: counts.freed + waiting.freed,
             callbacks_invoked: engine.callbacks_invoked(),
             grace_periods: engine.grace_periods(),
             records: engine.records(),
             heavy_barriers: engine.heavy_barriers(),
-            assists: counts.assists,
+            assists: counts.assists + waiting.assists,
             waits: counts.waits,
             inline_waits: counts.inline_waits,
             objects_leaked: counts.leaked,

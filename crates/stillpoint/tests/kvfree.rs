@@ -964,3 +964,59 @@ fn two_thousand_domains_leave_nothing_behind() {
     assert!(tally.all_dropped());
     eventually(|| threads() == before);
 }
+
+/// Each thread counts for itself: the sum is that of one moment, whichever thread frees meanwhile,
+/// also while threads come and go.
+#[test]
+fn statistics_of_a_flood_are_exact() {
+    const THREADS: usize = 4;
+    const LOOKS: usize = if cfg!(miri) { 3 } else { 300 };
+    const EACH: usize = if cfg!(miri) { SOME } else { 10 * SOME };
+    /// Objects of pages that are being freed, or copied from an idle thread's.
+    const ON_THE_WAY: usize = 16 * 256;
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        for number in 0..THREADS {
+            let (domain, tally, over) = (&domain, &tally, &over);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    let work = || {
+                        (0..EACH).for_each(|_| {
+                            let object = leak(tally.value(0));
+                            // SAFETY: no other thread has ever known the object, whose destructor
+                            // only counts.
+                            unsafe {
+                                if number % 2 == 0 {
+                                    domain.retire(object)
+                                } else {
+                                    domain.retire_inline(object)
+                                }
+                            };
+                        })
+                    };
+                    thread::scope(|scope| drop(scope.spawn(work)));
+                }
+            });
+        }
+        for _ in 0..LOOKS {
+            let (made, dropped) = (tally.made(), tally.dropped());
+            let seen = domain.statistics();
+            let (dropped_since, made_since) = (tally.dropped(), tally.made());
+            let pending = seen.objects_pending as usize;
+            let freed = seen.objects_freed as usize;
+            let shown = format!("{made}..{made_since} - {dropped}..{dropped_since}: {seen:?}");
+            assert!(pending + THREADS + dropped_since >= made, "{shown}");
+            assert!(pending + dropped <= made_since + ON_THE_WAY, "{shown}");
+            assert!(freed <= dropped_since, "{shown}");
+            assert!(freed + ON_THE_WAY >= dropped, "{shown}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    domain.kvfree_barrier();
+    let seen = domain.statistics();
+    assert_eq!((seen.objects_pending, seen.bytes_pending), (0, 0));
+    assert_eq!(seen.objects_freed as usize, tally.made());
+}

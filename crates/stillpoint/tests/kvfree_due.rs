@@ -3,7 +3,12 @@
 mod common;
 
 use common::{Reader, Tally, eventually};
-use std::{ptr::NonNull, sync::mpsc::channel, thread, time::Duration};
+use std::{
+    ptr::NonNull,
+    sync::mpsc::{Sender, channel},
+    thread,
+    time::Duration,
+};
 use stillpoint::Domain;
 
 /// Several pages of the library's, and at most so many objects more.
@@ -66,4 +71,62 @@ fn slow_threads_sealed_pages_are_adopted() {
     // In that time it may fill ten pages, and so free twenty.
     assert!((0..10 * A_PAGE).take_while(is_left).count() < 10 * A_PAGE);
     domain.kvfree_barrier();
+}
+
+/// Tells that it is dropped, and then runs what it has.
+struct Heavy<F: FnMut()>(Sender<&'static str>, F);
+
+impl<F: FnMut()> Drop for Heavy<F> {
+    fn drop(&mut self) {
+        self.0.send("block").expect("the receiver is there");
+        (self.1)();
+    }
+}
+
+/// To free a very heavy block takes long: what has become due meanwhile comes before the next one.
+#[test]
+fn a_callback_comes_between_two_very_heavy_blocks() {
+    fn retire_heavy(domain: &Domain, block: impl Send + 'static) {
+        let block = NonNull::from(Box::leak(Box::new(block)));
+        // SAFETY: from a box just now; no other thread has ever known the object.
+        unsafe { domain.retire_weighed(block, 1 << 30) };
+    }
+    let domain = Domain::new();
+    let (tell, told) = channel();
+    let (begin, begun) = channel();
+    let (end, may_end) = channel::<()>();
+    let reader = Reader::enter(&domain);
+    let first = move || {
+        begin.send(()).expect("the receiver is there");
+        may_end.recv().expect_err("nothing is sent");
+    };
+    // In a section, which puts waits off: the reader holds up what is over the budget.
+    let section = domain.read_lock();
+    retire_heavy(&domain, Heavy(tell.clone(), first));
+    (0..2).for_each(|_| retire_heavy(&domain, Heavy(tell.clone(), || ())));
+    reader.leave();
+    drop(section);
+    begun.recv().expect("the service thread frees the first");
+    domain.call(move || tell.send("callback").expect("the receiver is there"));
+    let cookie = domain.start_poll();
+    eventually(|| domain.poll(cookie));
+    drop(end);
+    let order: Vec<_> = told.iter().collect();
+    assert_eq!(order, ["block", "callback", "block", "block"]);
+}
+
+/// Pages of objects with destructors start their grace periods when they are full: no younger
+/// reader holds them up, whatever an older one does.
+#[test]
+fn full_pages_of_destructors_do_not_wait_for_younger_readers() {
+    let domain = Domain::new();
+    let tally = Tally::new();
+    let older = Reader::enter(&domain);
+    (0..SOME).for_each(|number| retire(&domain, tally.value(number as u64)));
+    let younger = Reader::enter(&domain);
+    older.leave();
+    eventually(|| tally.dropped() >= SOME - A_PAGE);
+    younger.leave();
+    domain.kvfree_barrier();
+    assert!(tally.all_dropped());
 }

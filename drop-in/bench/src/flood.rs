@@ -12,11 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-const THREADS: usize = 16;
-const OBJECTS: usize = 100_000;
+pub const THREADS: usize = 16;
+pub const OBJECTS: usize = 100_000;
 
 /// After so long what has not been freed counts as never.
-const NEVER: Duration = Duration::from_secs(2);
+pub const NEVER: Duration = Duration::from_secs(2);
 
 /// Sixteen threads each make and defer many boxes of 256 bytes, on two processors at most; beside
 /// a busy thread on each of these, or not.
@@ -51,7 +51,7 @@ fn deferred_boxes() {
     }
 }
 
-fn on_two_processors() {
+pub fn on_two_processors() {
     // SAFETY: a set of processors is plain memory, and both calls stay inside.
     unsafe {
         let mut allowed: libc::cpu_set_t = std::mem::zeroed();
@@ -66,16 +66,19 @@ fn on_two_processors() {
     }
 }
 
+/// Counts its drop.
+pub struct Noted(pub Arc<AtomicUsize>);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
 /// From the end of the last guard until all is freed that was deferred: nothing where that does not
 /// happen by itself.
 pub fn prompt() -> Figures {
     const COUNT: usize = 1000;
-    struct Noted(Arc<AtomicUsize>);
-    impl Drop for Noted {
-        fn drop(&mut self) {
-            self.0.fetch_add(1, Ordering::Release);
-        }
-    }
     let dropped = Arc::new(AtomicUsize::new(0));
     for _ in 0..COUNT {
         let guard = &epoch::pin();

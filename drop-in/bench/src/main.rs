@@ -8,6 +8,7 @@
 mod flood;
 mod measure;
 mod operations;
+mod reported;
 
 use std::{env, process::ExitCode};
 
@@ -36,6 +37,10 @@ fn main() -> ExitCode {
         "flood" => flood::flood(false),
         "flood-loaded" => flood::flood(true),
         "prompt" => flood::prompt(),
+        "defer-memory" => reported::defer_memory(),
+        "moka-memory" => reported::moka_memory(),
+        "moka-values" => reported::moka_values(),
+        "moka-blocks" => reported::moka_blocks(),
         _ => return usage(),
     };
     if count.is_none() {

@@ -7,10 +7,7 @@ use std::{
     mem::{self, MaybeUninit},
     ptr::{self, NonNull},
 };
-use stillpoint::{
-    Domain,
-    internal::epoch::{Destructor, retire, retire_memory},
-};
+use stillpoint::{Destructor, Domain, internal::epoch::Reader};
 
 /// What a function is taken to free, in bytes, because that cannot be told: a node of a data
 /// structure, or a small table.
@@ -36,51 +33,63 @@ impl Frees {
             bytes => Self::Bytes(bytes),
         }
     }
+
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Unknown => UNKNOWN,
+            Self::Block(layout) => layout.size(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// Has `f` called after a grace period. Whether frees are due soon.
 ///
 /// # Safety
 ///
-/// `domain` is a collector's; `f` may be called on any thread.
+/// `reader` is the calling thread's, of `domain`, a collector's; `f` may be called on any thread.
 #[inline]
-pub(crate) unsafe fn call<F: FnOnce() -> R, R>(domain: &Domain, f: F) -> bool {
+pub(crate) unsafe fn call<F: FnOnce() -> R, R>(reader: &Reader, domain: &Domain, f: F) -> bool {
     let (object, how) = if Call::<F, R>::FITS {
         (Call::<F, R>::into_word(f), Call::<F, R>::OF_WORD)
     } else {
         (Box::into_raw(Box::new(f)).cast(), Call::<F, R>::OF_BOX)
     };
     // SAFETY: the caller's promise; `how` calls what `object` has, once.
-    unsafe { retire(domain, object, how, UNKNOWN) }
+    unsafe { reader.retire_unsized(domain, object, how) }
 }
 
 /// Has the object at `ptr` freed after a grace period. Whether frees are due soon.
 ///
 /// # Safety
 ///
-/// `domain` is a collector's; the object is not null, no thread will find it, nothing else frees
-/// it, and it may be freed on any thread.
+/// `reader` is the calling thread's, of `domain`, a collector's; the object is not null, no thread
+/// will find it, nothing else frees it, and it may be freed on any thread.
 #[inline]
-pub(crate) unsafe fn destroy<T: ?Sized + Pointable>(domain: &Domain, ptr: Shared<'_, T>) -> bool {
+pub(crate) unsafe fn destroy<T: ?Sized + Pointable>(
+    reader: &Reader,
+    domain: &Domain,
+    ptr: Shared<'_, T>,
+) -> bool {
     let address = tag::address::<T>(crate::Pointer::into_usize(ptr));
     let object: *mut u8 = ptr::with_exposed_provenance_mut(address);
     match T::FREES {
         Frees::Block(layout) => {
             debug_assert!(!object.is_null(), "a null pointer to be destroyed");
             // SAFETY: the caller's promise; a box of this layout.
-            unsafe { retire_memory(domain, NonNull::new_unchecked(object), layout) }
+            unsafe { reader.retire_memory(domain, NonNull::new_unchecked(object), layout) }
         }
         // SAFETY: the caller's promise.
-        Frees::Bytes(bytes) => unsafe { retire(domain, object, Destroy::<T>::HOW, bytes) },
+        Frees::Bytes(_) => unsafe { reader.retire(domain, object, Destroy::<T>::HOW) },
         // SAFETY: the caller's promise.
-        Frees::Unknown => unsafe { retire(domain, object, Destroy::<T>::HOW, UNKNOWN) },
+        Frees::Unknown => unsafe { reader.retire_unsized(domain, object, Destroy::<T>::HOW) },
     }
 }
 
 struct Destroy<T: ?Sized + Pointable>(PhantomData<T>);
 
 impl<T: ?Sized + Pointable> Destroy<T> {
-    const HOW: &'static Destructor = &Destructor::new(Self::run);
+    const HOW: &'static Destructor = &Destructor::new(Self::run, T::FREES.bytes());
 
     /// # Safety
     ///
@@ -100,8 +109,8 @@ impl<F: FnOnce() -> R, R> Call<F, R> {
         && align_of::<F>() <= align_of::<*mut u8>()
         && !cfg!(miri);
 
-    const OF_WORD: &'static Destructor = &Destructor::new(Self::run_word);
-    const OF_BOX: &'static Destructor = &Destructor::new(Self::run_box);
+    const OF_WORD: &'static Destructor = &Destructor::new(Self::run_word, UNKNOWN);
+    const OF_BOX: &'static Destructor = &Destructor::new(Self::run_box, UNKNOWN);
 
     #[inline(always)]
     fn into_word(f: F) -> *mut u8 {

@@ -17,6 +17,9 @@
 //!   ends.
 //! * 20 to 30 milliseconds after a thread has deferred its last function, that function runs, if no
 //!   guard is in the way. The original may never run it.
+//! * An outermost [`pin`] of a thread that has deferred many functions may sleep where a guard of
+//!   another thread holds up more than 2 MiB: for 50 milliseconds at most, until that guard has
+//!   ended. So a thread that has lost its processor in a guard does not have memory grow.
 //! * A panic of a deferred function is caught and counted, and does not unwind through `pin`.
 //! * When the process exits, functions that have not run are left alone.
 //!

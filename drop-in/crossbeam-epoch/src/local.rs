@@ -18,11 +18,15 @@ use stillpoint::internal::epoch::{self, Left, Reader};
 const FENCES: bool = !cfg!(feature = "nofence");
 
 /// How often a pin yields the processor where much is held up, which it does once in a page of
-/// deferred functions.
+/// deferred functions. Past the budget it then sleeps, again and again.
 const YIELDS: u32 = 4;
 
-/// For how long yields may come to nothing. Then a guard is held for long, and a thread that goes
-/// on yielding for it would gain nothing.
+/// For how long it sleeps at a time. What holds the garbage up is most often a thread that has lost
+/// its processor; a yield alone does not see to it that this thread is the next to have one.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// For how long all of this may come to nothing. Then a guard is held for long, and a thread that
+/// went on waiting for it would gain nothing: it goes on at once until the guard is gone.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Local {
@@ -99,24 +103,39 @@ impl Local {
         self.due.set(false);
         let domain = self.collector.domain();
         let mut left = epoch::free_some(domain);
-        for _ in 0..YIELDS {
-            if left != Left::HeldUp || !self.is_patient() {
+        let mut waits = 0;
+        while self.may_wait(left, waits) {
+            // SAFETY: as in `enter`; nothing has been found through the guard yet.
+            unsafe { self.reader.leave() };
+            // A guard of another handle of this thread: to wait for that makes no sense.
+            let is_its_own = domain.is_reading();
+            if waits < YIELDS {
+                thread::yield_now();
+            } else if !is_its_own {
+                thread::sleep(PAUSE);
+            }
+            // SAFETY: as in `enter`.
+            unsafe { self.reader.enter::<FENCES>() };
+            if is_its_own {
                 break;
             }
-            // What holds it up is most often a thread that has lost its processor.
-            // SAFETY: as in `enter`; nothing has been found through the guard yet.
-            unsafe {
-                self.reader.leave();
-                thread::yield_now();
-                self.reader.enter::<FENCES>();
-            }
+            waits += 1;
             left = epoch::free_some(domain);
         }
-        if left != Left::HeldUp {
+        if !matches!(left, Left::HeldUp | Left::HeldUpPastBudget) {
             self.held_up.set(None);
         }
         if left == Left::Due {
             self.due.set(true);
+        }
+    }
+
+    /// Whether a pin that has waited so often waits once more.
+    fn may_wait(&self, left: Left, waits: u32) -> bool {
+        match left {
+            Left::HeldUp => waits < YIELDS,
+            Left::HeldUpPastBudget => waits < YIELDS || self.is_patient(),
+            Left::Nothing | Left::Due => false,
         }
     }
 
@@ -201,7 +220,7 @@ impl Local {
     #[inline]
     pub(crate) unsafe fn defer<F: FnOnce() -> R, R>(&self, f: F) {
         // SAFETY: the caller's promise.
-        if unsafe { crate::deferred::call(self.collector.domain(), f) } {
+        if unsafe { crate::deferred::call(&self.reader, self.collector.domain(), f) } {
             self.due.set(true);
         }
     }
@@ -214,13 +233,13 @@ impl Local {
     #[inline]
     pub(crate) unsafe fn destroy<T: ?Sized + crate::Pointable>(&self, ptr: crate::Shared<'_, T>) {
         // SAFETY: the caller's promise.
-        if unsafe { crate::deferred::destroy(self.collector.domain(), ptr) } {
+        if unsafe { crate::deferred::destroy(&self.reader, self.collector.domain(), ptr) } {
             self.due.set(true);
         }
     }
 
     pub(crate) fn flush(&self) {
-        epoch::flush(self.collector.domain());
+        self.collector.domain().flush();
     }
 }
 

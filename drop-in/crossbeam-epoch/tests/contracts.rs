@@ -507,6 +507,101 @@ fn a_flood_under_a_guard_goes_on() {
     drops.wait_for(some(30_000));
 }
 
+/// But a pin waits a little for a guard that is not held for long, so that a flood beside such
+/// guards stays within the budget.
+#[test]
+#[cfg(all(feature = "reports", not(miri)))]
+fn a_flood_beside_short_guards_is_bounded() {
+    const BUDGET: u64 = 2 << 20;
+    let peak = || {
+        let collector = Collector::new();
+        let over = AtomicBool::new(false);
+        let begin = std::sync::Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let handle = collector.register();
+                begin.wait();
+                while !over.load(Ordering::Acquire) {
+                    let _held = handle.pin();
+                    thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let handle = collector.register();
+            begin.wait();
+            let mut peak = 0;
+            for n in 0..40_000 {
+                let guard = handle.pin();
+                let one = Owned::new([n; 128]).into_shared(&guard);
+                // SAFETY: nothing else knows it.
+                unsafe { guard.defer_destroy(one) };
+                if n % 100 == 0 {
+                    peak = peak.max(collector.statistics().bytes_pending);
+                }
+            }
+            over.store(true, Ordering::Release);
+            peak
+        })
+    };
+    // On a machine with much else to do a guard may be held for as long as its thread has no
+    // processor.
+    assert!((0..20).any(|_| peak() <= BUDGET + (1 << 20)));
+}
+
+/// Threads that flush at each step, beside guards that are in the way now and then, and beside the
+/// service thread: all runs, once.
+#[test]
+fn flushes_run_everything_once() {
+    const THREADS: usize = 4;
+    let drops = Drops::default();
+    let collector = Collector::new();
+    let each = some(4000);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (drops, collector) = (drops.clone(), &collector);
+            scope.spawn(move || {
+                let handle = collector.register();
+                for n in 0..each {
+                    let guard = handle.pin();
+                    for _ in 0..=n % 2 {
+                        let one = drops.one();
+                        guard.defer(move || drop(one));
+                    }
+                    if n % 700 == 100 * thread {
+                        // Long enough for what the others have, and this one, to be adopted.
+                        thread::sleep(Duration::from_millis(30));
+                    }
+                    guard.flush();
+                }
+            });
+        }
+    });
+    drops.wait_for(THREADS * (each + each / 2));
+}
+
+/// A flush takes no page of its own for the little that there is.
+#[test]
+#[cfg(all(feature = "reports", not(miri)))]
+fn flushes_under_a_guard_share_a_page() {
+    const COUNT: usize = 600;
+    let drops = Drops::default();
+    let collector = Collector::new();
+    let holds = collector.register();
+    let held = holds.pin();
+    let handle = collector.register();
+    for _ in 0..COUNT {
+        let guard = handle.pin();
+        let one = drops.one();
+        guard.defer(move || drop(one));
+        guard.flush();
+    }
+    assert_eq!(drops.count(), 0);
+    // The service thread adopts the open one now and then.
+    let pages = collector.statistics().pages;
+    assert!(pages < 100, "{pages} pages");
+    drop(held);
+    drops.wait_for(COUNT);
+}
+
 /// A guard that holds deferred functions up for long is reported, with its thread's name.
 #[test]
 #[cfg(all(feature = "reports", not(miri)))]

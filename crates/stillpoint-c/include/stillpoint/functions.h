@@ -153,11 +153,11 @@ struct stillpoint_arena_statistics {
    */
   uint64_t capacity_bytes;
   /*
-   Whether there are guard pages behind areas.
+   True if there are guard pages behind areas.
    */
   bool guards;
   /*
-   Whether the kernel takes many ranges in one call.
+   True if the kernel takes many ranges in one call.
    */
   bool vectored;
   /*

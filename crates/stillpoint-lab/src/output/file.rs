@@ -21,7 +21,7 @@ const MOST_LINKS: u32 = 40;
 
 /// A file for the end of a run. Nothing is in its place before [`commit`](Output::commit).
 pub struct Output {
-    /// As the command line has it.
+    /// The place that the command line names.
     path: PathBuf,
     /// What has been written so far, or the place itself if that cannot be replaced.
     file: File,

@@ -36,7 +36,7 @@ pub struct Report {
     pub params: Value,
     /// Where it ran.
     pub machine: Machine,
-    /// Whether the run was broken off, so that rows or rounds are missing.
+    /// True if the run was broken off, so that rows or rounds are missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
     /// A row for each case that gave at least one sample.
@@ -99,7 +99,7 @@ pub fn write_json(figures: &impl Serialize, file: &mut Output) -> Result<()> {
     file.write(&text)
 }
 
-/// Whether something could not be written to standard output.
+/// True if something could not be written to standard output.
 static SILENCED: AtomicBool = AtomicBool::new(false);
 
 /// Prints a line like `println!`, and does not panic: what else a run has to tell, and its files,

@@ -2,10 +2,12 @@
 //! documented use. A new one is a file here, its `mod`, and a line in [`register`].
 
 use crate::choice::Choice;
-use crate::subject::{Ability, Cell, Peer, ReadSide, Reclaimer, Registry, Updater, Value};
+use crate::subject::{Ability, Cell, Map, Peer, ReadSide, Reclaimer, Registry, Updater, Value};
 
 mod arc_swap;
 mod crossbeam_epoch;
+mod dashmap;
+mod flurry;
 mod haphazard;
 mod kernel;
 #[cfg(feature = "kovan")]
@@ -16,7 +18,9 @@ mod liburcu;
 mod liburcu_memb;
 #[cfg(have_liburcu)]
 mod liburcu_qsbr;
+mod papaya;
 mod ps_reclaim;
+mod scc;
 mod sdd;
 mod seize;
 mod std_rwlock;
@@ -48,6 +52,10 @@ pub fn register(to: &mut impl Registry) {
     }
     tokio::register(to);
     arc_swap::register(to);
+    papaya::register(to);
+    dashmap::register(to);
+    scc::register(to);
+    flurry::register(to);
     std_rwlock::register(to);
     kernel::register(to);
 }
@@ -82,6 +90,11 @@ pub fn that_share() -> Vec<&'static str> {
     names(Ability::Shares)
 }
 
+/// Those of `scale map`.
+pub fn that_map() -> Vec<&'static str> {
+    names(Ability::Maps)
+}
+
 struct Names {
     ability: Ability,
     found: Vec<&'static str>,
@@ -110,6 +123,10 @@ impl Registry for Names {
 
     fn shares<C: Cell>(&mut self, peer: Peer, _make: fn(Value) -> C) {
         self.note(Ability::Shares, peer.name);
+    }
+
+    fn maps<M: Map<u64>>(&mut self, peer: Peer) {
+        self.note(Ability::Maps, peer.name);
     }
 
     fn absent(&mut self, name: &'static str, abilities: &[Ability]) {

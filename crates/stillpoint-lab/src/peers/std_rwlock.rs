@@ -1,9 +1,11 @@
 //! The standard library's `RwLock`, taken for reading: what a program without deferred reclamation
-//! would use.
+//! would use. In `scale map` it is around a `HashMap` of the standard library.
 
+use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::RwLock;
 
+use crate::map::{BuildHasher, Map, MapHandle, MapValue, add};
 use crate::subject::{Participant, Peer, ReadSide, Registry};
 
 const PEER: Peer = Peer::new("std-rwlock");
@@ -11,6 +13,8 @@ const PEER: Peer = Peer::new("std-rwlock");
 /// What it takes part in.
 pub fn register(to: &mut impl Registry) {
     to.reads::<StdRwLock>(PEER);
+    to.maps::<Locked<_>>(PEER);
+    to.maps_with_drop::<Locked<_>>(PEER);
 }
 
 /// The lock that all threads share.
@@ -33,5 +37,56 @@ impl ReadSide for StdRwLock {
             black_box(());
             drop(guard);
         }
+    }
+}
+
+/// A locked map.
+pub struct Locked<V>(RwLock<HashMap<u64, V, BuildHasher>>);
+
+/// Why a lock is not poisoned.
+const NO_PANIC: &str = "no thread panics under the lock";
+
+impl<V: MapValue> Map<V> for Locked<V> {
+    type Handle<'m> = &'m Self;
+
+    fn with_capacity(capacity: usize) -> Self {
+        let hasher = BuildHasher::default();
+        Self(HashMap::with_capacity_and_hasher(capacity, hasher).into())
+    }
+
+    fn handle(&self, _threads: usize) -> &Self {
+        self
+    }
+}
+
+impl<V: MapValue> MapHandle<V> for &Locked<V> {
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.read().expect(NO_PANIC).get(&key).map(V::number)
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64, value: V) -> bool {
+        let old = self.0.write().expect(NO_PANIC).insert(key, value);
+        old.is_none()
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) -> bool {
+        let removed = self.0.write().expect(NO_PANIC).remove(&key);
+        removed.is_some()
+    }
+
+    #[inline]
+    fn update(&mut self, key: u64) -> bool {
+        let mut map = self.0.write().expect(NO_PANIC);
+        map.get_mut(&key).is_some_and(|value| {
+            *value = V::new(value.number() + 1);
+            true
+        })
+    }
+
+    fn count_and_sum(&self) -> (u64, u64) {
+        self.0.read().expect(NO_PANIC).values().fold((0, 0), add)
     }
 }

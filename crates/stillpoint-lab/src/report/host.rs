@@ -18,7 +18,7 @@ pub struct Host {
     pub cpus: usize,
     /// The running kernel's release.
     pub kernel: String,
-    /// Whether Stillpoint's readers go without fences here.
+    /// True if Stillpoint's readers go without fences here.
     pub membarrier: bool,
     /// What else it did while the parts ran, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub struct Host {
     /// What the CPUs call themselves.
     #[serde(default)]
     pub cpu_model: Option<String>,
-    /// Whether the machine is a virtual one.
+    /// True if the machine is a virtual one.
     #[serde(default)]
     pub is_virtual: Option<bool>,
     /// Memory in MiB.
@@ -36,7 +36,7 @@ pub struct Host {
     pub version: String,
     /// The compiler's.
     pub rustc: String,
-    /// Whether the compiler optimised.
+    /// True if the compiler optimised.
     pub optimised: bool,
     /// When the report began, in UTC.
     pub date: String,
@@ -81,10 +81,10 @@ impl Host {
 
     /// The version of the package that a subject is.
     pub fn version_of(&self, subject: &str) -> Option<&str> {
-        let package = if subject.starts_with("liburcu") {
-            "liburcu"
-        } else {
-            subject
+        let package = match subject {
+            "scc-hashmap" | "scc-hashindex" => "scc",
+            _ if subject.starts_with("liburcu") => "liburcu",
+            _ => subject,
         };
         self.packages
             .iter()

@@ -34,7 +34,7 @@ mod picture;
 mod stored;
 
 /// What the long help says beside the options.
-pub const HELP: &str = "On two processors --quick takes about three minutes, and a whole report about four: the experiments with three rounds, \
+pub const HELP: &str = "On two processors --quick takes about three minutes, and a whole report about six: the experiments with three rounds, \
 a minute of torture. The page is one file that refers to no other and to nothing on the network; beside it stands a JSON file with all figures, from \
 which --from draws the page again, or --picture a picture. The exit status is 1 if any part failed, which the page shows too.";
 

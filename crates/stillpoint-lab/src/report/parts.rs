@@ -12,6 +12,7 @@ pub const PARTS: PossibleValues = PossibleValues::of_parts(&[
     "trace",
     "lru",
     "vmap",
+    "map",
     "sim-sync",
     "sim-bridge",
     "sim-trace",
@@ -33,7 +34,7 @@ pub struct Task {
     pub arguments: Vec<String>,
     /// How long it takes on two processors, about.
     pub expected_s: f64,
-    /// Whether it has to fail: a flavour that is broken on purpose.
+    /// True if it has to fail: a flavour that is broken on purpose.
     pub is_broken: bool,
 }
 
@@ -51,14 +52,21 @@ pub struct Extent {
 }
 
 /// A scale experiment: seconds that a round takes, and the rounds of a quick report.
-const SCALE: [(&str, f64, u32); 6] = [
+const SCALE: [(&str, f64, u32); 7] = [
     ("kfree", 8.5, 2),
     ("read", 13.0, 2),
     ("sync", 16.0, 2),
     ("trace", 12.0, 2),
     ("lru", 11.0, 2),
     ("vmap", 11.0, 2),
+    ("map", 20.0, 1),
 ];
+
+/// Those of an experiment's scenarios that are in a report, where it is not all.
+const SCENARIOS: [(&str, &str); 1] = [(
+    "map",
+    "get-100000,readheavy-2,exchange-2,rapidgrow-2-grow,memory",
+)];
 
 /// The default number of rounds of an experiment.
 const USUAL_ROUNDS: u32 = 3;
@@ -72,9 +80,13 @@ pub fn tasks(part: &str, extent: Extent) -> Vec<Task> {
         } else {
             USUAL_ROUNDS
         });
+        let scenarios = SCENARIOS
+            .iter()
+            .find(|(part, _)| *part == name)
+            .map_or(String::new(), |(_, names)| format!(" --scenarios {names}"));
         return vec![task(
             name,
-            &format!("scale {name} --rounds {rounds} {seed}"),
+            &format!("scale {name}{scenarios} --rounds {rounds} {seed}"),
             round_s * f64::from(rounds),
         )];
     }

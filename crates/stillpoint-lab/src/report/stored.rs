@@ -33,7 +33,7 @@ pub struct Stored {
 /// What a report was asked for.
 #[derive(Serialize, Deserialize)]
 pub struct Params {
-    /// Whether it was to be short.
+    /// True if it was to be short.
     pub quick: bool,
     /// The seed of everything.
     pub seed: u64,

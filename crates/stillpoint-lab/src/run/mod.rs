@@ -92,29 +92,30 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Measures every case in every round by `measure`; a failed round is told, and costs no other its
-/// sample. An interrupted run ends with what it has.
+/// Measures every case by `measure` in as many rounds as it has, from the first on; a failed round
+/// is told, and costs no other its sample. An interrupted run ends with what it has.
 pub fn rounds(
-    cases: Vec<Case>,
+    cases: Vec<(Case, u32)>,
     common: &Common,
     measure: impl Fn(&Case, Duration) -> Result<Sample>,
 ) -> (Vec<Measured>, Vec<Failure>) {
     let timeout = Duration::from_secs(common.timeout_s);
     let mut random = fastrand::Rng::with_seed(common.seed);
+    let all: Vec<u32> = cases.iter().map(|&(_, rounds)| rounds).collect();
     let mut order: Vec<usize> = (0..cases.len()).collect();
     let mut measured: Vec<Measured> = cases
         .into_iter()
-        .map(|case| Measured {
+        .map(|(case, _)| Measured {
             case,
             samples: Vec::new(),
         })
         .collect();
     let mut failures = Vec::new();
 
-    let progress = Progress::new(common.rounds as usize * order.len());
+    let progress = Progress::new(all.iter().map(|&rounds| rounds as usize).sum());
     'run: for round in 0..common.rounds {
         random.shuffle(&mut order);
-        for &index in &order {
+        for &index in order.iter().filter(|&&index| round < all[index]) {
             let Measured { case, samples } = &mut measured[index];
             let what = format!("round {}: {case}", round + 1);
             progress.begin(&what);

@@ -36,6 +36,12 @@ pub trait Work: Args + Serialize + DeserializeOwned + 'static {
     /// The scenarios, in the table's order, where there is more than one.
     const SCENARIOS: Option<PossibleValues> = None;
 
+    /// The scenarios that run only if they are named.
+    const ONLY_IF_NAMED: &'static [&'static str] = &[];
+
+    /// The scenarios of which one round is enough, unless they are named.
+    const ONE_ROUND: &'static [&'static str] = &[];
+
     /// The figures, the one that the experiment is about first.
     const METRICS: &'static [Metric];
 
@@ -86,7 +92,11 @@ impl<W: Work> FromArgMatches for Selection<W> {
             chosen: Chosen {
                 variants: picked("variants"),
                 peers: picked("peers"),
-                scenarios: W::SCENARIOS.map(|_| picked("scenarios")),
+                scenarios: W::SCENARIOS.map(|_| {
+                    let mut scenarios = picked("scenarios");
+                    scenarios.keep_only_if_named(W::ONLY_IF_NAMED);
+                    scenarios
+                }),
             },
             common: Common::from_arg_matches(matches)?,
         })
@@ -126,6 +136,20 @@ pub struct Chosen {
 }
 
 impl Chosen {
+    /// In how many of so many rounds a benchmark is measured.
+    fn rounds<W: Work>(&self, benchmark: &Benchmark<W>, rounds: u32) -> u32 {
+        let is_named = |scenario| {
+            let scenarios = self.scenarios.as_ref();
+            scenarios.is_some_and(|scenarios| scenarios.names_one(scenario))
+        };
+        let once = |scenario| W::ONE_ROUND.contains(&scenario) && !is_named(scenario);
+        if benchmark.scenario.is_some_and(once) {
+            1
+        } else {
+            rounds
+        }
+    }
+
     /// The chosen ones of `benchmarks`; of the peers, those `available`.
     fn among<'c, W>(
         &self,
@@ -280,9 +304,10 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     let available = peers::available(&chosen.peers);
 
     let benchmarks = benchmarks::<W>();
-    let cases: Vec<Case> = chosen
+    let rounds = |benchmark| chosen.rounds(benchmark, common.rounds);
+    let cases: Vec<(Case, u32)> = chosen
         .among(&benchmarks, &available)
-        .map(Benchmark::case)
+        .map(|benchmark| (benchmark.case(), rounds(benchmark)))
         .collect();
     let params = serde_json::to_value(work)?;
     let measure = |case: &Case, timeout: Duration| {
@@ -402,6 +427,34 @@ pub mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::scale::map;
+
+    /// The scenarios of `scale map` that run with these options, and in how many rounds of three.
+    fn chosen(options: &[&str]) -> BTreeSet<(&'static str, u32)> {
+        let command = Selection::<map::Work>::augment_args(Command::new("map"));
+        let matches = command.get_matches_from(["map"].iter().chain(options));
+        let selection = Selection::<map::Work>::from_arg_matches(&matches);
+        let Selection { chosen, common, .. } = selection.expect("it is in order");
+        let benchmarks = benchmarks::<map::Work>();
+        let chosen = chosen.among(&benchmarks, &chosen.peers).map(|benchmark| {
+            let rounds = chosen.rounds(benchmark, common.rounds);
+            (benchmark.scenario.expect("they have scenarios"), rounds)
+        });
+        chosen.collect()
+    }
+
+    #[test]
+    fn a_scenario_may_run_only_if_named_and_once_unless_named() {
+        let all = chosen(&[]);
+        assert_eq!(all, chosen(&["--scenarios", "all"]));
+        assert!(all.contains(&("iterate", 3)) && all.contains(&("growth", 1)));
+        assert!(
+            !all.iter()
+                .any(|(name, _)| map::Work::ONLY_IF_NAMED.contains(name))
+        );
+        let named = chosen(&["--scenarios", "growth,garbage"]);
+        assert_eq!(named, BTreeSet::from([("growth", 3), ("garbage", 3)]));
+    }
 
     /// What can be asked for is what there is, and no two benchmarks are the same case. A peer may
     /// be missing from this build.

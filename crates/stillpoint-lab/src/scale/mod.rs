@@ -19,6 +19,8 @@ mod experiment;
 mod in_domain;
 mod kfree;
 mod lru;
+mod map;
+mod memory;
 mod read;
 mod sync;
 mod trace;
@@ -51,6 +53,10 @@ enum Experiment {
     /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what
     /// goes into locks
     Lru(Selection<lru::Work>),
+    /// Read, write and iterate over hash maps that threads share: time, memory, and pauses while
+    /// they grow. The scenarios with -n, and the minute-long garbage, run only if they are named;
+    /// growth, memory and many run in one round, unless they are named
+    Map(Selection<map::Work>),
     /// Enter and leave an empty read section: the cost of the pair
     Read(Selection<read::Work>),
     /// Wait for a grace period, beside readers that sleep or work: how long, and at what cost
@@ -73,6 +79,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Experiment::Contention(selection) => contention::run(selection),
         Experiment::Kfree(options) => kfree::run(options),
         Experiment::Lru(selection) => experiment::run(selection),
+        Experiment::Map(selection) => experiment::run(selection),
         Experiment::Read(selection) => experiment::run(selection),
         Experiment::Sync(selection) => experiment::run(selection),
         Experiment::Trace(selection) => experiment::run(selection),
@@ -87,6 +94,7 @@ fn list() -> String {
         experiment::list::<contention::Work>(),
         experiment::list::<kfree::Work>(),
         experiment::list::<lru::Work>(),
+        experiment::list::<map::Work>(),
         experiment::list::<read::Work>(),
         experiment::list::<sync::Work>(),
         experiment::list::<trace::Work>(),
@@ -102,6 +110,7 @@ pub fn measure(request: &Request) -> Result<Sample> {
         contention::Work::NAME => experiment::measure::<contention::Work>(request),
         kfree::Work::NAME => experiment::measure::<kfree::Work>(request),
         lru::Work::NAME => experiment::measure::<lru::Work>(request),
+        map::Work::NAME => experiment::measure::<map::Work>(request),
         read::Work::NAME => experiment::measure::<read::Work>(request),
         sync::Work::NAME => experiment::measure::<sync::Work>(request),
         trace::Work::NAME => experiment::measure::<trace::Work>(request),
@@ -135,6 +144,7 @@ mod tests {
         assert_possible_values::<contention::Work>();
         assert_possible_values::<kfree::Work>();
         assert_possible_values::<lru::Work>();
+        assert_possible_values::<map::Work>();
         assert_possible_values::<read::Work>();
         assert_possible_values::<sync::Work>();
         assert_possible_values::<trace::Work>();

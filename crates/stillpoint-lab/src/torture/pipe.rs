@@ -37,7 +37,7 @@ struct Element {
     pipe: AtomicU32,
     alive: AtomicBool,
     version: AtomicU64,
-    /// Whether it is on its way down the pipe: who takes it off twice finds out.
+    /// True while it is on its way down the pipe. A thread that takes it off a second time sees it.
     removed: AtomicBool,
 }
 

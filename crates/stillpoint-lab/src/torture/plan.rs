@@ -83,7 +83,7 @@ pub struct Plan {
     pub disturbances: Vec<Disturbance>,
     /// Which of the two.
     pub turns: Turns,
-    /// Whether sequences start just below the wrap.
+    /// True if sequences start just below the wrap.
     pub gpwrap: bool,
     /// How long a stalling reader stays.
     pub stall_reader_s: f64,
@@ -95,10 +95,10 @@ pub struct Plan {
     pub stat_interval_s: f64,
     /// The seed.
     pub seed: u64,
-    /// Whether it is about wake-ups, so that a lost one is missed soon.
+    /// True if it is about wake-ups, so that a lost one is missed soon.
     #[serde(skip)]
     pub isolated: bool,
-    /// Whether lines are printed as rcutorture does.
+    /// True if lines are printed as rcutorture does.
     #[serde(skip)]
     pub kernel_format: bool,
 }

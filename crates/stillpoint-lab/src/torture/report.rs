@@ -20,9 +20,9 @@ use super::tally::{FAULTS, Fault, render};
 pub struct Outcome {
     /// The counts, for the JSON.
     pub row: Row,
-    /// Whether nothing was wrong.
+    /// True if nothing was wrong.
     pub clean: bool,
-    /// Whether only that was wrong which had been left out on purpose.
+    /// True if only that was wrong which had been left out on purpose.
     pub as_expected: bool,
 }
 

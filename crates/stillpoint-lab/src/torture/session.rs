@@ -24,7 +24,7 @@ pub struct Session {
     over: CachePadded<AtomicBool>,
     /// The disturbances in force at this moment, a bit each.
     in_force: CachePadded<AtomicU32>,
-    /// Whether readers and writers pause.
+    /// True if readers and writers pause.
     paused: AtomicBool,
     /// Threads of the flavour that have not ended.
     live: AtomicUsize,

@@ -208,7 +208,7 @@ struct Job<P: Policy> {
     came: Once,
 }
 
-/// As [`call`], by an embedded head.
+/// Like [`call`], by an embedded head.
 fn call_head<P: Policy>(shared: &Shared, domain: &Domain<P>, lane: usize, element: usize) {
     unsafe fn run<P: Policy>(head: NonNull<CallbackHead>) {
         // SAFETY: the head is the first field of a boxed `Job<P>` that was leaked for this call.

@@ -13,7 +13,7 @@ pub struct Seen {
     pub width: u32,
     /// The page's height in it.
     pub height: u32,
-    /// Whether the page was asked for its dark colours.
+    /// True if the page was asked for its dark colours.
     pub dark: bool,
     /// Scripts of the page.
     pub scripts: u32,

@@ -74,7 +74,7 @@ impl<const FREES: bool> GrowingArray<FREES> {
             .map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// As above without a section: a fault that torture must detect.
+    /// Like [`GrowingArray::count`], but without a section: a fault that torture must detect.
     ///
     /// # Safety
     ///

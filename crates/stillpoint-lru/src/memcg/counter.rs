@@ -117,7 +117,7 @@ pub(crate) unsafe fn uncharge(tenant: *const Memcg, bytes: u64) {
 ///
 /// # Safety
 ///
-/// As there, and once.
+/// See [`uncharge`]; it is called once for the same bytes.
 pub(crate) unsafe fn subtract(tenant: *const Memcg, bytes: u64) {
     // SAFETY: the caller's promise.
     let tenant = unsafe { &*tenant };
@@ -130,7 +130,7 @@ pub(crate) unsafe fn subtract(tenant: *const Memcg, bytes: u64) {
 ///
 /// # Safety
 ///
-/// As there, and once, after [`subtract`].
+/// See [`uncharge`]; it is called once for the same bytes, after [`subtract`].
 pub(crate) unsafe fn release(tenant: *const Memcg, bytes: u64) {
     // SAFETY: the caller's promise.
     unsafe { put(tenant, 2 * bytes) };

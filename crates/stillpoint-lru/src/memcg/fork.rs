@@ -119,7 +119,7 @@ impl Background {
     ///
     /// # Safety
     ///
-    /// As for [`ForkReset::reset_in_child`].
+    /// See [`ForkReset::reset_in_child`].
     unsafe fn reset_in_child(&self) {
         let state = if self.stop.load(Ordering::Relaxed) {
             State::Stopped

@@ -43,7 +43,7 @@ impl Hierarchy {
         Self::try_new().expect("there is memory for a few hundred bytes")
     }
 
-    /// As [`Hierarchy::new`]; `None` without memory for its arrays.
+    /// Like [`Hierarchy::new`]; `None` without memory for its arrays.
     #[must_use]
     pub fn try_new() -> Option<Self> {
         Some(Self {
@@ -73,7 +73,7 @@ impl Hierarchy {
         self.reclaim_to(usage - usage / 4)
     }
 
-    /// As [`Hierarchy::reclaim`], until no more than `target` bytes are charged.
+    /// Like [`Hierarchy::reclaim`], until no more than `target` bytes are charged.
     pub fn reclaim_to(&self, target: u64) -> Reclaimed {
         let root = self.root.memcg();
         let usage = || root.counter().usage();

@@ -136,18 +136,18 @@ impl Lists {
         self.slots.find(index, section)
     }
 
-    /// As [`Lists::find`], for a section of whatever kind.
+    /// Like [`Lists::find`], for a section of whatever kind.
     ///
     /// # Safety
     ///
-    /// As for [`Slots::find_in_section`].
+    /// See [`Slots::find_in_section`].
     #[inline(always)]
     pub(crate) unsafe fn find_in_section(&self, index: usize) -> Option<&One> {
         // SAFETY: the caller's promise.
         unsafe { self.slots.find_in_section(index) }
     }
 
-    /// As [`Lists::find`], to keep.
+    /// Like [`Lists::find`], to keep.
     pub(crate) fn get(&self, index: usize, section: &Guard<'_>) -> Option<Arc<One>> {
         self.slots.get(index, section)
     }
@@ -161,7 +161,7 @@ impl Lists {
     ///
     /// # Safety
     ///
-    /// As for [`Locked::append`](crate::link::Locked::append).
+    /// See [`Locked::append`](crate::link::Locked::append).
     #[inline]
     pub(crate) unsafe fn add<P: Probe>(
         &self,
@@ -365,7 +365,7 @@ impl One {
         }
     }
 
-    /// As above without allocating: does nothing where no bit was ever set.
+    /// Like the function above, but does not allocate: does nothing where no bit was ever set.
     pub(super) fn tell_if_present(&self, shrinker: usize) {
         if let (Some(shrinker), Some(tenant)) = (shrinker.checked_sub(1), &self.tenant) {
             tenant
@@ -378,8 +378,8 @@ impl One {
 /// Drops lists after a grace period: a section may have found one in a slot, or in a link that was
 /// on it.
 ///
-/// As deferred frees, which count against the domain's budget: a thread that makes and deletes
-/// tenants faster than they are freed waits.
+/// They are deferred frees, which count against the domain's budget: a thread that makes and
+/// deletes tenants faster than they are freed waits.
 pub(crate) fn keep_for_readers(dead: Vec<Arc<One>>) {
     dead.into_iter()
         .for_each(|one| retire_shared(global(), one));

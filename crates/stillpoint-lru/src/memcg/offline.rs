@@ -61,7 +61,8 @@ mod tests {
     use super::*;
     use crate::{Entry, Hierarchy, ListLru, Node};
 
-    /// As in the child of a fork whose deleting thread was lost between the mark and the rest.
+    /// This is the state in the child of a fork whose deleting thread was lost between the mark and
+    /// the rest.
     #[test]
     fn last_handle_completes_an_interrupted_delete() {
         let hierarchy = Hierarchy::new();

@@ -112,7 +112,7 @@ impl PressureWatch {
         )
     }
 
-    /// As [`PressureWatch::from_env`], with the variables' values handed in.
+    /// Like [`PressureWatch::from_env`], with the variables' values handed in.
     ///
     /// # Errors
     ///

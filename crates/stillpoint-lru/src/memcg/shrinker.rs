@@ -85,7 +85,7 @@ pub(crate) struct Registered {
     pub(crate) per_tenant: bool,
     pub(crate) number: usize,
     pub(super) calls: Calls,
-    /// Whether the shrinker maps say where it may find something.
+    /// True if the shrinker maps say where it may find something.
     pub(crate) uses_map: AtomicBool,
     pub(super) panics: AtomicU64,
 }
@@ -158,7 +158,7 @@ impl Registered {
         result
     }
 
-    /// As [`Registered::catch_panic`]; `None` as well if the registration has ended meanwhile, by
+    /// Like [`Registered::catch_panic`]; `None` as well if the registration has ended meanwhile, by
     /// `work` itself, say: nothing more is asked then, nor remembered under a number that may be
     /// another's.
     fn call<R>(&self, work: impl FnOnce() -> R) -> Option<R> {

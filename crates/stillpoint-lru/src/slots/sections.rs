@@ -35,7 +35,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
         unsafe { self.find_in_section(index) }
     }
 
-    /// As [`Slots::find`], to keep.
+    /// Like [`Slots::find`], to keep.
     pub(crate) fn get(&self, index: usize, _section: &Guard<'_>) -> Option<Arc<T>> {
         // SAFETY: `_section` is one.
         unsafe { self.share(index) }
@@ -57,7 +57,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
         Ok(replaced)
     }
 
-    /// As [`Slots::reserve`], but the old array is emptied where it would be freed, and stays: for
+    /// Like [`Slots::reserve`], but the old array is emptied where it would be freed, and stays: for
     /// tortures.
     pub(crate) fn reserve_and_empty(&self, len: usize) -> Result<(), OutOfMemory> {
         self.grow(len, |old, _layout| {

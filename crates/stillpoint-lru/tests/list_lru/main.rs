@@ -437,7 +437,7 @@ fn add_while_reparenting() {
     assert!(lru.del(&item).is_some());
 }
 
-/// As above, for a thread that removes an item.
+/// Like the test above, for a thread that removes an item.
 #[test]
 fn del_while_reparenting() {
     let hierarchy = Hierarchy::new();

@@ -110,7 +110,7 @@ impl Area {
     ///
     /// # Errors
     ///
-    /// As for [`Area::copy_to`].
+    /// See [`Area::copy_to`].
     pub fn copy_from(&self, to: usize, from: &[u8]) -> Result<(), Error> {
         let at = self.part(to, from.len())?;
         // SAFETY: inside the area, which is accessible while `self` lives; `from` is borrowed, so
@@ -151,7 +151,7 @@ impl Area {
         self.free_rcu_in(&domain);
     }
 
-    /// As [`Area::free_rcu`], for readers of `domain`.
+    /// Like [`Area::free_rcu`], for readers of `domain`.
     pub fn free_rcu_in(self, domain: &Domain) {
         let area = NonNull::from(Box::leak(Box::new(self)));
         // SAFETY: it came out of a box just now and no other thread knows it.

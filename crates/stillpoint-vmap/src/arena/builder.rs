@@ -57,7 +57,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// As for [`Builder::build`].
+    /// See [`Builder::build`].
     pub fn new() -> Result<Self, Error> {
         Self::builder().build()
     }

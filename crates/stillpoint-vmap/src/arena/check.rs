@@ -51,7 +51,40 @@ pub struct Checked<'g> {
     section: PhantomData<&'g ()>,
 }
 
-impl Checked<'_> {
+impl<'g> Checked<'g> {
+    /// The bytes `range` of it, counted from its first; `None` for none, and for more than there
+    /// are.
+    ///
+    /// Two comparisons: code that works on one area in one section finds it once, and checks each
+    /// copy by this. The area's memory stays until the section ends, even if another thread frees
+    /// the area; [`Arena::check`] would then refuse the same range. Async-signal-safe.
+    ///
+    /// ```
+    /// # let arena = stillpoint_vmap::Arena::new()?;
+    /// let ring = arena.alloc(8192, 1)?;
+    /// let guard = arena.read_lock();
+    /// let whole = arena.find(ring.addr(), &guard).expect("it lives").whole();
+    /// let message = whole.get(100..105).expect("it lies inside");
+    /// message.copy_from(b"bytes");
+    /// assert_eq!(message.addr(), ring.addr() + 100);
+    /// assert!(whole.get(8190..8193).is_none());
+    /// # Ok::<(), stillpoint_vmap::Error>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn get(&self, range: Range<usize>) -> Option<Checked<'g>> {
+        if range.start < range.end && range.end <= self.len {
+            Some(Checked {
+                // SAFETY: inside the checked range.
+                at: unsafe { self.at.add(range.start) },
+                len: range.end - range.start,
+                section: PhantomData,
+            })
+        } else {
+            None
+        }
+    }
+
     /// Its first address.
     #[must_use]
     pub fn addr(&self) -> usize {
@@ -175,12 +208,7 @@ impl Arena {
     pub fn find<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Found<'g>> {
         self.assert_section(section);
         let offset = addr.wrapping_sub(self.state.base());
-        let extent = self
-            .state
-            .map
-            .find(offset)
-            .filter(|extent| offset - extent.start < extent.len)?;
-        Some(self.found(extent))
+        Some(self.found(self.state.map.find_byte(offset)?))
     }
 
     /// The live area that `addr` lies in, or else the next one above. The kernel's
@@ -190,7 +218,7 @@ impl Arena {
     ///
     /// # Panics
     ///
-    /// As [`Arena::find`].
+    /// See [`Arena::find`].
     #[track_caller]
     pub fn find_or_next<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Found<'g>> {
         self.assert_section(section);
@@ -217,7 +245,7 @@ impl Arena {
     ///
     /// # Panics
     ///
-    /// As [`Arena::find`].
+    /// See [`Arena::find`].
     #[track_caller]
     pub fn areas_from<'g>(
         &'g self,
@@ -238,7 +266,7 @@ impl Arena {
     ///
     /// # Panics
     ///
-    /// As [`Arena::find`].
+    /// See [`Arena::find`].
     #[track_caller]
     pub fn areas<'g>(&'g self, section: &'g impl Section) -> impl Iterator<Item = Found<'g>> {
         self.areas_from(0, section)
@@ -257,7 +285,7 @@ impl Arena {
     ///
     /// # Panics
     ///
-    /// As [`Arena::find`].
+    /// See [`Arena::find`].
     #[inline]
     #[track_caller]
     pub fn check<'g>(
@@ -267,21 +295,38 @@ impl Arena {
         section: &'g impl Section,
     ) -> Result<Checked<'g>, Error> {
         self.assert_section(section);
+        self.check_in(addr, len, section)
+    }
+
+    /// [`Arena::check`] in a section that is known to be of the arena's domain.
+    #[inline(always)]
+    fn check_in<'g>(
+        &'g self,
+        addr: usize,
+        len: usize,
+        _section: &'g impl Section,
+    ) -> Result<Checked<'g>, Error> {
         let offset = addr.wrapping_sub(self.state.base());
-        if let Some(extent) = self.state.map.find(offset)
-            && let room = extent.len.wrapping_sub(offset - extent.start)
-            // Past the area's size the space left wraps to a huge number; so does `len - 1` for 0
-            // bytes.
-            && room <= extent.len
-            && len.wrapping_sub(1) < room
-        {
+        // For 0 bytes the left side wraps to the largest number.
+        if len.wrapping_sub(1) < self.state.map.left(offset) {
             return Ok(self.checked(offset, len));
         }
-        Err(self.why_not(addr, len))
+        self.check_slow(addr, len)
+    }
+
+    /// The slow path of [`Arena::check`]: areas of 2 MiB and more, and what is wrong.
+    #[inline(never)]
+    fn check_slow(&self, addr: usize, len: usize) -> Result<Checked<'_>, Error> {
+        let offset = addr.wrapping_sub(self.state.base());
+        match self.state.map.find_byte(offset) {
+            Some(extent) if len.wrapping_sub(1) < extent.end() - offset => {
+                Ok(self.checked(offset, len))
+            }
+            _ => Err(self.why_not(addr, len)),
+        }
     }
 
     #[cold]
-    #[inline(never)]
     fn why_not(&self, addr: usize, len: usize) -> Error {
         let base = self.state.base();
         if len == 0 {
@@ -311,14 +356,14 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// As for [`Arena::check`]; nothing has been copied then. No bytes are copied from anywhere.
+    /// See [`Arena::check`]; nothing has been copied then. No bytes are copied from anywhere.
     #[inline]
     pub fn copy_to(&self, from: usize, to: &mut [u8]) -> Result<(), Error> {
         if to.is_empty() {
             return Ok(());
         }
         let guard = self.read_lock();
-        self.check(from, to.len(), &guard)?.copy_to(to);
+        self.check_in(from, to.len(), &guard)?.copy_to(to);
         Ok(())
     }
 
@@ -327,14 +372,14 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// As for [`Arena::copy_to`].
+    /// See [`Arena::copy_to`].
     #[inline]
     pub fn copy_from(&self, to: usize, from: &[u8]) -> Result<(), Error> {
         if from.is_empty() {
             return Ok(());
         }
         let guard = self.read_lock();
-        self.check(to, from.len(), &guard)?.copy_from(from);
+        self.check_in(to, from.len(), &guard)?.copy_from(from);
         Ok(())
     }
 
@@ -343,14 +388,14 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// As for [`Arena::copy_to`].
+    /// See [`Arena::copy_to`].
     pub fn copy_between(&self, to: usize, from: usize, len: usize) -> Result<(), Error> {
         if len == 0 {
             return Ok(());
         }
         let guard = self.read_lock();
-        let from = self.check(from, len, &guard)?;
-        self.check(to, len, &guard)?.copy_between(&from);
+        let from = self.check_in(from, len, &guard)?;
+        self.check_in(to, len, &guard)?.copy_between(&from);
         Ok(())
     }
 

@@ -260,7 +260,7 @@ impl ArenaState {
         self.drain_until(|domain, cookie| domain.cond_synchronize(cookie))
     }
 
-    /// As `drain_all`, with another way of waiting for the grace period.
+    /// Like `drain_all`, with another way of waiting for the grace period.
     fn drain_until(&self, wait: impl FnOnce(&Domain, Cookie)) -> Result<(), Error> {
         self.ensure_rebuilt();
         let (gathered, cookie) = {

@@ -32,7 +32,7 @@ impl ForkReset for ArenaState {
 impl LazyQueue {
     /// # Safety
     ///
-    /// As for [`ForkReset::reset_in_child`].
+    /// See [`ForkReset::reset_in_child`].
     pub(crate) unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise; no user code runs under the lock.
         unsafe { self.queue.reinit(Queue::new()) };

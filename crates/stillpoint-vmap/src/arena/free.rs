@@ -51,7 +51,7 @@ impl ArenaState {
         self.free_in(shard, lock(&shard.node), range, home);
     }
 
-    /// As above, on the given node.
+    /// Like the function above, on the given node.
     pub(crate) fn free_in(
         &self,
         shard: &Shard,

@@ -90,7 +90,7 @@ pub struct DumpedArea {
     pub addr: usize,
     /// Its length: of a live area as it was asked for; of a freed one with its guard page.
     pub len: usize,
-    /// Whether it is live; else it was freed, and waits to be given back.
+    /// True if it is live; else it was freed, and waits to be given back.
     pub live: bool,
     /// Where it was allocated, if the arena records that.
     pub caller: Option<&'static Location<'static>>,

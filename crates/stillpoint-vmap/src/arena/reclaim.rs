@@ -82,7 +82,7 @@ impl Arena {
     }
 }
 
-/// As [`Arena::drain`], without waiting for readers: a fault that torture must detect.
+/// Like [`Arena::drain`], without waiting for readers: a fault that torture must detect.
 ///
 /// # Safety
 ///

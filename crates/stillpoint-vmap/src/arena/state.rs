@@ -30,11 +30,11 @@ pub(crate) const LARGEST_CHUNK: u32 = 32 * CHUNK;
 pub(crate) struct Settings {
     /// Guard pages behind each area: 1, or 0 without guards.
     pub(crate) guard: u32,
-    /// Whether freed ranges are guarded until they are used again.
+    /// True if freed ranges are guarded until they are used again.
     pub(crate) poison: bool,
-    /// Whether areas of 2 MiB and more begin at a multiple of that.
+    /// True if areas of 2 MiB and more begin at a multiple of that.
     pub(crate) huge: bool,
-    /// Whether the kernel takes many ranges in one call.
+    /// True if the kernel takes many ranges in one call.
     pub(crate) vectored: bool,
     /// What takes the memory out of pages.
     pub(crate) purge: Advice,

@@ -25,9 +25,9 @@ pub struct ArenaStatistics {
     pub accessible_bytes: u64,
     /// All addresses.
     pub capacity_bytes: u64,
-    /// Whether there are guard pages behind areas.
+    /// True if there are guard pages behind areas.
     pub guards: bool,
-    /// Whether the kernel takes many ranges in one call.
+    /// True if the kernel takes many ranges in one call.
     pub vectored: bool,
     /// Areas allocated since the arena was built.
     pub allocated: u64,

@@ -657,6 +657,92 @@ fn checked_range_bounds_writes() {
 }
 
 #[test]
+fn parts_of_a_checked_range() {
+    let arena = arena();
+    let area = arena.alloc(PAGE + 100, 1).unwrap();
+    let guard = arena.read_lock();
+    let whole = arena.find(area.addr() + 77, &guard).unwrap().whole();
+    let len = whole.len();
+    for (range, inside) in [
+        (0..len, true),
+        (len - 1..len, true),
+        (100..103, true),
+        (0..len + 1, false),
+        (len..len + 1, false),
+        (usize::MAX - 1..usize::MAX, false),
+        (0..usize::MAX, false),
+        (5..5, false),
+        (len..len, false),
+        (
+            std::ops::Range {
+                start: usize::MAX,
+                end: 0,
+            },
+            false,
+        ),
+    ] {
+        let part = whole.get(range.clone());
+        let seen = part.map(|part| (part.addr(), part.len()));
+        let expected = inside.then(|| (area.addr() + range.start, range.end - range.start));
+        assert_eq!(seen, expected, "{range:?}");
+    }
+    // A part of a part counts from the part's first byte, and ends with it.
+    let part = whole.get(100..110).unwrap();
+    assert_eq!(
+        part.get(8..10).map(|last| last.addr()),
+        Some(area.addr() + 108)
+    );
+    assert!(part.get(8..11).is_none());
+    // Its memory stays for the section, as the whole's does.
+    drop(area);
+    part.copy_from(b"0123456789");
+    let mut bytes = [0; 3];
+    whole.get(107..110).unwrap().copy_to(&mut bytes);
+    assert_eq!(&bytes, b"789");
+}
+
+/// Every byte of areas of some sizes, behind them, and their large slots: `find` and `check` have
+/// the same answer as the sizes.
+#[test]
+fn checks_at_every_end() {
+    const SLOT: usize = 2 << 20;
+    let arena = Arena::builder().capacity(64 << 20).build().unwrap();
+    for size in [1, PAGE - 1, PAGE, PAGE + 1, SLOT - 1, 3 * SLOT + 5] {
+        let area = arena.alloc(size, 1).unwrap();
+        let guard = arena.read_lock();
+        let ends = [0, 1, PAGE, SLOT, 2 * SLOT, size - 1, size, size + 1];
+        for at in ends.into_iter().flat_map(|at| [at, at ^ 1, at + PAGE - 1]) {
+            let addr = area.addr() + at;
+            if at >= size {
+                // In the last page; the next one may be another area's.
+                if at < size.next_multiple_of(PAGE) {
+                    assert!(arena.find(addr, &guard).is_none(), "{size} {at}");
+                    assert!(arena.check(addr, 1, &guard).is_err(), "{size} {at}");
+                }
+                continue;
+            }
+            let found = arena.find(addr, &guard).unwrap();
+            assert_eq!((found.addr(), found.len()), (area.addr(), size));
+            let left = size - at;
+            for (len, fits) in [
+                (1, true),
+                (left, true),
+                (left + 1, false),
+                (0, false),
+                (usize::MAX, false),
+                (isize::MAX as usize + 1, false),
+            ] {
+                assert_eq!(
+                    arena.check(addr, len, &guard).is_ok(),
+                    fits,
+                    "{size} {at} {len}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn huge_page_alignment() {
     const HUGE: usize = 2 << 20;
     let arena = Arena::builder()

@@ -37,15 +37,10 @@ use crate::platform::{
 };
 use callbacks::Callbacks;
 use coalesce::BarrierQueue;
+use crossbeam_utils::CachePadded;
 use service::Service;
 use stall::Stalls;
-use std::{
-    marker::PhantomData,
-    mem,
-    ptr,
-    // std's also in the model, to which counting is no step.
-    sync::atomic::AtomicU64 as Counter,
-};
+use std::{marker::PhantomData, mem, ptr};
 use wakers::Futures;
 
 pub(super) mod callbacks;
@@ -72,7 +67,7 @@ pub(crate) struct Engine<P> {
     name: Option<Box<str>>,
     readers: BarrierMode,
     pub(super) shared: Arc<Shared>,
-    pub(super) barriers: BarrierQueue,
+    pub(super) barriers: CachePadded<BarrierQueue>,
     pub(super) registry: Registry,
     pub(super) stalls: Stalls,
     pub(super) callbacks: Callbacks,
@@ -80,11 +75,10 @@ pub(crate) struct Engine<P> {
     pub(super) service: Service,
     /// The oldest holdout of the last scan; null for none. While it stays in its section, no scan
     /// can end a grace period that the last one could not.
-    cached_holdout: AtomicPtr<Record>,
+    cached_holdout: CachePadded<AtomicPtr<Record>>,
     /// The newest grace period requested by `start_poll`. The service thread must complete it even
     /// if it is never polled.
-    promised: AtomicU64,
-    counts: Counts,
+    promised: CachePadded<AtomicU64>,
     policy: PhantomData<P>,
 }
 
@@ -97,15 +91,14 @@ impl<P: Policy> Engine<P> {
             name: None,
             readers,
             registry: Registry::new(domain, readers, Arc::clone(&shared)),
-            cached_holdout: AtomicPtr::new(ptr::null_mut()),
-            promised: AtomicU64::new(shared.seq.completed().bits()),
+            cached_holdout: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
+            promised: CachePadded::new(AtomicU64::new(shared.seq.completed().bits())),
             shared,
-            barriers: BarrierQueue::new(),
+            barriers: CachePadded::new(BarrierQueue::new()),
             stalls: Stalls::new(domain),
             callbacks: Callbacks::new(),
             futures: Futures::new(),
             service: Service::new(),
-            counts: Counts::new(),
             policy: PhantomData,
         }
     }
@@ -140,6 +133,12 @@ impl<P: Policy> Engine<P> {
     /// Starts a grace period and names it. Sections that begin from now on do not hold it up.
     pub(crate) fn start(&self) -> Cookie {
         Self::cookie(self.shared.seq.start())
+    }
+
+    /// Starts the grace period of a cookie that was only named: sections that begin from now on do
+    /// not hold it up. No barrier; one load if it has started.
+    pub(crate) fn begin(&self, cookie: Cookie) {
+        self.shared.seq.ensure_started(cookie.seq());
     }
 
     /// A cookie for `seq`, unless the policy leaves a grace period out.
@@ -189,7 +188,7 @@ impl<P: Policy> Engine<P> {
         if self.has_ended(cookie) {
             return Progress::Ended;
         }
-        self.complete_once(cookie, me, || ()).progress
+        self.complete_once(cookie, me, Role::Alone, || ()).progress
     }
 
     /// Like `try_complete`, for a caller that will retry: if the grace period has been fenced and
@@ -206,9 +205,15 @@ impl<P: Policy> Engine<P> {
     }
 
     /// An attempt at a grace period that is not known to have ended; `decided` is called before the
-    /// outcome is published.
+    /// outcome is published. A leader leads until then.
     #[inline]
-    fn complete_once(&self, cookie: Cookie, me: Token, decided: impl FnOnce()) -> Attempt {
+    fn complete_once(
+        &self,
+        cookie: Cookie,
+        me: Token,
+        role: Role,
+        decided: impl FnOnce(),
+    ) -> Attempt {
         let seq = &self.shared.seq;
         let goal = cookie.seq();
         if !seq.fenced().at_least(goal) {
@@ -216,7 +221,7 @@ impl<P: Policy> Engine<P> {
             // barrier.
             let started = seq.ensure_started(goal);
             // Heavy [W3]: a section that the scan does not see sees those objects unlinked.
-            self.heavy_barrier(P::HEAVY_BARRIER, BarrierMode::heavy);
+            self.heavy_barrier(P::HEAVY_BARRIER, role, BarrierMode::heavy);
             seq.publish_fenced(started);
         }
         // Acquire [W4]: the accesses of a section that we find ended happen before what we publish.
@@ -225,7 +230,8 @@ impl<P: Policy> Engine<P> {
         // AcqRel [W5]: they happen before the free by a thread that sees it completed.
         let ends = seq.publish_completed(scan.oldest);
         if ends {
-            self.counts.grace_periods.fetch_add(1, Ordering::Relaxed);
+            let counts = seq.counts();
+            counts.grace_periods.fetch_add(1, Ordering::Relaxed);
             self.stalls.grace_period_ended();
             self.shared.wake_all();
         }
@@ -261,9 +267,10 @@ impl<P: Policy> Engine<P> {
         };
         let mut cached_holdout = ptr::null();
         let mut one_passed_over = P::EVERY_HOLDOUT;
-        for (record, section) in self.holdouts(fenced) {
+        // Not a `for`, which goes from record to record by a state of three nested iterators.
+        self.holdouts(fenced).for_each(|(record, section)| {
             if !mem::replace(&mut one_passed_over, true) {
-                continue;
+                return;
             }
             scan.own |= record.is_owned_by(me) && !section.entered_after(goal);
             // An implausible number (`Seq::entered_after`) says nothing about how old the section
@@ -277,7 +284,7 @@ impl<P: Policy> Engine<P> {
                 cached_holdout = record;
             }
             scan.oldest = scan.oldest.older(section);
-        }
+        });
         if !cached_holdout.is_null() {
             // Release, pairs with `cached_holdout`: the record is complete for the thread that
             // loads it, whichever made it.
@@ -333,13 +340,22 @@ impl<P: Policy> Engine<P> {
     }
 
     /// The partner of the readers' light barriers, unless the policy leaves it out.
-    fn heavy_barrier(&self, present: bool, barrier: impl FnOnce(BarrierMode)) {
+    fn heavy_barrier(&self, present: bool, role: Role, barrier: impl FnOnce(BarrierMode)) {
         if present {
             // Heavy [W3, S2]: a reader's light barrier, R3 or R5, is wholly before or wholly after
             // it; by the mode, a fence on both sides.
             barrier(self.readers);
         }
-        self.counts.heavy_barriers.fetch_add(1, Ordering::Relaxed);
+        let counts = self.shared.seq.counts();
+        match role {
+            Role::Leader => {
+                let before = counts.led_barriers.load(Ordering::Relaxed);
+                counts.led_barriers.store(before + 1, Ordering::Relaxed);
+            }
+            Role::Alone => {
+                counts.heavy_barriers.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The partner of `light`, whatever the domain's readers do, unless the policy leaves it out.
@@ -348,7 +364,8 @@ impl<P: Policy> Engine<P> {
             // Heavy, pairs with `light`: that of any thread is wholly before or wholly after this.
             barrier::heavy();
         }
-        self.counts.heavy_barriers.fetch_add(1, Ordering::Relaxed);
+        let counts = self.shared.seq.counts();
+        counts.heavy_barriers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The cached holdout of the last scan, if it holds `goal` up.
@@ -389,7 +406,7 @@ impl<P: Policy> Engine<P> {
         // Release [S1]: the unlock that takes the flag sees our announcement in the event.
         cached_holdout.request_wake();
         // Heavy [S2]: the unlock sees the flag, or the look below sees the section's end.
-        self.heavy_barrier(P::FLAG_BARRIER, BarrierMode::heavy_for_flag);
+        self.heavy_barrier(P::FLAG_BARRIER, Role::Alone, BarrierMode::heavy_for_flag);
         LookAgain(cached_holdout.holds_out(goal).is_none())
     }
 
@@ -413,12 +430,14 @@ impl<P: Policy> Engine<P> {
     /// Grace periods that this engine has ended; one that ends several numbers at once counts as
     /// one.
     pub(crate) fn grace_periods(&self) -> u64 {
-        self.counts.grace_periods.load(Ordering::Relaxed)
+        let counts = self.shared.seq.counts();
+        counts.grace_periods.load(Ordering::Relaxed)
     }
 
     /// Heavy barriers that this engine has issued.
     pub(crate) fn heavy_barriers(&self) -> u64 {
-        self.counts.heavy_barriers.load(Ordering::Relaxed)
+        let counts = self.shared.seq.counts();
+        counts.heavy_barriers.load(Ordering::Relaxed) + counts.led_barriers.load(Ordering::Relaxed)
     }
 
     /// Returns whether all sections are over that had begun before this call; see `owners.rs`.
@@ -448,20 +467,11 @@ struct Attempt {
 #[must_use]
 pub(crate) struct LookAgain(pub(crate) bool);
 
-/// Counts of what the engine has done.
-#[derive(Debug)]
-struct Counts {
-    grace_periods: Counter,
-    heavy_barriers: Counter,
-}
-
-impl Counts {
-    fn new() -> Self {
-        Self {
-            grace_periods: Counter::new(0),
-            heavy_barriers: Counter::new(0),
-        }
-    }
+/// Whether the thread that makes an attempt leads a barrier (`coalesce.rs`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Leader,
+    Alone,
 }
 
 struct Scan {

@@ -504,33 +504,42 @@ fn loom_promise_is_kept() {
     });
 }
 
-/// `lead` with `follow`: of three who wait at once, each returns, whichever leads.
+/// `lead` with `follow`: of three threads that wait at once, each returns, whichever leads.
 #[test]
 fn loom_followers_are_not_left_asleep() {
+    beside_two_waiters(|engine| wait(engine, 3));
+}
+
+/// The same where the third does not wait: a thread that retires, which may lead all the same.
+#[test]
+fn loom_followers_of_an_assist_are_not_left_asleep() {
+    beside_two_waiters(|engine| {
+        let (oldest, youngest) = (engine.start(), engine.get_state());
+        let progress = engine.assist(oldest, youngest, Token::for_model(3), false);
+        assert!(progress != Progress::Ended || engine.has_ended(oldest));
+    });
+}
+
+fn wait(engine: &Engine<Sound>, number: u64) {
+    let me = Token::for_model(number);
+    let waited = engine.wait_for(engine.start(), me, None, Haste::Normal);
+    assert_eq!(waited, Waited::Ended);
+}
+
+fn beside_two_waiters(third: impl Fn(&Engine<Sound>) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(1);
-    builder.check(|| {
+    builder.check(move || {
         let engine = Arc::new(Engine::<Sound>::new(
             1,
             BarrierMode::Membarrier,
             Sequence::new(FIRST),
         ));
-        let wait = |engine: &Engine<Sound>, number| {
-            assert_eq!(
-                engine.wait_for(
-                    engine.start(),
-                    Token::for_model(number),
-                    None,
-                    Haste::Normal
-                ),
-                Waited::Ended
-            );
-        };
         let others = [1, 2].map(|number| {
             let theirs = Arc::clone(&engine);
             thread::spawn(move || wait(&theirs, number))
         });
-        wait(&engine, 3);
+        third(&engine);
         others.into_iter().for_each(|other| other.join().unwrap());
     });
 }

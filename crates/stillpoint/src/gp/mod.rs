@@ -48,7 +48,7 @@ mod loom_tests;
 mod shuttle_tests;
 
 /// Whether this is the model, in which time stands still and each step more costs minutes.
-const IN_MODEL: bool = cfg!(stillpoint_loom);
+pub(crate) const IN_MODEL: bool = cfg!(stillpoint_loom);
 
 pub(crate) use barrier_mode::BarrierMode;
 pub(crate) use callback::Callback;

@@ -16,7 +16,11 @@
 
 use crate::platform::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
-use std::fmt;
+use std::{
+    fmt,
+    // std's also in the model, to which counting is no step.
+    sync::atomic::AtomicU64 as Counter,
+};
 
 // The model has no statics.
 #[cfg(not(stillpoint_loom))]
@@ -167,8 +171,24 @@ enum Started {
 #[derive(Debug)]
 pub(crate) struct Sequence {
     started: Started,
-    fenced: CachePadded<AtomicU64>,
+    ends: CachePadded<Ends>,
+}
+
+/// What a thread writes that ends a grace period: on one cache line, apart from what is only read.
+#[derive(Debug)]
+struct Ends {
+    fenced: AtomicU64,
     completed: AtomicU64,
+    counts: Counts,
+}
+
+/// Counts of what the engine has done.
+#[derive(Debug)]
+pub(super) struct Counts {
+    pub(super) grace_periods: Counter,
+    pub(super) heavy_barriers: Counter,
+    /// The heavy barriers of leaders (`engine/coalesce.rs`), of which there is one at a time.
+    pub(super) led_barriers: Counter,
 }
 
 impl Sequence {
@@ -176,9 +196,20 @@ impl Sequence {
     pub(crate) fn new(first: Seq) -> Self {
         Self {
             started: Started::Here(CachePadded::new(AtomicU64::new(first.bits() | NESTED_ONCE))),
-            fenced: CachePadded::new(AtomicU64::new(first.bits())),
-            completed: AtomicU64::new(first.bits()),
+            ends: CachePadded::new(Ends {
+                fenced: AtomicU64::new(first.bits()),
+                completed: AtomicU64::new(first.bits()),
+                counts: Counts {
+                    grace_periods: Counter::new(0),
+                    heavy_barriers: Counter::new(0),
+                    led_barriers: Counter::new(0),
+                },
+            }),
         }
+    }
+
+    pub(super) fn counts(&self) -> &Counts {
+        &self.ends.counts
     }
 
     #[inline(always)]
@@ -241,13 +272,13 @@ impl Sequence {
     pub(crate) fn fenced(&self) -> Seq {
         // Acquire, pairs with `publish_fenced`: that barrier, whichever thread issued it, happens
         // before our scan.
-        Seq(self.fenced.load(Ordering::Acquire))
+        Seq(self.ends.fenced.load(Ordering::Acquire))
     }
 
     /// The caller saw `seq` started and has issued a heavy barrier since. Release, by `raise`: see
     /// there.
     pub(crate) fn publish_fenced(&self, seq: Seq) {
-        raise(&self.fenced, seq);
+        raise(&self.ends.fenced, seq);
     }
 
     /// The newest grace period that is known to have ended.
@@ -255,13 +286,13 @@ impl Sequence {
     pub(crate) fn completed(&self) -> Seq {
         // Acquire [W6]: the ends of all sections that it waited for happen before what we free by
         // it.
-        Seq(self.completed.load(Ordering::Acquire))
+        Seq(self.ends.completed.load(Ordering::Acquire))
     }
 
     /// Publishes `seq` after a scan of a fenced grace period that found no older section. Returns
     /// whether this moved the counter; another thread may have been faster. W5, by `raise`.
     pub(crate) fn publish_completed(&self, seq: Seq) -> bool {
-        raise(&self.completed, seq)
+        raise(&self.ends.completed, seq)
     }
 }
 

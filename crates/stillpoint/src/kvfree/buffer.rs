@@ -24,6 +24,8 @@
 //! owner that its page is full, so it costs nothing.
 
 use super::{
+    account::{Account, Tally},
+    on_demand::Marks,
     page::{HEAVIEST, Page, PageList, SLOTS},
     slot::{Destructor, Slot, footprint},
     throttle::Quota,
@@ -115,13 +117,22 @@ impl RetireRequest {
         }
     }
 
-    /// Whatever `how` frees, which takes up `size` bytes, wherever its page happens to be.
+    /// Whatever `how` frees, on the service thread.
     #[inline(always)]
-    pub(crate) fn with(object: *mut u8, how: &'static Destructor, size: usize) -> Self {
+    pub(crate) fn with(object: *mut u8, how: &'static Destructor) -> Self {
+        Self {
+            channel: Channel::Drop,
+            slot: Slot::with(object, how),
+            bytes: footprint(how.bytes()).min(HEAVIEST),
+        }
+    }
+
+    /// Whatever `how` frees, wherever its page happens to be.
+    #[inline(always)]
+    pub(crate) fn with_plain(object: *mut u8, how: &'static Destructor) -> Self {
         Self {
             channel: Channel::Plain,
-            slot: Slot::with(object, how),
-            bytes: footprint(size),
+            ..Self::with(object, how)
         }
     }
 
@@ -184,6 +195,7 @@ pub(crate) struct ThreadBuffer {
     /// wait for that.
     pub(super) freeing: OwnedMutex,
     pub(super) queue: Mutex<Queue>,
+    pub(super) account: Account,
     /// Bytes that the owner has added in its present section, as far as it accounts for them. Owner
     /// only.
     charge: AtomicUsize,
@@ -240,6 +252,11 @@ pub(super) struct Queue {
     pub(super) sealed: PageList,
     /// Empty pages.
     pub(super) spares: PageList,
+    /// Parts of the open page of the plain channel that need not wait for the rest.
+    pub(super) marks: Marks,
+    /// The grace period of the youngest sealed page, and the bytes of all pages that were sealed
+    /// for it.
+    named: Option<(Cookie, usize)>,
 }
 
 /// The owner is reclaiming, until this is dropped.
@@ -253,6 +270,24 @@ impl Drop for Reclaiming<'_> {
 }
 
 impl Queue {
+    pub(super) const fn new(spares: PageList) -> Self {
+        Self {
+            sealed: PageList::new(),
+            spares,
+            marks: Marks::new(),
+            named: None,
+        }
+    }
+
+    /// Notes that a page of so many bytes has been sealed for the grace period of `cookie`. Returns
+    /// the bytes of all that have been, together.
+    pub(super) fn note_named(&mut self, cookie: Cookie, footprint: usize) -> usize {
+        let before = self.named.filter(|&(named, _)| named == cookie);
+        let sum = before.map_or(0, |(_, sum)| sum).saturating_add(footprint);
+        self.named = Some((cookie, sum));
+        sum
+    }
+
     /// Gives the memory of empty pages back.
     pub(super) fn release_spares(&mut self) {
         while let Some(spare) = self.spares.pop_front() {
@@ -273,10 +308,8 @@ impl ThreadBuffer {
             not_sealing: Ticks::new(),
             reclaiming: AtomicBool::new(false),
             freeing: OwnedMutex::new(),
-            queue: Mutex::new(Queue {
-                sealed: PageList::new(),
-                spares: PageList::new(),
-            }),
+            queue: Mutex::new(Queue::new(PageList::new())),
+            account: Account::new(),
             charge: AtomicUsize::new(0),
             heaviest: AtomicUsize::new(0),
             quota: Quota::new(),
@@ -288,6 +321,18 @@ impl ThreadBuffer {
     /// The fast path of a retire: appends an object to the open page. Owner only.
     #[inline(always)]
     pub(crate) fn append(&self, object: RetireRequest) -> Pushed {
+        self.append_if::<true>(object)
+    }
+
+    /// Like [`ThreadBuffer::append`], of an object whose size is a guess: too many of them seal a
+    /// page, and what they seem to weigh does not. Owner only.
+    #[inline(always)]
+    pub(crate) fn append_by_count(&self, object: RetireRequest) -> Pushed {
+        self.append_if::<false>(object)
+    }
+
+    #[inline(always)]
+    fn append_if<const BY_BYTES: bool>(&self, object: RetireRequest) -> Pushed {
         let Some(page) = self.open_page(object.channel) else {
             return Pushed::NoPage;
         };
@@ -299,7 +344,8 @@ impl ThreadBuffer {
         // Look [P3], Relaxed: between the two barriers' sides, a limit from before [D1] means that
         // the drain sees our length.
         let limit = self.limit.load(Ordering::Relaxed);
-        if fill.len() >= limit || (object.bytes > SMALL && fill.bytes() >= OPEN_BYTES) {
+        let is_heavy = BY_BYTES && object.bytes > SMALL && fill.bytes() >= OPEN_BYTES;
+        if fill.len() >= limit || is_heavy {
             Pushed::PageFull
         } else {
             Pushed::Ok
@@ -324,7 +370,7 @@ impl ThreadBuffer {
     /// `None` if there is no memory. Owner only.
     pub(super) fn replace(
         &self,
-        _queue: &mut Queue,
+        queue: &mut Queue,
         channel: Channel,
         fresh: Option<NonNull<Page>>,
     ) -> Option<NonNull<Page>> {
@@ -332,8 +378,14 @@ impl ThreadBuffer {
         // Release and acquire would do nothing here that the lock does not do; the owner reads what
         // it wrote itself.
         let old = self.open[channel as usize].swap(fresh, Ordering::Relaxed);
-        self.replaced.fetch_add(1, Ordering::Relaxed);
+        self.note_replaced(queue);
         NonNull::new(old)
+    }
+
+    /// An open page is another now, or begins anew. Owner only.
+    pub(super) fn note_replaced(&self, queue: &mut Queue) {
+        self.replaced.fetch_add(1, Ordering::Relaxed);
+        queue.marks = Marks::new();
     }
 
     /// An empty page: a spare one or a new one. Owner only, without the lock.
@@ -344,9 +396,16 @@ impl ThreadBuffer {
 
     /// Keeps an empty page for the next ones, of which there are up to `spares`, or gives its
     /// memory back. A thread that retires all the time so leaves the allocator out of it, which
-    /// would cut returned pages up for small objects. The page is the caller's. Owner only.
-    pub(super) fn recycle(&self, page: NonNull<Page>, spares: usize) {
+    /// would cut returned pages up for small objects. The page is the caller's; `note` counts it,
+    /// under the lock. Owner only.
+    pub(super) fn recycle<R>(
+        &self,
+        page: NonNull<Page>,
+        spares: usize,
+        note: impl FnOnce() -> R,
+    ) -> R {
         let mut queue = lock(&self.queue);
+        let noted = note();
         if queue.spares.pages() < spares {
             queue.spares.push_back(page);
         } else {
@@ -354,6 +413,23 @@ impl ThreadBuffer {
             // SAFETY: an empty page that is in no list.
             unsafe { Page::release(page) };
         }
+        noted
+    }
+
+    /// What is in the open pages, whose own memory counts as pages only, and what is in the
+    /// account. Of one moment, because both change under the lock.
+    pub(super) fn tallies(&self) -> (Tally, (Tally, Tally)) {
+        let _queue = lock(&self.queue);
+        let open = CHANNELS
+            .iter()
+            .filter_map(|&channel| self.open_page(channel))
+            .map(|page| Tally {
+                objects: page.objects(),
+                pages: 1,
+                footprint: page.bytes(),
+            })
+            .fold(Tally::default(), Tally::plus);
+        (open, self.account.tallies())
     }
 
     /// A number that changes with every append. A racy snapshot, unless under the lock and after

@@ -8,7 +8,7 @@
 //! further tick.
 
 use super::{
-    buffer::{CHANNELS, ThreadBuffer},
+    buffer::{CHANNELS, Queue, ThreadBuffer},
     heap::Heap,
     page::{Page, PageList},
     pending::{Flush, Pending},
@@ -117,7 +117,7 @@ impl Heap {
             let asks_not = self.frees_on_demand()
                 && queue.sealed.footprint() >= NEGLECTED_SHARES * self.thread_share();
             if slow >= SLOW_TICKS || asks_not {
-                adopted.append(queue.sealed.take());
+                adopted.append(self.take_sealed(engine, buffer, &mut queue));
             }
             drop(queue);
             let is_slow = slow >= SLOW_TICKS && slow % SLOW_TICKS == 0;
@@ -140,6 +140,23 @@ impl Heap {
         }
     }
 
+    /// Takes over a thread's sealed pages, and starts their grace periods if they have not started.
+    /// Publishes its account, because the thread may not do so for long.
+    fn take_sealed<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        queue: &mut Queue,
+    ) -> PageList {
+        if let Some(youngest) = queue.sealed.back() {
+            engine.begin(youngest.cookie());
+        }
+        if self.publish_rest(&buffer.account) {
+            engine.signal_waiters();
+        }
+        queue.sealed.take()
+    }
+
     /// Moves a thread's buffered pages to `adopted`. Returns whether there was memory for all of
     /// it.
     fn adopt<P: Policy>(
@@ -149,7 +166,7 @@ impl Heap {
         adopted: &mut PageList,
     ) -> bool {
         let mut queue = lock(&buffer.queue);
-        adopted.append(queue.sealed.take());
+        adopted.append(self.take_sealed(engine, buffer, &mut queue));
         for channel in CHANNELS {
             let Some(page) = buffer.open_page(channel).filter(|page| page.objects() > 0) else {
                 continue;
@@ -182,8 +199,12 @@ impl Heap {
             engine.process_barrier(P::PARK_BARRIER);
         }
         for buffer in candidates {
-            if !buffer.is_empty(&lock(&buffer.queue)) {
+            let queue = lock(&buffer.queue);
+            if !buffer.is_empty(&queue) {
                 self.note_unparked(buffer.unpark());
+            } else if self.publish_rest(&buffer.account) {
+                // Counted since the last look. From now on the owner publishes at once.
+                engine.signal_waiters();
             }
         }
     }
@@ -211,14 +232,21 @@ impl Heap {
         }
     }
 
-    /// Frees all pending pages that are due, with nothing held. In the child of a fork by a
+    /// Frees all pending pages that are due, with nothing held; up to the first very heavy one, as
+    /// the system may take a tenth of a second to take 256 MiB back. What has become due meanwhile,
+    /// callbacks among it, is for the next pass, which begins at once. In the child of a fork by a
     /// destructor nothing is pending any more.
     fn free_due<P: Policy>(&self, engine: &Engine<P>) {
         while let Some(page) = self.take_oldest_due(engine) {
+            // SAFETY: the page was ours alone in `pending`.
+            let is_very_heavy = unsafe { page.as_ref() }.is_very_heavy();
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // destructors run here.
             unsafe { self.free_unasked(engine, page) };
             self.reserve.put(page);
+            if is_very_heavy {
+                break;
+            }
         }
     }
 

@@ -3,7 +3,8 @@
 //! The child looks at nothing that a lock guards (`stillpoint-platform/src/fork.rs`): it replaces
 //! the locks, and what they guard by nothing. So pages and the buffers of other threads are leaked.
 //! The buffer of the thread that forks is its own, and can be read; it is emptied, and listed again
-//! at its next append, which finds no open page and so takes the slow path.
+//! at its next append, which finds no open page and so takes the slow path. Of what other threads
+//! have freed, the child counts what they had published (`account.rs`).
 //!
 //! A destructor may be what forks. The loops over what is to be freed compare
 //! [`process`](crate::platform::fork::process) after each call of one, and then forget the rest.
@@ -20,6 +21,7 @@ use std::ptr::{self, NonNull};
 impl ForkReset for Heap {
     unsafe fn reset_in_child(&self) {
         self.reset_counts();
+        self.shared.reset_in_child();
         self.flushes.reset();
         // SAFETY: the caller's promise, for all of them; user code does not run under these locks.
         unsafe {
@@ -28,6 +30,13 @@ impl ForkReset for Heap {
             self.pending.reinit(Pending::new());
             self.reserve.0.reinit(PageList::new());
         }
+    }
+}
+
+impl Heap {
+    /// Takes over the counts of the thread that forks, whose account is as new then.
+    pub(crate) fn keep_counts_of(&self, own: &ThreadBuffer) {
+        self.keep_counts(&own.account);
     }
 }
 
@@ -44,12 +53,7 @@ impl ForkReset for ThreadBuffer {
         }
         self.reset();
         // SAFETY: the caller's promise; user code does not run under this lock.
-        unsafe {
-            self.queue.reinit(Queue {
-                sealed: PageList::new(),
-                spares,
-            })
-        };
+        unsafe { self.queue.reinit(Queue::new(spares)) };
         // SAFETY: the caller's promise. The owner may be in the middle of reclaiming, and stays so.
         unsafe { self.freeing.reset_in_child() };
     }

@@ -11,24 +11,29 @@
 //! lets go of it before it takes `buffers`.
 
 use super::{
-    buffer::{CHANNELS, Queue, ThreadBuffer},
+    account::{Shared, Tally},
+    buffer::ThreadBuffer,
     on_demand::Around,
-    page::{PAGE_BYTES, Page, ReservePage, footprint_of},
+    page::{PAGE_BYTES, ReservePage},
     pending::{Flushes, Pending},
-    policy::{Policy, start_for_page},
+    policy::{Policy, name_for_page},
 };
 use crate::{
-    gp::Engine,
+    gp::{Engine, IN_MODEL},
     platform::{
         memory,
-        sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
+        sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock, try_lock},
     },
 };
-
+use crossbeam_utils::CachePadded;
 use std::sync::OnceLock;
 
 /// How much a new domain lets wait.
 pub(crate) const DEFAULT_BUDGET: usize = 8 << 20;
+
+/// How often statistics add all accounts up: the lowest sum is the nearest, as each is too high by
+/// what the service thread frees meanwhile. Once in the model, where each step costs minutes.
+const LOOKS: usize = if IN_MODEL { 1 } else { 2 };
 
 #[derive(Debug)]
 pub(crate) struct Heap {
@@ -38,10 +43,8 @@ pub(crate) struct Heap {
     /// Objects are freed when their retirers ask for it: see `on_demand.rs`.
     pub(super) on_demand: OnceLock<Around>,
 
-    /// The sealed pages that are not freed yet, their objects, and the bytes of both.
-    pages: AtomicUsize,
-    objects: AtomicUsize,
-    pub(super) footprint: AtomicUsize,
+    /// The sealed pages that are not freed yet, except what threads count for themselves.
+    pub(super) shared: Shared,
     /// The very heavy ones among these pages (`throttle.rs`).
     pub(super) very_heavy: VeryHeavy,
     /// The callbacks that free objects without a page.
@@ -53,13 +56,14 @@ pub(crate) struct Heap {
     pub(super) threads_end: Mutex<Option<Arc<ThreadBuffer>>>,
     /// Pages for the service thread: those with destructors or a very heavy object, those of threads
     /// that have exited or fallen idle.
-    pub(super) pending: Mutex<Pending>,
+    pub(super) pending: CachePadded<Mutex<Pending>>,
     pub(super) flushes: Flushes,
     /// A page for adopting an open page when there is no memory.
-    pub(super) reserve: ReservePage,
+    pub(super) reserve: CachePadded<ReservePage>,
 
     /// Threads that are not parked: those that retire.
     pub(super) active: AtomicUsize,
+    /// The assists of threads that have exited.
     pub(super) assists: AtomicU64,
     pub(super) waits: AtomicU64,
     /// How long those waits might have been, together: for tests, which cannot rely on how long
@@ -68,7 +72,8 @@ pub(crate) struct Heap {
     pub(crate) waits_granted: AtomicU64,
     pub(super) inline_waits: AtomicU64,
     pub(super) leaked: AtomicU64,
-    pub(super) freed: AtomicU64,
+    /// Objects that their retirers have freed without a page.
+    pub(super) freed_inline: AtomicU64,
     pub(super) panicked: AtomicU64,
 }
 
@@ -79,16 +84,14 @@ impl Heap {
             budget: AtomicUsize::new(DEFAULT_BUDGET),
             whole_batches: AtomicBool::new(false),
             on_demand: OnceLock::new(),
-            pages: AtomicUsize::new(0),
-            objects: AtomicUsize::new(0),
-            footprint: AtomicUsize::new(0),
+            shared: Shared::new(),
             very_heavy: VeryHeavy::new(),
             callbacks: Arc::new(OomCallbacks::new()),
             buffers: Mutex::new(Vec::new()),
             threads_end: Mutex::new(None),
-            pending: Mutex::new(Pending::new()),
+            pending: CachePadded::new(Mutex::new(Pending::new())),
             flushes: Flushes::new(),
-            reserve: ReservePage::new(),
+            reserve: CachePadded::new(ReservePage::new()),
             active: AtomicUsize::new(0),
             assists: AtomicU64::new(0),
             waits: AtomicU64::new(0),
@@ -96,7 +99,7 @@ impl Heap {
             waits_granted: AtomicU64::new(0),
             inline_waits: AtomicU64::new(0),
             leaked: AtomicU64::new(0),
-            freed: AtomicU64::new(0),
+            freed_inline: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
         }
     }
@@ -148,12 +151,21 @@ impl Heap {
     pub(crate) fn leave<P: Policy>(&self, engine: &Engine<P>, buffer: &Arc<ThreadBuffer>) {
         // So that a flush, or the end of the domain, waits until the pages are pending.
         let freeing = buffer.freeing.lock();
-        let pages = buffer.take_all(|| start_for_page(engine), |page| self.note_sealed(page));
+        let pages = buffer.take_all(|| name_for_page(engine), |page| self.note_sealed(page));
         let left = !pages.is_empty();
+        if let Some(youngest) = pages.back() {
+            engine.begin(youngest.cookie());
+        }
         lock(&self.pending).add(pages);
         drop(freeing);
         // Only now, so that statistics see each object in one place or the other.
-        lock(&self.buffers).retain(|other| !Arc::ptr_eq(other, buffer));
+        let mut buffers = lock(&self.buffers);
+        buffers.retain(|other| !Arc::ptr_eq(other, buffer));
+        let is_relief = self.close_account(&buffer.account);
+        drop(buffers);
+        if is_relief {
+            engine.signal_waiters();
+        }
         self.note_parked(buffer.park());
         if left {
             engine.kick();
@@ -172,41 +184,6 @@ impl Heap {
             .fetch_sub(usize::from(changed), Ordering::Relaxed);
     }
 
-    /// A page's objects are now counted here and no longer in an open page.
-    pub(super) fn note_sealed(&self, page: &Page) {
-        let footprint = footprint_of(page);
-        self.objects.fetch_add(page.objects(), Ordering::Relaxed);
-        self.pages.fetch_add(1, Ordering::Relaxed);
-        self.footprint.fetch_add(footprint, Ordering::Relaxed);
-        // The page remembers it, as the budget may be another when it is freed.
-        page.set_very_heavy(self.is_very_heavy(page.bytes()));
-        if page.is_very_heavy() {
-            self.very_heavy.add(footprint);
-        }
-    }
-
-    /// A page's objects have been freed. Returns whether that may have brought the domain back
-    /// under its budget, also as those see it for whom the very heavy pages count for less.
-    pub(super) fn note_freed(&self, objects: usize, footprint: usize, very_heavy: bool) -> bool {
-        self.freed.fetch_add(objects as u64, Ordering::Relaxed);
-        self.note_gone(objects, footprint, very_heavy)
-    }
-
-    /// A page's objects have been freed or leaked. Returns as `note_freed`.
-    pub(super) fn note_gone(&self, objects: usize, footprint: usize, very_heavy: bool) -> bool {
-        // Release, pairs with `waiting_sealed`: a thread that sees the lower count sees what their
-        // destructors did.
-        self.objects.fetch_sub(objects, Ordering::Release);
-        self.pages.fetch_sub(1, Ordering::Release); // The same: pairs with `waiting_sealed`.
-        let before = self.footprint.fetch_sub(footprint, Ordering::Release) // The same: pairs with `waiting_sealed`.
-            + self.callbacks.bytes();
-        let is_any_very_heavy = very_heavy || self.very_heavy.load().0 > 0;
-        if very_heavy {
-            self.very_heavy.remove(footprint);
-        }
-        before >= self.limit() && (is_any_very_heavy || before - footprint < self.limit())
-    }
-
     /// The result of a user's function for the weight of a value.
     pub(crate) fn note_weigher_panicked(&self) {
         self.panicked.fetch_add(1, Ordering::Relaxed);
@@ -215,9 +192,6 @@ impl Heap {
     /// Forgets all pages and callbacks; no thread retires.
     pub(super) fn reset_counts(&self) {
         for count in [
-            &self.pages,
-            &self.objects,
-            &self.footprint,
             &self.very_heavy.pages,
             &self.very_heavy.bytes,
             &self.callbacks.objects,
@@ -245,49 +219,69 @@ impl Heap {
         seen
     }
 
-    /// Objects that wait, their bytes, and the pages in use, open ones included.
+    /// The unreclaimed objects, their bytes, and the pages in use, open ones included. Takes the
+    /// lock of the threads' list and that of each thread.
     pub(crate) fn waiting(&self) -> Waiting {
-        let mut waiting = Waiting::default();
-        // Open pages first: what is sealed meanwhile is counted twice for a moment, never not at
-        // all.
-        for buffer in lock(&self.buffers).iter() {
-            let _queue: &Queue = &lock(&buffer.queue);
-            for page in CHANNELS
-                .iter()
-                .filter_map(|&channel| buffer.open_page(channel))
-            {
-                waiting.objects += page.objects() as u64;
-                waiting.bytes = waiting.bytes.saturating_add(page.bytes() as u64);
-                waiting.pages += 1;
-            }
-        }
-        let sealed = self.waiting_sealed();
-        waiting.objects += sealed.objects;
-        waiting.bytes = waiting.bytes.saturating_add(sealed.bytes);
-        waiting.pages += sealed.pages;
-        waiting
+        self.waiting_in(&lock(&self.buffers), ThreadBuffer::tallies)
     }
 
-    /// Like the function above, without open pages and without a lock.
+    /// Like [`Heap::waiting`], without open pages, and without a wait for a lock. While a thread
+    /// holds that of the threads' list, it knows the bytes, and the objects freed, as far as they
+    /// have been published, and nothing else.
     pub(crate) fn waiting_sealed(&self) -> Waiting {
-        // Acquire, pairs with `note_freed`: what is not counted any more has been freed,
-        // destructors and all.
-        let pages = self.pages.load(Ordering::Acquire);
-        let mut objects = self.objects.load(Ordering::Acquire); // The same: pairs with `note_freed`.
-        let footprint = self.footprint.load(Ordering::Acquire); // And: pairs with `note_freed`.
-        let mut bytes = footprint.saturating_sub(pages * PAGE_BYTES);
-        objects += self.callbacks.objects.load(Ordering::Acquire); // Acquire, pairs with `note_gone`.
-        bytes = bytes.saturating_add(self.callbacks.bytes());
+        let Some(buffers) = try_lock(&self.buffers) else {
+            let footprint = self.shared.footprint();
+            return Waiting {
+                bytes: footprint.saturating_add(self.callbacks.bytes()) as u64,
+                freed: self.shared.published_freed() as u64,
+                ..Waiting::default()
+            };
+        };
+        self.waiting_in(&buffers, |buffer| {
+            (Tally::default(), buffer.account.tallies())
+        })
+    }
+
+    /// `of` returns what is in a thread's open pages, and its account.
+    fn waiting_in(
+        &self,
+        buffers: &[Arc<ThreadBuffer>],
+        of: impl Fn(&ThreadBuffer) -> (Tally, (Tally, Tally)),
+    ) -> Waiting {
+        // In this order: see `account.rs`.
+        let look = || {
+            let gone = self.shared.gone();
+            let (mut open, mut sealed, mut freed) = (Tally::default(), Tally::default(), gone);
+            for buffer in buffers {
+                let (own_open, (own_freed, own_sealed)) = of(buffer);
+                open = open.plus(own_open);
+                freed = freed.plus(own_freed);
+                sealed = sealed.plus(own_sealed);
+            }
+            (open, sealed.plus(self.shared.sealed()).minus(freed), freed)
+        };
+        let (open, sealed, gone) = (0..LOOKS)
+            .map(|_| look())
+            .min_by_key(|(open, sealed, _)| open.footprint.saturating_add(sealed.footprint))
+            .unwrap_or_default();
+        let bytes = sealed
+            .footprint
+            .saturating_sub(sealed.pages.saturating_mul(PAGE_BYTES));
+        let callbacks = self.callbacks.objects.load(Ordering::Acquire); // Acquire, pairs with `note_gone`.
         Waiting {
-            objects: objects as u64,
-            bytes: bytes as u64,
-            pages: pages as u64,
+            objects: (sealed.objects + open.objects + callbacks) as u64,
+            bytes: bytes
+                .saturating_add(open.footprint)
+                .saturating_add(self.callbacks.bytes()) as u64,
+            pages: (sealed.pages + open.pages) as u64,
+            freed: gone.objects.saturating_sub(self.shared.leaked()) as u64,
+            assists: buffers.iter().map(|buffer| buffer.account.assists()).sum(),
         }
     }
 
     pub(crate) fn counts(&self) -> Counts {
         Counts {
-            freed: self.freed.load(Ordering::Relaxed)
+            freed: self.freed_inline.load(Ordering::Relaxed)
                 + self.callbacks.freed.load(Ordering::Relaxed),
             leaked: self.leaked.load(Ordering::Relaxed),
             assists: self.assists.load(Ordering::Relaxed),
@@ -313,12 +307,12 @@ impl VeryHeavy {
         }
     }
 
-    fn add(&self, bytes: usize) {
+    pub(super) fn add(&self, bytes: usize) {
         self.pages.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn remove(&self, bytes: usize) {
+    pub(super) fn remove(&self, bytes: usize) {
         self.pages.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -373,12 +367,16 @@ impl OomCallbacks {
     }
 }
 
-/// The unreclaimed objects of a heap.
+/// The unreclaimed objects of a heap, and what is counted where they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) objects: u64,
     pub(crate) bytes: u64,
     pub(crate) pages: u64,
+    /// Objects that have been freed with their pages.
+    pub(crate) freed: u64,
+    /// The assists of the threads that have not exited.
+    pub(crate) assists: u64,
 }
 
 /// The events of a heap; see the fields of [`Statistics`](crate::Statistics).

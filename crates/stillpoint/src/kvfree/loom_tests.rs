@@ -1,14 +1,18 @@
 //! Model-checked tests of what the owner of a buffer and the drain do to it at the same time.
 
 use super::{
+    account::Freed,
     buffer::{Channel, Pushed, RetireRequest, ThreadBuffer},
     heap::Heap,
     page::Page,
-    policy::Policy,
+    policy::{Policy, name_for_page},
 };
 use crate::{
-    gp::{self, BarrierMode, Engine, Seq, Sequence, policy::Sound},
-    platform::sync::{Arc, AtomicUsize, Ordering, UnsafeCell, lock},
+    gp::{self, BarrierMode, Engine, Flavour, Seq, Sequence, policy::Sound},
+    platform::{
+        sync::{Arc, AtomicUsize, Ordering, UnsafeCell, lock},
+        thread::Token,
+    },
 };
 use loom::thread;
 use std::ptr::NonNull;
@@ -19,6 +23,14 @@ unsafe impl gp::Policy for NoParkBarrier {}
 // SAFETY: broken on purpose; it leaves memory alone and forgets objects.
 unsafe impl Policy for NoParkBarrier {
     const PARK_BARRIER: bool = false;
+}
+
+enum NoWholePageCookies {}
+// SAFETY: of grace periods everything is present.
+unsafe impl gp::Policy for NoWholePageCookies {}
+// SAFETY: broken on purpose; the model's cells report the misuse.
+unsafe impl Policy for NoWholePageCookies {
+    const WHOLE_PAGE_COOKIES: bool = false;
 }
 
 fn model(test: impl Fn() + Sync + Send + 'static) {
@@ -164,4 +176,100 @@ fn loom_leave_while_draining() {
         domain.heap.free_all(&domain.engine);
         assert_eq!(drops.load(Ordering::Relaxed), 1);
     });
+}
+
+/// W1 and W2 of a page: its owner unlinks, and only names a grace period; another thread starts it,
+/// or the one before, and ends it. A section that finds the object holds up its page.
+fn page_named_by_its_owner<P: Policy>() {
+    model(|| {
+        let domain = Domain::<P>::new();
+        let object = Arc::new((AtomicUsize::new(1), UnsafeCell::new(1_usize)));
+        let (reading, theirs) = (Arc::clone(&domain), Arc::clone(&object));
+        let reader = thread::spawn(move || {
+            let record = reading
+                .engine
+                .register(Token::for_model(1), Flavour::Thread);
+            record.lock();
+            if theirs.0.load(Ordering::Acquire) == 1 {
+                // SAFETY: loom checks that nothing frees it meanwhile.
+                theirs.1.with(|value| assert_eq!(unsafe { *value }, 1));
+            }
+            record.unlock();
+        });
+        let helping = Arc::clone(&domain);
+        let helper = thread::spawn(move || {
+            let cookie = helping.engine.start();
+            helping.engine.try_complete(cookie, Token::for_model(2))
+        });
+        object.0.swap(0, Ordering::AcqRel);
+        let cookie = name_for_page(&domain.engine);
+        helper.join().unwrap();
+        if domain.engine.has_ended(cookie) {
+            // SAFETY: loom checks that no section uses it.
+            object.1.with_mut(|value| unsafe { *value = 0 });
+        }
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_page_named_by_its_owner() {
+    page_named_by_its_owner::<Sound>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_page_of_an_older_grace_period_is_caught() {
+    page_named_by_its_owner::<NoWholePageCookies>();
+}
+
+/// `add` and `add_beside_others` with `load`: a thread that sees objects counted as freed sees what
+/// their destructors did, and the objects counted as sealed, in whichever account.
+///
+/// An account is written without read-modify-writes, and loom does not see that a store races with
+/// another thread's load once the storing thread has loaded the same word. `turn` has it try the
+/// orders all the same; it is relaxed, and so orders nothing itself.
+fn counts_follow_frees(owner_frees: bool) {
+    model(move || {
+        let domain = Domain::<Sound>::new();
+        let drops = Arc::new(AtomicUsize::new(0));
+        assert_eq!(domain.buffer.append(tracked(&drops)), Pushed::Ok);
+        let done = Arc::new(UnsafeCell::new(0_usize));
+        let turn = Arc::new(AtomicUsize::new(0));
+        let (theirs, doing, tells) = (Arc::clone(&domain), Arc::clone(&done), Arc::clone(&turn));
+        let other = thread::spawn(move || {
+            let (heap, buffer) = (&theirs.heap, &theirs.buffer);
+            let page = buffer.open_page(Channel::Drop).expect("it is open");
+            heap.note_sealed_by(buffer, page);
+            tells.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: loom checks that it is not read meanwhile.
+            doing.with_mut(|value| unsafe { *value = 1 });
+            if owner_frees {
+                heap.note_freed_by(buffer, Freed::of(page));
+            } else {
+                heap.note_freed(Freed::of(page));
+            }
+            tells.fetch_add(1, Ordering::Relaxed);
+        });
+        turn.fetch_add(1, Ordering::Relaxed);
+        let seen = domain.heap.waiting_sealed();
+        assert!(seen.objects <= 1 && seen.pages <= 1, "the sum is too low");
+        if seen.freed == 1 {
+            // SAFETY: loom checks that it is not written meanwhile.
+            done.with(|value| assert_eq!(unsafe { *value }, 1));
+        }
+        other.join().unwrap();
+        domain.heap.free_all(&domain.engine);
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn loom_counts_of_the_owner_follow_its_frees() {
+    counts_follow_frees(true);
+}
+
+#[test]
+fn loom_counts_of_others_follow_their_frees() {
+    counts_follow_frees(false);
 }

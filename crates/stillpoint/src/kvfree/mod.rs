@@ -2,6 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `account` | what each thread has sealed and freed; the published number that the budget needs |
 //! | `slot` | what is known of a waiting object |
 //! | `page` | pages of slots, and lists of them |
 //! | `buffer` | a thread's buffer: appending, which is the fast path; **the proof of the parking protocol** |
@@ -26,6 +27,7 @@
 //! in `buffer.rs`) under the queue's lock; so all unlinking happens before W1 (`gp/engine.rs`). The
 //! page is freed by a thread that sees that cookie's grace period ended (W6).
 
+mod account;
 mod buffer;
 mod drain;
 #[cfg(not(stillpoint_loom))]

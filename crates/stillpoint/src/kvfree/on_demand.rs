@@ -7,26 +7,27 @@
 //! thread's, as everywhere (`drain.rs`); that thread adopts what is open of a slow one as well,
 //! because such a thread may ask for nothing for minutes.
 //!
-//! There is no throttle: nothing holds a thread back. Past its share, or past the budget, a thread
-//! that asks frees more,
-//! and is told to yield if a reader holds its pages up. So the budget is a target, and no bound.
+//! There is no throttle: nothing here holds a thread back. Past its share, or past the budget, a
+//! thread that asks frees more, and is told so if a reader holds its pages up; it may then wait a
+//! little. So the budget is a target, and no bound.
 
 use super::{
-    buffer::{Channel, ThreadBuffer},
+    account::{Freed, Tally},
+    buffer::{Channel, Queue, ThreadBuffer},
     heap::Heap,
-    page::{Page, footprint_of},
-    policy::Policy,
+    page::{Fill, Page, SLOTS, free_slots},
+    policy::{Policy, name_for_page},
     retire::Reclaimer,
 };
 use crate::{
-    gp::{Engine, Flavour, Progress},
+    gp::{Cookie, Engine, Flavour, Progress},
     platform::{
         clock, fork,
         sync::{Ordering, lock},
         thread,
     },
 };
-use std::ptr::NonNull;
+use std::{mem::MaybeUninit, ptr::NonNull};
 
 /// What a domain does around frees that no thread has asked for: it calls what it is given, or, if
 /// no user code may run any more, leaves it.
@@ -37,6 +38,60 @@ pub type Around = fn(&mut dyn FnMut());
 const PAGES: usize = 2;
 const PAGES_PAST_BUDGET: usize = 8;
 
+/// Parts of a thread's open page, each from its beginning, that may be freed without the rest once a
+/// grace period has ended: a flush that sealed the page for a few objects would cost a page.
+///
+/// Two are enough. If there is a third, it takes the place of the second, whose objects it has as
+/// well; the first is kept, so that it ends at some time however often the thread flushes.
+#[derive(Debug)]
+pub(super) struct Marks {
+    older: Option<Mark>,
+    newer: Option<Mark>,
+}
+
+/// Once the grace period has ended, what was in the page when it was so full may be freed.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    fill: Fill,
+    cookie: Cookie,
+}
+
+impl Marks {
+    pub(super) const fn new() -> Self {
+        Self {
+            older: None,
+            newer: None,
+        }
+    }
+
+    /// Marks a page that is so full; `name` names a grace period if that is new. Returns the mark's
+    /// cookie.
+    fn note(&mut self, fill: Fill, name: impl FnOnce() -> Cookie) -> Cookie {
+        match self.newer {
+            Some(newer) if newer.fill.len() == fill.len() => newer.cookie,
+            newer => {
+                self.older = self.older.or(newer);
+                let cookie = name();
+                self.newer = Some(Mark { fill, cookie });
+                cookie
+            }
+        }
+    }
+
+    /// Takes the largest mark out that is due.
+    fn take_due(&mut self, is_due: impl Fn(Cookie) -> bool) -> Option<Fill> {
+        let due = |mark: &mut Mark| is_due(mark.cookie);
+        let taken = match self.newer.take_if(due) {
+            Some(newer) => {
+                self.older = None;
+                newer
+            }
+            None => self.older.take_if(due)?,
+        };
+        Some(taken.fill)
+    }
+}
+
 /// What a call of `free_some` leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
@@ -44,8 +99,10 @@ pub enum Left {
     Nothing,
     /// Pages that are due.
     Due,
-    /// Too much, which a reader holds up.
+    /// More than the thread's share, which a reader holds up.
     HeldUp,
+    /// The same, and the domain is past its budget.
+    HeldUpPastBudget,
 }
 
 impl Heap {
@@ -67,19 +124,27 @@ impl Heap {
             return Left::Nothing;
         };
         let _ = engine.note_service(clock::now());
-        let (oldest, queued) = {
+        let (oldest, youngest, queued) = {
             let queue = lock(&buffer.queue);
             (
                 queue.sealed.front().map(Page::cookie),
+                queue.sealed.back().map(Page::cookie),
                 queue.sealed.footprint(),
             )
         };
-        let Some(oldest) = oldest else {
+        let Some((oldest, youngest)) = oldest.zip(youngest) else {
             return Left::Nothing;
         };
-        let over = queued >= self.thread_share() || self.is_over_budget(0);
-        if !engine.has_ended(oldest) && engine.recheck(oldest, thread::token()) != Progress::Ended {
-            return if over { Left::HeldUp } else { Left::Nothing };
+        let past_budget = self.is_over_budget(buffer, 0);
+        let over = past_budget || queued >= self.thread_share();
+        if !engine.has_ended(oldest)
+            && engine.assist(oldest, youngest, thread::token(), true) != Progress::Ended
+        {
+            return match (past_budget, over) {
+                (true, _) => Left::HeldUpPastBudget,
+                (_, true) => Left::HeldUp,
+                _ => Left::Nothing,
+            };
         }
         let pages = if over { PAGES_PAST_BUDGET } else { PAGES };
         if !self.free_own(engine, buffer, pages) {
@@ -96,28 +161,39 @@ impl Heap {
         }
     }
 
-    /// Seals what the calling thread has retired, tries to end its grace period, and frees all that
-    /// is due; where the thread has nothing, what others have left. A call from within a destructor
-    /// seals, and frees nothing.
+    /// Tries to end the grace period of all that the calling thread has retired, and frees what is
+    /// due of it; where objects are freed on demand and the thread has none, what others have left.
+    /// Objects that are the service thread's are handed to it. A call from within a destructor
+    /// frees nothing.
     pub(crate) fn flush_own<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
-        if buffer
-            .open_page(Channel::Plain)
-            .is_some_and(|page| page.objects() > 0)
-        {
-            self.seal(engine, buffer, Channel::Plain, Reclaimer::Owner);
+        let is_open = |channel| {
+            buffer
+                .open_page(channel)
+                .is_some_and(|page| page.objects() > 0)
+        };
+        if is_open(Channel::Drop) {
+            self.seal(engine, buffer, Channel::Drop, Reclaimer::Owner);
         }
+        if self.frees_whole_batches() {
+            return;
+        }
+        let (newest, any_sealed) = {
+            let mut queue = lock(&buffer.queue);
+            let marked = self.mark_open(engine, buffer, &mut queue);
+            let sealed = queue.sealed.back().map(Page::cookie);
+            (marked.or(sealed), sealed.is_some())
+        };
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return;
         };
-        let newest = || lock(&buffer.queue).sealed.back().map(Page::cookie);
-        if let Some(cookie) = newest() {
-            // However far this comes: the pages' own cookies say which are due.
+        if let Some(cookie) = newest {
+            // However far this comes: the cookies of pages and marks say which are due.
             let _ = engine.recheck(cookie, thread::token());
-            if !self.free_own(engine, buffer, usize::MAX) {
+            if any_sealed && !self.free_own(engine, buffer, usize::MAX) {
                 return;
             }
-        }
-        if newest().is_none() && self.waiting_sealed().objects > 0 {
+            self.free_marked(engine, buffer);
+        } else if self.frees_on_demand() {
             let cookie = {
                 let mut pending = lock(&self.pending);
                 pending.sort();
@@ -126,6 +202,67 @@ impl Heap {
             if let Some(cookie) = cookie {
                 let _ = engine.recheck(cookie, thread::token()); // The same.
                 self.free_pending(engine, buffer, usize::MAX);
+            }
+        }
+    }
+
+    /// Marks what is in the calling thread's open page, unless it is marked. Returns the cookie of
+    /// all of it, or `None` if there is nothing.
+    fn mark_open<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        queue: &mut Queue,
+    ) -> Option<Cookie> {
+        let page = buffer.open_page(Channel::Plain)?;
+        if page.objects() == 0 {
+            return None;
+        }
+        let fill = page.fill();
+        // Under the lock, so that the cookies of pages and marks are in order.
+        Some(queue.marks.note(fill, || name_for_page(engine)))
+    }
+
+    /// Frees what is marked of the calling thread's open page and due, without the rest.
+    fn free_marked<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
+        let mut slots = [const { MaybeUninit::uninit() }; SLOTS];
+        // A flush of the whole domain waits for it, as for pages.
+        let _freeing = buffer.freeing.lock();
+        let taken = {
+            let mut queue = lock(&buffer.queue);
+            let Some(until) = queue.marks.take_due(|cookie| engine.has_ended(cookie)) else {
+                return;
+            };
+            let Some(page) = buffer.open_page(Channel::Plain) else {
+                return;
+            };
+            let taken = page.take_before(until, &mut slots);
+            self.note_sealed_alone(buffer, taken);
+            if page.objects() == 0 {
+                // What is taken has left it, so the next objects find the lines that are warm.
+                page.forget_objects();
+                buffer.note_replaced(&mut queue);
+            }
+            taken
+        };
+        let process = fork::process();
+        // SAFETY: `take_before` has written the first `taken`.
+        let slot = |at: usize| unsafe { slots[at].assume_init_read() };
+        // SAFETY: `take_before` took them off our own page after their grace period had ended, so
+        // they are ours alone; what is retired here may be freed on this thread.
+        let panicked = unsafe { free_slots(self.domain, 0..taken, slot) };
+        self.panicked.fetch_add(panicked, Ordering::Relaxed);
+        // In the child of a fork they are not counted any more: see `fork.rs`.
+        if fork::process() == process {
+            let freed = Freed {
+                tally: Tally::of_objects(taken),
+                is_very_heavy: false,
+            };
+            let queue = lock(&buffer.queue);
+            let is_relief = self.note_freed_by(buffer, freed);
+            drop(queue);
+            if is_relief {
+                engine.signal_waiters();
             }
         }
     }
@@ -141,7 +278,7 @@ impl Heap {
             };
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // objects that are retired here may be freed on any thread.
-            unsafe { self.free(engine, page) };
+            unsafe { self.free_counted(engine, page) };
             self.reserve.put(page);
             if fork::process() != process {
                 return;
@@ -159,7 +296,7 @@ impl Heap {
     pub(super) unsafe fn free_unasked<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
         let Some(around) = self.on_demand.get() else {
             // SAFETY: the caller's promise.
-            return unsafe { self.free(engine, page) };
+            return unsafe { self.free_counted(engine, page) };
         };
         let record = engine.register(thread::token(), Flavour::Thread);
         record.lock();
@@ -167,7 +304,7 @@ impl Heap {
         around(&mut || {
             if let Some(page) = left.take() {
                 // SAFETY: the caller's promise; `left` gives the page once.
-                unsafe { self.free(engine, page) };
+                unsafe { self.free_counted(engine, page) };
             }
         });
         record.unlock();
@@ -180,11 +317,72 @@ impl Heap {
 
     /// Leaves a page's objects where they are for ever.
     fn leak<P: Policy>(&self, engine: &Engine<P>, page: &Page) {
-        let (objects, footprint) = (page.objects(), footprint_of(page));
+        let leaked = Freed::of(page);
         page.forget_objects();
-        self.leaked.fetch_add(objects as u64, Ordering::Relaxed);
-        if self.note_gone(objects, footprint, page.is_very_heavy()) {
+        let objects = leaked.tally.objects as u64;
+        self.leaked.fetch_add(objects, Ordering::Relaxed);
+        if self.note_leaked(leaked) {
             engine.signal_waiters();
+        }
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::gp::Seq;
+    use proptest::prelude::*;
+
+    /// The cookie with the number `age`.
+    fn cookie(age: u8) -> Cookie {
+        Cookie::new((0..age).fold(Seq::from_bits(0), |seq, _| seq.next()))
+    }
+
+    fn fill(objects: u16) -> Fill {
+        (0..objects).fold(Fill::EMPTY, |fill, _| fill.with(100))
+    }
+
+    /// However often a thread flushes, what it has marked first stays marked as it was.
+    #[test]
+    fn the_oldest_mark_stays() {
+        let mut marks = Marks::new();
+        (1..=5).for_each(|n| {
+            marks.note(fill(n.into()), || cookie(n));
+        });
+        let ended = |age| move |at| cookie(age).at_least(at);
+        assert_eq!(marks.take_due(ended(1)).map(Fill::len), Some(1));
+        assert_eq!(marks.take_due(ended(4)).map(Fill::len), None);
+        assert_eq!(marks.take_due(ended(5)).map(Fill::len), Some(5));
+    }
+
+    proptest! {
+        /// Appends, marks and grace periods that end: what is taken had been appended before a
+        /// cookie that has ended, and nothing that was marked is left when all have.
+        #[test]
+        fn marks_tell_what_is_due(steps in prop::collection::vec((0..3_u16, any::<bool>(), 0..4_u8), 1..40)) {
+            let mut marks = Marks::new();
+            let (mut objects, mut started, mut ended, mut taken) = (0, 0_u8, 0_u8, 0);
+            // For each object, by its number, the first cookie that was started after it.
+            let mut due_by: Vec<u8> = Vec::new();
+            for (more, flushes, ends) in steps {
+                objects += more;
+                if flushes && usize::from(objects) > taken {
+                    let known = marks.note(fill(objects), || { started += 1; cookie(started) });
+                    prop_assert_eq!(known, cookie(started), "the newest mark has all of them");
+                    due_by.resize(usize::from(objects), started);
+                }
+                ended = (ended + ends).min(started);
+                let due = marks.take_due(|at| cookie(ended).at_least(at));
+                if let Some(until) = due {
+                    prop_assert!(until.len() > taken);
+                    prop_assert!(due_by[..until.len()].iter().all(|&by| by <= ended));
+                    taken = until.len();
+                }
+            }
+            if started > 0 && marks.take_due(|_| true).is_some_and(|until| until.len() < due_by.len()) {
+                prop_assert!(false, "something marked is left");
+            }
+            prop_assert!(marks.take_due(|_| true).is_none());
         }
     }
 }

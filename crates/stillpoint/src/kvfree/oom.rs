@@ -97,7 +97,7 @@ impl Heap {
         let panicked = user_code::panics(self.domain, || unsafe { object.free() });
         self.panicked
             .fetch_add(u64::from(panicked), Ordering::Relaxed);
-        self.freed.fetch_add(1, Ordering::Relaxed);
+        self.freed_inline.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Frees an object by a callback, or leaks it if there is no memory for that either. Returns

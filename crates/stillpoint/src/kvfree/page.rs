@@ -17,6 +17,7 @@ use crate::{
 use std::{
     alloc::{self, Layout},
     mem::MaybeUninit,
+    ops::Range,
     ptr::{self, NonNull},
 };
 
@@ -48,6 +49,9 @@ const PREFETCH: usize = 8;
 pub(super) struct Fill(u64);
 
 impl Fill {
+    #[cfg(test)]
+    pub(super) const EMPTY: Self = Self(0);
+
     #[inline(always)]
     pub(super) fn len(self) -> usize {
         usize::from(self.0 as u16)
@@ -60,7 +64,7 @@ impl Fill {
 
     /// One more object, which counts for [`HEAVIEST`] at most.
     #[inline(always)]
-    fn with(self, bytes: usize) -> Self {
+    pub(super) fn with(self, bytes: usize) -> Self {
         Self(
             self.0
                 .wrapping_add(((bytes.min(HEAVIEST) as u64) << 16) + 1),
@@ -154,7 +158,7 @@ impl Page {
 
     /// How full the page is. Look [D3], Acquire: what the owner did before it published that is
     /// seen.
-    fn fill(&self) -> Fill {
+    pub(super) fn fill(&self) -> Fill {
         Fill(self.fill.load(Ordering::Acquire))
     }
 
@@ -194,6 +198,21 @@ impl Page {
         copy.fill.fetch_add((bytes as u64) << 16, Ordering::Relaxed);
         self.first.store(fill.len() as u32, Ordering::Relaxed);
         self.handed_on.store(fill.bytes(), Ordering::Relaxed);
+    }
+
+    /// Hands the objects on that were there when the page was `until` full: copies their slots to
+    /// `taken`. Returns how many. Under the lock; the owner may append meanwhile.
+    pub(super) fn take_before(&self, until: Fill, taken: &mut [MaybeUninit<Slot>; SLOTS]) -> usize {
+        let first = self.first();
+        let until_len = until.len().max(first);
+        for at in first..until_len {
+            taken[at - first].write(self.slot(at));
+        }
+        if until_len > first {
+            self.first.store(until_len as u32, Ordering::Relaxed);
+            self.handed_on.store(until.bytes(), Ordering::Relaxed);
+        }
+        until_len - first
     }
 
     fn slot(&self, index: usize) -> Slot {
@@ -257,30 +276,8 @@ impl Page {
     /// The page is the caller's alone, its grace period has ended, and its objects may be freed on
     /// this thread.
     pub(super) unsafe fn free_objects(&self, id: u64) -> u64 {
-        let (mut next, len) = (self.first(), self.len());
-        let process = fork::process();
-        let mut panicked = 0;
-        while next < len {
-            let free_rest = || {
-                while next < len {
-                    // An object was last used long ago, and freeing it writes to it.
-                    if next + PREFETCH < len {
-                        self.slot(next + PREFETCH).prefetch();
-                    }
-                    let slot = self.slot(next);
-                    next += 1;
-                    // SAFETY: the caller's promise; `next` has passed it, so it is freed once.
-                    unsafe { slot.free() };
-                    if slot.has_destructor() && fork::process() != process {
-                        break;
-                    }
-                }
-            };
-            panicked += u64::from(user_code::panics(id, free_rest));
-            if fork::process() != process {
-                break;
-            }
-        }
+        // SAFETY: the caller's promise; what remains is forgotten below.
+        let panicked = unsafe { free_slots(id, self.first()..self.len(), |at| self.slot(at)) };
         self.first.store(0, Ordering::Relaxed);
         self.handed_on.store(0, Ordering::Relaxed);
         // Release, pairs with `len`: a thread that finds the page empty finds that its objects are
@@ -288,6 +285,43 @@ impl Page {
         self.fill.store(0, Ordering::Release);
         panicked
     }
+}
+
+/// Frees the objects in the slots `range` of domain `id`. Returns how many destructors panicked. If
+/// one forks, the rest is left alone in the child.
+///
+/// # Safety
+///
+/// `slot` gives the slot of each number. They are the caller's alone and not used again, their
+/// grace period has ended, and their objects may be freed on this thread.
+pub(super) unsafe fn free_slots(
+    id: u64,
+    mut range: Range<usize>,
+    slot: impl Fn(usize) -> Slot,
+) -> u64 {
+    let process = fork::process();
+    let mut panicked = 0;
+    while !range.is_empty() {
+        let free_rest = || {
+            while let Some(next) = range.next() {
+                // An object was last used long ago, and freeing it writes to it.
+                if next + PREFETCH < range.end {
+                    slot(next + PREFETCH).prefetch();
+                }
+                let slot = slot(next);
+                // SAFETY: the caller's promise; `range` has passed it, so it is freed once.
+                unsafe { slot.free() };
+                if slot.has_destructor() && fork::process() != process {
+                    break;
+                }
+            }
+        };
+        panicked += u64::from(user_code::panics(id, free_rest));
+        if fork::process() != process {
+            break;
+        }
+    }
+    panicked
 }
 
 /// The reserve: an empty page for when none can be allocated; or none.

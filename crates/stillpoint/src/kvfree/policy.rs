@@ -23,7 +23,17 @@ unsafe impl Policy for Sound {}
 
 /// Starts a grace period for a page of objects that have been unlinked.
 pub(super) fn start_for_page<P: Policy>(engine: &Engine<P>) -> Cookie {
-    let cookie = engine.start();
+    whole::<P>(engine.start())
+}
+
+/// Names a grace period for a page whose owner keeps it, without starting it: a start writes the
+/// cache line that all readers load. `throttle.rs` says which thread starts it, and when.
+pub(super) fn name_for_page<P: Policy>(engine: &Engine<P>) -> Cookie {
+    whole::<P>(engine.get_state())
+}
+
+/// The cookie, unless the policy takes one that is too old.
+fn whole<P: Policy>(cookie: Cookie) -> Cookie {
     if P::WHOLE_PAGE_COOKIES {
         cookie
     } else {

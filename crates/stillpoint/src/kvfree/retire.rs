@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | was not made | it is the thread's first in the global domain | it is made now |
 //! | found no page | it is the first, or there was no memory when the last page was sealed | one is opened; without memory, `oom.rs` |
-//! | says that the page is full | it is | it is sealed with the cookie of a grace period that starts now, and queued; then pages are reclaimed |
+//! | says that the page is full | it is | it is sealed with the cookie of the next grace period, and queued; then pages are reclaimed |
 //! | the same | the service thread has parked the thread | the thread is unparked |
 //! | the same | the thread is throttled | the section is charged for the object (`throttle.rs`) |
 //!
@@ -22,11 +22,12 @@
 //! What it does if none has is back-pressure.
 
 use super::{
+    account::Freed,
     buffer::{CHANNELS, Channel, Pushed, RetireRequest, ThreadBuffer},
     heap::Heap,
     oom::{NoPage, OnNoPage},
     page::{Page, PageList, footprint_of},
-    policy::{Policy, start_for_page},
+    policy::{Policy, name_for_page},
     throttle::Patience,
 };
 use crate::{
@@ -204,27 +205,36 @@ impl Heap {
         let fresh = buffer.new_page();
         let mut queue = lock(&buffer.queue);
         // Under the lock, so that the cookies of a queue are in order.
-        let cookie = start_for_page(engine);
+        let cookie = name_for_page(engine);
         let Some(full) = buffer.replace(&mut queue, channel, fresh) else {
             return 0;
         };
         // SAFETY: the page was open a moment ago and is the owner's.
         let page = unsafe { full.as_ref() };
         page.seal(cookie);
-        self.note_sealed(page);
+        let is_relief = self.note_sealed_by(buffer, page);
         let footprint = footprint_of(page);
         // To give a large block back to the system takes longer than a retire may.
         let is_quick = self.frees_on_demand() || !page.is_very_heavy();
         let frees_it_here = channel == Channel::Plain && is_quick;
         if frees_it_here && reclaimer == Reclaimer::Owner && !self.frees_whole_batches() {
             queue.sealed.push_back(full);
-            return footprint;
+            if queue.note_named(cookie, footprint) >= self.named_together() {
+                engine.begin(cookie);
+            }
+            drop(queue);
+        } else {
+            // At once: the service thread begins none while an older one is held up.
+            engine.begin(cookie);
+            // Still under the queue's lock: a flush looks at the queues first and at the pending
+            // pages last, and must not miss a page that is on its way from one to the other.
+            lock(&self.pending).add_one(full);
+            drop(queue);
+            engine.kick();
         }
-        // Still under the queue's lock: a flush looks at the queues first and at the pending pages
-        // last, and must not miss a page that is on its way from one to the other.
-        lock(&self.pending).add_one(full);
-        drop(queue);
-        engine.kick();
+        if is_relief {
+            engine.signal_waiters();
+        }
         footprint
     }
 
@@ -261,8 +271,13 @@ impl Heap {
         while let Some(page) = due.pop_front() {
             // SAFETY: taken off our own queue after its grace period had ended; what is there may
             // be freed on this thread.
-            unsafe { self.free(engine, page) };
-            buffer.recycle(page, spares);
+            let freed = unsafe { self.free(page) };
+            let is_relief = buffer.recycle(page, spares, || {
+                freed.is_some_and(|freed| self.note_freed_by(buffer, freed))
+            });
+            if is_relief {
+                engine.signal_waiters();
+            }
             if fork::process() != process {
                 due.take().forget();
                 return false;
@@ -293,22 +308,36 @@ impl Heap {
     }
 
     /// Frees a page's objects. If a destructor forks, what was left of them is forgotten in the
-    /// child.
+    /// child. Returns what must be counted: nothing in the child, where the page is not counted any
+    /// more (see `fork.rs`).
     ///
     /// # Safety
     ///
     /// The page is the caller's alone, its grace period has ended, and its objects may be freed on
     /// this thread.
-    pub(super) unsafe fn free<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
+    #[must_use]
+    pub(super) unsafe fn free(&self, page: NonNull<Page>) -> Option<Freed> {
         // SAFETY: the caller's promise.
         let page = unsafe { page.as_ref() };
-        let (objects, footprint) = (page.objects(), footprint_of(page));
+        let freed = Freed::of(page);
         let process = fork::process();
         // SAFETY: the caller's promise.
         let panicked = unsafe { page.free_objects(self.domain) };
-        self.panicked.fetch_add(panicked, Ordering::Relaxed);
-        // In the child the page is not counted any more: see `fork.rs`.
-        if fork::process() == process && self.note_freed(objects, footprint, page.is_very_heavy()) {
+        if panicked > 0 {
+            self.panicked.fetch_add(panicked, Ordering::Relaxed);
+        }
+        (fork::process() == process).then_some(freed)
+    }
+
+    /// Like [`Heap::free`], and counts it, for a thread that has not sealed the page.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Heap::free`].
+    pub(super) unsafe fn free_counted<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
+        // SAFETY: the caller's promise.
+        let freed = unsafe { self.free(page) };
+        if freed.is_some_and(|freed| self.note_freed(freed)) {
             engine.signal_waiters();
         }
     }

@@ -7,16 +7,26 @@ use std::{
     sync::Arc,
 };
 
-/// How to free objects of one type whose memory alone is not all there is to it.
+/// How [`Domain::retire_with`](crate::Domain::retire_with) frees an object, and how large that is.
 #[derive(Debug)]
 pub struct Destructor {
     run: unsafe fn(*mut u8),
+    bytes: usize,
 }
 
 impl Destructor {
-    /// `run` frees an object.
-    pub const fn new(run: unsafe fn(*mut u8)) -> Self {
-        Self { run }
+    /// `run` is called with the object, once. `bytes` is what that frees, in bytes, as the budget
+    /// counts it: an estimate will do.
+    ///
+    /// A panic of `run` is caught and counted in [`Statistics::panics`](crate::Statistics::panics).
+    #[must_use]
+    pub const fn new(run: unsafe fn(*mut u8), bytes: usize) -> Self {
+        Self { run, bytes }
+    }
+
+    #[inline(always)]
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 
@@ -42,7 +52,7 @@ const SIZE_SHIFT: u32 = 1 + ALIGN_BITS;
 struct Boxed<T>(T);
 
 impl<T> Boxed<T> {
-    const DESTRUCTOR: &'static Destructor = &Destructor { run: Self::free };
+    const DESTRUCTOR: &'static Destructor = &Destructor::new(Self::free, size_of::<T>());
 
     /// # Safety
     ///
@@ -57,7 +67,7 @@ impl<T> Boxed<T> {
 struct Shared<T>(T);
 
 impl<T> Shared<T> {
-    const DESTRUCTOR: &'static Destructor = &Destructor { run: Self::free };
+    const DESTRUCTOR: &'static Destructor = &Destructor::new(Self::free, size_of::<T>());
 
     /// # Safety
     ///
@@ -128,22 +138,31 @@ impl Slot {
         self.how.addr() & LAYOUT_TAG == 0
     }
 
-    fn layout(self) -> Option<Layout> {
+    /// The layout of a block.
+    ///
+    /// # Safety
+    ///
+    /// The slot is one of [`Slot::memory`].
+    unsafe fn layout(self) -> Layout {
         let how = self.how.addr();
         let align = 1 << (how >> 1 & ((1 << ALIGN_BITS) - 1));
-        // SAFETY: an odd `how` was made from a valid layout by `memory`.
-        (how & LAYOUT_TAG != 0)
-            .then(|| unsafe { Layout::from_size_align_unchecked(how >> SIZE_SHIFT, align) })
+        // SAFETY: `memory` made it from a valid layout.
+        unsafe { Layout::from_size_align_unchecked(how >> SIZE_SHIFT, align) }
     }
 
     /// Prefetches the object's memory, which is about to be freed.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: every x86-64 processor has SSE, and a prefetch of any address is no access to it.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.object.cast());
+        // A word that small is most often a number that a deferred function has captured. It has no
+        // page, and the search for one costs more than the free.
+        if self.object.addr() >> 32 != 0 {
+            // SAFETY: every x86-64 processor has SSE, and a prefetch of any address is no access to
+            // it.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(self.object.cast());
+            }
         }
     }
 
@@ -154,19 +173,19 @@ impl Slot {
     /// Called once, on a thread that the object may be on, when it has no readers any more.
     #[inline]
     pub(crate) unsafe fn free(self) {
+        if self.has_destructor() {
+            // SAFETY: an even `how` was made from a `&'static Destructor` that suits the object;
+            // the rest is the caller's.
+            return unsafe { ((*self.how).run)(self.object) };
+        }
         #[cfg(unix)]
-        if self.how.addr() >> 1 & MALLOCED == MALLOCED && !self.has_destructor() {
+        if self.how.addr() >> 1 & MALLOCED == MALLOCED {
             // SAFETY: the maker of the slot promised that the block came from `malloc()`.
             return unsafe { libc::free(self.object.cast()) };
         }
-        match self.layout() {
-            // SAFETY: the maker of the slot promised that the block came from the global allocator
-            // with this layout.
-            Some(layout) => unsafe { alloc::dealloc(self.object, layout) },
-            // SAFETY: an even `how` was made from a `&'static Destructor` that suits the object;
-            // the rest is the caller's.
-            None => unsafe { ((*self.how).run)(self.object) },
-        }
+        // SAFETY: the maker of the slot promised that the block came from the global allocator with
+        // this layout.
+        unsafe { alloc::dealloc(self.object, self.layout()) }
     }
 }
 
@@ -188,7 +207,9 @@ mod tests {
         #[test]
         fn a_layout_survives(size in 0usize..1 << 40, log in 0u32..20) {
             let layout = Layout::from_size_align(size, 1 << log).unwrap();
-            prop_assert_eq!(Slot::memory(NonNull::dangling(), layout).layout(), Some(layout));
+            let slot = Slot::memory(NonNull::dangling(), layout);
+            // SAFETY: it is one of `memory`.
+            prop_assert_eq!(unsafe { slot.layout() }, layout);
         }
 
         #[test]

@@ -2,8 +2,16 @@
 //!
 //! A thread that fills a page seals it and queues it, and frees pages of its queue that are due
 //! (`retire.rs`). If none is, and the queue has reached the thread's *quota*, it ends a grace period
-//! itself, unless another thread has. One heavy barrier so serves a quota's worth of objects of this
-//! thread, and all that other threads had sealed by then.
+//! itself, unless another thread has, or is doing so. One heavy barrier so serves a quota's worth
+//! of objects of this thread, and all that other threads had sealed by then.
+//!
+//! The grace period of a page that its owner keeps is only named when the page is sealed: a start
+//! for each page would write the cache line that all readers load. The owner starts it, without a
+//! barrier, once it has sealed enough for it ([`Heap::named_together`]); that gives the pages of
+//! all threads a new name. It is also started by an attempt to end it, and when the service thread
+//! takes the page over, from a thread that is idle, slow or exits. Sections that begin before the
+//! start hold the page up. Pages that the service thread frees from the outset have theirs started
+//! at once: it starts none while an older one is held up.
 //!
 //! The quota follows what that costs ([`Quota`]). Where barriers are cheap, or other threads' serve
 //! this one too, it is small, and so is unreclaimed memory. Where they take more than a small part
@@ -35,7 +43,7 @@
 use super::{
     buffer::{Charge, OPEN_BYTES, ThreadBuffer},
     heap::Heap,
-    page::Page,
+    page::{PAGE_BYTES, Page},
     policy::Policy,
 };
 use crate::{
@@ -55,6 +63,16 @@ const LARGEST_QUOTA: usize = 1 << 20;
 
 /// A quota is never smaller than this, or a thread would end a grace period for every page.
 const SMALLEST_QUOTA: usize = 64 << 10;
+
+/// What a thread seals for a grace period that has not started, for each other thread that retires,
+/// before it starts it; so the rate of starts does not grow with the number of threads.
+const NAMED_FOR_EACH: usize = PAGE_BYTES;
+
+/// What it seals for one at most: half of the smallest quota.
+const MOST_NAMED: usize = SMALLEST_QUOTA / 2;
+
+/// A thread publishes its unreclaimed bytes in steps of this part of its quota.
+const STEP_PART: usize = 4;
 
 /// A quota grows while its thread spends more than one part in so many of its time on ending grace
 /// periods, and shrinks while it spends less than half of that. At `Nanos::MAX` every quota is the
@@ -182,6 +200,20 @@ impl Heap {
         (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
     }
 
+    /// By how much a thread's unreclaimed bytes may change before it publishes that: at most a
+    /// quarter of its quota. All threads' steps together are at most an eighth of the budget, also
+    /// where that is less than the smallest shares together.
+    pub(super) fn step(&self, buffer: &ThreadBuffer) -> usize {
+        let threads = self.active.load(Ordering::Relaxed).max(1);
+        buffer.quota.within(self.budget() / 2 / threads) / STEP_PART
+    }
+
+    /// How much a thread seals for a grace period before it starts it.
+    pub(super) fn named_together(&self) -> usize {
+        let others = self.active.load(Ordering::Relaxed).saturating_sub(1);
+        others.saturating_mul(NAMED_FOR_EACH).min(MOST_NAMED)
+    }
+
     /// How many empty pages a thread keeps.
     pub(super) fn spare_pages(&self, buffer: &ThreadBuffer) -> usize {
         let share = self.thread_share();
@@ -205,13 +237,12 @@ impl Heap {
         bytes > self.very_heavy_counts_for()
     }
 
-    /// Returns the unreclaimed bytes that count for a throttled thread. For a thread that adds a
-    /// heavy object they are all of them, except a very heavy one of its own; for others, each very
+    /// Returns the unreclaimed bytes that count where the owner of `buffer` is throttled. If it adds
+    /// a heavy object they are all of them, except a very heavy one of its own; otherwise each very
     /// heavy page counts for less.
-    fn pressure(&self, heaviest_added: usize) -> usize {
+    fn pressure(&self, buffer: &ThreadBuffer, heaviest_added: usize) -> usize {
         let all = self
-            .footprint
-            .load(Ordering::Relaxed)
+            .footprint(buffer)
             .saturating_add(self.callbacks.bytes());
         if self.is_very_heavy(heaviest_added) {
             all.saturating_sub(heaviest_added)
@@ -225,8 +256,8 @@ impl Heap {
         }
     }
 
-    pub(super) fn is_over_budget(&self, heaviest_added: usize) -> bool {
-        self.pressure(heaviest_added) >= self.limit()
+    pub(super) fn is_over_budget(&self, buffer: &ThreadBuffer, heaviest_added: usize) -> bool {
+        self.pressure(buffer, heaviest_added) >= self.limit()
     }
 
     /// Returns whether the calling thread may wait for a grace period: not in user code that the
@@ -262,7 +293,7 @@ impl Heap {
         record: &Record,
         bytes: usize,
     ) {
-        if record.is_reading() && self.is_over_budget(bytes) {
+        if record.is_reading() && self.is_over_budget(buffer, bytes) {
             buffer.charge(bytes);
             record.defer_to_unlock();
         }
@@ -292,16 +323,17 @@ impl Heap {
         record: Option<&Record>,
         patience: Patience,
     ) -> bool {
-        let (oldest, queued) = {
+        let (oldest, youngest, queued) = {
             let queue = lock(&buffer.queue);
             (
                 queue.sealed.front().map(Page::cookie),
+                queue.sealed.back().map(Page::cookie),
                 queue.sealed.footprint(),
             )
         };
         let share = self.thread_share();
         let quota = buffer.quota.within(share);
-        let over_budget = self.is_over_budget(patience.heaviest);
+        let over_budget = self.is_over_budget(buffer, patience.heaviest);
         let too_much =
             !self.frees_whole_batches() && (queued >= THROTTLE_FACTOR * share || over_budget);
         // Past the budget, a thread that adds a very heavy object waits for the service thread, which
@@ -317,8 +349,9 @@ impl Heap {
             record.defer_to_unlock();
             return waits;
         }
-        let ended = oldest.is_some_and(|oldest| {
-            !engine.has_ended(oldest) && self.assist(engine, buffer, oldest, share)
+        let ended = oldest.zip(youngest).is_some_and(|(oldest, youngest)| {
+            let assist = || engine.assist(oldest, youngest, thread::token(), too_much);
+            !engine.has_ended(oldest) && self.note_assist(buffer, share, assist)
         });
         if ended && awaited.is_some() {
             return false;
@@ -328,28 +361,39 @@ impl Heap {
         } else {
             patience.by_weight
         };
-        let is_held_back = || self.is_still_held_back(engine, awaited, patience.heaviest);
+        let is_held_back = || self.is_still_held_back(engine, buffer, awaited, patience.heaviest);
         if waits && longest > 0 && self.may_wait(engine) {
+            // The threads that end the wait compare published numbers.
+            self.publish_own(engine, buffer);
             self.wait(engine, awaited, longest, is_held_back);
         }
         waits && is_held_back()
     }
 
-    /// Tries to end the oldest page's grace period. Returns whether that has ended.
-    fn assist<P: Policy>(
+    /// Makes an attempt to end a grace period, and notes what it has cost. Returns whether that has
+    /// ended.
+    fn note_assist(
         &self,
-        engine: &Engine<P>,
         buffer: &ThreadBuffer,
-        oldest: Cookie,
         share: usize,
+        assist: impl FnOnce() -> Progress,
     ) -> bool {
         let begun = clock::now();
-        let ended = engine.recheck(oldest, thread::token()) == Progress::Ended;
+        let ended = assist() == Progress::Ended;
         buffer.quota.note_attempt(begun, clock::now(), ended, share);
         if ended {
-            self.assists.fetch_add(1, Ordering::Relaxed);
+            buffer.account.note_assist();
         }
         ended
+    }
+
+    fn publish_own<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
+        let queue = lock(&buffer.queue);
+        let is_relief = self.publish_rest(&buffer.account);
+        drop(queue);
+        if is_relief {
+            engine.signal_waiters();
+        }
     }
 
     /// Waits for the oldest page's grace period, for `longest` at most. However this ends, the
@@ -384,11 +428,12 @@ impl Heap {
     fn is_still_held_back<P: Policy>(
         &self,
         engine: &Engine<P>,
+        buffer: &ThreadBuffer,
         oldest: Option<Cookie>,
         heaviest_added: usize,
     ) -> bool {
         oldest.map_or_else(
-            || self.is_over_budget(heaviest_added),
+            || self.is_over_budget(buffer, heaviest_added),
             |oldest| !engine.has_ended(oldest),
         )
     }

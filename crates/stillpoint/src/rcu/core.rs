@@ -59,7 +59,10 @@ impl<P: Policy> ForkReset for Inner<P> {
         unsafe {
             self.engine.reset_in_child();
             self.heap.reset_in_child();
-            thread::with_buffer(self.id, |own| own.reset_in_child());
+            thread::with_buffer(self.id, |own| {
+                self.heap.keep_counts_of(own);
+                own.reset_in_child();
+            });
         }
     }
 }
@@ -333,7 +336,8 @@ impl<P: Policy> Drop for Core<P> {
 }
 
 impl<P: Policy> fmt::Debug for Core<P> {
-    /// Takes no lock: what threads have retired that is not in a full page yet is not counted.
+    /// Waits for no lock. Objects in pages that are not full are not counted; while a thread joins
+    /// or leaves the domain, only bytes and objects freed are, and roughly.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let snapshot = Statistics::snapshot(self.engine(), &self.inner.heap);
         let mut shown = f.debug_struct("Domain");

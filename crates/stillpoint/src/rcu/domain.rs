@@ -1,9 +1,9 @@
 //! Domains: readers, grace periods and deferred frees that are separate from those of other
 //! domains.
 
-use super::{Core, DomainBuilder, Guard, QsbrReader};
+use super::{Core, DomainBuilder, Guard, QsbrReader, thread};
 use crate::{
-    gp::{Cookie, End, Engine, StallReport, policy::Sound},
+    gp::{Cookie, End, Engine, Record, StallReport, policy::Sound},
     statistics::Statistics,
 };
 use std::{fmt, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
@@ -148,10 +148,23 @@ impl Domain {
         self.core.id()
     }
 
-    /// Returns whether the calling thread is inside a section here, so that it must not wait for a
-    /// grace period. Looks at all records.
-    pub(crate) fn is_reading(&self) -> bool {
-        self.core.is_reading()
+    /// Returns whether the calling thread is inside a section of this domain, through whatever
+    /// guard or reader, so that it must not wait for a grace period here. The kernel's
+    /// `rcu_read_lock_held()`.
+    ///
+    /// A few loads if it is, through a guard of its own; otherwise it looks at the records of all
+    /// threads. Never blocks. Async-signal-safe.
+    ///
+    /// ```
+    /// let domain = stillpoint::Domain::new();
+    /// let guard = domain.read_lock();
+    /// assert!(domain.is_reading() && !stillpoint::global().is_reading());
+    /// drop(guard);
+    /// assert!(!domain.is_reading());
+    /// ```
+    #[must_use]
+    pub fn is_reading(&self) -> bool {
+        thread::bound_record(&self.core).is_some_and(Record::is_reading) || self.core.is_reading()
     }
 
     #[inline]
@@ -192,6 +205,11 @@ impl Domain {
     /// the allocator's size classes and with the weights that users give, and of the pages that
     /// track them. 8 MiB by default. It is a target, not a hard limit: see the crate's "The memory
     /// budget".
+    ///
+    /// Threads count for themselves and share their numbers in steps, so the budget is exact to the
+    /// number of retiring threads times the step: a quarter of a thread's quota, which is 16 to
+    /// 256 KiB, and at most an eighth of the budget for all threads together.
+    /// [`Domain::statistics`] adds up what all threads have counted, and has no such step.
     pub fn set_budget(&self, bytes: usize) {
         self.core.inner.heap.set_budget(bytes);
     }

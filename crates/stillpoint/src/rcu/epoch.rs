@@ -2,13 +2,14 @@
 //! and frees on demand. For the drop-in package of that name; no part of the stable interface.
 
 use super::{Core, Domain, thread};
-pub use crate::kvfree::{Around, Destructor, Left};
+use crate::Destructor;
+pub use crate::kvfree::{Around, Left};
 use crate::{
     gp::{BarrierMode, Cookie, Flavour, Record},
-    kvfree::{OnNoPage, Pushed, RetireRequest},
-    platform::thread as platform_thread,
+    kvfree::{OnNoPage, Pushed, RetireRequest, ThreadBuffer},
+    platform::{sync::Arc, thread as platform_thread},
 };
-use std::{alloc::Layout, ptr::NonNull, sync::atomic::AtomicU64};
+use std::{alloc::Layout, cell::OnceCell, ptr::NonNull, sync::atomic::AtomicU64};
 
 /// Which side of a section pays for the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub enum Fences {
     None,
 }
 
-/// A domain whose objects are freed on demand: by [`free_some`] and [`flush`], on the threads that
-/// call these, and on the service thread, inside `around`. A retire never frees nor waits.
+/// A domain whose objects are freed on demand: by [`free_some`] and [`Domain::flush`], on the threads
+/// that call these, and on the service thread, inside `around`. A retire never frees nor waits.
 pub fn domain(name: &str, fences: Fences, budget: usize, around: Around) -> Domain {
     let readers = match fences {
         Fences::AtEntry => BarrierMode::EntryFence,
@@ -38,6 +39,9 @@ pub fn domain(name: &str, fences: Fences, budget: usize, around: Around) -> Doma
 pub struct Reader {
     record: NonNull<Record>,
     started: NonNull<AtomicU64>,
+    /// The thread's buffer, from its first retire on. At the thread's end its pages are taken out
+    /// of it, and no append finds one any more.
+    buffer: OnceCell<Arc<ThreadBuffer>>,
 }
 
 impl Reader {
@@ -49,6 +53,7 @@ impl Reader {
         Self {
             record: NonNull::from(record),
             started: NonNull::from(engine.started()),
+            buffer: OnceCell::new(),
         }
     }
 
@@ -86,63 +91,133 @@ impl Reader {
         // SAFETY: as in `enter`.
         unsafe { self.record.as_ref() }.depart();
     }
-}
 
-/// Calls `how` with `object` after a grace period; `size` is what that frees, in bytes. Whether the
-/// calling thread had better call [`free_some`] soon.
-///
-/// # Safety
-///
-/// `domain` is one of [`domain`]; `how` may be called with `object` once, on any thread, when all
-/// sections of the domain are over that have begun by now.
-#[inline]
-pub unsafe fn retire(
-    domain: &Domain,
-    object: *mut u8,
-    how: &'static Destructor,
-    size: usize,
-) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe { retire_request(domain, RetireRequest::with(object, how, size)) }
-}
-
-/// Frees a block of the global allocator after a grace period. Whether the calling thread had
-/// better call [`free_some`] soon.
-///
-/// # Safety
-///
-/// As for [`retire`]; the block is of this layout.
-#[inline]
-pub unsafe fn retire_memory(domain: &Domain, block: NonNull<u8>, layout: Layout) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe { retire_request(domain, RetireRequest::memory(block, layout)) }
-}
-
-/// # Safety
-///
-/// As for [`retire`].
-#[inline(always)]
-unsafe fn retire_request(domain: &Domain, object: RetireRequest) -> bool {
-    match thread::append(domain.core(), object) {
-        Some(Pushed::Ok) => false,
-        // SAFETY: the caller's promise.
-        pushed => unsafe { retire_slow(domain, object, pushed) },
+    /// Calls `how` with `object` after a grace period. Whether the calling thread had better call
+    /// [`free_some`] soon.
+    ///
+    /// # Safety
+    ///
+    /// On the thread that made it, before [`Reader::depart`]; `domain` is its domain; `how` may be
+    /// called with `object` once, on any thread, when all sections of the domain are over that have
+    /// begun by now.
+    #[inline(always)]
+    pub unsafe fn retire(
+        &self,
+        domain: &Domain,
+        object: *mut u8,
+        how: &'static Destructor,
+    ) -> bool {
+        match self.append(RetireRequest::with_plain(object, how)) {
+            Some(Pushed::Ok) => false,
+            // SAFETY: the caller's promise.
+            pushed => unsafe { self.retire_slow(domain, object, how, pushed) },
+        }
     }
-}
 
-/// # Safety
-///
-/// As for [`retire`].
-#[cold]
-unsafe fn retire_slow(domain: &Domain, object: RetireRequest, pushed: Option<Pushed>) -> bool {
-    // SAFETY: the caller's promise.
-    let retired = unsafe {
-        domain
-            .core()
-            .retire_slow(object, pushed, OnNoPage::BlockOrCall)
-    };
-    debug_assert!(retired.is_ok(), "a callback never gives it back");
-    true
+    /// As [`Reader::retire`], where the size is a guess: it counts towards the budget, and does not
+    /// have a page sealed early.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Reader::retire`].
+    #[inline(always)]
+    pub unsafe fn retire_unsized(
+        &self,
+        domain: &Domain,
+        object: *mut u8,
+        how: &'static Destructor,
+    ) -> bool {
+        let request = RetireRequest::with_plain(object, how);
+        match self
+            .buffer
+            .get()
+            .map(|buffer| buffer.append_by_count(request))
+        {
+            Some(Pushed::Ok) => false,
+            // SAFETY: the caller's promise.
+            pushed => unsafe { self.retire_slow(domain, object, how, pushed) },
+        }
+    }
+
+    /// Frees a block of the global allocator after a grace period. Whether the calling thread had
+    /// better call [`free_some`] soon.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Reader::retire`]; the block is of this layout.
+    #[inline(always)]
+    pub unsafe fn retire_memory(
+        &self,
+        domain: &Domain,
+        block: NonNull<u8>,
+        layout: Layout,
+    ) -> bool {
+        match self.append(RetireRequest::memory(block, layout)) {
+            Some(Pushed::Ok) => false,
+            // SAFETY: the caller's promise.
+            pushed => unsafe { self.retire_memory_slow(domain, block, layout, pushed) },
+        }
+    }
+
+    #[inline(always)]
+    fn append(&self, object: RetireRequest) -> Option<Pushed> {
+        self.buffer.get().map(|buffer| buffer.append(object))
+    }
+
+    /// All of it in registers: a request goes through memory, which the fast path would have to
+    /// fill.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Reader::retire`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn retire_slow(
+        &self,
+        domain: &Domain,
+        object: *mut u8,
+        how: &'static Destructor,
+        pushed: Option<Pushed>,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.finish(domain, RetireRequest::with_plain(object, how), pushed) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Reader::retire_memory`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn retire_memory_slow(
+        &self,
+        domain: &Domain,
+        block: NonNull<u8>,
+        layout: Layout,
+        pushed: Option<Pushed>,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.finish(domain, RetireRequest::memory(block, layout), pushed) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Reader::retire`].
+    unsafe fn finish(
+        &self,
+        domain: &Domain,
+        object: RetireRequest,
+        pushed: Option<Pushed>,
+    ) -> bool {
+        let core = domain.core();
+        // SAFETY: the caller's promise.
+        let retired = unsafe { core.retire_slow(object, pushed, OnNoPage::BlockOrCall) };
+        debug_assert!(retired.is_ok(), "a callback never gives it back");
+        if self.buffer.get().is_none() {
+            // At the thread's very end it has none.
+            thread::with(core, |own| self.buffer.set(Arc::clone(own.buffer)));
+        }
+        true
+    }
 }
 
 /// Frees a few of the objects that the calling thread has retired, if they are due; past the budget
@@ -151,13 +226,4 @@ pub fn free_some(domain: &Domain) -> Left {
     let inner = &domain.core().inner;
     let free = |buffer: &_| inner.heap.free_some(&inner.engine, buffer);
     thread::with(domain.core(), |own| free(own.buffer)).unwrap_or(Left::Nothing)
-}
-
-/// Tries once to end the grace period of all that the calling thread has retired, without waiting,
-/// and frees what is due. Runs destructors.
-pub fn flush(domain: &Domain) {
-    let inner = &domain.core().inner;
-    thread::with(domain.core(), |own| {
-        inner.heap.flush_own(&inner.engine, own.buffer);
-    });
 }

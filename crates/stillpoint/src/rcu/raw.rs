@@ -264,10 +264,7 @@ unsafe fn unlock_unregistered(domain: &Domain) -> Result<(), NotReading> {
 
 /// Returns whether the calling thread is inside a section of `domain`, of whatever flavour.
 pub fn is_reading(domain: &Domain) -> bool {
-    match thread::bound_record(domain.core()) {
-        Some(record) if record.is_reading() => true,
-        _ => domain.is_reading(),
-    }
+    domain.is_reading()
 }
 
 /// Returns whether the calling thread has left a section open, also at its very end.

@@ -1,7 +1,10 @@
 //! A domain's deferred frees, as a user sees them.
 
 use super::{Domain, global, thread};
-use crate::kvfree::{NoPage, OnNoPage, Pushed, RetireRequest};
+use crate::{
+    Destructor,
+    kvfree::{NoPage, OnNoPage, Pushed, RetireRequest},
+};
 use std::{alloc::Layout, ptr::NonNull, sync::Arc};
 
 /// [`Domain::retire`] of the global domain, with one thread-local load instead of a look-up.
@@ -165,6 +168,69 @@ impl Domain {
             self.core()
                 .retire_request(RetireRequest::memory(block, layout))
         };
+    }
+
+    /// Has `how` called with `object` after a grace period: for objects of a structure's own making,
+    /// whose type is not `Send + 'static` or not known, and which no box owns.
+    ///
+    /// It runs where destructors do, on the service thread. `object` need not be an address.
+    /// Otherwise like [`Domain::retire`].
+    ///
+    /// # Safety
+    ///
+    /// `how` may be called with `object` once, on any thread and at any time from the end of the
+    /// present sections on; no new reader finds what that frees.
+    ///
+    /// ```
+    /// use stillpoint::Destructor;
+    ///
+    /// struct Node<'a>(&'a str, Option<Box<Node<'a>>>);
+    ///
+    /// /// # Safety
+    /// ///
+    /// /// `node` is a box, and not used any more.
+    /// unsafe fn free(node: *mut u8) {
+    ///     // SAFETY: the caller's promise; what it borrows is not used.
+    ///     drop(unsafe { Box::from_raw(node.cast::<Node<'_>>()) });
+    /// }
+    ///
+    /// static NODE: Destructor = Destructor::new(free, size_of::<Node<'_>>());
+    /// let node = Box::into_raw(Box::new(Node("name", None)));
+    /// // SAFETY: no other thread has ever known the node.
+    /// unsafe { stillpoint::global().retire_with(node.cast(), &NODE) };
+    /// ```
+    #[inline]
+    pub unsafe fn retire_with(&self, object: *mut u8, how: &'static Destructor) {
+        // SAFETY: the caller's promise.
+        unsafe { self.core().retire_request(RetireRequest::with(object, how)) };
+    }
+
+    /// Has what the calling thread has retired freed as soon as possible, without waiting: tries
+    /// once to end its grace period, frees on this thread what is due and would be freed here
+    /// sooner or later, and hands objects with a destructor to the service thread.
+    ///
+    /// Nothing needs it: what a thread leaves is freed within 50 ms. It is for a thread that has
+    /// just retired much, or something large, and for tests. What other threads retire is not its
+    /// business: see [`kvfree_barrier`](Domain::kvfree_barrier), which waits. A heavy barrier if the
+    /// grace period needs one, a look at all records, and the time of the frees; destructors of
+    /// [`Domain::retire_inline`] run here. Called from one of these, it frees nothing. Inside a
+    /// section it frees what has been retired before that. Not async-signal-safe.
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// let domain = stillpoint::Domain::new();
+    /// let buffer = NonNull::from(Box::leak(Box::new([0_u8; 1 << 20])));
+    /// // SAFETY: from a box just now, and no other thread has ever known it.
+    /// unsafe { domain.retire(buffer) };
+    /// // No reader is in the way: the buffer is freed here, if the service thread has not done so.
+    /// domain.flush();
+    /// ```
+    pub fn flush(&self) {
+        let inner = &self.core().inner;
+        // At the thread's very end it has nothing of its own.
+        thread::with(self.core(), |own| {
+            inner.heap.flush_own(&inner.engine, own.buffer);
+        });
     }
 
     /// Drops a reference after a grace period, as [`Domain::retire`] frees an object.

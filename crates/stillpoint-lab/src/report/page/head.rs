@@ -24,7 +24,7 @@ struct Tile {
     price: Option<(&'static str, Unit, &'static str)>,
 }
 
-const TILES: [Tile; 7] = [
+const TILES: [Tile; 8] = [
     Tile {
         title: "Read-side cost",
         label: "to enter and leave a read section",
@@ -100,6 +100,17 @@ const TILES: [Tile; 7] = [
         metric: "find_ns",
         unit: Unit::Nanoseconds,
         better: Better::Less,
+        price: None,
+    },
+    Tile {
+        title: "Hash map",
+        label: "operations by two threads, 98 % of them reads",
+        part: "map",
+        scenario: Some("readheavy-2"),
+        variant: "hash",
+        metric: "ops_per_s",
+        unit: Unit::PerSecond,
+        better: Better::More,
         price: None,
     },
 ];

@@ -11,6 +11,7 @@ mod grace;
 mod head;
 mod kfree;
 mod lru;
+mod map;
 mod names;
 mod patches;
 mod read;
@@ -35,6 +36,7 @@ pub fn draw(stored: &Stored) -> String {
         trace::section(stored),
         lru::section(stored),
         vmap::section(stored),
+        map::section(stored),
         torture::section(stored),
         about::section(stored),
         patches::section(stored),

@@ -5,15 +5,16 @@ use crate::report::draw::Tone;
 use crate::report::stored::Row;
 
 /// Stillpoint's default in each experiment.
-const DEFAULT: [&str; 5] = ["per-page", "guard", "rcu", "native", "default"];
+const DEFAULT: [&str; 6] = ["per-page", "guard", "rcu", "native", "hash", "default"];
 
 /// The older ways: part, variant, name.
-const OLD: [(&str, &str, &str); 10] = [
+const OLD: [(&str, &str, &str); 11] = [
     ("kfree", "whole-batch", "one grace period for all"),
     ("sync", "service-led", "as a callback"),
     ("lru", "spinlock", "one spinlock"),
     ("lru", "mutex", "one mutex"),
     ("vmap", "unchecked", "no check"),
+    ("vmap", "section-alone", "no check, in a section"),
     ("vmap", "heap", "no check, on the heap"),
     ("vmap", "node-rwlock", "rwlock per node"),
     ("vmap", "node-spinlock", "spinlock per node"),
@@ -28,7 +29,7 @@ pub fn old(row: &Row) -> Option<&'static str> {
         .map(|(.., name)| *name)
 }
 
-/// Whether the row leaves out what the others do: it comes behind them.
+/// Returns whether the row leaves out what the others do: it comes behind them.
 pub fn does_less(row: &Row) -> bool {
     row.subject == "limit" || old(row).is_some_and(|name| name.starts_with("no check"))
 }

@@ -17,7 +17,7 @@ pub struct Standing<'s> {
     pub of: usize,
     /// The best peer's row; `None` where no peer has the figure.
     pub best: Option<&'s Row>,
-    /// Whether the rounds of Stillpoint and of that peer are apart.
+    /// True if the rounds of Stillpoint and of that peer are apart.
     pub is_clear: bool,
 }
 
@@ -87,7 +87,7 @@ pub fn standing<'s>(
     })
 }
 
-/// Whether all rounds of one are on the same side of all rounds of the other.
+/// Returns whether all rounds of one are on the same side of all rounds of the other.
 fn are_apart(one: &Row, other: &Row, metric: &str) -> bool {
     match (one.spread.get(metric), other.spread.get(metric)) {
         (Some(one), Some(other)) => one[1] < other[0] || other[1] < one[0],

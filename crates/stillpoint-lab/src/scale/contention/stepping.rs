@@ -19,7 +19,7 @@ pub struct Step {
     pub registers: [u64; REGISTERS],
 }
 
-/// Whether that works here.
+/// Returns whether that works here.
 pub fn available() -> Result<()> {
     machine::prepare().map(|_| ())
 }

@@ -2,7 +2,7 @@
 //! kernel's rcuscale does in its kfree_rcu test; how long that takes, and how much memory waits for
 //! grace periods meanwhile.
 //!
-//! [`workload`] says what is measured and why it is fair, [`memory`] how memory is read.
+//! [`workload`] says what is measured and why it is fair, [`super::memory`] how memory is read.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +25,6 @@ use workload::measure;
 
 pub use ours::{Kvfree, Limit, wait_until_drained};
 
-mod memory;
 mod ours;
 mod tradeoff;
 mod workload;

@@ -34,8 +34,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::Work;
-use super::memory::{self, Watch};
 use crate::run::{Metrics, Sample};
+use crate::scale::memory::{self, Watch};
 use crate::scale::spawn;
 use crate::subject::Reclaimer;
 

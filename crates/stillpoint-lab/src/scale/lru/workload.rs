@@ -55,7 +55,7 @@ pub struct Roles {
     pub counters: usize,
     /// Threads that add and delete.
     pub mutators: usize,
-    /// Whether each goes its own way.
+    /// True if each goes its own way.
     pub spread: bool,
 }
 

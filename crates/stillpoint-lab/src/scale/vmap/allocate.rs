@@ -33,7 +33,7 @@ pub trait Allocator: Sized {
     /// With nothing handed out.
     fn new() -> Result<Self>;
 
-    /// As many bytes, at a multiple of `align`.
+    /// Allocates as many bytes, at a multiple of `align`.
     fn alloc(&self, size: usize, align: usize) -> Result<Self::Pages>;
 
     /// Does what was put off.
@@ -259,7 +259,7 @@ pub fn unmap(pages: usize) -> Result<Sample> {
     Ok(per_page(begun, PURGED))
 }
 
-/// As many pages in one piece, by one call.
+/// Purges as many pages in one piece, by one call.
 pub fn one_call(_pages: usize) -> Result<Sample> {
     let mapped = Mapped::new(PURGED * PAGE)?;
     // SAFETY: the mapping is ours.

@@ -14,7 +14,6 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use stillpoint_vmap::Arena;
 
 use super::Work;
 use super::index::{Index, OwnCopy, Unchecked};
@@ -49,15 +48,9 @@ pub fn in_areas<I: Index>(work: &Work, threads: u32, message: usize) -> Result<S
         rings.iter().all(|ring| addresses.contains(ring)),
         "a ring is outside the arena"
     );
-    serve(
-        work,
-        threads,
-        message,
-        &rings,
-        |arena: &Arena, to, from| index.copy_from(arena, to, from),
-        |arena, from, to| index.copy_to(arena, from, to),
-        &arena,
-    )
+    serve(work, threads, message, &rings, |turn: Turn<'_>| {
+        index.serve(&arena, turn)
+    })
 }
 
 /// The rings are in areas, without checks. The faster of the arena's own copy and `memcpy`, for
@@ -87,35 +80,81 @@ pub fn on_the_heap(work: &Work, threads: u32, message: usize) -> Result<Sample> 
         .iter_mut()
         .map(|ring| ring.as_mut_ptr().expose_provenance())
         .collect();
-    // SAFETY: each ring is one thread's, and there until all have ended.
-    let copy_from = |(): &(), to: usize, from: &[u8]| unsafe {
-        std::ptr::copy_nonoverlapping(
-            from.as_ptr(),
-            std::ptr::with_exposed_provenance_mut(to),
-            from.len(),
-        );
-        true
-    };
-    // SAFETY: the same.
-    let copy_to = |(): &(), from: usize, to: &mut [u8]| unsafe {
-        std::ptr::copy_nonoverlapping(
-            std::ptr::with_exposed_provenance(from),
-            to.as_mut_ptr(),
-            to.len(),
-        );
-        true
-    };
-    serve(work, threads, message, &addresses, copy_from, copy_to, &())
+    serve(work, threads, message, &addresses, |turn: Turn<'_>| {
+        turn.each(
+            |to, from| {
+                // SAFETY: each ring is one thread's, and there until all have ended.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(
+                        from.as_ptr(),
+                        std::ptr::with_exposed_provenance_mut(to),
+                        from.len(),
+                    );
+                }
+                true
+            },
+            |from, to| {
+                // SAFETY: the same.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(
+                        std::ptr::with_exposed_provenance(from),
+                        to.as_mut_ptr(),
+                        to.len(),
+                    );
+                }
+                true
+            },
+        )
+    })
 }
 
-fn serve<A: Sync>(
+/// One message of each of a thread's connections, which is copied in and out.
+pub struct Turn<'t> {
+    rings: &'t [usize],
+    /// Where the message lies in its ring.
+    at: usize,
+    sent: &'t [u8],
+    received: &'t mut [u8],
+}
+
+impl Turn<'_> {
+    /// Copies by these two; false if one of them has refused.
+    #[inline(always)]
+    pub fn each(
+        self,
+        copy_from: impl Fn(usize, &[u8]) -> bool,
+        copy_to: impl Fn(usize, &mut [u8]) -> bool,
+    ) -> bool {
+        self.rings.iter().all(|ring| {
+            copy_from(ring + self.at, self.sent) && copy_to(ring + self.at, self.received)
+        })
+    }
+
+    /// Like [`Turn::each`], but finds a ring's area once, by `of_ring`, for both copies, which are
+    /// given the bytes of the area to copy.
+    #[inline(always)]
+    pub fn each_in<R>(
+        self,
+        of_ring: impl Fn(usize) -> Option<R>,
+        copy_from: impl Fn(&R, Range<usize>, &[u8]) -> bool,
+        copy_to: impl Fn(&R, Range<usize>, &mut [u8]) -> bool,
+    ) -> bool {
+        let bytes = self.at..self.at + self.sent.len();
+        self.rings.iter().all(|&ring| {
+            of_ring(ring).is_some_and(|area| {
+                copy_from(&area, bytes.clone(), self.sent)
+                    && copy_to(&area, bytes.clone(), self.received)
+            })
+        })
+    }
+}
+
+fn serve(
     work: &Work,
     threads: u32,
     message: usize,
     rings: &[usize],
-    copy_from: impl Fn(&A, usize, &[u8]) -> bool + Sync,
-    copy_to: impl Fn(&A, usize, &mut [u8]) -> bool + Sync,
-    arena: &A,
+    turn: impl Fn(Turn<'_>) -> bool + Sync,
 ) -> Result<Sample> {
     let threads = threads.min(work.connections) as usize;
     let (together, over) = (Barrier::new(threads + 1), AtomicBool::new(false));
@@ -127,19 +166,22 @@ fn serve<A: Sync>(
             .step_by(threads)
             .collect();
         let (sent, mut received) = (vec![number as u8 + 1; message], vec![0; message]);
-        let mut served = 0;
+        let mut served = 0_u64;
         together.wait();
         let begun = Instant::now();
         // At least once, however late this thread gets a processor.
         loop {
             let at = served as usize / mine.len() % RING * message;
-            for ring in &mine {
-                if !copy_from(arena, ring + at, &sent) || !copy_to(arena, ring + at, &mut received)
-                {
-                    return None;
-                }
-                served += 1;
+            let all = turn(Turn {
+                rings: &mine,
+                at,
+                sent: &sent,
+                received: &mut received,
+            });
+            if !all {
+                return None;
             }
+            served += mine.len() as u64;
             if over.load(Ordering::Relaxed) {
                 break;
             }

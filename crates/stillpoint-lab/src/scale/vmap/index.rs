@@ -8,6 +8,8 @@ use std::thread;
 use rangemap::RangeMap;
 use stillpoint_vmap::Arena;
 
+use super::connections::Turn;
+
 /// Areas by their first address: their lengths.
 pub type Tree = BTreeMap<usize, usize>;
 
@@ -45,9 +47,18 @@ pub trait Index: Sync {
         }
         fits
     }
+
+    /// Serves a thread's connections once: false if a range was refused.
+    #[inline(always)]
+    fn serve(&self, arena: &Arena, turn: Turn<'_>) -> bool {
+        turn.each(
+            |to, from| self.copy_from(arena, to, from),
+            |from, to| self.copy_to(arena, from, to),
+        )
+    }
 }
 
-/// The copy of all who do not check by the arena: `memcpy`.
+/// The copy of all that do not check by the arena: `memcpy`.
 #[inline(always)]
 fn unchecked_copy_to(_arena: &Arena, addr: usize, to: &mut [u8]) {
     // SAFETY: each connection's area lives as long as its threads, one of which alone uses it.
@@ -153,6 +164,68 @@ impl Index for Rcu {
     }
 }
 
+/// A check for each copy, but one section for all copies of a turn.
+pub struct OneSection;
+
+impl Index for OneSection {
+    fn new(_arena: &Arena, _areas: &[Range<usize>]) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    fn find(&self, addr: usize) -> Option<(usize, usize)> {
+        Some((addr, usize::MAX))
+    }
+
+    #[inline(always)]
+    fn serve(&self, arena: &Arena, turn: Turn<'_>) -> bool {
+        let guard = stillpoint::read_lock();
+        turn.each(
+            |to, from| {
+                arena
+                    .check(to, from.len(), &guard)
+                    .map(|checked| checked.copy_from(from))
+                    .is_ok()
+            },
+            |from, to| {
+                arena
+                    .check(from, to.len(), &guard)
+                    .map(|checked| checked.copy_to(to))
+                    .is_ok()
+            },
+        )
+    }
+}
+
+/// One section for all copies of a turn, and one look-up for both copies of a message, each of
+/// which is compared with the area that was found.
+pub struct FoundOnce;
+
+impl Index for FoundOnce {
+    fn new(_arena: &Arena, _areas: &[Range<usize>]) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    fn find(&self, addr: usize) -> Option<(usize, usize)> {
+        Some((addr, usize::MAX))
+    }
+
+    #[inline(always)]
+    fn serve(&self, arena: &Arena, turn: Turn<'_>) -> bool {
+        let guard = stillpoint::read_lock();
+        turn.each_in(
+            |ring| arena.find(ring, &guard).map(|found| found.whole()),
+            |area, bytes, from| {
+                area.get(bytes)
+                    .map(|checked| checked.copy_from(from))
+                    .is_some()
+            },
+            |area, bytes, to| area.get(bytes).map(|checked| checked.copy_to(to)).is_some(),
+        )
+    }
+}
+
 /// No check, and `memcpy`.
 pub struct Unchecked;
 
@@ -194,6 +267,34 @@ impl Index for Flat {
     fn find(&self, addr: usize) -> Option<(usize, usize)> {
         let (start, len) = *self.pages.get((addr >> 12).wrapping_sub(self.first))?;
         (addr.wrapping_sub(start) < len).then_some((start, len))
+    }
+}
+
+/// No check, but a section for each look-up in the limit's array, and for each copy by the arena's
+/// own instructions: what [`Rcu`] costs at least.
+pub struct SectionAlone(Flat);
+
+impl Index for SectionAlone {
+    fn new(arena: &Arena, areas: &[Range<usize>]) -> Self {
+        Self(Flat::new(arena, areas))
+    }
+
+    #[inline(always)]
+    fn find(&self, addr: usize) -> Option<(usize, usize)> {
+        let _guard = stillpoint::read_lock();
+        self.0.find(addr)
+    }
+
+    #[inline(always)]
+    fn copy_to(&self, arena: &Arena, addr: usize, to: &mut [u8]) -> bool {
+        let _guard = stillpoint::read_lock();
+        OwnCopy.copy_to(arena, addr, to)
+    }
+
+    #[inline(always)]
+    fn copy_from(&self, arena: &Arena, addr: usize, from: &[u8]) -> bool {
+        let _guard = stillpoint::read_lock();
+        OwnCopy.copy_from(arena, addr, from)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::output::Metric;
 use crate::run::{Curve, Metrics, Sample};
 use crate::subject::Peer;
 use allocate::{Mmap, Pooled};
-use index::{Flat, Global, Nodes, Rcu, StdTree};
+use index::{Flat, FoundOnce, Global, Nodes, OneSection, Rcu, SectionAlone, StdTree};
 
 mod allocate;
 mod connections;
@@ -47,10 +47,13 @@ impl super::Work for Work {
         areas (less is better), and how many requests a server answers in a second (more is \
         better).";
 
-    /// Stillpoint's own variants: its own way, and for comparison none, the kernel's ways, and
-    /// buffers that are no areas.
+    /// Stillpoint's own variants: a section and a check for each copy, fewer of them, and for
+    /// comparison none, the kernel's ways, and buffers that are no areas.
     const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
         "rcu",
+        "one-section",
+        "found-once",
+        "section-alone",
         "unchecked",
         "node-rwlock",
         "node-spinlock",
@@ -116,10 +119,19 @@ impl super::Work for Work {
 
         let mut benchmarks = Vec::new();
         benchmarks.extend(finds::<Rcu>(Peer::new("stillpoint").variant("rcu")));
+        benchmarks.extend(finds::<SectionAlone>(
+            Peer::new("stillpoint").variant("section-alone"),
+        ));
         benchmarks.extend(finds::<StdTree>(Peer::new("std-rwlock-btreemap")));
         benchmarks.extend(finds::<index::Ranges>(Peer::new("rangemap")));
         benchmarks.extend(finds::<Flat>(Peer::new("limit")));
         benchmarks.extend(copies("rcu", connections::in_areas::<Rcu>));
+        benchmarks.extend(copies("one-section", connections::in_areas::<OneSection>));
+        benchmarks.extend(copies("found-once", connections::in_areas::<FoundOnce>));
+        benchmarks.extend(copies(
+            "section-alone",
+            connections::in_areas::<SectionAlone>,
+        ));
         benchmarks.extend(copies("unchecked", connections::unchecked));
         benchmarks.extend(copies("node-rwlock", connections::in_areas::<NodeRwLock>));
         benchmarks.extend(copies(

@@ -64,9 +64,9 @@ pub struct Entry {
     pub about: &'static str,
     /// The faults of which a broken flavour must show one. Empty: it is sound.
     pub expected_faults: &'static [Fault],
-    /// Whether only optimised code shows what is broken, where membarrier works, to two processors.
+    /// True if only optimised code shows what is broken, where membarrier works, to two processors.
     pub in_the_hardware: bool,
-    /// Whether it is about wake-ups: no thread but its own reader may end a waiter's sleep. So
+    /// True if it is about wake-ups: no thread but its own reader may end a waiter's sleep. So
     /// nothing goes on around it unless that is asked for, and a waiter that does not come back is
     /// missed soon.
     pub isolated: bool,

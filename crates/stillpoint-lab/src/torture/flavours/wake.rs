@@ -47,7 +47,7 @@ struct Rounds {
     waited: CachePadded<AtomicU64>,
 }
 
-/// Whether a round is by a promise.
+/// Says of a round whether its wait is by a promise.
 type ByStartPoll = fn(u64) -> bool;
 
 /// One reader and one waiter, each on a processor of its own.

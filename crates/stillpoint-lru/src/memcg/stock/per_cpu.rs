@@ -112,7 +112,7 @@ impl StockGuard {
     ///
     /// # Safety
     ///
-    /// As for [`Stocks::give`](super::Stocks::give).
+    /// See [`Stocks::give`](super::Stocks::give).
     #[inline]
     pub(crate) unsafe fn put(&mut self, tenant: *const Memcg, bytes: u64) -> Surplus {
         if let Some(entry) = self.of(tenant) {

@@ -23,10 +23,10 @@
 //! asleep. The one that is woken for the next generation leads it, or, if it need not any more and
 //! there is no leader, wakes another; so no sleeper is left without a leader. Proved by
 //! `loom_followers_are_not_left_asleep`. The bound is for a leader that has lost its processor:
-//! past it a follower issues its own barrier, without a generation, as callers that never wait do
-//! (a poll, a deferred free).
+//! past it a follower issues its own barrier, without a generation, as a poll does, which never
+//! waits. A thread that retires never follows: it leads, or goes on ([`Engine::assist`]).
 
-use super::{Engine, Progress};
+use super::{Engine, Progress, Role};
 use crate::{
     gp::{policy::Policy, seq::Cookie},
     platform::{
@@ -81,6 +81,33 @@ impl<P: Policy> Engine<P> {
         }
     }
 
+    /// One attempt by a thread that does not wait: for `oldest`, and, if it takes a barrier, with
+    /// all that has been named up to `youngest`. If another thread's barrier is under way, none is
+    /// issued unless the caller `insists`: two at a time come one after the other.
+    pub(crate) fn assist(
+        &self,
+        oldest: Cookie,
+        youngest: Cookie,
+        me: Token,
+        insists: bool,
+    ) -> Progress {
+        if self.has_ended(oldest) || self.is_fenced(oldest) {
+            return self.recheck(oldest, me);
+        }
+        // Acquire, pairs with `lead`: a thread that sees a generation over sees what its leader has
+        // fenced.
+        let generation = self.barriers.generation.load(Ordering::Acquire);
+        if self.barriers_are_dear() && !is_led(generation) && self.try_lead(generation) {
+            self.begin(youngest);
+            self.lead(oldest, me, generation + 1)
+        } else if insists || !self.barriers_are_dear() {
+            self.begin(youngest);
+            self.try_complete(oldest, me)
+        } else {
+            Progress::HeldUp
+        }
+    }
+
     /// Returns true if the caller now leads the barrier of `generation`, which had no leader a
     /// moment ago.
     fn try_lead(&self, generation: u64) -> bool {
@@ -98,7 +125,7 @@ impl<P: Policy> Engine<P> {
 
     fn lead(&self, cookie: Cookie, me: Token, generation: u64) -> Progress {
         let queue = &self.barriers;
-        let attempt = self.complete_once(cookie, me, || {
+        let attempt = self.complete_once(cookie, me, Role::Leader, || {
             // Release, pairs with `follow`: what we have fenced is seen by a follower that sees the
             // generation over.
             queue.generation.store(generation + 1, Ordering::Release)
@@ -158,5 +185,47 @@ impl<P: Policy> Engine<P> {
             queue.followers.iter().for_each(EventCount::signal_one);
         }
         self.try_complete(cookie, me)
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::{
+        gp::{barrier_mode::BarrierMode, policy::Sound, seq::Sequence},
+        platform::thread,
+    };
+
+    fn engine() -> Engine<Sound> {
+        let first = Cookie::from_raw(0).seq();
+        Engine::new(1, BarrierMode::Membarrier, Sequence::new(first))
+    }
+
+    #[test]
+    fn an_assist_leaves_a_barrier_under_way_alone_unless_it_insists() {
+        let engine = engine();
+        let cookie = engine.get_state();
+        let assist = |insists| engine.assist(cookie, cookie, thread::token(), insists);
+        assert!(engine.try_lead(0), "another thread's barrier");
+        assert_eq!(assist(false), Progress::HeldUp);
+        assert_eq!(engine.heavy_barriers(), 0);
+        assert_eq!(assist(true), Progress::Ended);
+        assert_eq!(engine.heavy_barriers(), 1);
+    }
+
+    #[test]
+    fn an_assist_covers_all_that_its_thread_has_named() {
+        let engine = engine();
+        let oldest = engine.start();
+        let youngest = engine.get_state();
+        assert!(!engine.has_ended(youngest) && youngest.at_least(oldest));
+        assert_eq!(
+            engine.assist(oldest, youngest, thread::token(), false),
+            Progress::Ended
+        );
+        assert!(engine.has_ended(youngest));
+        assert_eq!(engine.heavy_barriers(), 1);
+        let generation = engine.barriers.generation.load(Ordering::Relaxed);
+        assert!(!is_led(generation), "the next may lead");
     }
 }

@@ -1,0 +1,91 @@
+//! Reads of one thread, all of which find their key.
+//!
+//! `ns_per_op` is the time of a read when the next key is known before, `dependent_ns` when it is
+//! the value that is found: the entries are one cycle, of which each value is the next key (a short
+//! one the processor learns to predict, so that of 1,000 entries it can be the lesser figure). The
+//! best of [`SLICES`] slices is reported, as in `scale read`.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::keys::{Numbers, key};
+use crate::map::{Map, MapHandle};
+use crate::run::Sample;
+
+const SLICES: usize = 5;
+
+/// Reads of one slice.
+const READS: usize = 1 << 18;
+
+pub fn measure<M: Map<u64>>(entries: usize) -> Result<Sample> {
+    let map: &M = super::leak(entries);
+    let mut handle = map.handle(1);
+    fill(&mut handle, entries);
+    let is_found = |number| handle.get(key(number)).is_some();
+    ensure!((0..entries as u64).all(is_found), "a key is not found");
+
+    let mut numbers = Numbers::of(1);
+    let independent = best(|| independent(&handle, entries, &mut numbers));
+    let mut at = key(0);
+    let dependent = best(|| dependent(&handle, &mut at));
+    Ok(super::sample([
+        ("ns_per_op", independent),
+        ("dependent_ns", dependent),
+    ]))
+}
+
+/// One cycle of all keys, at random.
+fn fill(handle: &mut impl MapHandle<u64>, entries: usize) {
+    let mut order: Vec<u32> = (0..entries as u32).collect();
+    fastrand::Rng::with_seed(1).shuffle(&mut order);
+    let next = order.iter().skip(1).chain(order.first());
+    for (&number, &next) in order.iter().zip(next) {
+        handle.insert(key(number.into()), key(next.into()));
+    }
+}
+
+fn best(mut slice: impl FnMut() -> Duration) -> f64 {
+    (0..SLICES)
+        .map(|_| slice().as_nanos() as f64 / READS as f64)
+        .fold(f64::INFINITY, f64::min)
+}
+
+#[inline(never)]
+fn independent(handle: &impl MapHandle<u64>, entries: usize, numbers: &mut Numbers) -> Duration {
+    let begun = Instant::now();
+    let mut sum = 0_u64;
+    for _ in 0..READS {
+        let found = handle.get(key(numbers.below(entries)));
+        sum = sum.wrapping_add(found.unwrap_or_default());
+    }
+    black_box(sum);
+    begun.elapsed()
+}
+
+#[inline(never)]
+fn dependent(handle: &impl MapHandle<u64>, at: &mut u64) -> Duration {
+    let begun = Instant::now();
+    for _ in 0..READS {
+        *at = handle.get(*at).unwrap_or_default();
+    }
+    black_box(*at);
+    begun.elapsed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scale::map::limit::Limit;
+
+    #[test]
+    fn entries_are_one_cycle() {
+        let map = Limit::<u64>::with_capacity(100);
+        let mut handle = map.handle(1);
+        fill(&mut handle, 100);
+        let next = |at: &u64| handle.get(*at);
+        let cycle = std::iter::successors(Some(key(0)), next).skip(1);
+        assert_eq!(cycle.take_while(|&at| at != key(0)).count(), 99);
+    }
+}

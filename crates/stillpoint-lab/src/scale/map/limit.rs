@@ -1,0 +1,74 @@
+//! hashbrown without any synchronization: each handle is a map of its own, with its share of the
+//! capacity.
+
+use std::marker::PhantomData;
+
+use hashbrown::HashMap;
+
+use crate::map::{BuildHasher, Map, MapHandle, MapValue, add};
+
+/// The capacity of all handles together.
+pub struct Limit<V> {
+    capacity: usize,
+    values: PhantomData<fn(V)>,
+}
+
+/// A thread's map.
+pub struct Unshared<V>(HashMap<u64, V, BuildHasher>);
+
+impl<V> Unshared<V> {
+    fn with_capacity(capacity: usize) -> Self {
+        let hasher = BuildHasher::default();
+        Self(HashMap::with_capacity_and_hasher(capacity, hasher))
+    }
+}
+
+impl<V: MapValue> Map<V> for Limit<V> {
+    const IS_SHARED: bool = false;
+
+    type Handle<'m> = Unshared<V>;
+
+    fn with_capacity(capacity: usize) -> Self {
+        Self {
+            capacity,
+            values: PhantomData,
+        }
+    }
+
+    fn handle(&self, threads: usize) -> Unshared<V> {
+        Unshared::with_capacity(self.capacity / threads)
+    }
+
+    fn empty() -> impl Sized + 'static {
+        Unshared::<V>::with_capacity(0)
+    }
+}
+
+impl<V: MapValue> MapHandle<V> for Unshared<V> {
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.get(&key).map(V::number)
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64, value: V) -> bool {
+        self.0.insert(key, value).is_none()
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) -> bool {
+        self.0.remove(&key).is_some()
+    }
+
+    #[inline]
+    fn update(&mut self, key: u64) -> bool {
+        self.0.get_mut(&key).is_some_and(|value| {
+            *value = V::new(value.number() + 1);
+            true
+        })
+    }
+
+    fn count_and_sum(&self) -> (u64, u64) {
+        self.0.values().fold((0, 0), add)
+    }
+}

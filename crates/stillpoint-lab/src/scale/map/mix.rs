@@ -1,0 +1,392 @@
+//! The mixes of conc-map-bench, which are those of libcuckoo's universal benchmark: each thread has
+//! keys of its own, inserts them in their order, removes the oldest, and looks for one at random,
+//! there or not. A hundred operations in shuffled order are repeated; there are as many operations
+//! as the capacity, of all threads together. What comes before the mix, the filling of three
+//! quarters of the capacity in two of the mixes, is not timed.
+//!
+//! A map that gives a wrong answer fails the measurement.
+
+use std::sync::Barrier;
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::keys::key;
+use super::{Work, weight};
+use crate::map::{Map, MapHandle};
+use crate::run::Sample;
+use crate::scale::memory::Watch;
+use crate::scale::spawn;
+
+/// Operations in a hundred.
+#[derive(Clone, Copy)]
+struct Mix {
+    name: &'static str,
+    read: usize,
+    insert: usize,
+    remove: usize,
+    update: usize,
+    /// Quarters of the capacity that are filled before.
+    quarters: usize,
+}
+
+const MIXES: [Mix; 3] = [
+    Mix {
+        name: "readheavy",
+        read: 98,
+        insert: 1,
+        remove: 1,
+        update: 0,
+        quarters: 3,
+    },
+    EXCHANGE,
+    Mix {
+        name: "rapidgrow",
+        read: 5,
+        insert: 80,
+        remove: 5,
+        update: 10,
+        quarters: 0,
+    },
+];
+
+const EXCHANGE: Mix = Mix {
+    name: "exchange",
+    read: 10,
+    insert: 40,
+    remove: 40,
+    update: 10,
+    quarters: 3,
+};
+
+/// A scenario.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    mix: Mix,
+    /// `None`: as many as asked for.
+    threads: Option<u32>,
+    /// Whether the map is told the capacity.
+    is_presized: bool,
+}
+
+impl Plan {
+    /// The plan of a scenario of this name, if it is one of a mix.
+    pub fn of(scenario: &str) -> Option<Self> {
+        let mut parts = scenario.split('-');
+        let name = parts.next()?;
+        let mix = MIXES.into_iter().find(|mix| mix.name == name)?;
+        Some(Self {
+            mix,
+            threads: parts.next()?.parse().ok(),
+            is_presized: parts.next().is_none(),
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Operation {
+    Read,
+    Insert,
+    Remove,
+    Update,
+}
+
+impl Mix {
+    /// A hundred operations, the same for all subjects.
+    fn operations(&self) -> Vec<Operation> {
+        let mut operations = [
+            vec![Operation::Read; self.read],
+            vec![Operation::Insert; self.insert],
+            vec![Operation::Remove; self.remove],
+            vec![Operation::Update; self.update],
+        ]
+        .concat();
+        fastrand::Rng::with_seed(1).shuffle(&mut operations);
+        operations
+    }
+}
+
+/// What is done, in numbers.
+struct Extent {
+    threads: usize,
+    operations: Vec<Operation>,
+    /// Entries that each thread inserts before.
+    filled: usize,
+    /// Keys of each thread: a power of two.
+    keys: usize,
+    /// Times that each thread does the operations.
+    passes: usize,
+}
+
+impl Extent {
+    fn new(mix: &Mix, threads: usize, capacity: usize) -> Self {
+        let operations = mix.operations();
+        let filled = capacity / 4 * mix.quarters;
+        let inserted = capacity.div_ceil(operations.len()) * mix.insert;
+        Self {
+            threads,
+            filled: filled / threads,
+            keys: (filled + inserted.max(capacity))
+                .div_ceil(threads)
+                .next_power_of_two(),
+            passes: capacity / threads / operations.len(),
+            operations,
+        }
+    }
+
+    /// All operations of all threads.
+    fn all(&self) -> usize {
+        self.threads * self.passes * self.operations.len()
+    }
+}
+
+/// A thread at work: where it is among its keys.
+struct Worker<'e, H> {
+    extent: &'e Extent,
+    handle: H,
+    keys: Vec<u64>,
+    inserted: usize,
+    removed: usize,
+    sought: usize,
+    /// Wrong answers.
+    wrong: usize,
+}
+
+impl<'e, H: MapHandle<u64>> Worker<'e, H> {
+    /// The thread of this number, its part of the map filled.
+    fn new(extent: &'e Extent, handle: H, number: usize) -> Self {
+        let keys = (0..extent.keys as u64)
+            .map(|place| key((number as u64) << 32 | place))
+            .collect();
+        let mut worker = Self {
+            extent,
+            handle,
+            keys,
+            inserted: 0,
+            removed: 0,
+            sought: 0,
+            wrong: 0,
+        };
+        for _ in 0..extent.filled {
+            worker.insert();
+        }
+        worker
+    }
+
+    fn mask(&self) -> usize {
+        self.keys.len() - 1
+    }
+
+    /// A key at random, and whether it is in the map.
+    #[inline]
+    fn seek(&mut self) -> (u64, bool) {
+        let place = self.sought;
+        let (factor, step) = (self.keys.len() / 2 + 1, self.keys.len() / 4 - 1);
+        self.sought = factor.wrapping_mul(place).wrapping_add(step) & self.mask();
+        let age = place.wrapping_sub(self.removed) & self.mask();
+        (self.keys[place], age < self.inserted - self.removed)
+    }
+
+    #[inline]
+    fn expect(&mut self, answer: bool, expected: bool) {
+        self.wrong += usize::from(answer != expected);
+    }
+
+    #[inline]
+    fn insert(&mut self) {
+        let key = self.keys[self.inserted & self.mask()];
+        let is_new = self.handle.insert(key, 0);
+        self.inserted += 1;
+        self.expect(is_new, true);
+    }
+
+    #[inline]
+    fn run(&mut self, operation: Operation) {
+        match operation {
+            Operation::Read => {
+                let (key, is_there) = self.seek();
+                let found = self.handle.get(key).is_some();
+                self.expect(found, is_there);
+            }
+            Operation::Insert => self.insert(),
+            Operation::Remove if self.removed == self.inserted => {
+                let (key, _) = self.seek();
+                let removed = self.handle.remove(key);
+                self.expect(removed, false);
+            }
+            Operation::Remove => {
+                let key = self.keys[self.removed & self.mask()];
+                let removed = self.handle.remove(key);
+                self.removed += 1;
+                self.expect(removed, true);
+            }
+            Operation::Update => {
+                let (key, is_there) = self.seek();
+                let updated = self.handle.update(key);
+                self.expect(updated, is_there);
+            }
+        }
+    }
+
+    /// Each operation once.
+    fn pass(&mut self) {
+        let extent = self.extent;
+        for &operation in &extent.operations {
+            self.run(operation);
+        }
+    }
+}
+
+/// Runs the mix on a filled map; `work` is what each thread does.
+fn run<'m, M: Map<u64>, T: Send>(
+    map: &'m M,
+    extent: &Extent,
+    filled: impl FnOnce() -> Result<T>,
+    work: impl Fn(&mut Worker<'_, M::Handle<'m>>) + Sync,
+) -> Result<(Duration, T)> {
+    let ready = Barrier::new(extent.threads + 1);
+    let start = Barrier::new(extent.threads + 1);
+    std::thread::scope(|scope| {
+        let thread = |number| {
+            let (ready, start, work) = (&ready, &start, &work);
+            spawn(Builder::new(), scope, move || {
+                let mut worker = Worker::new(extent, map.handle(extent.threads), number);
+                ready.wait();
+                start.wait();
+                let begun = Instant::now();
+                work(&mut worker);
+                (begun, Instant::now(), worker.wrong)
+            })
+        };
+        let threads: Vec<_> = (0..extent.threads).map(thread).collect();
+        ready.wait();
+        let before = filled();
+        start.wait();
+        let ended: Vec<_> = threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")))
+            .collect::<Result<_>>()?;
+        let wrong: usize = ended.iter().map(|(.., wrong)| wrong).sum();
+        ensure!(wrong == 0, "{wrong} wrong answers");
+        let begun = ended.iter().map(|&(begun, ..)| begun).min();
+        let last = ended.iter().map(|&(_, last, _)| last).max();
+        let (begun, last) = begun.zip(last).context("no thread ran")?;
+        Ok((last - begun, before?))
+    })
+}
+
+/// Measures a mix.
+pub fn measure<M: Map<u64>>(work: &Work, plan: Plan) -> Result<Sample> {
+    let capacity = 1 << work.capacity_log2;
+    let threads = plan.threads.unwrap_or(work.threads) as usize;
+    let extent = Extent::new(&plan.mix, threads, capacity);
+    let map: &M = super::leak(if plan.is_presized { capacity } else { 0 });
+    let passes = |worker: &mut Worker<'_, M::Handle<'_>>| {
+        for _ in 0..worker.extent.passes {
+            worker.pass();
+        }
+    };
+    let (took, ()) = run(map, &extent, || Ok(()), passes)?;
+    let per_s = extent.all() as f64 / took.as_secs_f64();
+    Ok(super::sample([("ops_per_s", per_s)]))
+}
+
+/// Measures the memory that comes on top of a filled map while entries are exchanged: what is not
+/// reclaimed yet, and what of its table a map has to spare.
+pub fn garbage<M: Map<u64>>(work: &Work) -> Result<Sample> {
+    let capacity = 1 << work.capacity_log2;
+    let extent = Extent::new(&EXCHANGE, 2, capacity);
+    let map: &M = super::leak(capacity);
+    let span = Duration::from_secs(work.garbage_s.into());
+    let exchange = |worker: &mut Worker<'_, M::Handle<'_>>| {
+        let begun = Instant::now();
+        while begun.elapsed() < span {
+            worker.pass();
+        }
+    };
+    let filled = || {
+        weight::settle()?;
+        Watch::start()
+    };
+    let begun = Instant::now();
+    let (_, watch) = run(map, &extent, filled, exchange)?;
+    let seen = watch.finish(begun)?;
+    Ok(super::sample([("garbage_mib", seen.peak_mib)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scale::map::SCENARIOS;
+    use crate::scale::map::limit::{Limit, Unshared};
+
+    #[test]
+    fn each_mix_has_a_hundred_operations_and_six_scenarios() {
+        for mix in &MIXES {
+            assert_eq!(mix.operations().len(), 100, "{}", mix.name);
+        }
+        let plans: Vec<_> = SCENARIOS.iter().filter_map(|name| Plan::of(name)).collect();
+        assert_eq!(plans.len(), 18);
+        assert_eq!(plans.iter().filter(|plan| plan.is_presized).count(), 9);
+        let threads = |count| plans.iter().filter(|plan| plan.threads == count).count();
+        assert_eq!([Some(1), Some(2), None].map(threads), [6, 6, 6]);
+    }
+
+    #[test]
+    fn conc_map_bench_has_as_many_keys() {
+        let keys = |mix: &Mix, threads| Extent::new(mix, threads, 1 << 25).keys;
+        // 1.75 times the capacity, and 1.0, in the next power of two.
+        assert_eq!(keys(&EXCHANGE, 1), 1 << 26);
+        assert_eq!(keys(&EXCHANGE, 2), 1 << 25);
+        assert_eq!(keys(&MIXES[2], 1), 1 << 25);
+        assert_eq!(Extent::new(&EXCHANGE, 2, 1 << 25).filled, 3 << 22);
+    }
+
+    /// Forgets each hundredth key.
+    struct Forgetful(Unshared<u64>, usize);
+
+    impl MapHandle<u64> for Forgetful {
+        fn get(&self, key: u64) -> Option<u64> {
+            self.0.get(key)
+        }
+
+        fn insert(&mut self, key: u64, value: u64) -> bool {
+            self.1 += 1;
+            self.1.is_multiple_of(100) || self.0.insert(key, value)
+        }
+
+        fn remove(&mut self, key: u64) -> bool {
+            self.0.remove(key)
+        }
+
+        fn update(&mut self, key: u64) -> bool {
+            self.0.update(key)
+        }
+
+        fn count_and_sum(&self) -> (u64, u64) {
+            self.0.count_and_sum()
+        }
+    }
+
+    #[test]
+    fn wrong_answers_count() {
+        for mix in &MIXES {
+            let extent = Extent::new(mix, 1, 1 << 10);
+            // What does not grow goes round its keys.
+            let is_exchange = mix.insert == mix.remove;
+            let passes = if is_exchange { 40 } else { extent.passes };
+            let map = Limit::<u64>::with_capacity(0);
+            let mut sound = Worker::new(&extent, map.handle(1), 0);
+            let mut broken = Worker::new(&extent, Forgetful(map.handle(1), 0), 0);
+            for _ in 0..passes {
+                sound.pass();
+                broken.pass();
+            }
+            assert_eq!(sound.wrong, 0, "{}", mix.name);
+            assert!(broken.wrong > 0, "{}", mix.name);
+            let (count, _) = sound.handle.count_and_sum();
+            assert_eq!(count as usize, sound.inserted - sound.removed);
+        }
+    }
+}

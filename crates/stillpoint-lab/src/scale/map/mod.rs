@@ -1,0 +1,251 @@
+//! `stillpoint scale map`: concurrent hash maps from `u64` to `u64`.
+//!
+//! All maps hash with `foldhash::fast` and allocate from the system's allocator; each call enters
+//! and leaves what its map protects readers with. The limit is hashbrown without any
+//! synchronization, a map for each thread where there are several.
+//!
+//! | scenarios | figures | |
+//! |---|---|---|
+//! | `get-N` | `ns_per_op`, `dependent_ns` | [`get`]: of N entries |
+//! | `readheavy-N`, `exchange-N`, `rapidgrow-N` | `ops_per_s` | [`mix`]: conc-map-bench's mixes on N threads, with the capacity known; with the suffix `-grow` the map is not told it; N is a number, or `n` for `--threads` |
+//! | `growth`, `growth-presized` | `p999_us`, `p9999_us`, `max_us`, `read_p999_us`, `read_rest_p999_us` | [`growth`]: single inserts and single reads, while a map grows, or has been told how large it will be |
+//! | `memory`, `many` | `bytes_per_entry`, `bytes_per_empty` | [`weight`]: resident memory |
+//! | `drop` | `drop_ms` | [`idle`]: until a removed value is dropped, while no thread uses the map |
+//! | `iterate` | `keys_per_s` | [`idle`]: one thread visits all entries |
+//! | `garbage` | `garbage_mib` | [`mix`]: the most memory that came on top of the filled map in a minute of `exchange` on two threads |
+
+use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::Benchmark;
+use crate::choice::PossibleValues;
+use crate::map::{Counted, Map};
+use crate::output::Metric;
+use crate::peers;
+use crate::run::{Curve, Metrics, Sample};
+use crate::subject::{Peer, Registry};
+
+mod get;
+mod growth;
+mod idle;
+mod keys;
+mod limit;
+mod mix;
+mod ours;
+mod weight;
+
+/// The scenarios, in the table's order.
+const SCENARIOS: &[&str] = &[
+    "get-1000",
+    "get-100000",
+    "get-2000000",
+    "readheavy-1",
+    "readheavy-2",
+    "readheavy-n",
+    "exchange-1",
+    "exchange-2",
+    "exchange-n",
+    "rapidgrow-1",
+    "rapidgrow-2",
+    "rapidgrow-n",
+    "readheavy-1-grow",
+    "readheavy-2-grow",
+    "readheavy-n-grow",
+    "exchange-1-grow",
+    "exchange-2-grow",
+    "exchange-n-grow",
+    "rapidgrow-1-grow",
+    "rapidgrow-2-grow",
+    "rapidgrow-n-grow",
+    "growth",
+    "growth-presized",
+    "memory",
+    "many",
+    "drop",
+    "iterate",
+    "garbage",
+];
+
+/// What the work depends on.
+#[derive(Args, Serialize, Deserialize)]
+pub struct Work {
+    /// Threads in the scenarios with -n, which run only if they are named
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: u32,
+
+    /// The logarithm of the capacity, and of the operations, of the mixes: 25 in conc-map-bench
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(10..=28))]
+    capacity_log2: u32,
+
+    /// Seconds that garbage is gathered for
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    garbage_s: u32,
+
+    /// Divide the entries of growth (16 million), memory (2 million) and iterate (a million), and
+    /// the maps of many (a million), for a quick look
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    divide: u32,
+}
+
+impl Work {
+    /// So many, or as many as a quick look has.
+    fn divided(&self, number: usize) -> usize {
+        number / self.divide as usize
+    }
+}
+
+impl super::Work for Work {
+    const NAME: &'static str = "map";
+
+    const SHOWS: &'static str = "What hash maps that threads share cost; less is better, but of ops_per_s and keys_per_s more \
+        is. What a subject cannot do is absent, so are drop_ms of maps that drop nothing while they are not used.";
+
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["hash"]);
+
+    const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_map);
+
+    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(SCENARIOS));
+
+    const ONLY_IF_NAMED: &'static [&'static str] = &[
+        "readheavy-n",
+        "exchange-n",
+        "rapidgrow-n",
+        "readheavy-n-grow",
+        "exchange-n-grow",
+        "rapidgrow-n-grow",
+        "garbage",
+    ];
+
+    // They take long, or find the same in each round.
+    const ONE_ROUND: &'static [&'static str] = &["growth", "growth-presized", "memory", "many"];
+
+    const METRICS: &'static [Metric] = &[
+        Metric {
+            name: "ns_per_op",
+            decimals: 1,
+        },
+        Metric {
+            name: "dependent_ns",
+            decimals: 1,
+        },
+        Metric {
+            name: "ops_per_s",
+            decimals: 0,
+        },
+        Metric {
+            name: "p999_us",
+            decimals: 2,
+        },
+        Metric {
+            name: "p9999_us",
+            decimals: 2,
+        },
+        Metric {
+            name: "max_us",
+            decimals: 0,
+        },
+        Metric {
+            name: "read_p999_us",
+            decimals: 2,
+        },
+        Metric {
+            name: "read_rest_p999_us",
+            decimals: 2,
+        },
+        Metric {
+            name: "bytes_per_entry",
+            decimals: 1,
+        },
+        Metric {
+            name: "bytes_per_empty",
+            decimals: 1,
+        },
+        Metric {
+            name: "drop_ms",
+            decimals: 4,
+        },
+        Metric {
+            name: "keys_per_s",
+            decimals: 0,
+        },
+        Metric {
+            name: "garbage_mib",
+            decimals: 1,
+        },
+    ];
+
+    fn benchmarks() -> Vec<Benchmark<Self>> {
+        let mut found = Subjects(Vec::new());
+        ours::register(&mut found);
+        peers::register(&mut found);
+        let limit = Peer::new("limit");
+        found.maps::<limit::Limit<_>>(limit);
+        found.maps_with_drop::<limit::Limit<_>>(limit);
+        found.0
+    }
+}
+
+/// Takes down the subjects' benchmarks.
+struct Subjects(Vec<Benchmark<Work>>);
+
+impl Subjects {
+    fn add(
+        &mut self,
+        subject: Peer,
+        scenario: &'static str,
+        measure: impl Fn(&Work) -> Result<Sample> + 'static,
+    ) {
+        self.0
+            .push(Benchmark::new(subject, measure).in_scenario(scenario));
+    }
+}
+
+impl Registry for Subjects {
+    fn maps<M: Map<u64>>(&mut self, peer: Peer) {
+        for (scenario, entries) in [
+            ("get-1000", 1_000),
+            ("get-100000", 100_000),
+            ("get-2000000", 2_000_000),
+        ] {
+            self.add(peer, scenario, move |_| get::measure::<M>(entries));
+        }
+        for scenario in SCENARIOS {
+            if let Some(plan) = mix::Plan::of(scenario) {
+                self.add(peer, scenario, move |work| mix::measure::<M>(work, plan));
+            }
+        }
+        self.add(peer, "growth", |work| growth::measure::<M>(work, false));
+        self.add(peer, "growth-presized", |work| {
+            growth::measure::<M>(work, true)
+        });
+        self.add(peer, "memory", weight::of_entries::<M>);
+        self.empty_maps(peer, M::empty);
+        self.add(peer, "iterate", idle::iterate::<M>);
+        self.add(peer, "garbage", mix::garbage::<M>);
+    }
+
+    fn maps_with_drop<M: Map<Counted>>(&mut self, peer: Peer) {
+        self.add(peer, "drop", |_| idle::until_dropped::<M>());
+    }
+
+    fn empty_maps<M: 'static>(&mut self, peer: Peer, make: fn() -> M) {
+        self.add(peer, "many", move |work| weight::of_empty(work, make));
+    }
+}
+
+/// An empty map that is never dropped: the process ends with its measurement, and to drop millions
+/// of entries takes longer than some of those.
+fn leak<V, M: Map<V>>(capacity: usize) -> &'static M {
+    Box::leak(Box::new(M::with_capacity(capacity)))
+}
+
+fn sample(figures: impl IntoIterator<Item = (&'static str, f64)>) -> Sample {
+    Sample {
+        metrics: figures
+            .into_iter()
+            .map(|(name, figure)| (name.to_owned(), figure))
+            .collect::<Metrics>(),
+        curve: Curve::new(),
+    }
+}

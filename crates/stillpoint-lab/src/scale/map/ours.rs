@@ -1,0 +1,56 @@
+//! The library's maps, in the global domain; each call is a section.
+
+use stillpoint_map::HashMap;
+
+use crate::map::{BuildHasher, Map, MapHandle, MapValue, add};
+use crate::subject::{Peer, Registry};
+
+/// What they take part in.
+pub fn register(to: &mut impl Registry) {
+    let hash = Peer::new("stillpoint").variant("hash");
+    to.maps::<Hash<_>>(hash);
+    to.maps_with_drop::<Hash<_>>(hash);
+}
+
+/// The map of entries that never move.
+pub struct Hash<V: MapValue>(HashMap<u64, V, BuildHasher>);
+
+impl<V: MapValue> Map<V> for Hash<V> {
+    type Handle<'m> = &'m Self;
+
+    fn with_capacity(capacity: usize) -> Self {
+        let hasher = BuildHasher::default();
+        Self(HashMap::with_capacity_and_hasher(capacity, hasher))
+    }
+
+    fn handle(&self, _threads: usize) -> &Self {
+        self
+    }
+}
+
+impl<V: MapValue> MapHandle<V> for &Hash<V> {
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.pin().get(&key).map(V::number)
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64, value: V) -> bool {
+        self.0.pin().insert(key, value).is_none()
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) -> bool {
+        self.0.pin().remove(&key).is_some()
+    }
+
+    #[inline]
+    fn update(&mut self, key: u64) -> bool {
+        let next = |value: &V| V::new(value.number() + 1);
+        self.0.pin().update(key, next).is_some()
+    }
+
+    fn count_and_sum(&self) -> (u64, u64) {
+        self.0.pin().values().fold((0, 0), add)
+    }
+}

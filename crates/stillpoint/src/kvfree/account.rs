@@ -1,0 +1,634 @@
+//! How much is unreclaimed: counted by each thread for itself, and added up where it is needed.
+//!
+//! A thread counts what it seals and frees in the [`Account`] of its buffer, so that a page costs
+//! no write to a cache line that all threads write. The sums of an account only grow; what is
+//! unreclaimed is the difference of what all have sealed and freed. The service thread, which frees
+//! pages that others have sealed, counts in [`Shared`].
+//!
+//! # Statistics
+//!
+//! They add all accounts up, in this order: what [`Shared`] counts as freed; each thread's sums, of
+//! one moment; what [`Shared`] counts as sealed. An object is sealed before it is freed, and a
+//! thread counts as freed by itself only what it has sealed itself. So what the sum counts as freed
+//! it counts as sealed, too: it is never too low.
+//!
+//! # The budget
+//!
+//! The budget needs one number that all threads can read at each page. A thread *publishes* there
+//! by how much its unreclaimed bytes have changed, once that is a *step*: a quarter of its quota,
+//! or of its equal part of half the budget if that is less ([`Heap::step`]). So the number is exact
+//! to the number of threads times the step, at most an eighth of the budget. A thread adds its own
+//! unpublished changes to what it reads, and publishes all before it waits, because the threads that
+//! wake it compare published numbers. The service thread publishes for threads that are idle or
+//! slow.
+
+use super::{
+    buffer::ThreadBuffer,
+    heap::Heap,
+    page::{Page, footprint_of},
+};
+use crate::platform::sync::{AtomicU64, AtomicUsize, Ordering};
+use crossbeam_utils::CachePadded;
+
+/// A thread publishes how many objects it has freed when they are so many, and not with each step.
+const FREED_STEP: usize = 4096;
+
+/// Pages, the objects in them, and the bytes of both. Sums and differences wrap.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub(super) objects: usize,
+    pub(super) pages: usize,
+    pub(super) footprint: usize,
+}
+
+impl Tally {
+    pub(super) fn of(page: &Page) -> Self {
+        Self {
+            objects: page.objects(),
+            pages: 1,
+            footprint: footprint_of(page),
+        }
+    }
+
+    /// Objects that are counted without a page.
+    pub(super) fn of_objects(objects: usize) -> Self {
+        Self {
+            objects,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            objects: self.objects.wrapping_add(other.objects),
+            pages: self.pages.wrapping_add(other.pages),
+            footprint: self.footprint.wrapping_add(other.footprint),
+        }
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        Self {
+            objects: self.objects.wrapping_sub(other.objects),
+            pages: self.pages.wrapping_sub(other.pages),
+            footprint: self.footprint.wrapping_sub(other.footprint),
+        }
+    }
+}
+
+/// A tally that other threads read.
+#[derive(Debug)]
+struct Sums {
+    objects: AtomicUsize,
+    pages: AtomicUsize,
+    footprint: AtomicUsize,
+}
+
+impl Sums {
+    fn new() -> Self {
+        Self {
+            objects: AtomicUsize::new(0),
+            pages: AtomicUsize::new(0),
+            footprint: AtomicUsize::new(0),
+        }
+    }
+
+    fn fields(&self) -> [&AtomicUsize; 3] {
+        [&self.objects, &self.pages, &self.footprint]
+    }
+
+    /// Adds without a read-modify-write. For the only writer.
+    fn add(&self, tally: Tally) {
+        let changes = [tally.objects, tally.pages, tally.footprint];
+        for (sum, change) in self.fields().into_iter().zip(changes) {
+            let before = sum.load(Ordering::Relaxed);
+            // Release, pairs with `load`: a thread that sees objects counted as freed sees what
+            // their destructors did, and the objects counted as sealed.
+            sum.store(before.wrapping_add(change), Ordering::Release);
+        }
+    }
+
+    /// Like [`Sums::add`], where there are several writers.
+    fn add_beside_others(&self, tally: Tally) {
+        let changes = [tally.objects, tally.pages, tally.footprint];
+        for (sum, change) in self.fields().into_iter().zip(changes) {
+            // Release, pairs with `load`: as in `add`.
+            sum.fetch_add(change, Ordering::Release);
+        }
+    }
+
+    fn load(&self) -> Tally {
+        // Acquire, pairs with `add` and `add_beside_others`: what is counted as freed has been
+        // freed, destructors included.
+        let [objects, pages, footprint] = self.fields().map(|sum| sum.load(Ordering::Acquire));
+        Tally {
+            objects,
+            pages,
+            footprint,
+        }
+    }
+
+    fn reset(&self, objects: usize) {
+        self.objects.store(objects, Ordering::Relaxed);
+        self.pages.store(0, Ordering::Relaxed);
+        self.footprint.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What one thread has sealed and freed. Written by the owner of the buffer, under the lock of its
+/// queue.
+#[derive(Debug)]
+pub(super) struct Account {
+    sealed: Sums,
+    freed: Sums,
+    assists: AtomicU64,
+    /// The change of its unreclaimed bytes that is not in [`Published::footprint`]; wraps below 0.
+    /// Also written by the service thread, under the same lock.
+    unpublished: AtomicUsize,
+    /// The objects that are not in [`Published::freed`]. Written as the field above.
+    unpublished_freed: AtomicUsize,
+}
+
+impl Account {
+    pub(super) fn new() -> Self {
+        Self {
+            sealed: Sums::new(),
+            freed: Sums::new(),
+            assists: AtomicU64::new(0),
+            unpublished: AtomicUsize::new(0),
+            unpublished_freed: AtomicUsize::new(0),
+        }
+    }
+
+    /// Returns what has been freed, and what has been sealed. Of one moment under the lock of the
+    /// queue; without it the second may be of a later one.
+    pub(super) fn tallies(&self) -> (Tally, Tally) {
+        let freed = self.freed.load();
+        (freed, self.sealed.load())
+    }
+
+    pub(super) fn assists(&self) -> u64 {
+        self.assists.load(Ordering::Relaxed)
+    }
+
+    /// Counts a grace period that the owner has ended. Owner only.
+    pub(super) fn note_assist(&self) {
+        self.assists.store(self.assists() + 1, Ordering::Relaxed);
+    }
+
+    fn reset(&self) {
+        self.sealed.reset(0);
+        self.freed.reset(0);
+        self.assists.store(0, Ordering::Relaxed);
+        self.unpublished.store(0, Ordering::Relaxed);
+        self.unpublished_freed.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The numbers that all threads read, and write in steps.
+#[derive(Debug)]
+struct Published {
+    /// The bytes of sealed pages and their objects. Below 0, wrapped, while threads have not
+    /// published what others have freed.
+    footprint: AtomicUsize,
+    /// Objects freed, in steps of [`FREED_STEP`] a thread: for the child of a fork, which cannot
+    /// look at other threads' accounts.
+    freed: AtomicUsize,
+}
+
+impl Published {
+    /// Returns the footprint before.
+    fn add(&self, change: usize, freed: usize) -> usize {
+        if freed > 0 {
+            self.freed.fetch_add(freed, Ordering::Relaxed);
+        }
+        self.footprint.fetch_add(change, Ordering::Relaxed)
+    }
+}
+
+/// What the threads of a heap have published; and the sums of those that have no account: the
+/// service thread, threads that have exited.
+#[derive(Debug)]
+pub(super) struct Shared {
+    published: CachePadded<Published>,
+    sealed: CachePadded<Sums>,
+    /// What has been freed, or leaked.
+    gone: CachePadded<Sums>,
+    /// The objects in `gone` that were leaked.
+    leaked: AtomicUsize,
+}
+
+/// A page whose objects are gone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Freed {
+    pub(super) tally: Tally,
+    pub(super) is_very_heavy: bool,
+}
+
+impl Freed {
+    /// For a page whose objects are about to be freed or forgotten.
+    pub(super) fn of(page: &Page) -> Self {
+        Self {
+            tally: Tally::of(page),
+            is_very_heavy: page.is_very_heavy(),
+        }
+    }
+}
+
+/// A change of the published footprint.
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    before: usize,
+    by: usize,
+}
+
+impl Shared {
+    pub(super) fn new() -> Self {
+        Self {
+            published: CachePadded::new(Published {
+                footprint: AtomicUsize::new(0),
+                freed: AtomicUsize::new(0),
+            }),
+            sealed: CachePadded::new(Sums::new()),
+            gone: CachePadded::new(Sums::new()),
+            leaked: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn sealed(&self) -> Tally {
+        self.sealed.load()
+    }
+
+    pub(super) fn gone(&self) -> Tally {
+        self.gone.load()
+    }
+
+    /// The objects of sealed pages that were leaked.
+    pub(super) fn leaked(&self) -> usize {
+        self.leaked.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of sealed pages and their objects, as far as they have been published.
+    pub(super) fn footprint(&self) -> usize {
+        self.footprint_with(0)
+    }
+
+    /// Like [`Shared::footprint`], with a change that has not been published.
+    fn footprint_with(&self, unpublished: usize) -> usize {
+        let published = self.published.footprint.load(Ordering::Relaxed);
+        at_least_zero(published.wrapping_add(unpublished))
+    }
+
+    /// The objects that have been freed, as far as they have been published.
+    pub(super) fn published_freed(&self) -> usize {
+        self.published.freed.load(Ordering::Relaxed)
+    }
+
+    fn publish(&self, change: usize, freed: usize) -> Change {
+        Change {
+            before: self.published.add(change, freed),
+            by: change,
+        }
+    }
+
+    /// Nothing is unreclaimed; what was published as freed stays counted.
+    pub(super) fn reset_in_child(&self) {
+        let freed = self.published_freed();
+        self.published.footprint.store(0, Ordering::Relaxed);
+        self.sealed.reset(freed);
+        self.gone.reset(freed);
+        self.leaked.store(0, Ordering::Relaxed);
+    }
+}
+
+fn at_least_zero(wrapped: usize) -> usize {
+    wrapped.cast_signed().max(0).cast_unsigned()
+}
+
+impl Heap {
+    /// The unreclaimed bytes of sealed pages, as the owner of `buffer` sees them: what others have
+    /// published, and all of its own.
+    pub(super) fn footprint(&self, buffer: &ThreadBuffer) -> usize {
+        let unpublished = buffer.account.unpublished.load(Ordering::Relaxed);
+        self.shared.footprint_with(unpublished)
+    }
+
+    /// Counts a page that the owner of `buffer` has sealed. Under the lock of its queue. Returns
+    /// whether waiters must be signalled: what is published now may include earlier frees.
+    pub(super) fn note_sealed_by(&self, buffer: &ThreadBuffer, page: &Page) -> bool {
+        let tally = Tally::of(page);
+        buffer.account.sealed.add(tally);
+        let change = self.note_change(buffer, tally.footprint, 0);
+        self.note_weight(page, tally);
+        change.is_some_and(|change| self.ends_excess(change, false))
+    }
+
+    /// Counts objects that the owner of `buffer` frees out of its open page, which is not sealed for
+    /// them. Under the lock of its queue.
+    pub(super) fn note_sealed_alone(&self, buffer: &ThreadBuffer, objects: usize) {
+        buffer.account.sealed.add(Tally::of_objects(objects));
+    }
+
+    /// Counts a page that was sealed by a thread without an account: the service thread, or a
+    /// thread that exits.
+    pub(super) fn note_sealed(&self, page: &Page) {
+        let tally = Tally::of(page);
+        self.shared.sealed.add_beside_others(tally);
+        self.shared.publish(tally.footprint, 0);
+        self.note_weight(page, tally);
+    }
+
+    /// Counts a very heavy page as one. The page remembers it, as the budget may be another when it
+    /// is freed.
+    fn note_weight(&self, page: &Page, tally: Tally) {
+        page.set_very_heavy(self.is_very_heavy(page.bytes()));
+        if page.is_very_heavy() {
+            self.very_heavy.add(tally.footprint);
+        }
+    }
+
+    /// Counts a page that the owner of `buffer` has sealed and freed. Under the lock of its queue.
+    /// Returns whether that may have brought the domain back under its budget, also as threads see
+    /// it for which the very heavy pages count for less.
+    pub(super) fn note_freed_by(&self, buffer: &ThreadBuffer, freed: Freed) -> bool {
+        let tally = freed.tally;
+        buffer.account.freed.add(tally);
+        let change = self.note_change(buffer, tally.footprint.wrapping_neg(), tally.objects);
+        self.note_relief(change, freed)
+    }
+
+    /// Counts a page that was freed by a thread that has not sealed it. Returns as
+    /// [`Heap::note_freed_by`].
+    pub(super) fn note_freed(&self, freed: Freed) -> bool {
+        self.note_gone(freed, freed.tally.objects)
+    }
+
+    /// Counts a page whose objects have been leaked. Returns as [`Heap::note_freed_by`].
+    pub(super) fn note_leaked(&self, leaked: Freed) -> bool {
+        let objects = leaked.tally.objects;
+        self.shared.leaked.fetch_add(objects, Ordering::Relaxed);
+        self.note_gone(leaked, 0)
+    }
+
+    fn note_gone(&self, gone: Freed, objects_freed: usize) -> bool {
+        self.shared.gone.add_beside_others(gone.tally);
+        let change = gone.tally.footprint.wrapping_neg();
+        let change = self.shared.publish(change, objects_freed);
+        self.note_relief(Some(change), gone)
+    }
+
+    /// The opposite of [`Heap::note_weight`]. Returns whether it is a relief, with the `change`
+    /// that was published.
+    fn note_relief(&self, change: Option<Change>, gone: Freed) -> bool {
+        if gone.is_very_heavy {
+            self.very_heavy.remove(gone.tally.footprint);
+        }
+        change.is_some_and(|change| {
+            self.ends_excess(change, gone.is_very_heavy || self.has_very_heavy())
+        })
+    }
+
+    fn has_very_heavy(&self) -> bool {
+        self.very_heavy.load().0 > 0
+    }
+
+    /// Returns whether the domain was over its budget before the change, and may not be now.
+    fn ends_excess(&self, change: Change, is_any_very_heavy: bool) -> bool {
+        let unreclaimed =
+            |footprint| at_least_zero(footprint).saturating_add(self.callbacks.bytes());
+        let after = change.before.wrapping_add(change.by);
+        unreclaimed(change.before) >= self.limit()
+            && (is_any_very_heavy || unreclaimed(after) < self.limit())
+    }
+
+    /// Notes a change of a thread's unreclaimed bytes, with so many objects freed. Publishes what
+    /// has come together if that is a step, or if the owner is parked, because the service thread
+    /// does not look at it then. Under the lock of the queue.
+    fn note_change(&self, buffer: &ThreadBuffer, by: usize, freed: usize) -> Option<Change> {
+        let add = |sum: &AtomicUsize, change| {
+            let changed = sum.load(Ordering::Relaxed).wrapping_add(change);
+            sum.store(changed, Ordering::Relaxed);
+            changed
+        };
+        add(&buffer.account.unpublished_freed, freed);
+        let unpublished = add(&buffer.account.unpublished, by);
+        let is_step = unpublished.cast_signed().unsigned_abs() >= self.step(buffer);
+        if !is_step && !buffer.is_parked() {
+            return None;
+        }
+        let account = &buffer.account;
+        let is_step_of_freed =
+            buffer.is_parked() || account.unpublished_freed.load(Ordering::Relaxed) >= FREED_STEP;
+        Some(self.publish(account, is_step_of_freed))
+    }
+
+    /// Publishes all that `account` has not. Under the lock of the queue. Returns whether that may
+    /// have brought the domain back under its budget.
+    pub(super) fn publish_rest(&self, account: &Account) -> bool {
+        let change = self.publish(account, true);
+        self.ends_excess(change, self.has_very_heavy())
+    }
+
+    fn publish(&self, account: &Account, with_freed: bool) -> Change {
+        let take = |sum: &AtomicUsize| {
+            let taken = sum.load(Ordering::Relaxed);
+            sum.store(0, Ordering::Relaxed);
+            taken
+        };
+        let by = take(&account.unpublished);
+        let freed = if with_freed {
+            take(&account.unpublished_freed)
+        } else {
+            0
+        };
+        if (by, freed) == (0, 0) {
+            return Change { before: 0, by: 0 };
+        }
+        self.shared.publish(by, freed)
+    }
+
+    /// Takes over the account of a thread that exits. Under the lock of the threads' list, which no
+    /// longer has it: statistics see it in one place. Returns as [`Heap::publish_rest`].
+    pub(super) fn close_account(&self, account: &Account) -> bool {
+        let is_relief = self.publish_rest(account);
+        let (freed, sealed) = account.tallies();
+        self.shared.sealed.add_beside_others(sealed);
+        self.shared.gone.add_beside_others(freed);
+        self.assists.fetch_add(account.assists(), Ordering::Relaxed);
+        account.reset();
+        is_relief
+    }
+
+    /// In the child of a fork, after the reset: keeps the counts of its only thread.
+    pub(super) fn keep_counts(&self, account: &Account) {
+        let freed = account.unpublished_freed.load(Ordering::Relaxed);
+        self.shared
+            .published
+            .freed
+            .fetch_add(freed, Ordering::Relaxed);
+        self.shared.reset_in_child();
+        self.assists.fetch_add(account.assists(), Ordering::Relaxed);
+        account.reset();
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::{
+        kvfree::buffer::RetireRequest,
+        platform::sync::{Arc, lock},
+    };
+    use std::ptr::NonNull;
+
+    /// A heap to which one thread retires.
+    fn heap() -> (Heap, Arc<ThreadBuffer>) {
+        let heap = Heap::new(1);
+        let buffer = heap.join().expect("memory");
+        heap.note_unparked(buffer.unpark());
+        (heap, buffer)
+    }
+
+    fn with_page<R>(work: impl FnOnce(&Page) -> R) -> R {
+        let page = Page::try_new().expect("memory");
+        // SAFETY: made just now.
+        let done = work(unsafe { page.as_ref() });
+        // SAFETY: it is empty, and in no list.
+        unsafe { Page::release(page) };
+        done
+    }
+
+    fn footprint() -> usize {
+        with_page(footprint_of)
+    }
+
+    #[test]
+    fn statistics_are_exact_and_steps_are_published() {
+        let (heap, buffer) = heap();
+        let pages = heap.step(&buffer) / footprint();
+        assert!(pages >= 4, "a step is several pages");
+        with_page(|page| {
+            for sealed in 1..pages {
+                heap.note_sealed_by(&buffer, page);
+                assert_eq!(heap.waiting().pages, sealed as u64);
+                assert_eq!(heap.shared.footprint(), 0);
+                assert_eq!(heap.footprint(&buffer), sealed * footprint(), "its own");
+            }
+            heap.note_sealed_by(&buffer, page);
+            assert_eq!(heap.shared.footprint(), pages * footprint());
+            assert!(!heap.note_freed_by(&buffer, Freed::of(page)));
+            assert_eq!(heap.waiting().pages, pages as u64 - 1);
+            assert_eq!(heap.shared.footprint(), pages * footprint());
+            assert_eq!(heap.footprint(&buffer), (pages - 1) * footprint());
+        });
+    }
+
+    #[test]
+    fn the_sum_of_all_steps_is_an_eighth_of_the_budget() {
+        let (heap, buffer) = heap();
+        for threads in [1, 3, 16, 500] {
+            heap.active.store(threads, Ordering::Relaxed);
+            for budget in [0, 1000, 1 << 20, 8 << 20, 1 << 30] {
+                heap.set_budget(budget);
+                let step = heap.step(&buffer);
+                assert!(threads * step <= budget / 8, "{threads} x {step}, {budget}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_account_outlives_its_thread() {
+        let (heap, buffer) = heap();
+        with_page(|page| heap.note_sealed_by(&buffer, page));
+        buffer.account.note_assist();
+        lock(&heap.buffers).clear();
+        heap.close_account(&buffer.account);
+        assert_eq!(heap.waiting().pages, 1);
+        assert_eq!(heap.shared.footprint(), footprint());
+        assert_eq!(heap.counts().assists, 1);
+    }
+
+    /// The owner of a page that the service thread frees may publish later: for a while the
+    /// footprint may be below 0.
+    #[test]
+    fn frees_by_others_may_be_published_first() {
+        let (heap, buffer) = heap();
+        with_page(|page| {
+            heap.note_sealed_by(&buffer, page);
+            heap.note_freed(Freed::of(page));
+        });
+        assert_eq!((heap.waiting().pages, heap.shared.footprint()), (0, 0));
+        heap.publish_rest(&buffer.account);
+        with_page(|page| heap.note_sealed(page));
+        assert_eq!(heap.shared.footprint(), footprint());
+    }
+
+    #[test]
+    fn a_parked_thread_publishes_at_once() {
+        let (heap, buffer) = heap();
+        with_page(|page| {
+            heap.note_sealed_by(&buffer, page);
+            assert_eq!(heap.shared.footprint(), 0);
+            heap.note_parked(buffer.park());
+            heap.note_freed_by(&buffer, Freed::of(page));
+        });
+        assert_eq!(buffer.account.unpublished.load(Ordering::Relaxed), 0);
+        with_page(|page| heap.note_sealed_by(&buffer, page));
+        assert_eq!(heap.shared.footprint(), footprint());
+    }
+
+    #[test]
+    fn publishing_frees_signals_once_the_budget_is_no_longer_used_up() {
+        let (heap, buffer) = heap();
+        heap.set_budget(3 * footprint());
+        with_page(|page| {
+            (0..3).for_each(|_| heap.note_sealed(page));
+            assert!(!heap.note_sealed_by(&buffer, page), "more is no relief");
+            assert!(!heap.note_freed(Freed::of(page)), "three are left");
+            assert!(heap.note_freed_by(&buffer, Freed::of(page)));
+            assert!(
+                !heap.note_leaked(Freed::of(page)),
+                "it was under its budget"
+            );
+        });
+        assert_eq!(heap.waiting().pages, 1);
+    }
+
+    #[test]
+    fn leaked_objects_are_gone_and_not_freed() {
+        let (heap, _) = heap();
+        let object = RetireRequest::boxed(NonNull::<u64>::dangling());
+        let gone = || {
+            with_page(|page| {
+                page.push(object.slot, object.bytes);
+                heap.note_sealed(page);
+                assert_eq!(heap.waiting().objects, 1);
+                let gone = Freed::of(page);
+                page.forget_objects();
+                gone
+            })
+        };
+        heap.note_leaked(gone());
+        let seen = heap.waiting();
+        assert_eq!((seen.objects, seen.bytes, seen.freed), (0, 0, 0));
+        heap.note_freed(gone());
+        let seen = heap.waiting();
+        assert_eq!((seen.objects, seen.bytes, seen.freed), (0, 0, 1));
+        assert_eq!(heap.shared.published_freed(), 1);
+    }
+
+    /// For threads that wait for this, whichever thread does it.
+    #[test]
+    fn frees_signal_when_they_are_published() {
+        let (heap, buffer) = heap();
+        heap.set_budget(16 * footprint());
+        with_page(|page| {
+            (0..16).for_each(|_| heap.note_sealed(page));
+            assert!(!heap.note_freed_by(&buffer, Freed::of(page)), "not a step");
+            assert!(heap.publish_rest(&buffer.account));
+            assert!(!heap.publish_rest(&buffer.account), "once");
+            heap.note_sealed(page);
+            assert!(!heap.note_freed_by(&buffer, Freed::of(page)));
+            assert!(heap.close_account(&buffer.account));
+        });
+    }
+}
