@@ -86,14 +86,20 @@ impl Core {
     pub fn new(entries: usize, stays: bool) -> Option<Self> {
         let bits = bits_for(entries)?;
         let floor = if stays { bits } else { FEWEST_BITS };
-        Some(Self {
-            table: AtomicPtr::new(Table::new(bits)?.into_word()),
+        let core = Self::of(Table::new(bits)?, floor);
+        core.spread_out(bits);
+        Some(core)
+    }
+
+    /// Makes one with this table, which is its own from now on.
+    pub fn of(table: Table<'static>, floor: u32) -> Self {
+        Self {
+            table: AtomicPtr::new(table.into_word()),
             count: Count::new(),
             floor: AtomicU32::new(floor),
             driver: AtomicU64::new(0),
             driving: AtomicU64::new(0),
-        })
-        .inspect(|core| core.spread_out(bits))
+        }
     }
 
     /// The current table. Some of its buckets may be in the next one.

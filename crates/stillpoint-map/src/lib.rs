@@ -67,6 +67,8 @@ mod core;
 mod count;
 #[cfg(not(stillpoint_loom))]
 mod iter;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests;
 #[cfg(not(stillpoint_loom))]
 mod map;
 mod memory;
@@ -112,3 +114,13 @@ pub use {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// For the torture program alone: maps whose entries do not wait for readers.
+#[cfg(not(stillpoint_loom))]
+#[doc(hidden)]
+pub mod torture {
+    pub use crate::{
+        slot::spread,
+        store::{Inserted, NewEntry, Policy, Sound, Store},
+    };
+}

@@ -27,7 +27,7 @@ use stillpoint_platform::{
 };
 
 /// The units that a thread takes at a time.
-const CHUNK: usize = 16;
+const CHUNK: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };
 
 /// A counter of units: in the low bits. Above them, whether some were left out; and which process
 /// counts.

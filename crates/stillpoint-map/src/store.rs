@@ -69,6 +69,7 @@ impl<K, V> Entry<K, V> {
 pub struct NewEntry<K, V>(NonNull<Entry<K, V>>);
 
 impl<K, V> NewEntry<K, V> {
+    /// Makes an entry of a key with that hash. Ends the process without memory.
     pub fn new(hash: u64, key: K, value: V) -> Self {
         let head = Head { hash };
         let entry = NonNull::from(Box::leak(Box::new(Entry { head, key, value })));
@@ -86,6 +87,7 @@ impl<K, V> NewEntry<K, V> {
         Found::of(entry.cast())
     }
 
+    /// Takes the key and the value out of the box.
     pub fn into_entry(self) -> Entry<K, V> {
         // SAFETY: from a box, and no map has it.
         let entry = unsafe { Box::from_raw(self.0.as_ptr()) };
@@ -223,6 +225,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
         Self::new(self.domain.clone())
     }
 
+    /// Begins a section of the map's domain.
     #[inline(always)]
     pub fn read_lock(&self) -> Guard<'_> {
         match &self.domain {
@@ -231,6 +234,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
         }
     }
 
+    /// The domain that the map was made in.
     pub fn domain(&self) -> &Domain {
         match &self.domain {
             Some(domain) => domain,
@@ -293,6 +297,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
     }
 
     /// How many entries there are; exact while no thread changes it.
+    #[allow(clippy::len_without_is_empty, reason = "maps and sets have it")]
     pub fn len(&self) -> usize {
         self.core().map_or(0, |core| core.count.get())
     }
@@ -558,6 +563,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
 /// What an insert has done.
 #[derive(Debug)]
 pub struct Inserted<'g, K, V> {
+    /// The entry that is in the map now.
     pub new: Found<'g, K, V>,
     /// What it has replaced.
     pub old: Option<Found<'g, K, V>>,
