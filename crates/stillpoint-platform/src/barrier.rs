@@ -29,8 +29,7 @@
 //! therefore have the mode that another thread was publishing, but not the registration; so a
 //! refused call registers and tries again.
 
-pub(crate) use crate::seam::barrier::fence_after_rmw;
-pub use crate::seam::barrier::{full_fence, heavy, light, readers_fence};
+pub use crate::seam::barrier::{fence_after_rmw, full_fence, heavy, light, readers_fence};
 
 /// The light barrier of a thread that knows the mode to be membarrier: it binds the compiler alone.
 /// Pairs with `heavy`.

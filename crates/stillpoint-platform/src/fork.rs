@@ -82,6 +82,12 @@ impl Process {
     pub fn is_child(self) -> bool {
         self.0 > 0
     }
+
+    /// How many forks lie between the first process and this one.
+    #[inline]
+    pub fn generation(self) -> u64 {
+        self.0
+    }
 }
 
 /// The present process, as seen by a thread that has called, or will call, user code.

@@ -16,6 +16,15 @@ pub fn is_global(section: &impl Section) -> bool {
     rcu::is_global(section)
 }
 
+/// Returns whether `section` is one of `domain`, or of the global domain for `None`.
+#[inline(always)]
+pub fn is_of(section: &impl Section, domain: Option<&Kept>) -> bool {
+    match domain {
+        Some(domain) => section.domain_id() == domain.id(),
+        None => rcu::is_global(section),
+    }
+}
+
 /// The number of a domain.
 pub fn domain_id(domain: &Domain) -> u64 {
     domain.id()

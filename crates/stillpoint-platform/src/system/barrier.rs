@@ -77,7 +77,7 @@ pub fn full_fence() {
 /// A full fence behind a read-modify-write, which on x86-64 is one: only the compiler has to be
 /// told.
 #[inline]
-pub(crate) fn fence_after_rmw() {
+pub fn fence_after_rmw() {
     if cfg!(all(target_arch = "x86_64", not(any(stillpoint_tsan, miri)))) {
         compiler_fence(Ordering::SeqCst); // Pairs with `full_fence` of all other threads.
     } else {

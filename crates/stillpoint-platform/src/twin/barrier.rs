@@ -25,7 +25,7 @@ pub fn full_fence() {
 }
 
 /// The same behind a read-modify-write.
-pub(crate) fn fence_after_rmw() {
+pub fn fence_after_rmw() {
     full_fence();
 }
 

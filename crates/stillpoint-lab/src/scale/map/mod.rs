@@ -32,6 +32,7 @@ mod idle;
 mod keys;
 mod limit;
 mod mix;
+mod ours;
 mod weight;
 
 /// The scenarios, in the table's order.
@@ -100,7 +101,7 @@ impl super::Work for Work {
     const SHOWS: &'static str = "What hash maps that threads share cost; less is better, but of ops_per_s and keys_per_s more \
         is. What a subject cannot do is absent, so are drop_ms of maps that drop nothing while they are not used.";
 
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["hash"]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_map);
 
@@ -176,6 +177,7 @@ impl super::Work for Work {
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let mut found = Subjects(Vec::new());
+        ours::register(&mut found);
         peers::register(&mut found);
         let limit = Peer::new("limit");
         found.maps::<limit::Limit<_>>(limit);

@@ -7,7 +7,7 @@
 //! | `qsbr` | readers by quiescent states |
 //! | `trace`, `trace_async` | readers that sleep, and that are tasks |
 //! | `kvfree` | deferred frees |
-//! | `lru`, `vmap` | LRU lists and their arrays; the address space |
+//! | `lru`, `vmap`, `map` | LRU lists and their arrays; the address space; the hash map |
 //! | `wake` | one waiter and one reader, again and again: wake-ups and promises |
 //! | `broken` | the policies of the broken flavours |
 //! | `pipe_test` | what those that use the pipe share |
@@ -20,6 +20,7 @@ use super::tally::{FAULTS, Fault};
 mod broken;
 mod kvfree;
 mod lru;
+mod map;
 mod pipe_test;
 mod qsbr;
 mod thread;
@@ -192,6 +193,12 @@ pub const FLAVOURS: &[Entry] = &[
         USUAL,
         vmap::run,
     ),
+    sound(
+        "map",
+        "a hash map whose table grows and shrinks, found, walked and written",
+        USUAL,
+        map::run,
+    ),
     isolated(
         "wake",
         "one reader and one waiter, which sleeps without bound, or looks whether a cookie of start_poll has come true",
@@ -245,6 +252,13 @@ pub const FLAVOURS: &[Entry] = &[
         &[Fault::Content],
         FEW,
         vmap::busted,
+    ),
+    broken(
+        "busted-map",
+        "entries of a hash map are freed without a grace period",
+        &[Fault::TooShort],
+        FEW,
+        map::busted,
     ),
     broken(
         "busted-trace",

@@ -1,0 +1,280 @@
+//! A bucket, and the chain that begins with it.
+//!
+//! A bucket is a cache line: a [`Word`] and seven slots. Each hash has a home bucket; when that is
+//! full, its last entry moves to another bucket, to which the slot then links. Home and what it
+//! links to are the chain, and the lock in the home's word is about all of it.
+//!
+//! # Reading
+//!
+//! A reader takes no lock. It loads the word, and the slots whose tags are right. What it can rely
+//! on, for a key that is in the map all the time:
+//!
+//! * The key stays in its slot, and the slot keeps its tag, with one exception: the last slot's
+//!   entry is in the next bucket, complete and with its tag, before the slot becomes the link. So a
+//!   reader that finds a link where it expected an entry goes on there.
+//! * A key that comes back after it was removed may be in another slot, and a reader may miss it
+//!   there; but then there was an instant, while it was reading, without the key.
+//!
+//! # Writing
+//!
+//! Under the lock: an insert gives an empty slot the tag, and then the entry; an update replaces
+//! the entry; a removal empties the slot, and then takes the tag away. So a slot without a tag is
+//! empty, and the store of the slot is where each of the three takes effect: a reader that still
+//! has a tag from an earlier entry sees no new entry before others can. No user code runs and
+//! nothing is allocated meanwhile, so a lock is held for nanoseconds, unless the thread is
+//! preempted.
+//!
+//! If a fork removes a thread that holds the lock, the child finds the chain in the middle of one of
+//! these, and [`Locked::repair`] ends it: an entry that is not in its slot yet, or no more, was not
+//! inserted, or has been removed.
+
+use crate::{
+    slot::{Head, Slot},
+    word::{SLOTS, Word},
+};
+use std::{
+    iter,
+    mem::ManuallyDrop,
+    ptr::{self, NonNull},
+};
+use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
+
+/// A cache line of a table, or a bucket behind one.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Bucket {
+    word: AtomicU64,
+    slots: [AtomicPtr<Head>; SLOTS],
+}
+
+#[cfg(not(stillpoint_loom))]
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+impl Default for Bucket {
+    fn default() -> Self {
+        Self {
+            word: AtomicU64::new(Word::EMPTY.bits()),
+            slots: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+        }
+    }
+}
+
+impl Bucket {
+    #[inline(always)]
+    pub fn word(&self) -> Word {
+        // Acquire, pairs with `set_word` and `lock`: slots whose tags are seen hold their entries,
+        // a bucket that has moved is complete in the next table, and a thread that locks finds what
+        // the last one left.
+        Word::from_bits(self.word.load(Ordering::Acquire))
+    }
+
+    pub fn set_word(&self, word: Word) {
+        // Release, pairs with `word` and `lock`: what was done to the chain before.
+        self.word.store(word.bits(), Ordering::Release);
+    }
+
+    fn swap_word(&self, word: Word) {
+        // Release, pairs with `word` and `lock`: as in `set_word`.
+        self.word.swap(word.bits(), Ordering::Release);
+    }
+
+    /// Has the system give memory to the page that this is on. The word stays as it is.
+    pub fn touch(&self) {
+        self.word.fetch_or(0, Ordering::Relaxed);
+    }
+
+    /// Replaces the word by its locked form, unless it has changed.
+    pub fn lock(&self, word: Word) -> bool {
+        // Acquire, pairs with `set_word`: the thread finds what the last one left.
+        self.word
+            .compare_exchange(
+                word.bits(),
+                word.locked().bits(),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    #[inline(always)]
+    pub fn slot(&self, slot: usize) -> Slot {
+        // Acquire, pairs with `set_slot`: the entry, or the bucket of the link, is complete.
+        Slot(self.slots[slot].load(Ordering::Acquire))
+    }
+
+    pub fn set_slot(&self, slot: usize, value: Slot) {
+        // Release, pairs with `slot`: what it refers to is complete.
+        self.slots[slot].store(value.0, Ordering::Release);
+    }
+
+    /// The next bucket of the chain, if the last slot is a link.
+    #[inline(always)]
+    pub fn next(&self) -> Option<&Bucket> {
+        let link = self.slot(SLOTS - 1).as_link()?;
+        // SAFETY: buckets of a chain stay until its table is retired, or the chain's move is.
+        Some(unsafe { link.as_ref() })
+    }
+
+    /// The buckets behind this one, as they were allocated.
+    pub fn links(&self) -> impl Iterator<Item = NonNull<Self>> {
+        iter::successors(self.slot(SLOTS - 1).as_link(), |link| {
+            // SAFETY: as in `next`.
+            unsafe { link.as_ref() }.slot(SLOTS - 1).as_link()
+        })
+    }
+
+    /// This bucket and those behind it.
+    pub fn chain(&self) -> impl Iterator<Item = &Bucket> {
+        iter::successors(Some(self), |bucket| bucket.next())
+    }
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'t> {
+    bucket: &'t Bucket,
+    slot: usize,
+}
+
+impl Place<'_> {
+    pub fn get(self) -> Slot {
+        self.bucket.slot(self.slot)
+    }
+
+    pub fn is_in(self, bucket: &Bucket) -> bool {
+        ptr::eq(self.bucket, bucket)
+    }
+}
+
+/// The lock of a chain, until this is dropped.
+#[derive(Debug)]
+pub struct Locked<'t> {
+    home: &'t Bucket,
+    /// What the home's word will be.
+    word: Word,
+}
+
+impl<'t> Locked<'t> {
+    /// The lock has just been taken, with the word as it was before.
+    pub fn of(home: &'t Bucket, word: Word) -> Self {
+        Self {
+            home,
+            word: word.unlocked(),
+        }
+    }
+
+    fn word(&self, bucket: &Bucket) -> Word {
+        if ptr::eq(bucket, self.home) {
+            self.word
+        } else {
+            bucket.word()
+        }
+    }
+
+    /// Changes the word of a bucket; the lock stays.
+    fn set_word(&mut self, bucket: &Bucket, word: Word) {
+        if ptr::eq(bucket, self.home) {
+            self.word = word;
+            bucket.set_word(word.locked());
+        } else {
+            bucket.set_word(word);
+        }
+    }
+
+    /// Returns whether the home has no entries.
+    pub fn is_home_empty(&self) -> bool {
+        self.word.is_empty()
+    }
+
+    /// The places whose tags are `tag`, and perhaps others with an entry.
+    pub fn with_tag(&self, tag: u8) -> impl Iterator<Item = Place<'t>> {
+        self.home.chain().flat_map(move |bucket| {
+            let slots = self.word(bucket).with_tag(tag);
+            let places = slots.map(move |slot| Place { bucket, slot });
+            places.filter(|place| place.get().as_link().is_none())
+        })
+    }
+
+    /// All entries of the chain, with their tags.
+    pub fn entries(&self) -> impl Iterator<Item = (Slot, u8)> {
+        self.home.chain().flat_map(move |bucket| {
+            let word = self.word(bucket);
+            word.taken()
+                .map(move |slot| (bucket.slot(slot), word.tag(slot)))
+        })
+    }
+
+    /// The first empty place.
+    pub fn free(&self) -> Option<Place<'t>> {
+        let free = |bucket| {
+            Some(Place {
+                bucket,
+                slot: self.word(bucket).free()?,
+            })
+        };
+        self.home.chain().find_map(free)
+    }
+
+    /// Puts an entry into an empty place.
+    pub fn fill(&mut self, place: Place<'t>, slot: Slot, tag: u8) {
+        let word = self.word(place.bucket).with(place.slot, tag);
+        self.set_word(place.bucket, word);
+        place.bucket.set_slot(place.slot, slot);
+    }
+
+    /// Replaces an entry.
+    pub fn replace(&mut self, place: Place<'t>, slot: Slot) {
+        place.bucket.set_slot(place.slot, slot);
+    }
+
+    /// Takes an entry out.
+    pub fn clear(&mut self, place: Place<'t>) {
+        place.bucket.set_slot(place.slot, Slot::NONE);
+        self.set_word(place.bucket, self.word(place.bucket).without(place.slot));
+    }
+
+    /// Adds an empty bucket to a chain that is full: the last entry moves into it.
+    pub fn extend(&mut self, spare: Box<Bucket>) {
+        let last = self.home.chain().last().expect("the home is one");
+        let word = self.word(last);
+        spare.set_slot(0, last.slot(SLOTS - 1));
+        spare.set_word(Word::EMPTY.with(0, word.tag(SLOTS - 1)));
+        // A reader that has the old word follows the link. There is nothing new behind it before
+        // all readers do: else a key could be seen, and then not be seen.
+        last.set_slot(SLOTS - 1, Slot::link(NonNull::from(Box::leak(spare))));
+        self.set_word(last, word.linked());
+    }
+
+    /// The bucket is in the next table, and stays as it is.
+    pub fn set_moved(&mut self) {
+        self.word = self.word.moved();
+    }
+
+    /// Ends what a thread that a fork has removed was doing.
+    pub fn repair(&mut self) {
+        for bucket in self.home.chain() {
+            let mut word = self.word(bucket);
+            if bucket.next().is_some() {
+                word = word.linked();
+            }
+            for slot in word.taken() {
+                if bucket.slot(slot).as_entry().is_none() {
+                    word = word.without(slot);
+                }
+            }
+            self.set_word(bucket, word);
+        }
+    }
+
+    /// Unlocks by a read-modify-write, after which a fence costs nothing on x86-64.
+    pub fn unlock(self) {
+        let this = ManuallyDrop::new(self);
+        this.home.swap_word(this.word);
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.home.set_word(self.word);
+    }
+}

@@ -1,0 +1,463 @@
+//! The current table of a map, when it moves to another one, and who moves it.
+//!
+//! A table grows to twice its size when there are more than 6½ entries for each of its buckets of
+//! seven, and shrinks to half when there is less than one. That is looked at where it shows: when an
+//! insert finds its bucket full, and when a removal leaves one empty. A table to whose chains
+//! inserts and removals have added many buckets moves to another one of its size, without them.
+//!
+//! Then each insert and removal moves a few buckets ([`crate::resize`]). The domain's service thread
+//! does so, too, in slices, one after each grace period: so a map that is not touched any more also
+//! ends its move, and gives its old table back.
+
+use crate::{
+    backoff::Backoff,
+    bucket::{Bucket, Locked, Place},
+    count::Count,
+    resize::{self, Move, Progress},
+    slot::{Head, Slot},
+    table::{FEWEST_BITS, Header, MOST_BITS, Table},
+    word::tag,
+};
+use std::ptr::{self, NonNull};
+use stillpoint_platform::{
+    barrier::{fence_after_rmw, full_fence},
+    fork,
+    sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering},
+};
+
+/// Tables of fewer bits are looked at each time; of larger ones, whose entries are counted in many
+/// places, a sample.
+const LARGE: u32 = 8;
+
+/// How many chunks of units the service thread moves before it turns to other callbacks: a
+/// millisecond or two.
+const SLICE: usize = 1024;
+
+/// Small tables have so many more links before they move because of them.
+const FEW_LINKS: u64 = 16;
+
+/// How many entries a table of so many bits has before it grows.
+fn capacity(bits: u32) -> usize {
+    (1 << bits) * 13 / 2
+}
+
+/// The fewest bits for so many entries.
+pub fn bits_for(entries: usize) -> Option<u32> {
+    (FEWEST_BITS..=MOST_BITS).find(|bits| capacity(*bits) >= entries)
+}
+
+/// Where what is no longer used goes until readers have left.
+pub trait Reclaim {
+    /// Frees a bucket of a chain after a grace period.
+    fn bucket(&self, bucket: NonNull<Bucket>);
+    /// Frees the memory of a table after a grace period.
+    fn table(&self, table: Table<'_>);
+}
+
+/// What became of an insert.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inserted {
+    Done,
+    /// There is an entry with the tag that the caller has not compared.
+    Changed,
+    NoMemory,
+}
+
+/// A map without the types of its entries, and without their drops.
+#[derive(Debug)]
+pub struct Core {
+    table: AtomicPtr<Header>,
+    pub count: Count,
+    /// The bits of the smallest table that it may shrink to.
+    floor: AtomicU32,
+    /// Which process has queued a callback that moves tables, as [`this_process`]; 0 if none has.
+    driver: AtomicU64,
+    /// Which process is in that callback, or has closed the map.
+    driving: AtomicU64,
+}
+
+fn this_process() -> u64 {
+    fork::process().generation() + 1
+}
+
+impl Core {
+    /// Makes one with a table for so many entries, which is the smallest that it will have if it
+    /// `stays`. `None` without memory.
+    pub fn new(entries: usize, stays: bool) -> Option<Self> {
+        let bits = bits_for(entries)?;
+        let floor = if stays { bits } else { FEWEST_BITS };
+        let core = Self::of(Table::new(bits)?, floor);
+        core.spread_out(bits);
+        Some(core)
+    }
+
+    /// Makes one with this table, which is its own from now on.
+    pub fn of(table: Table<'static>, floor: u32) -> Self {
+        Self {
+            table: AtomicPtr::new(table.into_word()),
+            count: Count::new(),
+            floor: AtomicU32::new(floor),
+            driver: AtomicU64::new(0),
+            driving: AtomicU64::new(0),
+        }
+    }
+
+    /// The current table. Some of its buckets may be in the next one.
+    ///
+    /// # Safety
+    ///
+    /// For as long as `'t` the caller is inside a section of the map's domain, or alone with it.
+    #[inline(always)]
+    pub unsafe fn table<'t>(&self) -> Table<'t> {
+        // Acquire, pairs with `finish`: the table is complete.
+        let word = self.table.load(Ordering::Acquire);
+        // SAFETY: from `into_word`; it is retired after it was replaced, and the caller's section
+        // had begun before.
+        unsafe { Table::from_word(word) }.expect("there is always one")
+    }
+
+    fn spread_out(&self, bits: u32) {
+        if bits >= LARGE {
+            self.count.spread_out();
+        }
+    }
+
+    /// Puts an entry in, unless one with its tag is there that is not in `unequal`.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain, since before the entries in `unequal` were found. The
+    /// entry is complete, and in no map.
+    pub unsafe fn insert(
+        &self,
+        entry: NonNull<Head>,
+        unequal: &[NonNull<Head>],
+        reclaim: &impl Reclaim,
+    ) -> Inserted {
+        // SAFETY: the caller's promises.
+        let (table, hash) = unsafe { (self.table(), entry.as_ref().hash) };
+        let mut spare = None;
+        let (table, place) = loop {
+            let (table, mut locked) = table.lock(hash);
+            let others = locked
+                .with_tag(tag(hash))
+                .filter_map(|place| place.get().as_entry());
+            // Both are in the chain's order, unless it has just grown. None of those in `unequal` has
+            // been freed, and another one made at its address: the section has found them.
+            let mut compared = unequal.iter();
+            if others
+                .into_iter()
+                .any(|other| !compared.any(|entry| *entry == other))
+            {
+                return Inserted::Changed;
+            }
+            if locked.free().is_none()
+                && let Some(spare) = spare.take()
+            {
+                locked.extend(spare);
+                let extended = &table.header().units.extended;
+                extended.fetch_add(1, Ordering::Relaxed);
+            }
+            if let Some(place) = locked.free() {
+                locked.fill(place, Slot::entry(entry, hash, table.bits()), tag(hash));
+                break (table, place);
+            }
+            drop(locked);
+            spare = resize::spare();
+            if spare.is_none() {
+                return Inserted::NoMemory;
+            }
+        };
+        self.count.add(1);
+        fence_change();
+        if !place.is_in(table.at(table.index(hash))) && is_looked_at(table, hash) {
+            self.consider_growing(table);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.help(reclaim) };
+        Inserted::Done
+    }
+
+    /// Replaces an entry by another with the same key. Returns whether it was there.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain, since before `old` was found. `new` is complete, has
+    /// the same hash, and is in no map.
+    pub unsafe fn replace(&self, old: NonNull<Head>, new: NonNull<Head>) -> bool {
+        // SAFETY: the caller's promises.
+        let (table, hash) = unsafe { (self.table(), old.as_ref().hash) };
+        let (table, mut locked) = table.lock(hash);
+        let place = place_of(&locked, old, hash);
+        if let Some(place) = place {
+            locked.replace(place, Slot::entry(new, hash, table.bits()));
+            locked.unlock();
+            fence_change();
+        }
+        place.is_some()
+    }
+
+    /// Takes an entry out. Returns whether it was there.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain, since before `entry` was found.
+    pub unsafe fn remove(&self, entry: NonNull<Head>, reclaim: &impl Reclaim) -> bool {
+        // SAFETY: the caller's promises.
+        let (table, hash) = unsafe { (self.table(), entry.as_ref().hash) };
+        let (table, mut locked) = table.lock(hash);
+        let Some(place) = place_of(&locked, entry, hash) else {
+            return false;
+        };
+        locked.clear(place);
+        let empty = locked.is_home_empty();
+        drop(locked);
+        self.count.add(1_u64.wrapping_neg());
+        fence_change();
+        if empty && is_looked_at(table, hash) {
+            self.consider_shrinking(table);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.help(reclaim) };
+        true
+    }
+
+    fn consider_growing(&self, table: Table<'_>) {
+        let bits = table.bits();
+        let extended = table.header().units.extended.load(Ordering::Relaxed);
+        if bits < MOST_BITS && self.count.get() > capacity(bits) {
+            self.start_move(table, bits + 1);
+        } else if extended > table.buckets() as u64 / 2 + FEW_LINKS {
+            self.start_move(table, bits);
+        }
+    }
+
+    fn consider_shrinking(&self, table: Table<'_>) {
+        let bits = table.bits();
+        if bits > self.floor.load(Ordering::Relaxed) && self.count.get() < table.buckets() {
+            self.start_move(table, bits - 1);
+        }
+    }
+
+    /// Makes the table that `table` moves to. Does nothing without memory for it, or while tables
+    /// move.
+    fn start_move(&self, table: Table<'_>, bits: u32) {
+        // Relaxed: only compared. While the table before it moves, it is not the current one.
+        let current = self.table.load(Ordering::Relaxed);
+        if current != table.into_word() || table.next().is_some() {
+            return;
+        }
+        let Some(next) = Table::new(bits) else { return };
+        self.spread_out(bits);
+        if !table.set_next(next) {
+            // SAFETY: no other thread knows it, and its buckets are empty.
+            unsafe { next.free_memory() };
+        }
+    }
+
+    /// Makes the table at least large enough for so many more entries, and the smallest for that.
+    /// Does nothing while tables move. Returns false without memory.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn reserve(&self, more: usize) -> bool {
+        let entries = self.count.get().checked_add(more);
+        let Some(bits) = entries.and_then(bits_for) else {
+            return false;
+        };
+        self.floor.fetch_max(bits, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        let table = unsafe { self.table() };
+        if table.bits() < bits {
+            self.start_move(table, table.bits() + 1);
+            return table.next().is_some();
+        }
+        true
+    }
+
+    /// How many entries it has before its table grows.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn capacity(&self) -> usize {
+        // SAFETY: the caller's promise.
+        capacity(unsafe { self.table() }.bits())
+    }
+
+    /// Lets the table shrink to what its entries need.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn shrink_to_fit(&self) {
+        self.floor.store(FEWEST_BITS, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        let table = unsafe { self.table() };
+        self.consider_shrinking(table);
+    }
+
+    /// Moves a chunk, if the table moves.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline]
+    pub unsafe fn help(&self, reclaim: &impl Reclaim) -> Progress {
+        // SAFETY: the caller's promise.
+        match Move::of(unsafe { self.table() }) {
+            Some(under_way) => self.help_with(under_way, reclaim),
+            None => Progress::NothingToTake,
+        }
+    }
+
+    #[cold]
+    fn help_with(&self, under_way: Move<'_>, reclaim: &impl Reclaim) -> Progress {
+        let progress = under_way.help(|bucket| reclaim.bucket(bucket));
+        if progress == Progress::Finished {
+            self.finish(under_way, reclaim);
+        }
+        progress
+    }
+
+    fn finish(&self, Move { from, to }: Move<'_>, reclaim: &impl Reclaim) {
+        // Release, pairs with `table`: it is complete.
+        let replaced = self.table.compare_exchange(
+            from.into_word(),
+            to.into_word(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
+        if replaced.is_ok() {
+            reclaim.table(from);
+            if to.bits() < self.floor.load(Ordering::Relaxed) {
+                self.start_move(to, to.bits() + 1);
+            }
+            self.consider_growing(to);
+            self.consider_shrinking(to);
+        }
+    }
+
+    /// Returns whether the caller is to queue a callback that calls [`Core::drive`].
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline]
+    pub unsafe fn wants_driver(&self) -> bool {
+        // SAFETY: the caller's promise.
+        let moves = unsafe { self.table() }.next().is_some();
+        moves && self.become_driver()
+    }
+
+    #[cold]
+    fn become_driver(&self) -> bool {
+        // Fence, pairs with `drive`: the callback sees that the table moves, or this sees that there
+        // is no callback any more.
+        full_fence();
+        let (driver, me) = (self.driver.load(Ordering::Relaxed), this_process());
+        driver != me
+            && self
+                .driver
+                .compare_exchange(driver, me, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Moves a slice, for the callback. Returns whether it is to be queued again.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain; after [`Core::begin_driving`].
+    pub unsafe fn drive(&self, reclaim: &impl Reclaim) -> bool {
+        let mut progress = Progress::Moved;
+        for _ in 0..SLICE {
+            // SAFETY: the caller's promise.
+            progress = unsafe { self.help(reclaim) };
+            if matches!(progress, Progress::NothingToTake | Progress::LeftOut) {
+                break;
+            }
+        }
+        // SAFETY: the caller's promise.
+        let moves = || unsafe { self.table() }.next().is_some();
+        // Without memory, the next writer asks for the callback, and not this one for ever.
+        if moves() && progress != Progress::LeftOut {
+            return true;
+        }
+        self.driver.store(0, Ordering::Relaxed);
+        // Fence, pairs with `become_driver`: this sees that the table moves, or the thread that
+        // began that sees that there is no callback.
+        full_fence();
+        progress != Progress::LeftOut && moves() && self.become_driver()
+    }
+
+    /// Returns false if another callback of this process drives, or the map is closed.
+    pub fn begin_driving(&self) -> bool {
+        let (driving, me) = (self.driving.load(Ordering::Relaxed), this_process());
+        // That of another process is a thread that the fork has removed.
+        // Acquire, pairs with `end_driving`: what was moved.
+        driving != me
+            && self
+                .driving
+                .compare_exchange(driving, me, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    pub fn end_driving(&self) {
+        // Release, pairs with `begin_driving`: what was moved.
+        self.driving.store(0, Ordering::Release);
+    }
+
+    /// Ends the callback's work for good. Waits for a slice, if one is under way.
+    pub fn close(&self) {
+        let mut backoff = Backoff::new();
+        while !self.begin_driving() {
+            backoff.wait();
+        }
+    }
+
+    /// Frees the tables.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the map, which is closed; nor does the caller any more.
+    pub unsafe fn free_tables(&self) {
+        let table = self.table.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: the caller's promise; from `into_word`.
+        unsafe {
+            let Some(table) = Table::from_word(table) else {
+                return;
+            };
+            let next = table.next();
+            table.free();
+            if let Some(next) = next {
+                next.free();
+            }
+        }
+    }
+}
+
+/// Between a change and what the thread does next: so each operation takes effect before it
+/// returns, as other threads see it. After a read-modify-write it costs nothing on x86-64.
+fn fence_change() {
+    // Fence, pairs with itself: of two threads that each change a key, and then look the other's up,
+    // one sees the other's change.
+    fence_after_rmw();
+}
+
+fn is_looked_at(table: Table<'_>, hash: u64) -> bool {
+    table.bits() < LARGE || hash & 0xf00 == 0
+}
+
+fn place_of<'t>(locked: &Locked<'t>, entry: NonNull<Head>, hash: u64) -> Option<Place<'t>> {
+    let mut places = locked.with_tag(tag(hash));
+    places.find(|place| place.get().as_entry() == Some(entry))
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // SAFETY: no other thread has it any more.
+        unsafe { self.free_tables() };
+    }
+}

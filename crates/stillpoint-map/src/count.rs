@@ -1,0 +1,121 @@
+//! How many entries a map has.
+
+use crossbeam_utils::CachePadded;
+use std::{
+    ptr::{self, NonNull},
+    slice,
+};
+use stillpoint_platform::{
+    cpu,
+    sync::{AtomicPtr, AtomicU64, Ordering},
+    thread,
+};
+
+/// More stripes than that take more memory than they save time.
+const MOST_STRIPES: usize = 64;
+
+type Stripe = CachePadded<AtomicU64>;
+
+/// A sum, of one number while the map is small, and then of one for each of some threads, so that
+/// they do not write the same cache line.
+#[derive(Debug)]
+pub struct Count {
+    first: AtomicU64,
+    stripes: AtomicPtr<Stripe>,
+}
+
+fn stripes() -> usize {
+    cpu::count().next_power_of_two().min(MOST_STRIPES)
+}
+
+impl Count {
+    pub fn new() -> Self {
+        Self {
+            first: AtomicU64::new(0),
+            stripes: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// Adds 1, or `-1` as it wraps.
+    #[inline]
+    pub fn add(&self, difference: u64) {
+        let number = match self.stripes() {
+            Some(stripes) => &*stripes[thread::token().get() as usize & (stripes.len() - 1)],
+            None => &self.first,
+        };
+        number.fetch_add(difference, Ordering::Relaxed);
+    }
+
+    /// The sum; exact while no thread adds.
+    pub fn get(&self) -> usize {
+        let first = self.first.load(Ordering::Relaxed);
+        let stripes = self.stripes().unwrap_or(&[]).iter();
+        let sum = stripes.fold(first, |sum, stripe| {
+            sum.wrapping_add(stripe.load(Ordering::Relaxed))
+        });
+        // A removal may be seen before its insert.
+        usize::try_from(sum.cast_signed()).unwrap_or(0)
+    }
+
+    fn stripes(&self) -> Option<&[Stripe]> {
+        // Acquire, pairs with `spread_out`: the stripes are complete.
+        let first = NonNull::new(self.stripes.load(Ordering::Acquire))?;
+        // SAFETY: `spread_out` has leaked that many.
+        Some(unsafe { slice::from_raw_parts(first.as_ptr(), stripes()) })
+    }
+
+    /// From now on threads add to numbers of their own, if there is memory for them.
+    pub fn spread_out(&self) {
+        if self.stripes().is_some() {
+            return;
+        }
+        let Some(made) = stillpoint_platform::memory::try_several(stripes(), Stripe::default)
+        else {
+            return;
+        };
+        let made = Box::into_raw(made);
+        // Release, pairs with `stripes`: they are complete.
+        let set = self.stripes.compare_exchange(
+            ptr::null_mut(),
+            made.cast(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        if set.is_err() {
+            // SAFETY: from a box just now, and no other thread knows it.
+            drop(unsafe { Box::from_raw(made) });
+        }
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        let stripes = stripes();
+        let first = self.stripes.load(Ordering::Relaxed);
+        if !first.is_null() {
+            // SAFETY: `spread_out` made it of a box of that length.
+            drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, stripes)) });
+        }
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_before_and_after_it_is_spread_out() {
+        let count = Count::new();
+        count.add(1);
+        count.spread_out();
+        count.spread_out();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1000).for_each(|_| count.add(1)));
+            }
+        });
+        assert_eq!(count.get(), 4001);
+        (0..4002).for_each(|_| count.add(u64::MAX));
+        assert_eq!(count.get(), 0, "a removal may be seen first");
+    }
+}

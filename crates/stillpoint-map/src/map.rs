@@ -1,0 +1,534 @@
+//! `HashMap`: what it is, and its reading half. [`crate::change`] has the methods that change it,
+//! [`crate::traits`] what std's traits ask for.
+
+use crate::{
+    iter::{Iter, Keys, Values},
+    pinned::HashMapRef,
+    slot::spread,
+    store::{Found, Store},
+};
+use equivalent::Equivalent;
+use std::{
+    hash::{BuildHasher, Hash},
+    panic::{RefUnwindSafe, UnwindSafe},
+};
+use stillpoint::{Domain, Guard, Section};
+
+/// The hasher of maps and sets that are made without one: foldhash, with a seed for each of them.
+///
+/// Its seeds make an attack by keys that collide harder. They are no proof against it: for keys
+/// that an attacker chooses, take [`std::hash::RandomState`].
+pub type DefaultHashBuilder = foldhash::fast::RandomState;
+
+/// A hash map that many threads read and change at a time, through a shared reference.
+///
+/// A look-up takes no lock and writes nothing that other threads read. It returns a reference to
+/// the value, which stays valid as long as the section that it was found in, whatever other threads
+/// do to the map meanwhile.
+///
+/// ```
+/// use std::thread;
+/// use stillpoint_map::HashMap;
+///
+/// let sessions = HashMap::new();
+/// thread::scope(|scope| {
+///     for worker in 0..4_u64 {
+///         let sessions = &sessions;
+///         scope.spawn(move || {
+///             let sessions = sessions.pin(); // a section, until it is dropped
+///             for id in 0..1000 {
+///                 sessions.insert(id * 4 + worker, format!("user {id}"));
+///             }
+///         });
+///     }
+/// });
+/// let sessions = sessions.pin();
+/// assert_eq!(sessions.len(), 4000);
+/// let user = sessions.get(&40).unwrap();
+/// sessions.remove(&40);
+/// assert_eq!(user, "user 10"); // dropped after the section, not before
+/// assert_eq!(sessions.get(&40), None);
+/// ```
+///
+/// # Sections
+///
+/// Each method that looks into the map takes a *guard*: proof that the thread is inside a read-side
+/// critical section of the map's domain. What the method returns lives as long as the guard.
+/// [`pin`](Self::pin) begins a section, and returns a [`HashMapRef`], whose methods take no guard.
+/// [`with_guard`](Self::with_guard) makes one of a guard that you have.
+///
+/// ```
+/// use stillpoint_map::HashMap;
+///
+/// let users = HashMap::from([(1, "ada"), (2, "bob")]);
+/// let groups = HashMap::from([(1, "staff")]);
+///
+/// let guard = stillpoint::read_lock(); // one section for both maps
+/// assert_eq!(users.get(&1, &guard), Some(&"ada"));
+/// assert_eq!(groups.get(&1, &guard), Some(&"staff"));
+/// ```
+///
+/// A section costs about a nanosecond, so begin one for each request rather than one for a long
+/// loop: while it is open, nothing is freed that was removed in the meantime. A section that stays
+/// open for ten seconds is reported. A guard of another domain would protect nothing, so methods
+/// panic when they get one.
+///
+/// A reference cannot leave its section:
+///
+/// ```compile_fail,E0716
+/// # let map = stillpoint_map::HashMap::from([(1, "ada".to_owned())]);
+/// let user = map.pin().get(&1).unwrap();
+/// assert_eq!(user, "ada");
+/// ```
+///
+/// # From another map
+///
+/// | you have | here |
+/// |---|---|
+/// | papaya: `map.pin()`, `map.guard()` | the same |
+/// | papaya: `map.pin_owned()`, `map.owned_guard()` | a map of a [`TraceDomain`](stillpoint::tasks_trace::TraceDomain), and `map.with_guard(domain.read_lock_owned())`: see below |
+/// | papaya: `Collector`, `shared_collector` | a [`Domain`]. All maps share the global one, unless you say otherwise |
+/// | papaya: `ResizeMode` | none: tables always move a few buckets at a time |
+/// | dashmap: `map.get(&key)`, a `Ref` | `map.pin().get(&key)`, a reference. It locks nothing, so it can be held while the thread changes the map |
+/// | dashmap: `get_mut`, `alter`, `entry().and_modify()` | [`update`](Self::update), [`compute`](Self::compute), or an atomic in the value |
+/// | dashmap: `entry().or_insert_with()` | [`get_or_insert_with`](Self::get_or_insert_with) |
+/// | dashmap: `remove(&key)`, an owned entry | [`remove`](Self::remove), a reference: readers may still hold the value. Clone it, or keep an `Arc` in the map |
+/// | `map.read().unwrap().get(&key)` | `map.pin().get(&key)` |
+/// | `map.write().unwrap().insert(key, value)` | `map.pin().insert(key, value)` |
+/// | a `RwLock` that is held over several keys | keep the lock, or an [`Rcu<HashMap>`](stillpoint::Rcu) of std's map: here each key changes by itself |
+///
+/// # Guarantees
+///
+/// * **Single keys.** Each operation on one key is linearizable: it takes effect at one instant
+///   between its call and its return. That holds for `get` as for `compute`, also while the table
+///   grows or shrinks.
+/// * **Iteration** visits every key that is in the map throughout exactly once, also while the
+///   table grows or shrinks. A key that comes, goes or is replaced meanwhile is visited in one of
+///   its states, or not. (One that is removed and inserted again may be visited twice.)
+/// * **[`len`](Self::len)** is exact while no thread changes the map.
+/// * **Entries never move.** An entry lies where it was allocated until it is replaced or removed,
+///   so values may have interior mutability: an increment of a counter in the map is never lost to
+///   a resize.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use stillpoint_map::HashMap;
+///
+/// let hits: HashMap<&str, AtomicU64> = HashMap::new();
+/// std::thread::scope(|scope| {
+///     for _ in 0..2 {
+///         scope.spawn(|| {
+///             for page in ["/", "/help"].into_iter().cycle().take(2000) {
+///                 let hits = hits.pin();
+///                 hits.get_or_insert_with(page, AtomicU64::default).fetch_add(1, Ordering::Relaxed);
+///             }
+///         });
+///     }
+/// });
+/// assert_eq!(hits.pin().get("/").unwrap().load(Ordering::Relaxed), 2000);
+/// ```
+///
+/// # Your code, and locks
+///
+/// No lock is held and no other thread waits while your code runs. It may block, panic, or use the
+/// map again. `Hash`, `Eq` and closures run on the calling thread. A closure of
+/// [`update`](Self::update) or [`compute`](Self::compute) runs again if another thread was faster.
+/// Resizes call none of it: they use stored hashes.
+///
+/// Values and keys that were replaced or removed are dropped after a grace period, on the domain's
+/// service thread; those that own nothing are just freed, by the thread that removed them. What is
+/// left in a map is dropped by the thread that drops the map. If a drop panics on the service
+/// thread, the panic is caught and counted
+/// ([`Statistics`](stillpoint::Statistics)).
+///
+/// Wrong implementations of `Hash` and `Eq` lead to entries that are not found, or found twice, and
+/// to nothing worse.
+///
+/// # Costs
+///
+/// | | |
+/// |---|---|
+/// | [`new`](Self::new) | allocates nothing; the map is a few words |
+/// | [`get`](Self::get) | hashes the key, reads a cache line of the table and the entry. Never blocks, never allocates |
+/// | [`insert`](Self::insert), [`update`](Self::update) | one allocation, and the lock of one bucket for some nanoseconds |
+/// | [`remove`](Self::remove) | the lock of one bucket, and a retire |
+/// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets, and the domain's service thread moves the rest |
+/// | [`len`](Self::len) | sums up to 64 counters in large maps |
+/// | iteration | reads the table in order; no allocation |
+/// | memory | 8 bytes an entry beside key and value, as the allocator rounds them, and 64 bytes for each bucket: 10 to 20 bytes an entry as it grows, 64 at most after removals |
+///
+/// A map that has lost most of its entries shrinks by itself, also when no thread uses it any more,
+/// to the capacity that it was made with ([`with_capacity`](Self::with_capacity),
+/// [`reserve`](Self::reserve)), or below that after [`shrink_to_fit`](Self::shrink_to_fit).
+///
+/// # Memory that is not yet freed
+///
+/// Entries that were replaced or removed count against the
+/// [budget](Domain::set_budget) of the map's domain, with their own size: what keys and values own
+/// is not counted. A thread that changes maps faster than readers leave is throttled at the end of
+/// its section, for a bounded time; see [`Domain`]. Tables that were replaced do not count. They
+/// are given back after a grace period.
+///
+/// # Domains and async tasks
+///
+/// A map belongs to the global domain, or to the one that it was made in
+/// ([`new_in`](Self::new_in)), which it keeps alive. A domain is for a group of readers: those of
+/// one that sleep or hang hold up no other.
+///
+/// A [`Guard`] must not be held across an `.await`. For tasks, make the map in a
+/// [`TraceDomain`](stillpoint::tasks_trace::TraceDomain), whose owned guards may move between
+/// threads:
+///
+/// ```
+/// use stillpoint::tasks_trace::TraceDomain;
+/// use stillpoint_map::HashMap;
+///
+/// struct Server {
+///     domain: TraceDomain,
+///     sessions: HashMap<u64, String>,
+/// }
+///
+/// # async fn ask_the_database(_user: &str) -> u32 { 7 }
+/// async fn handle(server: &Server, id: u64) -> Option<u32> {
+///     let sessions = server.sessions.with_guard(server.domain.read_lock_owned());
+///     let user = sessions.get(&id)?;
+///     Some(ask_the_database(user).await) // may go on on another thread
+/// }
+///
+/// let domain = TraceDomain::new();
+/// let server = Server { sessions: HashMap::new_in(&domain), domain };
+/// server.sessions.with_guard(server.domain.read_lock_owned()).insert(1, "ada".to_owned());
+/// fn is_send<T: Send>(task: T) -> T { task }
+/// # let waker = std::task::Waker::noop();
+/// # let mut context = std::task::Context::from_waker(&waker);
+/// let task = is_send(handle(&server, 1)); // a runtime with many threads takes it
+/// # let mut task = std::pin::pin!(task);
+/// # assert_eq!(task.as_mut().poll(&mut context), std::task::Poll::Ready(Some(7)));
+/// ```
+///
+/// # Signals and forks
+///
+/// Looking up, iterating and `len` are async-signal-safe, in a thread that has read in the map's
+/// domain before, if `Hash` and `Eq` of the key are. Changing a map is not.
+///
+/// In the child of a fork the map works. What another thread was inserting or removing at that
+/// instant has been done or has not; `len` may then be off by what was under way, and its entry may
+/// be leaked.
+///
+/// # Limits
+///
+/// * Entries lie at addresses of 48 bits. Allocators give no others unless a program asks its
+///   system for them; inserts panic then.
+/// * Forks inside children nest 62 deep. In deeper ones, a bucket that a thread of an ancestor had
+///   locked at its fork may never be unlocked.
+/// * Without memory for an entry the process ends, as with std's map. Without memory for a larger
+///   table the map goes on with the one it has; [`try_reserve`](Self::try_reserve) says so.
+pub struct HashMap<K, V, S = DefaultHashBuilder> {
+    pub(crate) store: Store<K, V>,
+    pub(crate) hasher: S,
+}
+
+// A panic in user code leaves the map as it was before the call, or after it. What can be broken
+// are keys and values, which are used by reference.
+impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for HashMap<K, V, S> {}
+impl<K: UnwindSafe, V: UnwindSafe, S: UnwindSafe> UnwindSafe for HashMap<K, V, S> {}
+
+impl<K, V> HashMap<K, V> {
+    /// Makes an empty map of the global domain. Does not allocate.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_hasher(DefaultHashBuilder::default())
+    }
+
+    /// Makes an empty map of `domain`, which it keeps alive. Does not allocate.
+    ///
+    /// ```
+    /// use stillpoint::Domain;
+    /// use stillpoint_map::HashMap;
+    ///
+    /// let domain = Domain::new();
+    /// let map = HashMap::new_in(&domain);
+    /// map.pin().insert(1, "one");
+    /// assert_eq!(map.get(&1, &domain.read_lock()), Some(&"one"));
+    /// ```
+    #[must_use]
+    pub fn new_in(domain: &Domain) -> Self {
+        Self::with_hasher_in(DefaultHashBuilder::default(), domain)
+    }
+
+    /// Makes a map of the global domain with capacity for `capacity` entries: its table does not
+    /// grow before it has more. See [`with_capacity_and_hasher`](Self::with_capacity_and_hasher).
+    ///
+    /// Without memory for the table the process ends, as with std's map;
+    /// [`try_reserve`](Self::try_reserve) returns an error instead.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self::with_capacity_and_hasher(capacity, DefaultHashBuilder::default())
+    }
+}
+
+impl<K, V, S> HashMap<K, V, S> {
+    /// Makes an empty map of the global domain, with a hasher. Does not allocate.
+    ///
+    /// ```
+    /// use std::hash::{BuildHasherDefault, DefaultHasher};
+    /// use stillpoint_map::HashMap;
+    ///
+    /// // A constant hasher makes a map that a `static` can hold.
+    /// static ROUTES: HashMap<u32, &str, BuildHasherDefault<DefaultHasher>> =
+    ///     HashMap::with_hasher(BuildHasherDefault::new());
+    /// ROUTES.pin().insert(1, "eth0");
+    /// assert_eq!(ROUTES.pin().get(&1), Some(&"eth0"));
+    /// ```
+    #[must_use]
+    pub const fn with_hasher(hasher: S) -> Self {
+        Self {
+            store: Store::new(None),
+            hasher,
+        }
+    }
+
+    /// Makes an empty map of `domain`, which it keeps alive, with a hasher. Does not allocate.
+    #[must_use]
+    pub fn with_hasher_in(hasher: S, domain: &Domain) -> Self {
+        Self {
+            store: Store::new(Some(domain.into())),
+            hasher,
+        }
+    }
+
+    /// Makes a map of the global domain with a hasher and capacity for `capacity` entries: its
+    /// table does not grow before it has more, and does not shrink below that, except by
+    /// [`shrink_to_fit`](Self::shrink_to_fit).
+    ///
+    /// Without memory for the table the process ends.
+    #[must_use]
+    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
+        let map = Self::with_hasher(hasher);
+        if capacity > 0 {
+            map.store.make_room(capacity, true);
+        }
+        map
+    }
+
+    /// Returns the map's hasher.
+    pub fn hasher(&self) -> &S {
+        &self.hasher
+    }
+
+    /// Returns the domain that the map was made in.
+    pub fn domain(&self) -> &Domain {
+        self.store.domain()
+    }
+
+    /// Begins a section of the map's domain, and returns the map in it.
+    ///
+    /// ```
+    /// use stillpoint_map::HashMap;
+    ///
+    /// let map = HashMap::new();
+    /// let pinned = map.pin();
+    /// pinned.insert("a", 1);
+    /// pinned.insert("b", 2);
+    /// assert_eq!(pinned.iter().map(|(_, number)| number).sum::<i32>(), 3);
+    /// ```
+    #[inline]
+    pub fn pin(&self) -> HashMapRef<'_, K, V, S> {
+        HashMapRef::new(self, self.guard())
+    }
+
+    /// Returns the map in a section that has begun already: that of any guard of its domain, or of
+    /// a reference to one.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain, or is a [`QsbrReader`](stillpoint::QsbrReader) that is
+    /// offline.
+    #[inline]
+    #[track_caller]
+    pub fn with_guard<G: Section>(&self, guard: G) -> HashMapRef<'_, K, V, S, G> {
+        self.store.check(&guard);
+        HashMapRef::new(self, guard)
+    }
+
+    /// Begins a section of the map's domain.
+    #[inline]
+    pub fn guard(&self) -> Guard<'_> {
+        self.store.read_lock()
+    }
+
+    /// Returns how many entries the map has. Exact while no thread changes the map; else it counts
+    /// some of the changes under way.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    /// Returns whether the map has no entries, as [`len`](Self::len) counts them.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns how many entries the map may have before its table grows.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn capacity(&self, guard: &impl Section) -> usize {
+        self.store.capacity(guard)
+    }
+
+    /// Visits the entries, in no particular order. Which: see [the guarantees](Self#guarantees).
+    ///
+    /// The section is open meanwhile. For a loop that takes its time, see [`scan`](Self::scan).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn iter<'g>(&'g self, guard: &'g impl Section) -> Iter<'g, K, V> {
+        Iter(self.store.iter(guard))
+    }
+
+    /// Visits the keys, as [`iter`](Self::iter) does.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn keys<'g>(&'g self, guard: &'g impl Section) -> Keys<'g, K, V> {
+        Keys(self.iter(guard))
+    }
+
+    /// Visits the values, as [`iter`](Self::iter) does.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn values<'g>(&'g self, guard: &'g impl Section) -> Values<'g, K, V> {
+        Values(self.iter(guard))
+    }
+
+    /// Visits the next entries, at least `count` or those of 16 times as many buckets, in a section
+    /// that ends before this returns. Returns whether there may be more.
+    ///
+    /// So a long iteration does not keep memory from being freed, and may sleep between its steps.
+    /// All steps together visit what [`iter`](Self::iter) would. A step ends with the last entry of
+    /// a bucket. If `visit` panics, the next step begins with that bucket again.
+    ///
+    /// ```
+    /// use stillpoint_map::{Cursor, HashMap};
+    ///
+    /// let map: HashMap<u32, u32> = (0..1000).map(|key| (key, key)).collect();
+    /// let (mut cursor, mut sum) = (Cursor::start(), 0);
+    /// while map.scan(&mut cursor, 100, |_, value| sum += value) {
+    ///     std::thread::yield_now(); // outside of any section
+    /// }
+    /// assert_eq!(sum, 499_500);
+    /// ```
+    pub fn scan(&self, cursor: &mut Cursor, count: usize, mut visit: impl FnMut(&K, &V)) -> bool {
+        let guard = self.guard();
+        let mut entries = self.store.iter_from(cursor.0, &guard);
+        let count = count.max(1);
+        let (mut visited, mut buckets) = (0, 0);
+        while cursor.0.is_some() && visited < count && buckets / 16 < count {
+            for entry in entries.next_home() {
+                visit(&entry.get().key, &entry.get().value);
+                visited += 1;
+            }
+            buckets += 1;
+            cursor.0 = entries.position();
+        }
+        cursor.0.is_some()
+    }
+}
+
+/// A position in a map, which stays good while the map changes: see [`HashMap::scan`].
+#[derive(Clone, Debug)]
+pub struct Cursor(Option<u64>);
+
+impl Cursor {
+    /// The position before the first entry.
+    #[must_use]
+    pub const fn start() -> Self {
+        Self(Some(0))
+    }
+}
+
+impl Default for Cursor {
+    fn default() -> Self {
+        Self::start()
+    }
+}
+
+impl<K: Hash + Eq, V, S: BuildHasher> HashMap<K, V, S> {
+    #[inline(always)]
+    pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        spread(self.hasher.hash_one(key))
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn find<'g, Q>(
+        &'g self,
+        hash: u64,
+        key: &Q,
+        guard: &'g impl Section,
+    ) -> Option<Found<'g, K, V>>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.store.find(hash, guard, |other| key.equivalent(other))
+    }
+
+    /// Returns the value of a key. The key may be anything that hashes and compares like one
+    /// ([`Equivalent`]): a `&str` for a `String`, say.
+    ///
+    /// Never blocks and never allocates; async-signal-safe as [said above](Self#signals-and-forks).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[inline]
+    #[track_caller]
+    pub fn get<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<&'g V>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        Some(&self.find(self.hash(key), key, guard)?.get().value)
+    }
+
+    /// Returns the key and the value of an entry; otherwise as [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[inline]
+    #[track_caller]
+    pub fn get_key_value<'g, Q>(
+        &'g self,
+        key: &Q,
+        guard: &'g impl Section,
+    ) -> Option<(&'g K, &'g V)>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        Some(self.find(self.hash(key), key, guard)?.get().pair())
+    }
+
+    /// Returns whether the map has an entry with this key; otherwise as [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[inline]
+    #[track_caller]
+    pub fn contains_key<Q>(&self, key: &Q, guard: &impl Section) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.find(self.hash(key), key, guard).is_some()
+    }
+}

@@ -1,0 +1,161 @@
+//! The memory of a table: zeroed, fallible, and given back in slices where it is large.
+
+use crate::{bucket::Bucket, table::Header};
+use std::{
+    alloc::{Layout, dealloc},
+    ptr::NonNull,
+};
+use stillpoint_platform::memory::try_alloc;
+
+#[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]
+use mapped::Mapped;
+#[cfg(not(all(target_os = "linux", not(miri), not(stillpoint_loom))))]
+use unmapped::Mapped;
+
+/// Tables of at least so many bytes are mapped: their pages take memory when they are first
+/// written, so that a resize costs no insert more than its own few buckets.
+const MAPPED_FROM: usize = 128 << 10;
+
+#[derive(Debug)]
+pub enum Memory {
+    Allocated(NonNull<Header>, Layout),
+    Mapped(Mapped),
+}
+
+fn layout(bits: u32) -> Option<Layout> {
+    let buckets = Layout::array::<Bucket>(1 << bits).ok()?;
+    Some(Layout::new::<Header>().extend(buckets).ok()?.0)
+}
+
+impl Memory {
+    /// Room for a header, and empty buckets behind it. `None` without memory.
+    pub fn of_buckets(bits: u32) -> Option<Self> {
+        let layout = layout(bits)?;
+        if layout.size() >= MAPPED_FROM
+            && let Some(mapped) =
+                Mapped::zeroed(size_of::<Header>(), layout.size() - size_of::<Header>())
+        {
+            return Some(Self::Mapped(mapped));
+        }
+        // SAFETY: not of size 0.
+        let start = NonNull::new(unsafe { try_alloc(layout) })?.cast::<Header>();
+        // SAFETY: room for a header, and behind it for that many buckets.
+        unsafe {
+            let buckets = start.add(1).cast::<Bucket>();
+            (0..1 << bits).for_each(|index| buckets.add(index).write(Bucket::default()));
+        }
+        Some(Self::Allocated(start, layout))
+    }
+
+    pub fn start(&self) -> NonNull<Header> {
+        match self {
+            Self::Allocated(start, _) => *start,
+            Self::Mapped(mapped) => mapped.start().cast(),
+        }
+    }
+
+    /// The block and its layout, if the allocator can free it and it is small.
+    pub fn as_block(&self) -> Option<(NonNull<u8>, Layout)> {
+        match self {
+            Self::Allocated(start, layout) if layout.size() < MAPPED_FROM => {
+                Some((start.cast(), *layout))
+            }
+            _ => None,
+        }
+    }
+
+    /// Gives it back.
+    pub fn free(self) {
+        match self {
+            // SAFETY: allocated with that layout. What the model's atomics own is dropped.
+            Self::Allocated(start, layout) => unsafe {
+                if cfg!(stillpoint_loom) {
+                    let buckets = (layout.size() - size_of::<Header>()) / size_of::<Bucket>();
+                    let first = start.add(1).cast::<Bucket>();
+                    (0..buckets).for_each(|index| first.add(index).drop_in_place());
+                }
+                dealloc(start.as_ptr().cast(), layout);
+            },
+            Self::Mapped(mapped) => mapped.free(),
+        }
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]
+mod mapped {
+    use std::ptr::NonNull;
+    use stillpoint_platform::mmap::{Advice, Backing, Mapping, advise, page_size};
+
+    #[derive(Debug)]
+    pub struct Mapped {
+        mapping: Mapping,
+        /// Where the header is.
+        offset: usize,
+        /// From there to the end.
+        bytes: usize,
+    }
+
+    /// A huge page of all machines that we know, and what is given back at a time: the kernel keeps
+    /// a lock of the process's memory meanwhile.
+    const HUGE: usize = 2 << 20;
+
+    impl Mapped {
+        /// A header of so many bytes, and buckets behind it, which begin at a huge page's boundary.
+        pub fn zeroed(header: usize, buckets: usize) -> Option<Self> {
+            let buckets = buckets.checked_next_multiple_of(page_size())?;
+            let mapping = Mapping::reserve(HUGE + buckets, HUGE, Backing::Anonymous).ok()?;
+            let before = header.next_multiple_of(page_size());
+            mapping.allow(HUGE - before, before + buckets).ok()?;
+            // Without huge pages a look-up in a large table misses in the TLB each time.
+            let huge = buckets / HUGE * HUGE;
+            if huge > 0 {
+                // SAFETY: it changes no contents. If it fails, pages are small.
+                let _ = unsafe { advise(&[mapping.pages(HUGE, huge)], Advice::HugePages, false) };
+            }
+            Some(Self {
+                mapping,
+                offset: HUGE - header,
+                bytes: header + buckets,
+            })
+        }
+
+        pub fn start(&self) -> NonNull<u8> {
+            // SAFETY: inside the mapping.
+            unsafe { self.mapping.start().add(self.offset) }
+        }
+
+        pub fn free(self) {
+            for from in (HUGE..self.offset + self.bytes).step_by(HUGE) {
+                let pages = self
+                    .mapping
+                    .pages(from, HUGE.min(self.offset + self.bytes - from));
+                // SAFETY: no thread uses the table any more. If it fails, the unmapping below does
+                // it.
+                let _ = unsafe { advise(&[pages], Advice::DontNeed, false) };
+            }
+        }
+    }
+}
+
+/// Without mappings.
+#[cfg(not(all(target_os = "linux", not(miri), not(stillpoint_loom))))]
+mod unmapped {
+    use std::ptr::NonNull;
+
+    #[derive(Debug)]
+    pub enum Mapped {}
+
+    impl Mapped {
+        pub fn zeroed(_header: usize, _buckets: usize) -> Option<Self> {
+            None
+        }
+
+        pub fn start(&self) -> NonNull<u8> {
+            match *self {}
+        }
+
+        pub fn free(self) {
+            match self {}
+        }
+    }
+}

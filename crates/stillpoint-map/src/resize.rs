@@ -1,0 +1,342 @@
+//! Moving a table's buckets to one of twice, half, or the same size, a few at a time.
+//!
+//! A *unit* is a bucket of the smaller table and the two buckets of the larger one that it
+//! corresponds to; or a bucket of each, if a table moves to another one of its size, because its
+//! chains have become long. Writers take units in chunks, one chunk with each insert or removal, and so does
+//! the domain's service thread ([`crate::core`]). A thread moves a unit under the locks of the old
+//! buckets: it fills the new ones, which no other thread knows, and then marks the old ones. So at
+//! each instant every key has one home: until the mark, and in the old bucket for readers that were
+//! there before it; and the new one from then on. No thread waits for another thread's unit, but
+//! for a lock, and a table that moves is used as before.
+//!
+//! `taken` and `done` count the units of a pass over the table. Where there is no memory for a
+//! chain, its unit is left out, and there is another pass. In the child of a fork the units that
+//! vanished threads had taken are taken again, by counting from 0: units that have moved are done
+//! at once.
+
+use crate::{
+    bucket::{Bucket, Locked},
+    slot::{Slot, fits},
+    table::{Table, Units},
+    word::{SLOTS, Word},
+};
+use std::{alloc::Layout, ops::Range, ptr::NonNull};
+use stillpoint_platform::{
+    fork, memory,
+    sync::{AtomicU64, Ordering},
+};
+
+/// The units that a thread takes at a time.
+const CHUNK: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };
+
+/// A counter of units: in the low bits. Above them, whether some were left out; and which process
+/// counts.
+#[derive(Clone, Copy)]
+struct Count(u64);
+
+const UNITS: u64 = (1 << 47) - 1;
+const LEFT_OUT: u64 = 1 << 47;
+const PROCESS_SHIFT: u32 = 48;
+
+impl Count {
+    /// The value of a counter; 0 if another process has counted.
+    fn of(counter: &AtomicU64) -> (u64, Self) {
+        // Relaxed: the exchange that follows orders.
+        let word = counter.load(Ordering::Relaxed);
+        let here = Self::zero();
+        let count = if word >> PROCESS_SHIFT == here.0 >> PROCESS_SHIFT {
+            Self(word)
+        } else {
+            here
+        };
+        (word, count)
+    }
+
+    fn zero() -> Self {
+        Self(fork::process().generation() << PROCESS_SHIFT)
+    }
+
+    fn units(self) -> usize {
+        (self.0 & UNITS) as usize
+    }
+}
+
+/// How far a move is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// Other threads have all units that are left.
+    NothingToTake,
+    /// There was no memory for some, which are left for another pass.
+    LeftOut,
+    /// There are more.
+    Moved,
+    /// The calling thread has moved the last one.
+    Finished,
+}
+
+/// The move of one table to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Move<'t> {
+    pub from: Table<'t>,
+    pub to: Table<'t>,
+}
+
+impl<'t> Move<'t> {
+    /// The move of a table, if it moves.
+    pub fn of(from: Table<'t>) -> Option<Self> {
+        let to = from.next()?;
+        Some(Self { from, to })
+    }
+
+    fn units(self) -> usize {
+        self.from.buckets().min(self.to.buckets())
+    }
+
+    fn counters(self) -> &'t Units {
+        &self.from.header().units
+    }
+
+    /// Moves a chunk. Old buckets of chains are handed to `retire`, which may run user code.
+    pub fn help(self, mut retire: impl FnMut(NonNull<Bucket>)) -> Progress {
+        let Some(units) = self.take() else {
+            return Progress::NothingToTake;
+        };
+        let (process, count) = (fork::process(), units.len());
+        // Before the locks are taken. A chunk's new buckets are on one page.
+        self.to.at(self.news(units.start).start).touch();
+        let mut all = true;
+        for unit in units {
+            match self.move_unit(unit) {
+                Some(true) => {
+                    let old = self.olds(unit);
+                    old.for_each(|index| self.from.at(index).links().for_each(&mut retire));
+                }
+                Some(false) => {}
+                None => all = false,
+            }
+            if fork::process() != process {
+                // The child counts anew.
+                return Progress::NothingToTake;
+            }
+        }
+        self.add_done(count, all)
+    }
+
+    /// The buckets that a unit is in.
+    fn olds(self, unit: usize) -> Range<usize> {
+        let each = self.from.buckets() / self.units();
+        unit * each..(unit + 1) * each
+    }
+
+    /// The buckets that it moves to.
+    fn news(self, unit: usize) -> Range<usize> {
+        let each = self.to.buckets() / self.units();
+        unit * each..(unit + 1) * each
+    }
+
+    fn take(self) -> Option<Range<usize>> {
+        let taken = &self.counters().taken;
+        loop {
+            let (word, count) = Count::of(taken);
+            let first = count.units();
+            if first >= self.units() {
+                return None;
+            }
+            let end = (first + CHUNK).min(self.units());
+            let next = count.0 + (end - first) as u64;
+            // Acquire, pairs with `add_done`, which begins another pass.
+            let won = taken.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed);
+            if won.is_ok() {
+                return Some(first..end);
+            }
+        }
+    }
+
+    fn add_done(self, units: usize, all: bool) -> Progress {
+        let Units { taken, done, .. } = self.counters();
+        loop {
+            let (word, count) = Count::of(done);
+            let left_out = if all { 0 } else { LEFT_OUT };
+            let next = Count((count.0 + units as u64) | left_out);
+            // AcqRel, pairs with itself: who is last has seen all units moved.
+            let won = done.compare_exchange_weak(word, next.0, Ordering::AcqRel, Ordering::Relaxed);
+            if won.is_err() {
+                continue;
+            }
+            if next.units() < self.units() {
+                return Progress::Moved;
+            }
+            if next.0 & LEFT_OUT == 0 {
+                return Progress::Finished;
+            }
+            // No thread has a unit any more, and none takes one before `taken` is 0 again.
+            done.store(Count::zero().0, Ordering::Relaxed);
+            // Release, pairs with `take`: `done` is 0.
+            taken.store(Count::zero().0, Ordering::Release);
+            return Progress::LeftOut;
+        }
+    }
+
+    /// Returns whether this thread has moved it, and not another before; `None` without memory.
+    fn move_unit(self, unit: usize) -> Option<bool> {
+        let mut spares = Vec::new();
+        loop {
+            let tried = if self.news(unit).len() == 2 {
+                self.try_grow(unit, &mut spares)
+            } else {
+                self.try_merge(unit, &mut spares)
+            };
+            match tried {
+                Ok(moved) => return Some(moved),
+                Err(NeedsSpares(count)) => {
+                    spares.try_reserve(count - spares.len()).ok()?;
+                    while spares.len() < count {
+                        spares.push(spare()?);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One bucket becomes two.
+    fn try_grow(self, unit: usize, spares: &mut Vec<Spare>) -> Result<bool, NeedsSpares> {
+        let Some(mut locked) = self.from.lock_at(unit) else {
+            return Ok(false);
+        };
+        // SAFETY: under the lock nothing is taken out, and so nothing is freed.
+        let grown = |slot: Slot| unsafe { slot.grown(self.from.bits()) }.expect("it is an entry");
+        let mut counts = [0; 2];
+        for (slot, _) in locked.entries() {
+            counts[grown(slot).0] += 1;
+        }
+        NeedsSpares::check(&counts, spares)?;
+        let [lower, upper] = counts;
+        let mut halves = [
+            Filler::new(self.to.at(2 * unit), lower),
+            Filler::new(self.to.at(2 * unit + 1), upper),
+        ];
+        for (slot, tag) in locked.entries() {
+            let (half, slot) = grown(slot);
+            halves[half].push(slot, tag, spares);
+        }
+        halves.into_iter().for_each(Filler::finish);
+        locked.set_moved();
+        Ok(true)
+    }
+
+    /// Two buckets become one; or one becomes another, with a chain that is no longer than it must
+    /// be.
+    fn try_merge(self, unit: usize, spares: &mut Vec<Spare>) -> Result<bool, NeedsSpares> {
+        let mut olds = self.olds(unit);
+        // Only this thread locks two, so it cannot come to a deadlock.
+        let Some(mut lower) = olds.next().and_then(|index| self.from.lock_at(index)) else {
+            return Ok(false);
+        };
+        let mut upper = match olds.next().map(|index| self.from.lock_at(index)) {
+            Some(None) => return Ok(false),
+            Some(upper) => upper,
+            None => None,
+        };
+        let above = || upper.iter().flat_map(Locked::entries);
+        let count = lower.entries().count() + above().count();
+        NeedsSpares::check(&[count], spares)?;
+        let merges = upper.is_some();
+        let moved = |slot: Slot, is_upper| {
+            if merges {
+                slot.shrunk(is_upper).expect("it is an entry")
+            } else {
+                slot
+            }
+        };
+        let mut filler = Filler::new(self.to.at(unit), count);
+        for (slot, tag) in lower.entries() {
+            filler.push(moved(slot, false), tag, spares);
+        }
+        for (slot, tag) in above() {
+            filler.push(moved(slot, true), tag, spares);
+        }
+        filler.finish();
+        lower.set_moved();
+        upper.iter_mut().for_each(Locked::set_moved);
+        // In this order: a walk that finds only the first one moved goes on behind both
+        // (`crate::walk`), also in the child of a fork that removes this thread in between.
+        drop(lower);
+        drop(upper);
+        Ok(true)
+    }
+}
+
+/// An empty bucket for a chain. In a box, because it is to stay where it is.
+pub type Spare = Box<Bucket>;
+
+/// So many buckets are needed for chains, before the locks are taken again.
+struct NeedsSpares(usize);
+
+impl NeedsSpares {
+    /// Returns whether there are enough for chains of so many entries.
+    fn check(counts: &[usize], spares: &[Spare]) -> Result<(), Self> {
+        // Each bucket but a chain's last has one slot less.
+        let links = |count: &usize| count.saturating_sub(SLOTS).div_ceil(SLOTS - 1);
+        let needed = counts.iter().map(links).sum();
+        if needed > spares.len() {
+            Err(Self(needed))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Makes an empty bucket for a chain; `None` without memory.
+pub fn spare() -> Option<Spare> {
+    let layout = Layout::new::<Bucket>();
+    // SAFETY: not of size 0.
+    let bucket = NonNull::new(unsafe { memory::try_alloc(layout) })?.cast::<Bucket>();
+    // SAFETY: allocated just now, as a box of a bucket is.
+    let bucket = unsafe {
+        bucket.write(Bucket::default());
+        Box::from_raw(bucket.as_ptr())
+    };
+    fits(NonNull::from(&*bucket)).then_some(bucket)
+}
+
+/// Fills a bucket that no other thread knows, and chains more behind it.
+struct Filler<'t> {
+    bucket: &'t Bucket,
+    word: Word,
+    used: usize,
+    /// How many are to come.
+    left: usize,
+}
+
+impl<'t> Filler<'t> {
+    fn new(bucket: &'t Bucket, left: usize) -> Self {
+        // What a thread that a fork has removed may have left.
+        for slot in (0..SLOTS).filter(|slot| bucket.slot(*slot) != Slot::NONE) {
+            bucket.set_slot(slot, Slot::NONE);
+        }
+        Self {
+            bucket,
+            word: Word::EMPTY,
+            used: 0,
+            left,
+        }
+    }
+
+    fn push(&mut self, slot: Slot, tag: u8, spares: &mut Vec<Spare>) {
+        if self.used == SLOTS - 1 && self.left > 1 {
+            let spare = Box::leak(spares.pop().expect("they were counted"));
+            self.bucket
+                .set_slot(self.used, Slot::link(NonNull::from(&mut *spare)));
+            self.bucket.set_word(self.word.linked());
+            *self = Self::new(spare, self.left);
+        }
+        self.bucket.set_slot(self.used, slot);
+        self.word = self.word.with(self.used, tag);
+        self.used += 1;
+        self.left -= 1;
+    }
+
+    fn finish(self) {
+        self.bucket.set_word(self.word);
+    }
+}

@@ -1,0 +1,169 @@
+//! What is in a slot: an entry with some bits of its hash, or the next bucket of the chain.
+//!
+//! ```text
+//!   63 .. 48           47 .. 3        0
+//! +------------------+--------------+------+
+//! | bits of the hash | address      | link |
+//! +------------------+--------------+------+
+//! ```
+//!
+//! The bits are those that a resize needs, so that it touches no entry: the up to 15 that come
+//! after those that choose the bucket, highest first, and a 1 behind them. A table of twice the size
+//! takes the highest away; one of half the size puts one in front. When only the 1 is left, the
+//! entry's own hash has more.
+
+use crate::bucket::Bucket;
+use std::ptr::{self, NonNull};
+
+/// The beginning of each entry: all that buckets know of it.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Head {
+    /// The hash of the key, spread ([`spread`]).
+    pub hash: u64,
+}
+
+/// Spreads a hash over all bits, for hashers that do not: the high bits choose a bucket, the low
+/// ones are the tag.
+#[inline(always)]
+pub fn spread(hash: u64) -> u64 {
+    // Fibonacci hashing: each bit reaches the high ones. Those then reach the low ones.
+    let hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^ (hash >> 32)
+}
+
+const ADDRESS_BITS: u32 = 48;
+const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
+const LINK: usize = 1;
+
+/// Returns whether an address fits into a slot: on all systems that we know those of memory do,
+/// unless a program asks for others.
+pub fn fits<T>(pointer: NonNull<T>) -> bool {
+    pointer.addr().get() & !(ADDRESS & !7) == 0
+}
+
+/// The bits of `hash` that come after the first `used`.
+#[inline(always)]
+fn bits_after(hash: u64, used: u32) -> u16 {
+    ((hash << used) >> ADDRESS_BITS) as u16 | 1
+}
+
+/// A value of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slot(pub *mut Head);
+
+impl Slot {
+    pub const NONE: Self = Self(ptr::null_mut());
+
+    /// An entry in a table that chooses buckets by the first `used` bits of a hash.
+    #[inline]
+    pub fn entry(entry: NonNull<Head>, hash: u64, used: u32) -> Self {
+        Self::with_bits(entry, bits_after(hash, used))
+    }
+
+    #[inline(always)]
+    fn with_bits(entry: NonNull<Head>, bits: u16) -> Self {
+        Self(
+            entry
+                .as_ptr()
+                .map_addr(|address| address | usize::from(bits) << ADDRESS_BITS),
+        )
+    }
+
+    /// The next bucket of the chain.
+    pub fn link(bucket: NonNull<Bucket>) -> Self {
+        Self(bucket.as_ptr().map_addr(|address| address | LINK).cast())
+    }
+
+    #[inline(always)]
+    pub fn as_link(self) -> Option<NonNull<Bucket>> {
+        let pointer = self.0.map_addr(|address| address & !LINK).cast();
+        if self.0.addr() & LINK == 0 {
+            None
+        } else {
+            NonNull::new(pointer)
+        }
+    }
+
+    /// The entry, if one is in here. Only for a slot that is no link.
+    #[inline(always)]
+    pub fn as_entry(self) -> Option<NonNull<Head>> {
+        NonNull::new(self.0.map_addr(|address| address & ADDRESS))
+    }
+
+    fn bits(self) -> u16 {
+        (self.0.addr() >> ADDRESS_BITS) as u16
+    }
+
+    /// The slot in a table of twice the size, and in which of the two buckets, if the table here
+    /// uses `used` bits.
+    ///
+    /// # Safety
+    ///
+    /// It holds an entry that nothing frees meanwhile.
+    pub unsafe fn grown(self, used: u32) -> Option<(usize, Self)> {
+        let entry = self.as_entry()?;
+        let mut bits = self.bits();
+        if bits == 1 << 15 {
+            // SAFETY: the caller's promise.
+            bits = bits_after(unsafe { entry.as_ref() }.hash, used);
+        }
+        Some((usize::from(bits >> 15), Self::with_bits(entry, bits << 1)))
+    }
+
+    /// The slot in a table of half the size, if it was in the `upper` one of the two buckets.
+    pub fn shrunk(self, upper: bool) -> Option<Self> {
+        let bits = self.bits();
+        let bits = (bits >> 1) | (u16::from(upper) << 15) | (bits & 1);
+        Some(Self::with_bits(self.as_entry()?, bits))
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    /// Forth and back, through more sizes than there are bits in a slot.
+    #[test]
+    fn bits_choose_the_bucket_in_every_size() {
+        for seed in 0..50_u64 {
+            let hash = spread(seed);
+            let head = Box::new(Head { hash });
+            let entry = NonNull::from(&*head);
+            let mut slot = Slot::entry(entry, hash, 1);
+            let bucket = |used: u32| hash >> (64 - used);
+            for used in (1..48)
+                .chain((5..48).rev().map(|used| used | 1 << 8))
+                .chain(5..40)
+            {
+                let (used, shrinks) = (used & 0xff, used > 0xff);
+                if shrinks {
+                    slot = slot.shrunk(bucket(used + 1) & 1 == 1).unwrap();
+                } else {
+                    // SAFETY: the box is there.
+                    let (upper, grown) = unsafe { slot.grown(used) }.unwrap();
+                    assert_eq!(bucket(used) << 1 | upper as u64, bucket(used + 1), "{used}");
+                    slot = grown;
+                }
+                assert_eq!(slot.as_entry(), Some(entry));
+                assert_eq!(slot.as_link(), None);
+            }
+        }
+    }
+
+    #[test]
+    fn links_and_nothing_are_no_entries() {
+        let bucket = Box::new(Bucket::default());
+        let link = Slot::link(NonNull::from(&*bucket));
+        assert_eq!(link.as_link(), Some(NonNull::from(&*bucket)));
+        assert_eq!(Slot::NONE.as_entry(), None);
+        assert_eq!(Slot::NONE.as_link(), None);
+        assert!(fits(NonNull::from(&*bucket)));
+        assert!(!fits(NonNull::<u64>::without_provenance(
+            1.try_into().unwrap()
+        )));
+        assert!(!fits(NonNull::<u64>::without_provenance(
+            (1 << 48).try_into().unwrap()
+        )));
+    }
+}

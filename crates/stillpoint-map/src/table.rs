@@ -1,0 +1,298 @@
+//! A table: a power of two of buckets, in the order of the hashes whose homes they are.
+//!
+//! A reference to a table is one word: its address, and in the six low bits by how many places to
+//! shift a hash, so that what is left of it is the number of its home. A bucket is found with that
+//! word and the hash alone.
+
+use crate::{
+    backoff::Backoff,
+    bucket::{Bucket, Locked},
+    memory::Memory,
+    slot::Head,
+    word::tag,
+};
+use std::{
+    alloc::Layout,
+    marker::PhantomData,
+    ptr::{self, NonNull},
+};
+use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
+
+/// The fewest bits of a hash that choose a bucket: a shift is less than 64.
+pub const FEWEST_BITS: u32 = 1;
+/// The most: far more buckets than there are addresses.
+pub const MOST_BITS: u32 = 42;
+
+/// What stands before the buckets.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Header {
+    /// The table that this one moves to; null while it does not.
+    next: AtomicPtr<Header>,
+    memory: Memory,
+    pub units: Units,
+}
+
+/// Which units of the move threads have taken, and which they are done with ([`crate::resize`]); and
+/// by how many buckets chains have grown in the table. On a cache line that is touched for these
+/// alone.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Units {
+    pub taken: AtomicU64,
+    pub done: AtomicU64,
+    pub extended: AtomicU64,
+}
+
+/// A table that exists for as long as `'t`: a section, or the map.
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'t> {
+    word: NonNull<Header>,
+    table: PhantomData<&'t Header>,
+}
+
+impl<'t> Table<'t> {
+    /// Makes an empty table that uses `bits` bits of each hash. `None` without memory.
+    pub fn new(bits: u32) -> Option<Self> {
+        let memory = Memory::of_buckets(bits)?;
+        let header = Header {
+            next: AtomicPtr::new(ptr::null_mut()),
+            memory,
+            units: Units {
+                taken: AtomicU64::new(0),
+                done: AtomicU64::new(0),
+                extended: AtomicU64::new(0),
+            },
+        };
+        let start = header.memory.start();
+        // SAFETY: the memory begins with room for it, and is no other's.
+        unsafe { start.write(header) };
+        let shift = 64 - bits as usize;
+        Some(Self::of(start.map_addr(|address| address | shift)))
+    }
+
+    fn of(word: NonNull<Header>) -> Self {
+        Self {
+            word,
+            table: PhantomData,
+        }
+    }
+
+    /// The table that a word refers to, if it is not null.
+    ///
+    /// # Safety
+    ///
+    /// It came from [`Table::into_word`], and the table exists for as long as `'t`.
+    #[inline(always)]
+    pub unsafe fn from_word(word: *mut Header) -> Option<Self> {
+        NonNull::new(word).map(Self::of)
+    }
+
+    pub fn into_word(self) -> *mut Header {
+        self.word.as_ptr()
+    }
+
+    /// By how many places to shift, in the low bits.
+    #[inline(always)]
+    fn shift(self) -> u32 {
+        self.word.addr().get() as u32
+    }
+
+    /// How many bits of a hash choose a bucket.
+    pub fn bits(self) -> u32 {
+        64 - (self.shift() & 63)
+    }
+
+    pub fn buckets(self) -> usize {
+        1 << self.bits()
+    }
+
+    #[inline(always)]
+    fn start(self) -> *mut Header {
+        self.word.as_ptr().map_addr(|address| address & !63)
+    }
+
+    /// The block that the table is, if it is a small one of the allocator's.
+    pub fn as_block(self) -> Option<(NonNull<u8>, Layout)> {
+        self.header().memory.as_block()
+    }
+
+    pub fn header(self) -> &'t Header {
+        // SAFETY: that of `from_word`.
+        unsafe { &*self.start() }
+    }
+
+    /// The number of a hash's home.
+    #[inline(always)]
+    pub fn index(self, hash: u64) -> usize {
+        // The shift is taken modulo 64.
+        hash.wrapping_shr(self.shift()) as usize
+    }
+
+    /// The bucket of that number, which is below [`Table::buckets`].
+    #[inline(always)]
+    pub fn at(self, index: usize) -> &'t Bucket {
+        // SAFETY: as many buckets follow the header.
+        unsafe { &*self.start().add(1).cast::<Bucket>().add(index) }
+    }
+
+    /// The last hash whose home is the bucket of that number.
+    pub fn last_hash(self, index: usize) -> u64 {
+        ((index as u64) << (64 - self.bits())) | (u64::MAX >> self.bits())
+    }
+
+    /// The table that this one moves to.
+    #[inline]
+    pub fn next(self) -> Option<Self> {
+        // Acquire, pairs with `set_next`: the table is complete. So it exists for as long as this
+        // one, and is retired after it.
+        // SAFETY: it came from `into_word`; the sections that may find this table find the next
+        // one before it is retired.
+        unsafe { Self::from_word(self.header().next.load(Ordering::Acquire)) }
+    }
+
+    /// Makes `next` the table that this one moves to, unless there is one.
+    pub fn set_next(self, next: Table<'t>) -> bool {
+        // Release, pairs with `next`: the table is complete.
+        let set = self.header().next.compare_exchange(
+            ptr::null_mut(),
+            next.into_word(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        set.is_ok()
+    }
+
+    /// The table, this one or a later, and the number of the bucket in it, that is the home of
+    /// `hash`; with the bucket's word, which says that it has not moved.
+    #[inline(always)]
+    pub fn home(self, hash: u64) -> (Self, usize, crate::word::Word) {
+        let mut table = self;
+        loop {
+            let index = table.index(hash);
+            let word = table.at(index).word();
+            if !word.is_moved() {
+                return (table, index, word);
+            }
+            table = table.next().expect("what has moved is in the next table");
+        }
+    }
+
+    /// The first entry of this hash's chain that `is_it` accepts, of those with its tag.
+    #[inline(always)]
+    pub fn find(
+        self,
+        hash: u64,
+        mut is_it: impl FnMut(NonNull<Head>) -> bool,
+    ) -> Option<NonNull<Head>> {
+        let (table, index, mut word) = self.home(hash);
+        let mut bucket = table.at(index);
+        loop {
+            let mut linked = word.has_link();
+            for slot in word.with_tag(tag(hash)) {
+                let slot = bucket.slot(slot);
+                if slot.as_link().is_some() {
+                    // The last slot became a link after the word was loaded.
+                    linked = true;
+                } else if let Some(entry) = slot.as_entry()
+                    && is_it(entry)
+                {
+                    return Some(entry);
+                }
+            }
+            if !linked {
+                return None;
+            }
+            bucket = bucket.next().expect("a link stays one");
+            word = bucket.word();
+        }
+    }
+
+    /// Locks the chain of `hash`, in this table or a later one.
+    pub fn lock(self, hash: u64) -> (Table<'t>, Locked<'t>) {
+        let mut table = self;
+        loop {
+            if let Some(locked) = table.lock_at(table.index(hash)) {
+                return (table, locked);
+            }
+            table = table.next().expect("what has moved is in the next table");
+        }
+    }
+
+    /// Locks the chain of that number; `None` if it has moved.
+    pub fn lock_at(self, index: usize) -> Option<Locked<'t>> {
+        let home = self.at(index);
+        let mut backoff = Backoff::new();
+        loop {
+            let word = home.word();
+            if word.is_moved() {
+                return None;
+            }
+            if word.is_locked() {
+                backoff.wait();
+                continue;
+            }
+            if home.lock(word) {
+                let mut locked = Locked::of(home, word);
+                if word.is_abandoned() {
+                    locked.repair();
+                    if self.other_half_has_moved(index) {
+                        locked.set_moved();
+                        return None;
+                    }
+                }
+                return Some(locked);
+            }
+        }
+    }
+
+    /// Returns whether the bucket that goes to the same one of a smaller table has moved. Both are
+    /// locked for that: so if this one is found abandoned, it has been copied, too, and nothing has
+    /// changed in it since.
+    fn other_half_has_moved(self, index: usize) -> bool {
+        let shrinks = self.next().is_some_and(|next| next.bits() < self.bits());
+        shrinks && self.at(index ^ 1).word().is_moved()
+    }
+
+    /// The same table, for as long as the caller knows it to exist.
+    ///
+    /// # Safety
+    ///
+    /// It is not used after that.
+    pub unsafe fn forget_lifetime(self) -> Table<'static> {
+        Table::of(self.word)
+    }
+
+    /// Frees the table's memory, and the chains behind buckets that have not moved; those of the
+    /// others have been retired.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the table any more.
+    pub unsafe fn free(self) {
+        for bucket in (0..self.buckets()).map(|index| self.at(index)) {
+            let word = bucket.word();
+            if word.has_link() && !word.is_moved() {
+                // Each is read before it is freed.
+                let links: Vec<_> = bucket.links().collect();
+                for link in links {
+                    // SAFETY: from a box, and by the caller's promise of no other use.
+                    drop(unsafe { Box::from_raw(link.as_ptr()) });
+                }
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.free_memory() };
+    }
+
+    /// Frees the table's memory.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the table any more.
+    pub unsafe fn free_memory(self) {
+        // SAFETY: written by `new`; the rest of the header needs no drop.
+        let memory = unsafe { ptr::read(&raw const (*self.start()).memory) };
+        memory.free();
+    }
+}

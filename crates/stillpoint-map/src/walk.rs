@@ -1,0 +1,151 @@
+//! All entries of a map, in the order of their hashes' homes.
+//!
+//! A walk is at a hash: it has visited all homes below. A step visits the home of that hash,
+//! wherever it is at the moment, and goes on behind it. Tables of all sizes have their buckets in
+//! the order of the hashes, so a resize between two steps changes only how much one step visits. If
+//! the table has shrunk, a home begins below the position; the entries' own hashes tell which have
+//! been visited.
+//!
+//! A key that is in the map throughout is in its home's chain when the step loads the word, and
+//! found there once ([`crate::bucket`]): if its slot is a link by then, it is behind the link, and
+//! else the walk does not go there, but if the word had said so.
+
+use crate::{
+    bucket::Bucket,
+    core::Core,
+    slot::Head,
+    word::{Slots, Word},
+};
+use std::{marker::PhantomData, ptr::NonNull};
+
+/// A walk over a map, inside a section of its domain.
+#[derive(Clone, Debug)]
+pub struct Walk<'g> {
+    /// Not a reference: an owner of the map has a walk beside it.
+    core: Option<NonNull<Core>>,
+    core_of: PhantomData<&'g Core>,
+    /// The lowest hash whose home has not been visited; `None` behind the last.
+    position: Option<u64>,
+    /// The bucket that is being visited.
+    bucket: Option<&'g Bucket>,
+    slots: Slots,
+    linked: bool,
+    /// Entries with lower hashes have been visited.
+    from: u64,
+}
+
+// SAFETY: what it has are references to a core and its buckets, which are `Sync`.
+unsafe impl Send for Walk<'_> {}
+// SAFETY: the same.
+unsafe impl Sync for Walk<'_> {}
+
+impl<'g> Walk<'g> {
+    /// A walk that begins at a hash.
+    ///
+    /// # Safety
+    ///
+    /// For as long as `'g` the core exists, and the caller is inside a section of the map's domain,
+    /// or alone with it.
+    pub unsafe fn from(core: Option<NonNull<Core>>, position: Option<u64>) -> Self {
+        Self {
+            core,
+            core_of: PhantomData,
+            // A map without a core has nothing to visit.
+            position: core.and(position),
+            bucket: None,
+            slots: Slots::NONE,
+            linked: false,
+            from: 0,
+        }
+    }
+
+    /// Another walk, from a hash on, in the same section.
+    #[cfg(feature = "rayon")]
+    pub fn at(&self, first: u64) -> Self {
+        // SAFETY: that of this one, for as long as `'g`.
+        unsafe { Self::from(self.core, Some(first)) }
+    }
+
+    /// Where another walk would go on, once this one is through with the bucket.
+    pub fn position(&self) -> Option<u64> {
+        self.position
+    }
+
+    /// The entries of the next home, if there is one.
+    pub fn next_home(&mut self) -> impl Iterator<Item = NonNull<Head>> {
+        self.step();
+        std::iter::from_fn(|| self.next_here())
+    }
+
+    fn visit(&mut self, bucket: &'g Bucket, word: Word) {
+        self.bucket = Some(bucket);
+        self.slots = word.taken();
+        self.linked = word.has_link();
+        for slot in self.slots {
+            prefetch(bucket.slot(slot).as_entry());
+        }
+    }
+
+    /// Visits the next home, if there is one.
+    fn step(&mut self) -> Option<()> {
+        let from = self.position?;
+        // SAFETY: that of `from`.
+        let (table, index, word) = unsafe { self.core?.as_ref().table() }.home(from);
+        self.from = from;
+        self.position = table.last_hash(index).checked_add(1);
+        self.visit(table.at(index), word);
+        Some(())
+    }
+}
+
+impl Walk<'_> {
+    /// The next entry of the home that is being visited.
+    #[inline]
+    fn next_here(&mut self) -> Option<NonNull<Head>> {
+        loop {
+            let bucket = self.bucket?;
+            for slot in &mut self.slots {
+                let slot = bucket.slot(slot);
+                if slot.as_link().is_some() {
+                    self.linked = true;
+                } else if let Some(entry) = slot.as_entry()
+                    // SAFETY: found in a section of the map's domain.
+                    && unsafe { entry.as_ref() }.hash >= self.from
+                {
+                    return Some(entry);
+                }
+            }
+            self.bucket = None;
+            if self.linked
+                && let Some(next) = bucket.next()
+            {
+                self.visit(next, next.word());
+            }
+        }
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = NonNull<Head>;
+
+    #[inline]
+    fn next(&mut self) -> Option<NonNull<Head>> {
+        loop {
+            if let Some(entry) = self.next_here() {
+                return Some(entry);
+            }
+            self.step()?;
+        }
+    }
+}
+
+#[inline(always)]
+fn prefetch(entry: Option<NonNull<Head>>) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if let Some(entry) = entry {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: it reads nothing as far as the program can see, from any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(entry.as_ptr().cast_const().cast()) };
+    }
+    let _ = entry;
+}

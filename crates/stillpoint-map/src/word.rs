@@ -1,0 +1,216 @@
+//! The word of a bucket: a tag for each slot, and what state the bucket is in.
+//!
+//! ```text
+//!   63      62     61 .. 56            55 .. 48          7 .. 0
+//! +-------+------+------------------+----------+-----+----------+
+//! | moved | link | lock             | tag of 6 | ... | tag of 0 |
+//! +-------+------+------------------+----------+-----+----------+
+//! ```
+//!
+//! A tag is eight bits of a hash, never 0; 0 is an empty slot. `link`: slot 6 holds no entry but
+//! the next bucket of the chain. `moved`: the bucket is in the next table now, and does not change
+//! any more. `lock`: 0 while no thread changes the chain, else by which process it is locked
+//! ([`mine`]).
+
+use stillpoint_platform::fork;
+
+/// The slots of a bucket: with the word they fill a cache line.
+pub const SLOTS: usize = 7;
+
+const MOVED: u64 = 1 << 63;
+const LINK: u64 = 1 << 62;
+const LOCK: u64 = 0x3f << LOCK_SHIFT;
+const LOCK_SHIFT: u32 = 56;
+const TAGS: u64 = (1 << LOCK_SHIFT) - 1;
+/// The lowest bit of each tag.
+const LOW: u64 = 0x0001_0101_0101_0101;
+/// The highest bit of each tag.
+const HIGH: u64 = LOW << 7;
+
+/// A value of the word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Word(u64);
+
+/// How a bucket that this process locks says so. The child of a fork says it in another way, and so
+/// knows the locks that vanished threads of its parent held. (After 63 forks, one inside the child
+/// of the other, the numbers begin again.)
+#[inline]
+fn mine() -> u64 {
+    (1 + fork::process().generation() % 63) << LOCK_SHIFT
+}
+
+/// The tag of an entry with this hash.
+#[inline(always)]
+pub fn tag(hash: u64) -> u8 {
+    // Its low bits; its high ones say which bucket it is in.
+    (hash as u8).max(1)
+}
+
+impl Word {
+    /// A bucket with nothing in it.
+    pub const EMPTY: Self = Self(0);
+
+    #[inline(always)]
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    #[inline(always)]
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub fn is_moved(self) -> bool {
+        self.0 & MOVED != 0
+    }
+
+    #[inline(always)]
+    pub fn has_link(self) -> bool {
+        self.0 & LINK != 0
+    }
+
+    /// Returns whether no slot has an entry.
+    pub fn is_empty(self) -> bool {
+        self.0 & TAGS == 0
+    }
+
+    /// Returns whether a thread of this process holds the lock.
+    pub fn is_locked(self) -> bool {
+        self.0 & LOCK == mine()
+    }
+
+    /// Returns whether a thread held the lock that a fork has removed.
+    pub fn is_abandoned(self) -> bool {
+        self.0 & LOCK != 0 && !self.is_locked()
+    }
+
+    #[must_use]
+    pub fn locked(self) -> Self {
+        Self((self.0 & !LOCK) | mine())
+    }
+
+    #[must_use]
+    pub fn unlocked(self) -> Self {
+        Self(self.0 & !LOCK)
+    }
+
+    #[must_use]
+    pub fn moved(self) -> Self {
+        Self(self.0 | MOVED)
+    }
+
+    /// The last slot has become the link to the next bucket.
+    #[must_use]
+    pub fn linked(self) -> Self {
+        Self(self.without(SLOTS - 1).0 | LINK)
+    }
+
+    #[must_use]
+    pub fn with(self, slot: usize, tag: u8) -> Self {
+        Self(self.without(slot).0 | (u64::from(tag) << (8 * slot)))
+    }
+
+    #[must_use]
+    pub fn without(self, slot: usize) -> Self {
+        Self(self.0 & !(0xff << (8 * slot)))
+    }
+
+    pub fn tag(self, slot: usize) -> u8 {
+        (self.0 >> (8 * slot)) as u8
+    }
+
+    /// The slots whose tag is `tag`, and perhaps others.
+    #[inline(always)]
+    pub fn with_tag(self, tag: u8) -> Slots {
+        // Bytes that are 0 after this are equal to the tag. A byte that is 1, above one that is 0,
+        // is taken for 0 as well.
+        let different = (self.0 & TAGS) ^ (u64::from(tag) * LOW);
+        Slots(different.wrapping_sub(LOW) & !different & HIGH)
+    }
+
+    /// The slots with an entry.
+    #[inline(always)]
+    pub fn taken(self) -> Slots {
+        // Adding 0x7f to seven bits sets the eighth unless they are 0, and carries nothing.
+        let tags = self.0 & TAGS;
+        Slots((((tags & !HIGH) + (HIGH - LOW)) | tags) & HIGH)
+    }
+
+    /// The first empty slot.
+    pub fn free(self) -> Option<usize> {
+        let usable = if self.has_link() { SLOTS - 1 } else { SLOTS };
+        let free = (!self.taken().0 & HIGH).trailing_zeros() as usize / 8;
+        (free < usable).then_some(free)
+    }
+}
+
+/// Some slots of a bucket, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Slots(u64);
+
+impl Slots {
+    pub const NONE: Self = Self(0);
+}
+
+impl Iterator for Slots {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let slot = self.0.trailing_zeros() as usize / 8;
+        self.0 &= self.0 - 1;
+        Some(slot)
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_tags_and_free_slots() {
+        let word = Word::EMPTY.with(0, 7).with(3, 9).with(6, 7);
+        assert_eq!(word.with_tag(7).collect::<Vec<_>>(), [0, 6]);
+        assert_eq!(word.with_tag(8).count(), 0);
+        assert_eq!(word.taken().collect::<Vec<_>>(), [0, 3, 6]);
+        assert_eq!(word.free(), Some(1));
+        let full = (0..SLOTS).fold(Word::EMPTY, |word, slot| word.with(slot, 255));
+        assert_eq!((full.free(), full.taken().count()), (None, SLOTS));
+        assert_eq!(full.linked().without(2).free(), Some(2));
+        assert_eq!(full.linked().free(), None);
+        assert!(full.linked().has_link() && Word::EMPTY.linked().is_empty());
+        assert!(Word::EMPTY.with(5, 1).without(5).is_empty());
+    }
+
+    #[test]
+    fn no_slot_with_the_tag_is_left_out() {
+        for tag in 1..=255_u8 {
+            for other in 0..=255_u8 {
+                for slot in 0..SLOTS {
+                    let word = (0..SLOTS).fold(Word::EMPTY, |word, at| {
+                        word.with(at, if at == slot { tag } else { other })
+                    });
+                    assert!(word.with_tag(tag).any(|found| found == slot));
+                    let taken = if other == 0 { 1 } else { SLOTS };
+                    assert_eq!(word.taken().count(), taken);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lock_and_states_leave_tags_alone() {
+        let word = Word::EMPTY.with(2, 200).with(6, 3);
+        let locked = word.locked();
+        assert!(locked.is_locked() && !locked.is_abandoned() && !word.is_locked());
+        assert_eq!(locked.unlocked(), word);
+        assert!(word.moved().is_moved() && word.moved().locked().unlocked() == word.moved());
+        assert_eq!(word.moved().taken().collect::<Vec<_>>(), [2, 6]);
+        let theirs = Word::from_bits(word.bits() | LOCK);
+        assert!(theirs.is_abandoned() && theirs.locked().is_locked());
+    }
+}

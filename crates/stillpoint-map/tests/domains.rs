@@ -1,0 +1,171 @@
+//! Guards and domains; many threads, and many maps.
+#![allow(
+    dropping_copy_types,
+    dropping_references,
+    clippy::drop_non_drop,
+    reason = "the call counts, and not what it returns"
+)]
+
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+
+use common::{Tally, Tracked, eventually, panic_message, quietly};
+use std::thread;
+use stillpoint::{Domain, tasks_trace::TraceDomain};
+use stillpoint_map::HashMap;
+
+const REFUSED: &str = "the guard is of another domain";
+
+/// Each way into the map that takes a guard.
+fn assert_refused(map: &HashMap<u64, u64>, guard: &impl stillpoint::Section) {
+    let calls: [&dyn Fn(); 14] = [
+        &|| drop(map.get(&1, guard)),
+        &|| drop(map.insert(1, 1, guard)),
+        &|| drop(map.try_insert(1, 1, guard)),
+        &|| drop(map.remove(&1, guard)),
+        &|| drop(map.update(1, |value| *value, guard)),
+        &|| drop(map.get_or_insert_with(1, || 1, guard)),
+        &|| drop(map.iter(guard)),
+        &|| drop(map.contains_key(&1, guard)),
+        &|| map.retain(|_, _| false, guard),
+        &|| map.clear(guard),
+        &|| map.reserve(100, guard),
+        &|| map.shrink_to_fit(guard),
+        &|| drop(map.capacity(guard)),
+        &|| drop(map.with_guard(guard)),
+    ];
+    for (index, call) in calls.iter().enumerate() {
+        let message = quietly(|| panic_message(call));
+        assert!(message.contains(REFUSED), "{index}: {message}");
+    }
+}
+
+#[test]
+fn guards_of_other_domains_are_refused() {
+    let (domain, trace) = (Domain::with_fences(), TraceDomain::new());
+    let maps = [
+        HashMap::new(),
+        HashMap::new_in(&domain),
+        HashMap::new_in(&trace),
+    ];
+    for map in &maps {
+        map.pin().insert(1, 1);
+    }
+    let [global, ours, traced] = &maps;
+    let guard = domain.read_lock();
+    assert_refused(global, &guard);
+    assert_refused(traced, &guard);
+    assert_eq!(ours.get(&1, &guard), Some(&1));
+    drop(guard);
+    let guard = stillpoint::read_lock();
+    assert_refused(ours, &guard);
+    assert_refused(ours, &&guard);
+    assert_refused(traced, &guard);
+    drop(guard);
+    let owned = trace.read_lock_owned();
+    assert_refused(global, &owned);
+    assert_refused(ours, &owned);
+    assert_eq!(traced.get(&1, &owned), Some(&1));
+    drop(owned);
+    // A map without a table refuses as well.
+    assert_refused(&HashMap::new(), &domain.read_lock());
+    assert_refused(&HashMap::new_in(&domain), &stillpoint::read_lock());
+}
+
+#[test]
+fn offline_readers_are_refused() {
+    let domain = Domain::with_fences();
+    let map = HashMap::new_in(&domain);
+    let mut reader = domain.qsbr_reader();
+    assert_eq!(map.insert(1, 1, &reader), None);
+    assert_eq!(map.get(&1, &reader), Some(&1));
+    // Leaked, it stays offline.
+    std::mem::forget(reader.offline());
+    assert_refused(&map, &reader);
+}
+
+#[test]
+fn owned_guards_cross_threads() {
+    let trace = TraceDomain::new();
+    let tally = Tally::new();
+    let map = HashMap::new_in(&trace);
+    for key in 0..50 {
+        map.pin().insert(key, tally.value(key));
+    }
+    let owned = map.with_guard(trace.read_lock_owned());
+    let seven = owned.get(&7).expect("it is there");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(
+                owned.iter().map(|(_, value)| value.get()).sum::<u64>(),
+                49 * 25
+            );
+            map.pin().clear();
+            (100..400).for_each(|key| drop(map.pin().insert(key, tally.value(key))));
+        });
+    });
+    assert_eq!(
+        (seven.get(), tally.dropped()),
+        (7, 0),
+        "the guard holds them"
+    );
+    let moved = thread::scope(|scope| scope.spawn(move || drop(owned)).join());
+    moved.unwrap();
+    eventually(|| tally.dropped() == 50);
+}
+
+#[test]
+fn maps_of_two_domains_do_not_wait_for_each_other() {
+    let (one, other) = (Domain::new(), Domain::new());
+    let tally = Tally::new();
+    let (map, blocked) = (HashMap::new_in(&one), HashMap::new_in(&other));
+    blocked.pin().insert(1, tally.value(1));
+    let section = blocked.pin();
+    let value = section.remove(&1).expect("it is there");
+    map.pin().insert(1, tally.value(2));
+    map.pin().remove(&1);
+    eventually(|| tally.dropped() == 1);
+    assert_eq!(value.get(), 1);
+    drop(section);
+    eventually(|| tally.dropped() == 2);
+    // A map keeps its domain.
+    drop((one, other));
+    map.pin().insert(2, tally.value(3));
+    assert_eq!(map.pin().get(&2).map(Tracked::get), Some(3));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many threads")]
+fn a_thousand_threads() {
+    let map = HashMap::new();
+    thread::scope(|scope| {
+        for number in 0..1000_u64 {
+            let map = &map;
+            let work = move || {
+                for key in 0..20 {
+                    assert_eq!(map.pin().insert(number * 20 + key, key), None);
+                }
+                for key in 0..10 {
+                    assert_eq!(map.pin().remove(&(number * 20 + key)), Some(&key));
+                }
+            };
+            thread::Builder::new()
+                .stack_size(128 << 10)
+                .spawn_scoped(scope, work)
+                .expect("a thread");
+        }
+    });
+    assert_eq!((map.len(), map.pin().iter().count()), (10_000, 10_000));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many maps")]
+fn a_million_maps() {
+    assert!(size_of::<HashMap<u64, u64>>() <= 64);
+    let maps: Vec<HashMap<u64, u64>> = (0..1_000_000).map(|_| HashMap::new()).collect();
+    for number in (0..maps.len()).step_by(1000) {
+        maps[number].pin().insert(number as u64, 1);
+    }
+    assert_eq!(maps.iter().map(HashMap::len).sum::<usize>(), 1000);
+    assert!(maps.iter().all(|map| map.pin().get(&1).is_none()));
+}

@@ -1,0 +1,165 @@
+//! Without memory: a table that cannot grow is used on, what moves stays where it is until there is
+//! memory, and an error comes where one was asked for.
+#![allow(
+    dropping_copy_types,
+    dropping_references,
+    clippy::drop_non_drop,
+    reason = "the call counts, and not what it returns"
+)]
+#![cfg(not(miri))]
+
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+
+use common::eventually;
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    hash::{BuildHasherDefault, Hasher},
+    ptr,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use stillpoint_map::HashMap;
+
+struct Allocator;
+
+/// Blocks of a cache line's alignment of at least so many bytes are refused, up to so many.
+static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+static TO: AtomicUsize = AtomicUsize::new(usize::MAX);
+static REFUSED: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: all is done by the system's allocator; a null pointer is always a permitted answer.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let sizes = FROM.load(Ordering::SeqCst)..TO.load(Ordering::SeqCst);
+        if layout.align() == 64 && sizes.contains(&layout.size()) {
+            REFUSED.fetch_add(1, Ordering::SeqCst);
+            return ptr::null_mut();
+        }
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise; the block came from `System`.
+        unsafe { System.dealloc(block, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn refusing<R>(from: usize, to: usize, work: impl FnOnce() -> R) -> R {
+    REFUSED.store(0, Ordering::SeqCst);
+    TO.store(to, Ordering::SeqCst);
+    FROM.store(from, Ordering::SeqCst);
+    let result = work();
+    FROM.store(usize::MAX, Ordering::SeqCst);
+    result
+}
+
+#[test]
+fn empty_maps_allocate_nothing() {
+    // The process's first one makes the seed that all hashers share.
+    drop(HashMap::<u64, u64>::new());
+    let before = ALLOCATIONS.get();
+    let maps: [HashMap<u64, u64>; 100] = std::array::from_fn(|_| HashMap::new());
+    assert_eq!(ALLOCATIONS.get(), before);
+    drop(maps);
+}
+
+/// A bucket of the table, or of a chain.
+const BUCKET: usize = 64;
+
+#[test]
+fn table_that_cannot_grow_is_used_on() {
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    let map = HashMap::new();
+    map.pin().insert(0, 0);
+    // Pages of the library have that alignment too, and are not larger than this.
+    refusing(64 * BUCKET + 1, usize::MAX, || {
+        for key in 0..3000_u64 {
+            map.pin().insert(key, key);
+        }
+        assert!(REFUSED.load(Ordering::SeqCst) > 0);
+        assert!(map.pin().capacity() < 3000);
+        assert!((0..3000).all(|key| map.pin().get(&key) == Some(&key)));
+        assert_eq!(map.pin().iter().count(), 3000);
+        assert!(map.pin().try_reserve(1_000).is_err());
+        assert!(map.pin().try_reserve(usize::MAX).is_err());
+    });
+    // With memory it grows again.
+    (3000..3200).for_each(|key| drop(map.pin().insert(key, key)));
+    eventually(|| map.pin().capacity() >= 3200);
+    assert!((0..3200).all(|key| map.pin().get(&key) == Some(&key)));
+    map.pin().try_reserve(10_000).unwrap();
+}
+
+/// One key of eight has the same hash as the others of those.
+#[derive(Default)]
+struct Colliding(u64);
+
+impl Hasher for Colliding {
+    fn write(&mut self, _bytes: &[u8]) {
+        unimplemented!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = if key.is_multiple_of(8) { 1 } else { key };
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// There is memory for the larger table, and none for the chain of keys that collide: that unit is
+/// left out, pass after pass, and the others are moved once.
+#[test]
+fn chains_without_memory_stay_where_they_are() {
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    let keys = 400;
+    for round in 0..5 {
+        let map: HashMap<u64, u64, BuildHasherDefault<Colliding>> = HashMap::default();
+        (0..keys).for_each(|key| drop(map.pin().insert(key, key)));
+        eventually(|| {
+            map.pin().shrink_to_fit();
+            map.pin().capacity() as u64 >= keys
+        });
+        let before = map.pin().capacity();
+        refusing(BUCKET, BUCKET + 1, || {
+            map.pin().try_reserve(2 * keys as usize).unwrap();
+            // Each pass asks for the chain's memory. After one that has left units out, a writer
+            // asks for the next.
+            eventually(|| {
+                map.pin().reserve(1);
+                REFUSED.load(Ordering::SeqCst) >= 6
+            });
+            assert_eq!(map.pin().capacity(), before);
+            assert!((0..keys).all(|key| map.pin().get(&key) == Some(&key)));
+            assert_eq!(map.pin().iter().count() as u64, keys);
+            (0..keys / 2).for_each(|key| {
+                map.pin().insert(key, key + round);
+            });
+        });
+        eventually(|| {
+            map.pin().reserve(1);
+            map.pin().capacity() > before
+        });
+        for key in 0..keys {
+            let value = if key < keys / 2 { key + round } else { key };
+            assert_eq!(map.pin().remove(&key), Some(&value));
+        }
+        assert_eq!(map.pin().iter().count(), 0);
+    }
+}
