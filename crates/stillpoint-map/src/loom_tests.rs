@@ -226,6 +226,51 @@ fn loom_an_entry_completed_after_its_insert_is_caught() {
     });
 }
 
+/// Two look-ups of a key that is removed and inserted again, in the same slot and with another
+/// value: what is new to one look-up is not gone for the next.
+fn find_twice_while_a_slot_is_filled(fill: fn(&World, usize)) {
+    model(move || {
+        let entries = vec![
+            Entry::new(hash(0, 0, KEY), 1),
+            Entry::new(hash(0, 0, KEY), 2),
+        ];
+        let world = World::new(entries);
+        world.insert(0);
+        both(
+            &world,
+            |world| {
+                let first = world.find(0);
+                let second = world.find(0);
+                assert!(first != Some(2) || second == Some(2), "seen, and not seen");
+            },
+            |world| {
+                world.remove(0);
+                fill(world, 1);
+            },
+        );
+    });
+}
+
+#[test]
+fn loom_what_was_seen_stays_seen() {
+    find_twice_while_a_slot_is_filled(World::insert);
+}
+
+/// The entry is in its slot before the slot has its tag: a look-up that still has the tag of the
+/// entry before sees it.
+#[test]
+#[should_panic(expected = "seen, and not seen")]
+fn loom_a_slot_before_its_tag_is_caught() {
+    find_twice_while_a_slot_is_filled(|world, index| {
+        let hash = world.hash(index);
+        let (table, mut locked) = world.table.lock(hash);
+        let place = locked.free().unwrap();
+        let slot = Slot::entry(world.entry(index), hash, table.bits());
+        locked.replace(place, slot);
+        locked.fill(place, slot, tag(hash));
+    });
+}
+
 /// An insert after a removal takes the slot again: a reader finds the one, the other, or neither,
 /// and a key that stays.
 #[test]
