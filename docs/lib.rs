@@ -20,6 +20,7 @@ mod chapters {
     chapter!(flavours, "src/flavours.md");
     chapter!(reclamation, "src/reclamation.md");
     chapter!(faq, "src/faq.md");
+    chapter!(map, "src/map.md");
     chapter!(rwlock_to_rcu, "src/rwlock-to-rcu.md");
     chapter!(budgets, "src/budgets.md");
     chapter!(sleepable, "src/sleepable.md");

@@ -3,7 +3,8 @@
 use crate::store::{Entries, OwnedEntries};
 use std::{fmt, iter::FusedIterator};
 
-/// The entries of a map: [`HashMap::iter`](crate::HashMap::iter).
+/// The entries of a map: what [`HashMap::iter`](crate::HashMap::iter) returns.
+#[must_use = "iterators are lazy"]
 pub struct Iter<'g, K, V>(pub(crate) Entries<'g, K, V>);
 
 impl<'g, K, V> Iterator for Iter<'g, K, V> {
@@ -15,7 +16,8 @@ impl<'g, K, V> Iterator for Iter<'g, K, V> {
     }
 }
 
-/// The keys of a map: [`HashMap::keys`](crate::HashMap::keys).
+/// The keys of a map: what [`HashMap::keys`](crate::HashMap::keys) returns.
+#[must_use = "iterators are lazy"]
 pub struct Keys<'g, K, V>(pub(crate) Iter<'g, K, V>);
 
 impl<'g, K, V> Iterator for Keys<'g, K, V> {
@@ -27,7 +29,8 @@ impl<'g, K, V> Iterator for Keys<'g, K, V> {
     }
 }
 
-/// The values of a map: [`HashMap::values`](crate::HashMap::values).
+/// The values of a map: what [`HashMap::values`](crate::HashMap::values) returns.
+#[must_use = "iterators are lazy"]
 pub struct Values<'g, K, V>(pub(crate) Iter<'g, K, V>);
 
 impl<'g, K, V> Iterator for Values<'g, K, V> {
@@ -82,7 +85,7 @@ impl<K, V: fmt::Debug> fmt::Debug for Values<'_, K, V> {
     }
 }
 
-/// The entries of a map that was given up. Those that are not taken are dropped with this.
+/// The entries of a map that was taken apart. Those that are not taken are dropped with this.
 #[derive(Debug)]
 pub struct IntoIter<K, V>(pub(crate) OwnedEntries<K, V>);
 
@@ -99,5 +102,43 @@ impl<K, V> Iterator for IntoIter<K, V> {
     }
 }
 
+/// The keys of a map that was taken apart: what
+/// [`HashMap::into_keys`](crate::HashMap::into_keys) returns.
+#[derive(Debug)]
+pub struct IntoKeys<K, V>(pub(crate) IntoIter<K, V>);
+
+impl<K, V> Iterator for IntoKeys<K, V> {
+    type Item = K;
+
+    fn next(&mut self) -> Option<K> {
+        Some(self.0.next()?.0)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+/// The values of a map that was taken apart: what
+/// [`HashMap::into_values`](crate::HashMap::into_values) returns.
+#[derive(Debug)]
+pub struct IntoValues<K, V>(pub(crate) IntoIter<K, V>);
+
+impl<K, V> Iterator for IntoValues<K, V> {
+    type Item = V;
+
+    fn next(&mut self) -> Option<V> {
+        Some(self.0.next()?.1)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
 impl<K, V> ExactSizeIterator for IntoIter<K, V> {}
+impl<K, V> ExactSizeIterator for IntoKeys<K, V> {}
+impl<K, V> ExactSizeIterator for IntoValues<K, V> {}
 impl<K, V> FusedIterator for IntoIter<K, V> {}
+impl<K, V> FusedIterator for IntoKeys<K, V> {}
+impl<K, V> FusedIterator for IntoValues<K, V> {}

@@ -1,10 +1,68 @@
-//! placeholder
+//! Concurrent hash maps whose readers take no lock and write nothing: [`HashMap`] and [`HashSet`],
+//! on [stillpoint](https://docs.rs/stillpoint)'s grace periods.
+//!
+//! * A look-up costs a section, a hash, a cache line of the table and the entry. It never blocks,
+//!   retries without bound, allocates, or helps another thread.
+//! * It returns a plain reference, valid for the section. No lock is held meanwhile, so there is
+//!   nothing that can deadlock.
+//! * Tables grow and shrink a few buckets at a time. No insert pays for the whole table, and a map
+//!   that held millions of entries and holds ten gives the memory back, also if no thread uses it.
+//! * Removed values are dropped promptly, after a grace period, and unreclaimed memory has a
+//!   budget.
+//!
+//! ```
+//! use stillpoint_map::HashMap;
+//!
+//! let stock: HashMap<&str, u32> = HashMap::new();
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| {
+//!         let stock = stock.pin();
+//!         stock.insert("apple", 3);
+//!         stock.update("apple", |number| number - 1);
+//!     });
+//!     scope.spawn(|| {
+//!         // Sees none, 3 or 2, and waits for no other thread.
+//!         let stock = stock.pin();
+//!         assert!(stock.get("apple").is_none_or(|number| (2..=3).contains(number)));
+//!     });
+//! });
+//! assert_eq!(stock.pin().get("apple"), Some(&2));
+//! ```
+//!
+//! [`HashMap`]'s page has all that a user needs: sections and guards, a table of what papaya,
+//! dashmap and a locked map have, guarantees, costs, memory, async tasks, signals, forks and
+//! limits.
+//!
+//! # When not to use it
+//!
+//! * Where several keys must change together, or an iteration must see one version: use a lock, or
+//!   an [`Rcu<std::collections::HashMap>`](stillpoint::Rcu), whose readers see one version, whole.
+//! * Where one thread uses the map: std's is faster and smaller. Each entry here is an allocation.
+//! * Where values are large and replaced often: an update allocates the whole entry. Put an atomic
+//!   or a lock into the value, or an `Arc`.
+//! * Where keys are ordered: there is no range query.
+//! * As a cache: nothing is evicted.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! * `serde`: `Serialize` and `Deserialize` for maps and sets.
+//! * `rayon`: `FromParallelIterator`, `ParallelExtend`, and parallel iteration of a map or a set in
+//!   its section.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
+// The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `bucket` (a chain, its
+// readers and its lock), `table`, `memory`, `resize` (moving one table to another), `count`, `core`
+// (a map without types) and `walk` (all of its entries). The interface: `store` (with the entries'
+// types), on it `map` with `change` and `traits`, `pinned`, `iter`, `set` and `pinned_set`. Imports
+// lead from the later ones to the earlier ones. Models are about the machine.
 
 mod backoff;
 mod bucket;
+#[cfg(not(stillpoint_loom))]
+mod change;
 mod core;
 mod count;
 #[cfg(not(stillpoint_loom))]
@@ -14,8 +72,14 @@ mod loom_tests;
 #[cfg(not(stillpoint_loom))]
 mod map;
 mod memory;
+#[cfg(doctest)]
+mod misuse;
+#[cfg(not(stillpoint_loom))]
+mod outcome;
 #[cfg(not(stillpoint_loom))]
 mod pinned;
+#[cfg(not(stillpoint_loom))]
+mod pinned_set;
 mod resize;
 #[cfg(not(stillpoint_loom))]
 mod set;
@@ -23,16 +87,27 @@ mod slot;
 #[cfg(not(stillpoint_loom))]
 mod store;
 mod table;
+#[cfg(not(stillpoint_loom))]
+mod traits;
 mod walk;
+#[cfg(all(feature = "rayon", not(stillpoint_loom)))]
+mod with_rayon;
+#[cfg(all(feature = "serde", not(stillpoint_loom)))]
+mod with_serde;
 mod word;
 
+pub use equivalent::Equivalent;
+#[cfg(all(feature = "rayon", not(stillpoint_loom)))]
+#[cfg_attr(docsrs, doc(cfg(feature = "rayon")))]
+pub use with_rayon::{ParIter, ParValues};
 #[cfg(not(stillpoint_loom))]
 pub use {
-    iter::{IntoIter, Iter, Keys, Values},
-    map::{
-        Compute, Cursor, DefaultHashBuilder, HashMap, OccupiedError, Operation, TryReserveError,
-    },
+    iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Values},
+    map::{Cursor, DefaultHashBuilder, HashMap},
+    outcome::{Compute, OccupiedError, Operation, TryReserveError},
     pinned::HashMapRef,
+    pinned_set::HashSetRef,
+    set::HashSet,
 };
 
 /// For the torture program alone: maps whose entries do not wait for readers.
@@ -44,3 +119,8 @@ pub mod torture {
         store::{Inserted, NewEntry, Policy, Sound, Store},
     };
 }
+
+/// The code in the package's README.md compiles, and does what it says.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,27 +1,237 @@
-//! `HashMap`.
+//! `HashMap`: what it is, and its reading half. [`crate::change`] has the methods that change it,
+//! [`crate::traits`] what std's traits ask for.
 
 use crate::{
-    iter::{IntoIter, Iter, Keys, Values},
+    iter::{Iter, Keys, Values},
     pinned::HashMapRef,
     slot::spread,
-    store::{Found, Inserted, NewEntry, Occupied, Store, no_memory},
+    store::{Found, Store},
 };
 use equivalent::Equivalent;
 use std::{
-    error::Error,
-    fmt,
     hash::{BuildHasher, Hash},
+    panic::{RefUnwindSafe, UnwindSafe},
 };
 use stillpoint::{Domain, Guard, Section};
 
-/// The hasher of maps that are made without one: foldhash, with a seed for each map.
+/// The hasher of maps and sets that are made without one: foldhash, with a seed for each of them.
+///
+/// Its seeds make an attack by keys that collide harder. They are no proof against it: for keys
+/// that an attacker chooses, take [`std::hash::RandomState`].
 pub type DefaultHashBuilder = foldhash::fast::RandomState;
 
-/// A hash map that many threads read and change at a time.
+/// A hash map that many threads read and change at a time, through a shared reference.
+///
+/// A look-up takes no lock and writes nothing that other threads read. It returns a reference to
+/// the value, which stays valid as long as the section that it was found in, whatever other threads
+/// do to the map meanwhile.
+///
+/// ```
+/// use std::thread;
+/// use stillpoint_map::HashMap;
+///
+/// let sessions = HashMap::new();
+/// thread::scope(|scope| {
+///     for worker in 0..4_u64 {
+///         let sessions = &sessions;
+///         scope.spawn(move || {
+///             let sessions = sessions.pin(); // a section, until it is dropped
+///             for id in 0..1000 {
+///                 sessions.insert(id * 4 + worker, format!("user {id}"));
+///             }
+///         });
+///     }
+/// });
+/// let sessions = sessions.pin();
+/// assert_eq!(sessions.len(), 4000);
+/// let user = sessions.get(&40).unwrap();
+/// sessions.remove(&40);
+/// assert_eq!(user, "user 10"); // dropped after the section, not before
+/// assert_eq!(sessions.get(&40), None);
+/// ```
+///
+/// # Sections
+///
+/// Each method that looks into the map takes a *guard*: proof that the thread is inside a read-side
+/// critical section of the map's domain. What the method returns lives as long as the guard.
+/// [`pin`](Self::pin) begins a section, and returns a [`HashMapRef`], whose methods take no guard.
+/// [`with_guard`](Self::with_guard) makes one of a guard that you have.
+///
+/// ```
+/// use stillpoint_map::HashMap;
+///
+/// let users = HashMap::from([(1, "ada"), (2, "bob")]);
+/// let groups = HashMap::from([(1, "staff")]);
+///
+/// let guard = stillpoint::read_lock(); // one section for both maps
+/// assert_eq!(users.get(&1, &guard), Some(&"ada"));
+/// assert_eq!(groups.get(&1, &guard), Some(&"staff"));
+/// ```
+///
+/// A section costs about a nanosecond, so begin one for each request rather than one for a long
+/// loop: while it is open, nothing is freed that was removed in the meantime. A section that stays
+/// open for ten seconds is reported. A guard of another domain would protect nothing, so methods
+/// panic when they get one.
+///
+/// A reference cannot leave its section:
+///
+/// ```compile_fail,E0716
+/// # let map = stillpoint_map::HashMap::from([(1, "ada".to_owned())]);
+/// let user = map.pin().get(&1).unwrap();
+/// assert_eq!(user, "ada");
+/// ```
+///
+/// # From another map
+///
+/// | you have | here |
+/// |---|---|
+/// | papaya: `map.pin()`, `map.guard()` | the same |
+/// | papaya: `map.pin_owned()`, `map.owned_guard()` | a map of a [`TraceDomain`](stillpoint::tasks_trace::TraceDomain), and `map.with_guard(domain.read_lock_owned())`: see below |
+/// | papaya: `Collector`, `shared_collector` | a [`Domain`]. All maps share the global one, unless you say otherwise |
+/// | papaya: `ResizeMode` | none: tables always move a few buckets at a time |
+/// | dashmap: `map.get(&key)`, a `Ref` | `map.pin().get(&key)`, a reference. It locks nothing, so it can be held while the thread changes the map |
+/// | dashmap: `get_mut`, `alter`, `entry().and_modify()` | [`update`](Self::update), [`compute`](Self::compute), or an atomic in the value |
+/// | dashmap: `entry().or_insert_with()` | [`get_or_insert_with`](Self::get_or_insert_with) |
+/// | dashmap: `remove(&key)`, an owned entry | [`remove`](Self::remove), a reference: readers may still hold the value. Clone it, or keep an `Arc` in the map |
+/// | `map.read().unwrap().get(&key)` | `map.pin().get(&key)` |
+/// | `map.write().unwrap().insert(key, value)` | `map.pin().insert(key, value)` |
+/// | a `RwLock` that is held over several keys | keep the lock, or an [`Rcu<HashMap>`](stillpoint::Rcu) of std's map: here each key changes by itself |
+///
+/// # Guarantees
+///
+/// * **Single keys.** Each operation on one key is linearizable: it takes effect at one instant
+///   between its call and its return. That holds for `get` as for `compute`, also while the table
+///   grows or shrinks.
+/// * **Iteration** visits every key that is in the map throughout exactly once, also while the
+///   table grows or shrinks. A key that comes, goes or is replaced meanwhile is visited in one of
+///   its states, or not. (One that is removed and inserted again may be visited twice.)
+/// * **[`len`](Self::len)** is exact while no thread changes the map.
+/// * **Entries never move.** An entry lies where it was allocated until it is replaced or removed,
+///   so values may have interior mutability: an increment of a counter in the map is never lost to
+///   a resize.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use stillpoint_map::HashMap;
+///
+/// let hits: HashMap<&str, AtomicU64> = HashMap::new();
+/// std::thread::scope(|scope| {
+///     for _ in 0..2 {
+///         scope.spawn(|| {
+///             for page in ["/", "/help"].into_iter().cycle().take(2000) {
+///                 let hits = hits.pin();
+///                 hits.get_or_insert_with(page, AtomicU64::default).fetch_add(1, Ordering::Relaxed);
+///             }
+///         });
+///     }
+/// });
+/// assert_eq!(hits.pin().get("/").unwrap().load(Ordering::Relaxed), 2000);
+/// ```
+///
+/// # Your code, and locks
+///
+/// No lock is held and no other thread waits while your code runs. It may block, panic, or use the
+/// map again. `Hash`, `Eq` and closures run on the calling thread. A closure of
+/// [`update`](Self::update) or [`compute`](Self::compute) runs again if another thread was faster.
+/// Resizes call none of it: they use stored hashes.
+///
+/// Values and keys that were replaced or removed are dropped after a grace period, on the domain's
+/// service thread; those that own nothing are just freed, by the thread that removed them. What is
+/// left in a map is dropped by the thread that drops the map. If a drop panics on the service
+/// thread, the panic is caught and counted
+/// ([`Statistics`](stillpoint::Statistics)).
+///
+/// Wrong implementations of `Hash` and `Eq` lead to entries that are not found, or found twice, and
+/// to nothing worse.
+///
+/// # Costs
+///
+/// | | |
+/// |---|---|
+/// | [`new`](Self::new) | allocates nothing; the map is a few words |
+/// | [`get`](Self::get) | hashes the key, reads a cache line of the table and the entry. Never blocks, never allocates |
+/// | [`insert`](Self::insert), [`update`](Self::update) | one allocation, and the lock of one bucket for some nanoseconds |
+/// | [`remove`](Self::remove) | the lock of one bucket, and a retire |
+/// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets, and the domain's service thread moves the rest |
+/// | [`len`](Self::len) | sums up to 64 counters in large maps |
+/// | iteration | reads the table in order; no allocation |
+/// | memory | 8 bytes an entry beside key and value, as the allocator rounds them, and 64 bytes for each bucket: 10 to 20 bytes an entry as it grows, 64 at most after removals |
+///
+/// A map that has lost most of its entries shrinks by itself, also when no thread uses it any more,
+/// to the capacity that it was made with ([`with_capacity`](Self::with_capacity),
+/// [`reserve`](Self::reserve)), or below that after [`shrink_to_fit`](Self::shrink_to_fit).
+///
+/// # Memory that is not yet freed
+///
+/// Entries that were replaced or removed count against the
+/// [budget](Domain::set_budget) of the map's domain, with their own size: what keys and values own
+/// is not counted. A thread that changes maps faster than readers leave is throttled at the end of
+/// its section, for a bounded time; see [`Domain`]. Tables that were replaced do not count. They
+/// are given back after a grace period.
+///
+/// # Domains and async tasks
+///
+/// A map belongs to the global domain, or to the one that it was made in
+/// ([`new_in`](Self::new_in)), which it keeps alive. A domain is for a group of readers: those of
+/// one that sleep or hang hold up no other.
+///
+/// A [`Guard`] must not be held across an `.await`. For tasks, make the map in a
+/// [`TraceDomain`](stillpoint::tasks_trace::TraceDomain), whose owned guards may move between
+/// threads:
+///
+/// ```
+/// use stillpoint::tasks_trace::TraceDomain;
+/// use stillpoint_map::HashMap;
+///
+/// struct Server {
+///     domain: TraceDomain,
+///     sessions: HashMap<u64, String>,
+/// }
+///
+/// # async fn ask_the_database(_user: &str) -> u32 { 7 }
+/// async fn handle(server: &Server, id: u64) -> Option<u32> {
+///     let sessions = server.sessions.with_guard(server.domain.read_lock_owned());
+///     let user = sessions.get(&id)?;
+///     Some(ask_the_database(user).await) // may go on on another thread
+/// }
+///
+/// let domain = TraceDomain::new();
+/// let server = Server { sessions: HashMap::new_in(&domain), domain };
+/// server.sessions.with_guard(server.domain.read_lock_owned()).insert(1, "ada".to_owned());
+/// fn is_send<T: Send>(task: T) -> T { task }
+/// # let waker = std::task::Waker::noop();
+/// # let mut context = std::task::Context::from_waker(&waker);
+/// let task = is_send(handle(&server, 1)); // a runtime with many threads takes it
+/// # let mut task = std::pin::pin!(task);
+/// # assert_eq!(task.as_mut().poll(&mut context), std::task::Poll::Ready(Some(7)));
+/// ```
+///
+/// # Signals and forks
+///
+/// Looking up, iterating and `len` are async-signal-safe, in a thread that has read in the map's
+/// domain before, if `Hash` and `Eq` of the key are. Changing a map is not.
+///
+/// In the child of a fork the map works. What another thread was inserting or removing at that
+/// instant has been done or has not; `len` may then be off by what was under way, and its entry may
+/// be leaked.
+///
+/// # Limits
+///
+/// * Entries lie at addresses of 48 bits. Allocators give no others unless a program asks its
+///   system for them; inserts panic then.
+/// * Forks inside children nest 62 deep. In deeper ones, a bucket that a thread of an ancestor had
+///   locked at its fork may never be unlocked.
+/// * Without memory for an entry the process ends, as with std's map. Without memory for a larger
+///   table the map goes on with the one it has; [`try_reserve`](Self::try_reserve) says so.
 pub struct HashMap<K, V, S = DefaultHashBuilder> {
     pub(crate) store: Store<K, V>,
-    hasher: S,
+    pub(crate) hasher: S,
 }
+
+// A panic in user code leaves the map as it was before the call, or after it. What can be broken
+// are keys and values, which are used by reference.
+impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for HashMap<K, V, S> {}
+impl<K: UnwindSafe, V: UnwindSafe, S: UnwindSafe> UnwindSafe for HashMap<K, V, S> {}
 
 impl<K, V> HashMap<K, V> {
     /// Makes an empty map of the global domain. Does not allocate.
@@ -31,12 +241,26 @@ impl<K, V> HashMap<K, V> {
     }
 
     /// Makes an empty map of `domain`, which it keeps alive. Does not allocate.
+    ///
+    /// ```
+    /// use stillpoint::Domain;
+    /// use stillpoint_map::HashMap;
+    ///
+    /// let domain = Domain::new();
+    /// let map = HashMap::new_in(&domain);
+    /// map.pin().insert(1, "one");
+    /// assert_eq!(map.get(&1, &domain.read_lock()), Some(&"one"));
+    /// ```
     #[must_use]
     pub fn new_in(domain: &Domain) -> Self {
         Self::with_hasher_in(DefaultHashBuilder::default(), domain)
     }
 
-    /// Makes a map with room for so many entries: until it has more, its table does not grow.
+    /// Makes a map of the global domain with capacity for `capacity` entries: its table does not
+    /// grow before it has more. See [`with_capacity_and_hasher`](Self::with_capacity_and_hasher).
+    ///
+    /// Without memory for the table the process ends, as with std's map;
+    /// [`try_reserve`](Self::try_reserve) returns an error instead.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self::with_capacity_and_hasher(capacity, DefaultHashBuilder::default())
@@ -45,6 +269,17 @@ impl<K, V> HashMap<K, V> {
 
 impl<K, V, S> HashMap<K, V, S> {
     /// Makes an empty map of the global domain, with a hasher. Does not allocate.
+    ///
+    /// ```
+    /// use std::hash::{BuildHasherDefault, DefaultHasher};
+    /// use stillpoint_map::HashMap;
+    ///
+    /// // A constant hasher makes a map that a `static` can hold.
+    /// static ROUTES: HashMap<u32, &str, BuildHasherDefault<DefaultHasher>> =
+    ///     HashMap::with_hasher(BuildHasherDefault::new());
+    /// ROUTES.pin().insert(1, "eth0");
+    /// assert_eq!(ROUTES.pin().get(&1), Some(&"eth0"));
+    /// ```
     #[must_use]
     pub const fn with_hasher(hasher: S) -> Self {
         Self {
@@ -62,13 +297,11 @@ impl<K, V, S> HashMap<K, V, S> {
         }
     }
 
-    /// Makes a map with a hasher, and with room for so many entries: until it has more, its table
-    /// does not grow; and it does not shrink to less, except by
+    /// Makes a map of the global domain with a hasher and capacity for `capacity` entries: its
+    /// table does not grow before it has more, and does not shrink below that, except by
     /// [`shrink_to_fit`](Self::shrink_to_fit).
     ///
-    /// # Panics
-    ///
-    /// If there cannot be a table of that size. Without memory, the process ends.
+    /// Without memory for the table the process ends.
     #[must_use]
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
         let map = Self::with_hasher(hasher);
@@ -78,7 +311,7 @@ impl<K, V, S> HashMap<K, V, S> {
         map
     }
 
-    /// Returns the hasher.
+    /// Returns the map's hasher.
     pub fn hasher(&self) -> &S {
         &self.hasher
     }
@@ -88,14 +321,29 @@ impl<K, V, S> HashMap<K, V, S> {
         self.store.domain()
     }
 
-    /// Begins a section of the map's domain, in which the map is used without naming a guard.
+    /// Begins a section of the map's domain, and returns the map in it.
+    ///
+    /// ```
+    /// use stillpoint_map::HashMap;
+    ///
+    /// let map = HashMap::new();
+    /// let pinned = map.pin();
+    /// pinned.insert("a", 1);
+    /// pinned.insert("b", 2);
+    /// assert_eq!(pinned.iter().map(|(_, number)| number).sum::<i32>(), 3);
+    /// ```
     #[inline]
     pub fn pin(&self) -> HashMapRef<'_, K, V, S> {
         HashMapRef::new(self, self.guard())
     }
 
-    /// Uses the map in a section that has begun already: any guard of its domain, or a reference to
-    /// one.
+    /// Returns the map in a section that has begun already: that of any guard of its domain, or of
+    /// a reference to one.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain, or is a [`QsbrReader`](stillpoint::QsbrReader) that is
+    /// offline.
     #[inline]
     #[track_caller]
     pub fn with_guard<G: Section>(&self, guard: G) -> HashMapRef<'_, K, V, S, G> {
@@ -109,52 +357,88 @@ impl<K, V, S> HashMap<K, V, S> {
         self.store.read_lock()
     }
 
-    /// Returns how many entries the map has: exact while no thread changes it.
+    /// Returns how many entries the map has. Exact while no thread changes the map; else it counts
+    /// some of the changes under way.
     #[inline]
     pub fn len(&self) -> usize {
         self.store.len()
     }
 
-    /// Returns whether the map has no entries.
+    /// Returns whether the map has no entries, as [`len`](Self::len) counts them.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Returns how many entries the map may have before its table grows.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
     #[track_caller]
     pub fn capacity(&self, guard: &impl Section) -> usize {
         self.store.capacity(guard)
     }
 
-    /// Visits all entries, in no particular order.
+    /// Visits the entries, in no particular order. Which: see [the guarantees](Self#guarantees).
+    ///
+    /// The section is open meanwhile. For a loop that takes its time, see [`scan`](Self::scan).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
     #[track_caller]
     pub fn iter<'g>(&'g self, guard: &'g impl Section) -> Iter<'g, K, V> {
         Iter(self.store.iter(guard))
     }
 
-    /// Visits all keys.
+    /// Visits the keys, as [`iter`](Self::iter) does.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
     #[track_caller]
     pub fn keys<'g>(&'g self, guard: &'g impl Section) -> Keys<'g, K, V> {
         Keys(self.iter(guard))
     }
 
-    /// Visits all values.
+    /// Visits the values, as [`iter`](Self::iter) does.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
     #[track_caller]
     pub fn values<'g>(&'g self, guard: &'g impl Section) -> Values<'g, K, V> {
         Values(self.iter(guard))
     }
 
-    /// Visits at least `count` further entries, if there are so many, in a section of its own.
-    /// Returns whether there may be more.
+    /// Visits the next entries, at least `count` or those of 16 times as many buckets, in a section
+    /// that ends before this returns. Returns whether there may be more.
+    ///
+    /// So a long iteration does not keep memory from being freed, and may sleep between its steps.
+    /// All steps together visit what [`iter`](Self::iter) would. A step ends with the last entry of
+    /// a bucket. If `visit` panics, the next step begins with that bucket again.
+    ///
+    /// ```
+    /// use stillpoint_map::{Cursor, HashMap};
+    ///
+    /// let map: HashMap<u32, u32> = (0..1000).map(|key| (key, key)).collect();
+    /// let (mut cursor, mut sum) = (Cursor::start(), 0);
+    /// while map.scan(&mut cursor, 100, |_, value| sum += value) {
+    ///     std::thread::yield_now(); // outside of any section
+    /// }
+    /// assert_eq!(sum, 499_500);
+    /// ```
     pub fn scan(&self, cursor: &mut Cursor, count: usize, mut visit: impl FnMut(&K, &V)) -> bool {
         let guard = self.guard();
         let mut entries = self.store.iter_from(cursor.0, &guard);
-        let mut visited = 0;
-        while cursor.0.is_some() && visited < count.max(1) {
+        let count = count.max(1);
+        let (mut visited, mut buckets) = (0, 0);
+        while cursor.0.is_some() && visited < count && buckets / 16 < count {
             for entry in entries.next_home() {
                 visit(&entry.get().key, &entry.get().value);
                 visited += 1;
             }
+            buckets += 1;
             cursor.0 = entries.position();
         }
         cursor.0.is_some()
@@ -181,31 +465,46 @@ impl Default for Cursor {
 
 impl<K: Hash + Eq, V, S: BuildHasher> HashMap<K, V, S> {
     #[inline(always)]
-    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+    pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         spread(self.hasher.hash_one(key))
     }
 
     #[inline(always)]
     #[track_caller]
-    fn find<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<Found<'g, K, V>>
+    pub(crate) fn find<'g, Q>(
+        &'g self,
+        hash: u64,
+        key: &Q,
+        guard: &'g impl Section,
+    ) -> Option<Found<'g, K, V>>
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: Equivalent<K> + ?Sized,
     {
-        self.store
-            .find(self.hash(key), guard, |other| key.equivalent(other))
+        self.store.find(hash, guard, |other| key.equivalent(other))
     }
 
-    /// Returns the value of a key.
+    /// Returns the value of a key. The key may be anything that hashes and compares like one
+    /// ([`Equivalent`]): a `&str` for a `String`, say.
+    ///
+    /// Never blocks and never allocates; async-signal-safe as [said above](Self#signals-and-forks).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
     #[inline]
     #[track_caller]
     pub fn get<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<&'g V>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        Some(&self.find(key, guard)?.get().value)
+        Some(&self.find(self.hash(key), key, guard)?.get().value)
     }
 
-    /// Returns the entry of a key.
+    /// Returns the key and the value of an entry; otherwise as [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
     #[inline]
     #[track_caller]
     pub fn get_key_value<'g, Q>(
@@ -216,455 +515,20 @@ impl<K: Hash + Eq, V, S: BuildHasher> HashMap<K, V, S> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        Some(self.find(key, guard)?.get().pair())
+        Some(self.find(self.hash(key), key, guard)?.get().pair())
     }
 
-    /// Returns whether there is an entry with a key.
+    /// Returns whether the map has an entry with this key; otherwise as [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
     #[inline]
     #[track_caller]
     pub fn contains_key<Q>(&self, key: &Q, guard: &impl Section) -> bool
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.find(key, guard).is_some()
-    }
-}
-
-impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K, V, S> {
-    #[track_caller]
-    fn put<'g>(
-        &'g self,
-        key: K,
-        value: V,
-        replace: bool,
-        guard: &'g impl Section,
-    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
-        self.store.check(guard);
-        let new = NewEntry::new(self.hash(&key), key, value);
-        self.store
-            .insert(new, replace, guard, |other, key| other == key)
-    }
-
-    /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.
-    #[track_caller]
-    pub fn insert<'g>(&'g self, key: K, value: V, guard: &'g impl Section) -> Option<&'g V> {
-        let inserted = self.put(key, value, true, guard);
-        let old = inserted.ok().expect("it replaces").old?;
-        Some(&old.get().value)
-    }
-
-    /// Inserts an entry, unless there is one with that key. Returns the new value.
-    ///
-    /// # Errors
-    ///
-    /// The value that is there, and the one that was not inserted.
-    #[track_caller]
-    pub fn try_insert<'g>(
-        &'g self,
-        key: K,
-        value: V,
-        guard: &'g impl Section,
-    ) -> Result<&'g V, OccupiedError<'g, V>> {
-        match self.put(key, value, false, guard) {
-            Ok(inserted) => Ok(&inserted.new.get().value),
-            Err(occupied) => Err(OccupiedError {
-                current: &occupied.old.get().value,
-                not_inserted: occupied.new.into_entry().value,
-            }),
-        }
-    }
-
-    /// Returns the value of a key, which is `value` if there was none.
-    #[track_caller]
-    pub fn get_or_insert<'g>(&'g self, key: K, value: V, guard: &'g impl Section) -> &'g V {
-        self.try_insert(key, value, guard)
-            .unwrap_or_else(|occupied| occupied.current)
-    }
-
-    /// Returns the value of a key, made by `make` if there was none.
-    #[track_caller]
-    pub fn get_or_insert_with<'g>(
-        &'g self,
-        key: K,
-        make: impl FnOnce() -> V,
-        guard: &'g impl Section,
-    ) -> &'g V {
-        match self.find(&key, guard) {
-            Some(found) => &found.get().value,
-            None => self.get_or_insert(key, make(), guard),
-        }
-    }
-
-    /// Replaces the value of a key by what `update` makes of it. Returns the new value, or `None`
-    /// if there is no such key.
-    #[track_caller]
-    pub fn update<'g>(
-        &'g self,
-        key: K,
-        mut update: impl FnMut(&V) -> V,
-        guard: &'g impl Section,
-    ) -> Option<&'g V> {
-        let operation = |entry: Option<(&K, &V)>| match entry {
-            Some((_, value)) => Operation::Insert(update(value)),
-            None => Operation::Abort(()),
-        };
-        match self.compute(key, operation, guard) {
-            Compute::Updated {
-                new: (_, value), ..
-            } => Some(value),
-            _ => None,
-        }
-    }
-
-    /// Replaces the value of a key by what `update` makes of it, or inserts `value`. Returns the
-    /// new value.
-    #[track_caller]
-    pub fn update_or_insert_with<'g>(
-        &'g self,
-        key: K,
-        mut update: impl FnMut(&V) -> V,
-        mut make: impl FnMut() -> V,
-        guard: &'g impl Section,
-    ) -> &'g V {
-        let operation = |entry: Option<(&K, &V)>| match entry {
-            Some((_, value)) => Operation::Insert(update(value)),
-            None => Operation::<V, std::convert::Infallible>::Insert(make()),
-        };
-        match self.compute(key, operation, guard) {
-            Compute::Updated {
-                new: (_, value), ..
-            }
-            | Compute::Inserted(_, value) => value,
-            Compute::Removed(..) => unreachable!("it always inserts"),
-            Compute::Aborted(never) => match never {},
-        }
-    }
-
-    /// Inserts, replaces, removes or leaves an entry, as `compute` says, which gets the present one.
-    #[track_caller]
-    pub fn compute<'g, T>(
-        &'g self,
-        key: K,
-        mut compute: impl FnMut(Option<(&'g K, &'g V)>) -> Operation<V, T>,
-        guard: &'g impl Section,
-    ) -> Compute<'g, K, V, T> {
-        self.store.check(guard);
-        let hash = self.hash(&key);
-        let mut key = key;
-        loop {
-            let found = self.store.find(hash, guard, |other| *other == key);
-            let value = match compute(found.map(|found| found.get().pair())) {
-                Operation::Insert(value) => value,
-                Operation::Remove => match found {
-                    Some(found) if !self.store.remove(found, guard) => continue,
-                    Some(found) => {
-                        let (key, value) = found.get().pair();
-                        return Compute::Removed(key, value);
-                    }
-                    None => panic!(
-                        "`Operation::Remove` for a key that is not there: return `Abort` for `None`"
-                    ),
-                },
-                Operation::Abort(with) => return Compute::Aborted(with),
-            };
-            let new = NewEntry::new(hash, key, value);
-            let refused = match found {
-                Some(old) => match self.store.replace(old, new, guard) {
-                    Ok(new) => {
-                        return Compute::Updated {
-                            old: old.get().pair(),
-                            new: new.get().pair(),
-                        };
-                    }
-                    Err(refused) => refused,
-                },
-                None => match self
-                    .store
-                    .insert(new, false, guard, |other, key| other == key)
-                {
-                    Ok(inserted) => {
-                        let (key, value) = inserted.new.get().pair();
-                        return Compute::Inserted(key, value);
-                    }
-                    Err(occupied) => occupied.new,
-                },
-            };
-            key = refused.into_entry().key;
-        }
-    }
-
-    /// Removes an entry, and returns its value.
-    #[track_caller]
-    pub fn remove<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<&'g V>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        Some(self.remove_entry(key, guard)?.1)
-    }
-
-    /// Removes an entry, and returns it.
-    #[track_caller]
-    pub fn remove_entry<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<(&'g K, &'g V)>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.remove_if(key, |_, _| true, guard).ok()?
-    }
-
-    /// Removes an entry if `condition` is true of it, and returns it.
-    ///
-    /// # Errors
-    ///
-    /// The entry, if the condition was false.
-    #[track_caller]
-    pub fn remove_if<'g, Q>(
-        &'g self,
-        key: &Q,
-        mut condition: impl FnMut(&K, &V) -> bool,
-        guard: &'g impl Section,
-    ) -> Result<Option<(&'g K, &'g V)>, (&'g K, &'g V)>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.store.check(guard);
-        let hash = self.hash(key);
-        loop {
-            let Some(found) = self.store.find(hash, guard, |other| key.equivalent(other)) else {
-                return Ok(None);
-            };
-            let (key, value) = found.get().pair();
-            if !condition(key, value) {
-                return Err((key, value));
-            }
-            if self.store.remove(found, guard) {
-                return Ok(Some((key, value)));
-            }
-        }
-    }
-
-    /// Removes the entries for which `keep` is false.
-    #[track_caller]
-    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool, guard: &impl Section) {
-        for entry in self.store.iter(guard) {
-            let (key, value) = entry.get().pair();
-            if !keep(key, value) {
-                self.store.remove(entry, guard);
-            }
-        }
-    }
-
-    /// Removes all entries.
-    #[track_caller]
-    pub fn clear(&self, guard: &impl Section) {
-        self.retain(|_, _| false, guard);
-    }
-
-    /// Makes room for so many more entries.
-    #[track_caller]
-    pub fn reserve(&self, additional: usize, guard: &impl Section) {
-        if self.try_reserve(additional, guard).is_err() {
-            no_memory();
-        }
-    }
-
-    /// Makes room for so many more entries.
-    ///
-    /// # Errors
-    ///
-    /// Without memory for the table.
-    #[track_caller]
-    pub fn try_reserve(
-        &self,
-        additional: usize,
-        guard: &impl Section,
-    ) -> Result<(), TryReserveError> {
-        if self.store.reserve(additional, guard) {
-            Ok(())
-        } else {
-            Err(TryReserveError { additional })
-        }
-    }
-
-    /// Lets the table shrink to what its entries need.
-    #[track_caller]
-    pub fn shrink_to_fit(&self, guard: &impl Section) {
-        self.store.shrink_to_fit(guard);
-    }
-}
-
-/// What [`HashMap::compute`] is to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation<V, T> {
-    /// Insert this value, or replace the present one by it.
-    Insert(V),
-    /// Remove the entry.
-    Remove,
-    /// Leave the map as it is, and return this.
-    Abort(T),
-}
-
-/// What [`HashMap::compute`] has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compute<'g, K, V, T> {
-    /// It has inserted this entry.
-    Inserted(&'g K, &'g V),
-    /// It has replaced an entry.
-    Updated {
-        /// The entry that was replaced.
-        old: (&'g K, &'g V),
-        /// The one that has replaced it.
-        new: (&'g K, &'g V),
-    },
-    /// It has removed this entry.
-    Removed(&'g K, &'g V),
-    /// It has done nothing.
-    Aborted(T),
-}
-
-/// There is a value for the key already: the error of [`HashMap::try_insert`].
-#[derive(Debug, PartialEq, Eq)]
-pub struct OccupiedError<'g, V> {
-    /// The value that is there.
-    pub current: &'g V,
-    /// The value that was not inserted.
-    pub not_inserted: V,
-}
-
-impl<V> fmt::Display for OccupiedError<'_, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the key is in the map already")
-    }
-}
-
-impl<V: fmt::Debug> Error for OccupiedError<'_, V> {}
-
-/// There is no memory for the table: the error of [`HashMap::try_reserve`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TryReserveError {
-    additional: usize,
-}
-
-impl fmt::Display for TryReserveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let additional = self.additional;
-        write!(
-            f,
-            "no memory for a table with room for {additional} more entries"
-        )
-    }
-}
-
-impl Error for TryReserveError {}
-
-impl<K, V, S: Default> Default for HashMap<K, V, S> {
-    fn default() -> Self {
-        Self::with_hasher(S::default())
-    }
-}
-
-impl<K: fmt::Debug, V: fmt::Debug, S> fmt::Debug for HashMap<K, V, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter(&self.guard())).finish()
-    }
-}
-
-impl<K, V, S> Clone for HashMap<K, V, S>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    V: Clone + Send + 'static,
-    S: BuildHasher + Clone,
-{
-    /// Clones each entry that is visited, into a map of the same domain.
-    fn clone(&self) -> Self {
-        let clone = Self {
-            store: self.store.new_alike(),
-            hasher: self.hasher.clone(),
-        };
-        let entries = self.len();
-        if entries > 0 {
-            clone.store.make_room(entries, false);
-        }
-        let (from, to) = (self.guard(), clone.guard());
-        for (key, value) in self.iter(&from) {
-            clone.insert(key.clone(), value.clone(), &to);
-        }
-        drop(to);
-        clone
-    }
-}
-
-impl<K, V, S> PartialEq for HashMap<K, V, S>
-where
-    K: Hash + Eq,
-    V: PartialEq,
-    S: BuildHasher,
-{
-    /// Compares the entries that are visited; exact while no thread changes either map.
-    fn eq(&self, other: &Self) -> bool {
-        let (here, there) = (self.guard(), other.guard());
-        self.len() == other.len()
-            && self
-                .iter(&here)
-                .all(|(key, value)| other.get(key, &there) == Some(value))
-    }
-}
-
-impl<K: Hash + Eq, V: Eq, S: BuildHasher> Eq for HashMap<K, V, S> {}
-
-impl<K, V, S> Extend<(K, V)> for HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + 'static,
-    V: Send + 'static,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        (&*self).extend(entries);
-    }
-}
-
-impl<K, V, S> Extend<(K, V)> for &HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + 'static,
-    V: Send + 'static,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        for (key, value) in entries {
-            // A section each, because the iterator may take its time.
-            self.insert(key, value, &self.guard());
-        }
-    }
-}
-
-impl<K, V, S> FromIterator<(K, V)> for HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + 'static,
-    V: Send + 'static,
-    S: BuildHasher + Default,
-{
-    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        let entries = entries.into_iter();
-        let mut map = Self::with_capacity_and_hasher(entries.size_hint().0, S::default());
-        map.extend(entries);
-        map
-    }
-}
-
-impl<K, V, const N: usize> From<[(K, V); N]> for HashMap<K, V>
-where
-    K: Hash + Eq + Send + 'static,
-    V: Send + 'static,
-{
-    fn from(entries: [(K, V); N]) -> Self {
-        Self::from_iter(entries)
-    }
-}
-
-impl<K, V, S> IntoIterator for HashMap<K, V, S> {
-    type Item = (K, V);
-    type IntoIter = IntoIter<K, V>;
-
-    fn into_iter(mut self) -> IntoIter<K, V> {
-        IntoIter(self.store.take())
+        self.find(self.hash(key), key, guard).is_some()
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::{
     iter::{Iter, Keys, Values},
-    map::{Compute, HashMap, OccupiedError, Operation, TryReserveError},
+    map::HashMap,
+    outcome::{Compute, OccupiedError, Operation, TryReserveError},
 };
 use equivalent::Equivalent;
 use std::{
@@ -11,9 +12,15 @@ use std::{
 };
 use stillpoint::{Guard, Section};
 
-/// A map in a section: [`HashMap::pin`] or [`HashMap::with_guard`].
+/// A map in a section: what [`HashMap::pin`] and [`HashMap::with_guard`] return.
 ///
-/// It has the map's methods without their guard. What they return is there for as long as this is.
+/// It has the map's methods, without their guard. What they return lives as long as this does. The
+/// section ends when this is dropped, if it has its guard and no reference to one.
+///
+/// With a [`Guard`] it belongs to its thread. With an
+/// [`OwnedGuard`](stillpoint::tasks_trace::OwnedGuard) it is `Send`, and may be held across an
+/// `.await`.
+#[must_use = "the section ends as soon as this is dropped"]
 pub struct HashMapRef<'m, K, V, S, G = Guard<'m>> {
     map: &'m HashMap<K, V, S>,
     guard: G,
@@ -25,12 +32,12 @@ impl<'m, K, V, S, G: Section> HashMapRef<'m, K, V, S, G> {
         Self { map, guard }
     }
 
-    /// The map.
+    /// Returns the map.
     pub fn map(&self) -> &'m HashMap<K, V, S> {
         self.map
     }
 
-    /// The guard.
+    /// Returns the guard, for other maps of the domain.
     pub fn guard(&self) -> &G {
         &self.guard
     }
@@ -63,6 +70,25 @@ impl<'m, K, V, S, G: Section> HashMapRef<'m, K, V, S, G> {
     /// As [`HashMap::values`].
     pub fn values(&self) -> Values<'_, K, V> {
         self.map.values(&self.guard)
+    }
+
+    /// As [`HashMap::reserve`].
+    pub fn reserve(&self, additional: usize) {
+        self.map.reserve(additional, &self.guard);
+    }
+
+    /// As [`HashMap::try_reserve`].
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for the table.
+    pub fn try_reserve(&self, additional: usize) -> Result<(), TryReserveError> {
+        self.map.try_reserve(additional, &self.guard)
+    }
+
+    /// As [`HashMap::shrink_to_fit`].
+    pub fn shrink_to_fit(&self) {
+        self.map.shrink_to_fit(&self.guard);
     }
 }
 
@@ -111,9 +137,18 @@ where
     ///
     /// # Errors
     ///
-    /// The value that is there, and the one that was not inserted.
+    /// The value that is in the map, and the one that was not inserted.
     pub fn try_insert(&self, key: K, value: V) -> Result<&V, OccupiedError<'_, V>> {
         self.map.try_insert(key, value, &self.guard)
+    }
+
+    /// As [`HashMap::try_insert_with`].
+    ///
+    /// # Errors
+    ///
+    /// The value that is in the map.
+    pub fn try_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Result<&V, &V> {
+        self.map.try_insert_with(key, make, &self.guard)
     }
 
     /// As [`HashMap::get_or_insert`].
@@ -131,18 +166,24 @@ where
         self.map.update(key, update, &self.guard)
     }
 
+    /// As [`HashMap::update_or_insert`].
+    pub fn update_or_insert(&self, key: K, update: impl FnMut(&V) -> V, value: V) -> &V {
+        self.map.update_or_insert(key, update, value, &self.guard)
+    }
+
     /// As [`HashMap::update_or_insert_with`].
     pub fn update_or_insert_with(
         &self,
         key: K,
         update: impl FnMut(&V) -> V,
-        make: impl FnMut() -> V,
+        make: impl FnOnce() -> V,
     ) -> &V {
         self.map
             .update_or_insert_with(key, update, make, &self.guard)
     }
 
     /// As [`HashMap::compute`].
+    #[track_caller]
     pub fn compute<'g, T>(
         &'g self,
         key: K,
@@ -182,7 +223,14 @@ where
     {
         self.map.remove_if(key, condition, &self.guard)
     }
+}
 
+impl<K, V, S, G> HashMapRef<'_, K, V, S, G>
+where
+    K: Send + 'static,
+    V: Send + 'static,
+    G: Section,
+{
     /// As [`HashMap::retain`].
     pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) {
         self.map.retain(keep, &self.guard);
@@ -191,25 +239,6 @@ where
     /// As [`HashMap::clear`].
     pub fn clear(&self) {
         self.map.clear(&self.guard);
-    }
-
-    /// As [`HashMap::reserve`].
-    pub fn reserve(&self, additional: usize) {
-        self.map.reserve(additional, &self.guard);
-    }
-
-    /// As [`HashMap::try_reserve`].
-    ///
-    /// # Errors
-    ///
-    /// Without memory for the table.
-    pub fn try_reserve(&self, additional: usize) -> Result<(), TryReserveError> {
-        self.map.try_reserve(additional, &self.guard)
-    }
-
-    /// As [`HashMap::shrink_to_fit`].
-    pub fn shrink_to_fit(&self) {
-        self.map.shrink_to_fit(&self.guard);
     }
 }
 

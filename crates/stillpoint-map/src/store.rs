@@ -629,6 +629,15 @@ impl<'g, K, V> Entries<'g, K, V> {
         self.walk.position()
     }
 
+    /// Another walk, from a hash on, in the same section.
+    #[cfg(feature = "rayon")]
+    pub fn at(&self, first: u64) -> Self {
+        Self {
+            walk: self.walk.at(first),
+            entries: PhantomData,
+        }
+    }
+
     /// The entries of the next home, if there is one.
     pub fn next_home(&mut self) -> impl Iterator<Item = Found<'g, K, V>> {
         self.walk.next_home().map(Found::of)
@@ -653,7 +662,7 @@ impl<'g, K, V> Iterator for Entries<'g, K, V> {
     }
 }
 
-/// The entries of a map that is no more. Those that are not taken are dropped.
+/// The entries of a map that no longer exists. Those that are not taken are dropped.
 #[derive(Debug)]
 pub struct OwnedEntries<K, V> {
     /// From an `Arc`, which this owns. `None` for a map that never had a table.
@@ -700,8 +709,8 @@ impl<K, V> Iterator for OwnedEntries<K, V> {
     fn next(&mut self) -> Option<Entry<K, V>> {
         let head = self.walk.next()?;
         self.counter()?.add(1_u64.wrapping_neg());
-        // SAFETY: from a box, and of this map alone, which is no more; the walk does not come back
-        // to it.
+        // SAFETY: from a box, and of this map alone, which no longer exists; the walk does not come
+        // back to it.
         Some(*unsafe { Box::from_raw(head.cast::<Entry<K, V>>().as_ptr()) })
     }
 }

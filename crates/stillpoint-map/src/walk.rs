@@ -34,6 +34,11 @@ pub struct Walk<'g> {
     from: u64,
 }
 
+// SAFETY: what it has are references to a core and its buckets, which are `Sync`.
+unsafe impl Send for Walk<'_> {}
+// SAFETY: the same.
+unsafe impl Sync for Walk<'_> {}
+
 impl<'g> Walk<'g> {
     /// A walk that begins at a hash.
     ///
@@ -45,13 +50,20 @@ impl<'g> Walk<'g> {
         Self {
             core,
             core_of: PhantomData,
-            // A map without a table has no homes: a walk over it is at its end.
+            // A map without a core has nothing to visit.
             position: core.and(position),
             bucket: None,
             slots: Slots::NONE,
             linked: false,
             from: 0,
         }
+    }
+
+    /// Another walk, from a hash on, in the same section.
+    #[cfg(feature = "rayon")]
+    pub fn at(&self, first: u64) -> Self {
+        // SAFETY: that of this one, for as long as `'g`.
+        unsafe { Self::from(self.core, Some(first)) }
     }
 
     /// Where another walk would go on, once this one is through with the bucket.

@@ -5,7 +5,7 @@ use crate::{assert_none, book};
 use std::fs;
 
 /// What the chapter says in which row, and where the code says so.
-const LIMITS: [(&str, &str, &str, &str); 29] = [
+const LIMITS: [(&str, &str, &str, &str); 35] = [
     (
         "service thread",
         "for a second",
@@ -167,6 +167,42 @@ const LIMITS: [(&str, &str, &str, &str); 29] = [
         "500 us",
         "stillpoint-lru/src/memcg/resched.rs",
         "const SLICE: Duration = Duration::from_micros(500);",
+    ),
+    (
+        "entries of a table before it grows",
+        "6.5 for each bucket",
+        "stillpoint-map/src/core.rs",
+        "(1 << bits) * 13 / 2",
+    ),
+    (
+        "entries of a table before it grows",
+        "bucket of 7",
+        "stillpoint-map/src/word.rs",
+        "pub const SLOTS: usize = 7;",
+    ),
+    (
+        "buckets that an insert or a removal moves",
+        "16 of the smaller table",
+        "stillpoint-map/src/resize.rs",
+        "const CHUNK: usize = 16;",
+    ),
+    (
+        "buckets that the service thread moves at a time",
+        "1,024 times",
+        "stillpoint-map/src/core.rs",
+        "const SLICE: usize = 1024;",
+    ),
+    (
+        "addresses of entries",
+        "48 bits",
+        "stillpoint-map/src/slot.rs",
+        "const ADDRESS_BITS: u32 = 48;",
+    ),
+    (
+        "forks, each in the child of the last",
+        "62",
+        "stillpoint-map/src/word.rs",
+        "generation() % 63",
     ),
     (
         "addresses of an arena",

@@ -46,10 +46,15 @@ const TYPES: [&str; 30] = [
 ];
 
 /// The crates that programs use.
-const CRATES: [&str; 3] = ["stillpoint", "stillpoint-lru", "stillpoint-vmap"];
+const CRATES: [&str; 4] = [
+    "stillpoint",
+    "stillpoint-lru",
+    "stillpoint-map",
+    "stillpoint-vmap",
+];
 
 /// The paths of their public modules, and the files.
-const MODULES: [(&str, &str); 5] = [
+const MODULES: [(&str, &str); 6] = [
     ("stillpoint", "stillpoint/src/lib.rs"),
     ("tasks_trace", "stillpoint/src/tasks_trace/mod.rs"),
     (
@@ -57,6 +62,7 @@ const MODULES: [(&str, &str); 5] = [
         "stillpoint/src/tasks_trace/mod.rs",
     ),
     ("stillpoint_lru", "stillpoint-lru/src/lib.rs"),
+    ("stillpoint_map", "stillpoint-map/src/lib.rs"),
     ("stillpoint_vmap", "stillpoint-vmap/src/lib.rs"),
 ];
 

@@ -10,7 +10,8 @@
 //! They add all accounts up, in this order: what [`Shared`] counts as freed; each thread's sums, of
 //! one moment; what [`Shared`] counts as sealed. An object is sealed before it is freed, and a
 //! thread counts as freed by itself only what it has sealed itself. So what the sum counts as freed
-//! it counts as sealed, too: it is never too low.
+//! it counts as sealed, too: the sum of the objects is never too low. That of the bytes, which is
+//! made of two sums, may be, by the pages that are freed at that moment.
 //!
 //! # The budget
 //!
@@ -319,7 +320,7 @@ impl Heap {
         buffer.account.sealed.add(tally);
         let change = self.note_change(buffer, tally.footprint, 0);
         self.note_weight(page, tally);
-        change.is_some_and(|change| self.ends_excess(change, false))
+        change.is_some_and(|change| self.ends_excess(change, self.has_very_heavy()))
     }
 
     /// Counts objects that the owner of `buffer` frees out of its open page, which is not sealed for
@@ -409,16 +410,13 @@ impl Heap {
             sum.store(changed, Ordering::Relaxed);
             changed
         };
-        add(&buffer.account.unpublished_freed, freed);
+        let unpublished_freed = add(&buffer.account.unpublished_freed, freed);
         let unpublished = add(&buffer.account.unpublished, by);
+        let is_parked = buffer.is_parked();
+        // Each by itself: what a thread seals and what it frees may cancel out for ever.
         let is_step = unpublished.cast_signed().unsigned_abs() >= self.step(buffer);
-        if !is_step && !buffer.is_parked() {
-            return None;
-        }
-        let account = &buffer.account;
-        let is_step_of_freed =
-            buffer.is_parked() || account.unpublished_freed.load(Ordering::Relaxed) >= FREED_STEP;
-        Some(self.publish(account, is_step_of_freed))
+        let is_step_of_freed = is_parked || unpublished_freed >= FREED_STEP;
+        (is_step || is_step_of_freed).then(|| self.publish(&buffer.account, is_step_of_freed))
     }
 
     /// Publishes all that `account` has not. Under the lock of the queue. Returns whether that may
@@ -447,7 +445,8 @@ impl Heap {
     }
 
     /// Takes over the account of a thread that exits. Under the lock of the threads' list, which no
-    /// longer has it: statistics see it in one place. Returns as [`Heap::publish_rest`].
+    /// longer has it: statistics see it in one place, and the service thread does not publish for
+    /// it. Returns as [`Heap::publish_rest`].
     pub(super) fn close_account(&self, account: &Account) -> bool {
         let is_relief = self.publish_rest(account);
         let (freed, sealed) = account.tallies();

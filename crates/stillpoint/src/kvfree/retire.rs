@@ -219,7 +219,10 @@ impl Heap {
         let frees_it_here = channel == Channel::Plain && is_quick;
         if frees_it_here && reclaimer == Reclaimer::Owner && !self.frees_whole_batches() {
             queue.sealed.push_back(full);
-            if queue.note_named(cookie, footprint) >= self.named_together() {
+            let named = queue.note_named(cookie, footprint);
+            // One that frees on demand asks for it from inside its next section, which must not
+            // hold it up.
+            if self.frees_on_demand() || named >= self.named_together() {
                 engine.begin(cookie);
             }
             drop(queue);

@@ -1,0 +1,98 @@
+//! What must not compile, each beside what does.
+
+/// A map is not covariant: a shared reference is enough to put an entry in.
+///
+/// ```
+/// use stillpoint_map::{HashMap, HashSet};
+/// fn of_keys<'a>(map: &'a HashMap<&'static str, u32>) -> &'a HashMap<&'static str, u32> { map }
+/// fn of_values<'a>(map: &'a HashMap<u32, &'static str>) -> &'a HashMap<u32, &'static str> { map }
+/// fn set<'a>(set: HashSet<&'static str>) -> HashSet<&'static str> { set }
+/// ```
+/// ```compile_fail
+/// use stillpoint_map::HashMap;
+/// fn of_keys<'a>(map: &'a HashMap<&'static str, u32>) -> &'a HashMap<&'a str, u32> { map }
+/// ```
+/// ```compile_fail
+/// use stillpoint_map::HashMap;
+/// fn of_values<'a>(map: &'a HashMap<u32, &'static str>) -> &'a HashMap<u32, &'a str> { map }
+/// ```
+/// ```compile_fail
+/// use stillpoint_map::HashSet;
+/// fn set<'a>(set: HashSet<&'static str>) -> HashSet<&'a str> { set }
+/// ```
+mod variance {}
+
+/// What was found does not outlive the guard, the pinned map, or the map.
+///
+/// ```
+/// let map = stillpoint_map::HashMap::from([(1, 2)]);
+/// let guard = map.guard();
+/// let found = map.get(&1, &guard);
+/// assert_eq!(found, Some(&2));
+/// drop(guard);
+/// ```
+/// ```compile_fail,E0505
+/// let map = stillpoint_map::HashMap::from([(1, 2)]);
+/// let guard = map.guard();
+/// let found = map.get(&1, &guard);
+/// drop(guard);
+/// assert_eq!(found, Some(&2));
+/// ```
+/// ```compile_fail,E0505
+/// let map = stillpoint_map::HashMap::from([(1, 2)]);
+/// let pinned = map.pin();
+/// let old = pinned.insert(1, 3);
+/// drop(pinned);
+/// assert_eq!(old, Some(&2));
+/// ```
+/// ```compile_fail,E0505
+/// let map = stillpoint_map::HashMap::from([(1, 2)]);
+/// let guard = stillpoint::read_lock();
+/// let found = map.remove(&1, &guard);
+/// drop(map);
+/// assert_eq!(found, Some(&2));
+/// ```
+/// ```compile_fail,E0502
+/// let domain = stillpoint::Domain::new();
+/// let map = stillpoint_map::HashMap::new_in(&domain);
+/// let mut reader = domain.qsbr_reader();
+/// let found = map.get(&1, &reader);
+/// reader.quiescent_state();
+/// assert_eq!(found, Some(&2));
+/// ```
+mod lifetimes {}
+
+/// What is inserted may be dropped by another thread, later: it is `Send`, and borrows nothing.
+///
+/// ```
+/// stillpoint_map::HashMap::new().pin().insert(1, std::sync::Arc::new(1));
+/// ```
+/// ```compile_fail,E0277
+/// stillpoint_map::HashMap::new().pin().insert(1, std::rc::Rc::new(1));
+/// ```
+/// ```compile_fail,E0277
+/// stillpoint_map::HashSet::new().pin().insert(std::rc::Rc::new(1));
+/// ```
+/// ```compile_fail,E0597
+/// let map = stillpoint_map::HashMap::new();
+/// let local = 1;
+/// map.pin().insert(1, &local);
+/// ```
+mod bounds {}
+
+/// A map of values that cannot be shared is not shared.
+///
+/// ```
+/// let map = stillpoint_map::HashMap::from([(1, std::cell::Cell::new(1))]);
+/// std::thread::scope(|scope| { scope.spawn(move || map.len()); });
+/// ```
+/// ```compile_fail,E0277
+/// let map = stillpoint_map::HashMap::from([(1, std::cell::Cell::new(1))]);
+/// std::thread::scope(|scope| { scope.spawn(|| map.len()); });
+/// ```
+/// ```compile_fail,E0277
+/// let map = stillpoint_map::HashMap::from([(1, 1)]);
+/// let pinned = map.pin();
+/// std::thread::scope(|scope| { scope.spawn(|| pinned.len()); });
+/// ```
+mod threads {}

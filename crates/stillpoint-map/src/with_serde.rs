@@ -1,0 +1,116 @@
+//! The feature `serde`: `Serialize` and `Deserialize`.
+
+use crate::{HashMap, HashMapRef, HashSet, HashSetRef};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{MapAccess, SeqAccess, Visitor},
+};
+use std::{
+    fmt,
+    hash::{BuildHasher, Hash},
+    marker::PhantomData,
+};
+use stillpoint::Section;
+
+/// The most entries that are reserved because the input says that so many follow.
+const MOST_RESERVED: usize = 4096;
+
+/// Writes the entries that an iteration visits. They are gathered first, because formats may want
+/// their number before them.
+impl<K: Serialize, V: Serialize, S, G: Section> Serialize for HashMapRef<'_, K, V, S, G> {
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        serializer.collect_map(self.iter().collect::<Vec<_>>())
+    }
+}
+
+/// As that of [`HashMapRef`], in one section.
+impl<K: Serialize, V: Serialize, S> Serialize for HashMap<K, V, S> {
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        self.pin().serialize(serializer)
+    }
+}
+
+/// Writes the values that an iteration visits, gathered first.
+impl<T: Serialize, S, G: Section> Serialize for HashSetRef<'_, T, S, G> {
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        serializer.collect_seq(self.iter().collect::<Vec<_>>())
+    }
+}
+
+/// As that of [`HashSetRef`], in one section.
+impl<T: Serialize, S> Serialize for HashSet<T, S> {
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        self.pin().serialize(serializer)
+    }
+}
+
+/// Reads a map of the global domain. Of entries with equal keys the last one stays.
+impl<'de, K, V, S> Deserialize<'de> for HashMap<K, V, S>
+where
+    K: Deserialize<'de> + Hash + Eq + Send + 'static,
+    V: Deserialize<'de> + Send + 'static,
+    S: BuildHasher + Default,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(OfMap(PhantomData))
+    }
+}
+
+/// Reads a set of the global domain. Of equal values the first one stays.
+impl<'de, T, S> Deserialize<'de> for HashSet<T, S>
+where
+    T: Deserialize<'de> + Hash + Eq + Send + 'static,
+    S: BuildHasher + Default,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(OfSet(PhantomData))
+    }
+}
+
+struct OfMap<K, V, S>(PhantomData<HashMap<K, V, S>>);
+
+impl<'de, K, V, S> Visitor<'de> for OfMap<K, V, S>
+where
+    K: Deserialize<'de> + Hash + Eq + Send + 'static,
+    V: Deserialize<'de> + Send + 'static,
+    S: BuildHasher + Default,
+{
+    type Value = HashMap<K, V, S>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let capacity = entries.size_hint().unwrap_or(0).min(MOST_RESERVED);
+        let map = HashMap::with_capacity_and_hasher(capacity, S::default());
+        while let Some((key, value)) = entries.next_entry()? {
+            // A section each, because the input may take its time.
+            map.insert(key, value, &map.guard());
+        }
+        Ok(map)
+    }
+}
+
+struct OfSet<T, S>(PhantomData<HashSet<T, S>>);
+
+impl<'de, T, S> Visitor<'de> for OfSet<T, S>
+where
+    T: Deserialize<'de> + Hash + Eq + Send + 'static,
+    S: BuildHasher + Default,
+{
+    type Value = HashSet<T, S>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Self::Value, A::Error> {
+        let capacity = values.size_hint().unwrap_or(0).min(MOST_RESERVED);
+        let set = HashSet::with_capacity_and_hasher(capacity, S::default());
+        while let Some(value) = values.next_element()? {
+            set.insert(value, &set.guard());
+        }
+        Ok(set)
+    }
+}

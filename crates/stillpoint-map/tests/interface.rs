@@ -1,0 +1,270 @@
+//! What the types promise, and the methods that std and papaya have as well.
+
+use std::{
+    cell::Cell,
+    collections::HashSet as StdSet,
+    hash::{BuildHasherDefault, DefaultHasher},
+    panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind},
+    sync::Arc,
+};
+use stillpoint::{
+    Guard,
+    tasks_trace::{OwnedGuard, TraceDomain},
+};
+use stillpoint_map::{
+    Compute, Cursor, HashMap, HashMapRef, HashSet, HashSetRef, IntoIter, Iter, Keys, Operation,
+};
+
+/// Whether a type has a trait, as a constant: the inherent one is only there where it has.
+macro_rules! implements {
+    ($type:ty: $trait:path) => {{
+        #[allow(dead_code)]
+        trait Otherwise {
+            const IS: bool = false;
+        }
+        impl<T: ?Sized> Otherwise for T {}
+        struct Probe<T: ?Sized>(std::marker::PhantomData<T>);
+        #[allow(dead_code)]
+        impl<T: ?Sized + $trait> Probe<T> {
+            const IS: bool = true;
+        }
+        <Probe<$type>>::IS
+    }};
+}
+
+type NotSync = Cell<u32>;
+type NotSend = *mut u32;
+
+const _: () = {
+    assert!(implements!(HashMap<u32, String>: Send));
+    assert!(implements!(HashMap<u32, String>: Sync));
+    assert!(implements!(HashSet<String>: Send));
+    assert!(implements!(HashSet<String>: Sync));
+    // Sent with what it holds; shared only if that may be shared and sent.
+    assert!(implements!(HashMap<u32, NotSync>: Send));
+    assert!(!implements!(HashMap<u32, NotSync>: Sync));
+    assert!(!implements!(HashMap<NotSync, u32>: Sync));
+    assert!(!implements!(HashMap<u32, NotSend>: Send));
+    assert!(!implements!(HashMap<NotSend, u32>: Send));
+    assert!(!implements!(HashMap<u32, std::sync::MutexGuard<'static, u32>>: Sync));
+    assert!(!implements!(HashMap<u32, u32, *mut u32>: Send));
+    assert!(!implements!(HashSet<NotSync>: Sync));
+    // In a section: as its guard.
+    assert!(!implements!(HashMapRef<'static, u32, u32, DefaultState, Guard<'static>>: Send));
+    assert!(!implements!(HashMapRef<'static, u32, u32, DefaultState, Guard<'static>>: Sync));
+    assert!(implements!(HashMapRef<'static, u32, u32, DefaultState, OwnedGuard<'static>>: Send));
+    assert!(implements!(HashSetRef<'static, u32, DefaultState, OwnedGuard<'static>>: Send));
+    assert!(
+        !implements!(HashMapRef<'static, u32, NotSync, DefaultState, OwnedGuard<'static>>: Send)
+    );
+    // References to entries, and entries.
+    assert!(implements!(Iter<'static, u32, String>: Send));
+    assert!(!implements!(Iter<'static, u32, NotSync>: Send));
+    assert!(!implements!(Keys<'static, u32, NotSync>: Send));
+    assert!(implements!(IntoIter<u32, NotSync>: Send));
+    assert!(!implements!(IntoIter<u32, NotSend>: Send));
+    assert!(implements!(HashMap<u32, String>: UnwindSafe));
+    assert!(implements!(HashMap<u32, String>: RefUnwindSafe));
+    assert!(!implements!(HashMap<u32, NotSync>: RefUnwindSafe));
+    assert!(implements!(HashSet<String>: RefUnwindSafe));
+    assert!(size_of::<HashMap<String, String>>() <= 64);
+};
+
+type DefaultState = stillpoint_map::DefaultHashBuilder;
+
+/// Methods that have no use for a bound have none: this compiles.
+#[allow(dead_code)]
+fn without_bounds<K, V, S: Default>() -> usize {
+    let mut map = HashMap::<K, V, S>::default();
+    let pinned = map.pin();
+    pinned.reserve(1);
+    pinned.shrink_to_fit();
+    let count = pinned.iter().count() + pinned.keys().count() + pinned.values().count();
+    drop(pinned);
+    map.scan(&mut Cursor::start(), 1, |_, _| ());
+    std::mem::take(&mut map).into_keys().count() + map.into_values().count() + count
+}
+
+#[test]
+fn a_scan_of_nothing_ends() {
+    let map: HashMap<u32, u32> = HashMap::new();
+    let mut cursor = Cursor::start();
+    assert!(!map.scan(&mut cursor, 1, |_, _| unreachable!()));
+    assert!(!map.scan(&mut cursor, 1, |_, _| unreachable!()));
+}
+
+#[test]
+fn a_value_is_updated_or_inserted() {
+    let map = HashMap::new();
+    let map = map.pin();
+    assert_eq!(*map.update_or_insert("a", |value| value + 1, 10), 10);
+    assert_eq!(*map.update_or_insert("a", |value| value + 1, 10), 11);
+    let inserted = map.update_or_insert_with("b", |_| unreachable!(), || 20);
+    assert_eq!(*inserted, 20);
+    let updated = map.update_or_insert_with("b", |value| value * 2, || unreachable!());
+    assert_eq!(*updated, 40);
+    assert_eq!(map.update("c", |value| value + 1), None);
+    assert_eq!(map.len(), 2);
+}
+
+/// Another thread inserts the key between the look-up and the insertion; here `make` itself does.
+#[test]
+fn what_was_made_in_vain_is_kept_or_dropped() {
+    let map = HashMap::new();
+    let made = Arc::new(());
+    let current =
+        |map: &HashMap<u32, Arc<()>>, key| Arc::strong_count(map.pin().get(&key).unwrap());
+
+    let not_inserted = map
+        .pin()
+        .try_insert_with(1, || {
+            map.pin().insert(1, Arc::new(()));
+            Arc::clone(&made)
+        })
+        .is_err();
+    assert!(not_inserted);
+    assert_eq!((Arc::strong_count(&made), current(&map, 1)), (1, 1));
+
+    // Inserted by another, removed again, and then what was made the first time goes in.
+    let mut updates = 0;
+    map.pin().update_or_insert_with(
+        2,
+        |_| {
+            updates += 1;
+            map.pin().remove(&2);
+            Arc::new(())
+        },
+        || {
+            map.pin().insert(2, Arc::new(()));
+            Arc::clone(&made)
+        },
+    );
+    assert_eq!(updates, 1);
+    assert!(Arc::ptr_eq(map.pin().get(&2).unwrap(), &made));
+    assert_eq!(Arc::strong_count(&made), 2);
+}
+
+#[test]
+fn compute_inserts_updates_removes_and_aborts() {
+    let map = HashMap::new();
+    let map = map.pin();
+    let next = |entry: Option<(&u32, &u32)>| match entry {
+        None => Operation::Insert(1),
+        Some((_, 3)) => Operation::Remove,
+        Some((_, value)) => Operation::<u32, ()>::Insert(value + 1),
+    };
+    assert_eq!(map.compute(7, next), Compute::Inserted(&7, &1));
+    let updated = Compute::Updated {
+        old: (&7, &1),
+        new: (&7, &2),
+    };
+    assert_eq!(map.compute(7, next), updated);
+    map.compute(7, next);
+    assert_eq!(map.compute(7, next), Compute::Removed(&7, &3));
+    assert_eq!(
+        map.compute(7, |_| Operation::Abort("no")),
+        Compute::Aborted("no")
+    );
+    let panics = || map.compute(7, |_| Operation::<u32, ()>::Remove);
+    std::panic::set_hook(Box::new(|_| ()));
+    let message = catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+    drop(std::panic::take_hook());
+    assert!(
+        message
+            .downcast_ref::<&str>()
+            .unwrap()
+            .contains("return `Abort`")
+    );
+    assert_eq!(map.insert(7, 1), None, "nothing is locked after that");
+}
+
+#[test]
+fn entries_are_removed_by_condition() {
+    let map: HashMap<u32, u32> = (0..100).map(|key| (key, key)).collect();
+    let map = map.pin();
+    assert_eq!(map.remove_if(&1, |_, value| *value == 2), Err((&1, &1)));
+    assert_eq!(
+        map.remove_if(&1, |_, value| *value == 1),
+        Ok(Some((&1, &1)))
+    );
+    assert_eq!(map.remove_if(&1, |_, _| true), Ok(None));
+    map.retain(|key, _| key % 2 == 0);
+    assert_eq!(map.len(), 50);
+    map.clear();
+    assert!(map.is_empty() && map.iter().next().is_none());
+}
+
+#[test]
+fn a_set_has_what_sets_have() {
+    let set: HashSet<String> = ["a", "b", "c"].map(String::from).into();
+    let pinned = set.pin();
+    assert!(pinned.contains("a") && !pinned.contains("d"));
+    assert_eq!(pinned.get("b").map(String::as_str), Some("b"));
+    assert!(!pinned.insert("a".to_owned()) && pinned.insert("d".to_owned()));
+    assert_eq!(
+        pinned.replace("d".to_owned()).map(String::as_str),
+        Some("d")
+    );
+    assert_eq!(pinned.replace("e".to_owned()), None);
+    assert_eq!(pinned.take("e").map(String::as_str), Some("e"));
+    assert!(pinned.remove("d") && !pinned.remove("d"));
+    assert_eq!(pinned.len(), 3);
+    let visited: StdSet<&str> = (&pinned).into_iter().map(String::as_str).collect();
+    assert_eq!(visited, ["a", "b", "c"].into());
+    let mut scanned = 0;
+    let mut cursor = Cursor::default();
+    while set.scan(&mut cursor, 1, |_| scanned += 1) {}
+    assert_eq!(scanned, 3);
+    pinned.retain(|value| value != "a");
+    let clone = set.clone();
+    assert_eq!(clone, set);
+    pinned.reserve(100);
+    assert!(pinned.capacity() >= 2 && pinned.try_reserve(usize::MAX).is_err());
+    pinned.shrink_to_fit();
+    pinned.clear();
+    assert!(set.is_empty() && clone != set);
+    assert_eq!(format!("{:?}", HashSet::from([1])), "{1}");
+    assert_eq!(clone.into_iter().len(), 2);
+}
+
+#[test]
+fn a_map_has_what_maps_have() {
+    let mut map = HashMap::from([(1, "one"), (2, "two")]);
+    map.extend([(3, "three")]);
+    (&map).extend([(&4, &"four")]);
+    assert_eq!(map.clone(), map);
+    assert_ne!(map, HashMap::from([(1, "one")]));
+    assert_ne!(
+        map,
+        HashMap::from([(1, "1"), (2, "two"), (3, "three"), (4, "four")])
+    );
+    assert_eq!(format!("{:?}", HashMap::from([(1, 2)]).pin()), "{1: 2}");
+    let pinned = map.pin();
+    assert_eq!(
+        pinned.try_insert(1, "1").unwrap_err().to_string(),
+        "the key is in the map already"
+    );
+    assert_eq!(*pinned.get_or_insert(1, "1"), "one");
+    assert_eq!(pinned.get_key_value(&2), Some((&2, &"two")));
+    assert_eq!(pinned.remove_entry(&2), Some((&2, &"two")));
+    let mut keys: Vec<_> = (&pinned).into_iter().map(|(key, _)| *key).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [1, 3, 4]);
+    drop(pinned);
+    assert_eq!(map.clone().into_values().len(), 3);
+    let mut entries = map.into_iter();
+    entries.next();
+    assert_eq!(entries.size_hint(), (2, Some(2)));
+    assert_eq!(entries.count(), 2);
+}
+
+#[test]
+fn clones_stay_in_their_domain() {
+    let domain = TraceDomain::new();
+    let map = HashMap::with_hasher_in(BuildHasherDefault::<DefaultHasher>::default(), &domain);
+    map.with_guard(&domain.read_lock()).insert(1, 1);
+    let clone = map.clone();
+    assert_eq!(clone.with_guard(domain.read_lock_owned()).get(&1), Some(&1));
+    assert_eq!(format!("{:?}", clone.domain()), format!("{:?}", *domain));
+    assert_eq!(clone, map);
+}

@@ -1,0 +1,89 @@
+//! The feature `rayon`.
+
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use stillpoint_map::{HashMap, HashSet};
+
+#[test]
+fn maps_and_sets_are_filled() {
+    let mut map: HashMap<u32, String> = (0..10_000_u32)
+        .into_par_iter()
+        .map(|n| (n, n.to_string()))
+        .collect();
+    map.par_extend(
+        (10_000..20_000_u32)
+            .into_par_iter()
+            .map(|n| (n, n.to_string())),
+    );
+    assert_eq!(map.len(), 20_000);
+    assert!((0..20_000).all(|n| map.pin().get(&n).unwrap() == &n.to_string()));
+
+    let mut set: HashSet<u32> = (0..10_000_u32).into_par_iter().map(|n| n / 2).collect();
+    assert_eq!(set.len(), 5_000);
+    (&set).par_extend((0..6_000_u32).into_par_iter());
+    set.par_extend((0..7_000_u32).into_par_iter());
+    assert_eq!(set, (0..7_000).collect());
+}
+
+/// In sizes that are not split, are split into some ranges, and into many.
+#[test]
+fn every_entry_is_visited_once() {
+    for entries in [0, 1, 100, 5_000, 100_000_u32] {
+        let map: HashMap<u32, AtomicU32> = (0..entries).map(|n| (n, AtomicU32::new(0))).collect();
+        let pinned = map.pin();
+        let visited = pinned
+            .par_iter()
+            .map(|(_, visits)| visits.fetch_add(1, Ordering::Relaxed))
+            .count();
+        assert_eq!(visited, entries as usize);
+        assert!(
+            pinned
+                .values()
+                .all(|visits| visits.load(Ordering::Relaxed) == 1)
+        );
+
+        let set: HashSet<u32> = (0..entries).collect();
+        let sum: u64 = set.pin().par_iter().map(|value| u64::from(*value)).sum();
+        assert_eq!(sum, (0..u64::from(entries)).sum());
+    }
+}
+
+/// The keys that are there throughout are visited once, whatever the table does.
+#[test]
+fn an_iteration_beside_a_table_that_grows_and_shrinks() {
+    const KEPT: u32 = 2_000;
+    let map: HashMap<u32, u32> = (0..KEPT).map(|key| (key, 0)).collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                (&map).extend((KEPT..KEPT * 20).map(|key| (key, 0)));
+                map.pin().retain(|key, _| *key < KEPT);
+            }
+        });
+        for _ in 0..20 {
+            let pinned = map.pin();
+            let mut kept: Vec<u32> = pinned
+                .par_iter()
+                .map(|(key, _)| *key)
+                .filter(|key| *key < KEPT)
+                .collect();
+            kept.sort_unstable();
+            assert!(kept.into_iter().eq(0..KEPT));
+        }
+        done.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_search_ends_early() {
+    let map: HashMap<u32, u32> = (0..100_000).map(|key| (key, key)).collect();
+    assert!(map.pin().par_iter().any(|(key, _)| *key == 7));
+    assert!(
+        map.pin()
+            .par_iter()
+            .find_any(|(key, _)| **key > 100_000)
+            .is_none()
+    );
+}

@@ -1,0 +1,90 @@
+//! Sessions in a concurrent map that tasks on tokio share: a request keeps its session across its
+//! `.await`s, also if another task ends the session meanwhile.
+//!
+//! `cargo run --release -p config-reload --bin session_tasks`. It checks what it says here, and fails if
+//! that is not so.
+
+use std::{
+    sync::{
+        LazyLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use stillpoint::tasks_trace::TraceDomain;
+use stillpoint_map::HashMap;
+use tokio::{task::JoinSet, time::sleep};
+
+const SESSIONS: u64 = 200;
+/// How long a request takes to be answered; what a database would take.
+const WORK: Duration = Duration::from_millis(5);
+
+/// Users whose session has been dropped.
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
+struct Session {
+    user: String,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.user.clear();
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Tasks hold their sections across `.await`, so they have a domain of their own.
+static DOMAIN: LazyLock<TraceDomain> = LazyLock::new(TraceDomain::new);
+static SESSIONS_OF: LazyLock<HashMap<u64, Session>> = LazyLock::new(|| HashMap::new_in(&DOMAIN));
+
+/// Answers from the session that it has found, whatever happens to the map meanwhile. The guard may
+/// leave its thread at each `.await`.
+async fn answer(id: u64) -> Option<String> {
+    let sessions = SESSIONS_OF.with_guard(DOMAIN.read_lock_static());
+    let session = sessions.get(&id)?;
+    sleep(WORK).await;
+    Some(format!("hello {}", session.user))
+}
+
+/// Ends a session. Does not wait for the requests that still use it.
+async fn log_out(id: u64) -> bool {
+    sleep(WORK / 2).await;
+    SESSIONS_OF.pin().remove(&id).is_some()
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    for id in 0..SESSIONS {
+        let user = format!("user {id}");
+        SESSIONS_OF.pin().insert(id, Session { user });
+    }
+    let mut requests = JoinSet::new();
+    let mut ends = JoinSet::new();
+    for id in 0..SESSIONS {
+        requests.spawn(async move { (id, answer(id).await) });
+        ends.spawn(log_out(id));
+    }
+    let mut answered = 0;
+    while let Some(request) = requests.join_next().await {
+        let (id, answer) = request.expect("no request panics");
+        if let Some(answer) = answer {
+            assert_eq!(
+                answer,
+                format!("hello user {id}"),
+                "its session was dropped"
+            );
+            answered += 1;
+        }
+    }
+    while let Some(ended) = ends.join_next().await {
+        assert!(ended.expect("no task panics"), "each session is ended once");
+    }
+    assert!(answered > 0, "requests found sessions");
+    assert!(SESSIONS_OF.is_empty());
+    // All requests are done. After a grace period the sessions are dropped, each once.
+    tokio::task::spawn_blocking(|| DOMAIN.kvfree_barrier())
+        .await
+        .expect("it does not panic");
+    assert_eq!(DROPPED.load(Ordering::Relaxed), SESSIONS as usize);
+    println!("{answered} requests answered beside {SESSIONS} log-outs; all sessions dropped");
+}
