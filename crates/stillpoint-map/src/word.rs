@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn no_slot_with_the_tag_is_left_out() {
-        for tag in 1..=255_u8 {
+        for tag in (1..=255_u8).step_by(if cfg!(miri) { 127 } else { 1 }) {
             for other in 0..=255_u8 {
                 for slot in 0..SLOTS {
                     let word = (0..SLOTS).fold(Word::EMPTY, |word, at| {

@@ -103,7 +103,7 @@ fn the_checker_refuses_what_is_not_linearizable() {
 const KEYS: u64 = 2;
 const THREADS: usize = 3;
 const EACH: usize = 18;
-const ROUNDS: usize = if cfg!(miri) { 3 } else { 500 };
+const ROUNDS: usize = if cfg!(miri) { 3 } else { 8000 };
 /// What other threads insert and remove.
 const OTHERS: u64 = if cfg!(miri) { 20 } else { 200 };
 

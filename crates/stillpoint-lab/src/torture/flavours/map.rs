@@ -25,12 +25,12 @@ const KEYS: u64 = 600;
 /// More than there can be values, unless deferred frees are held up for long.
 const ELEMENTS: u64 = 1 << 16;
 
-/// A removed entry is freed at once.
+/// A removed entry is dropped at once.
 enum FreesAtOnce {}
 
-// SAFETY: the entries of this flavour are two numbers and a pointer to elements that stay. What
-// a reader finds in the memory of a freed one is a number, which it does not use as an address
-// before it has compared it.
+// SAFETY: the entries of this flavour are two numbers and a pointer to elements that stay, and the
+// memory of a dropped one stays, too. What a reader finds there is a number, which it does not use
+// as an address before it has compared it.
 unsafe impl Policy for FreesAtOnce {
     const WAITS_FOR_READERS: bool = false;
 }
