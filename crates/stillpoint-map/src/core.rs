@@ -266,14 +266,23 @@ impl Core {
         let Some(bits) = entries.and_then(bits_for) else {
             return false;
         };
-        self.floor.fetch_max(bits, Ordering::Relaxed);
+        let before = self.floor.fetch_max(bits, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         let table = unsafe { self.table() };
         if table.bits() < bits {
             self.start_move(table, table.bits() + 1);
-            return table.next().is_some();
         }
-        true
+        let reserved = table.bits() >= bits || table.next().is_some();
+        if !reserved {
+            // Another thread's larger floor stays.
+            let _ = self.floor.compare_exchange(
+                bits,
+                before.min(bits),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+        reserved
     }
 
     /// How many entries it has before its table grows.
