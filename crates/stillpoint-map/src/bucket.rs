@@ -80,7 +80,11 @@ impl Bucket {
 
     /// Has the system give memory to the page that this is on. The word stays as it is.
     pub fn touch(&self) {
-        self.word.fetch_or(0, Ordering::Relaxed);
+        // Not an addition of 0, which the compiler leaves out, or makes a load.
+        let word = self.word.load(Ordering::Relaxed);
+        let _ = self
+            .word
+            .compare_exchange(word, word, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Replaces the word by its locked form, unless it has changed.

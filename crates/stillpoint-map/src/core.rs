@@ -72,9 +72,12 @@ pub struct Core {
     floor: AtomicU32,
     /// Which process has queued a callback that moves tables, as [`this_process`]; 0 if none has.
     driver: AtomicU64,
-    /// Which process is in that callback, or has closed the map.
+    /// Which process is in that callback, or [`CLOSED`].
     driving: AtomicU64,
 }
+
+/// No process: the map is closed, in its children as well.
+const CLOSED: u64 = u64::MAX;
 
 fn this_process() -> u64 {
     fork::process().generation() + 1
@@ -266,9 +269,17 @@ impl Core {
         let Some(bits) = entries.and_then(bits_for) else {
             return false;
         };
-        let before = self.floor.fetch_max(bits, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         let table = unsafe { self.table() };
+        if table.bits() < bits {
+            // The table grows there in steps. Whether there is memory for the last is tried first.
+            let Some(last) = Table::new(bits) else {
+                return false;
+            };
+            // SAFETY: no other thread knows it, and its buckets are empty.
+            unsafe { last.free_memory() };
+        }
+        let before = self.floor.fetch_max(bits, Ordering::Relaxed);
         if table.bits() < bits {
             self.start_move(table, table.bits() + 1);
         }
@@ -407,6 +418,7 @@ impl Core {
         // That of another process is a thread that the fork has removed.
         // Acquire, pairs with `end_driving`: what was moved.
         driving != me
+            && driving != CLOSED
             && self
                 .driving
                 .compare_exchange(driving, me, Ordering::Acquire, Ordering::Relaxed)
@@ -424,6 +436,7 @@ impl Core {
         while !self.begin_driving() {
             backoff.wait();
         }
+        self.driving.store(CLOSED, Ordering::Relaxed);
     }
 
     /// Frees the tables.

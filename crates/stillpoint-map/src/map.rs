@@ -155,7 +155,7 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets, and the domain's service thread moves the rest |
 /// | [`len`](Self::len) | sums up to 64 counters in large maps |
 /// | iteration | reads the table in order; no allocation |
-/// | memory | 8 bytes an entry beside key and value, as the allocator rounds them, and 64 bytes for each bucket: 10 to 20 bytes an entry as it grows, 64 at most after removals |
+/// | memory | 8 bytes an entry beside key and value, as the allocator rounds them, and 64 bytes for each bucket: some 13 to 20 bytes an entry as it grows, up to 64 after removals, and as much again for chains where keys come and go; a capacity that was asked for stays |
 ///
 /// A map that has lost most of its entries shrinks by itself, also when no thread uses it any more,
 /// to the capacity that it was made with ([`with_capacity`](Self::with_capacity),
@@ -166,7 +166,7 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// Entries that were replaced or removed count against the
 /// [budget](Domain::set_budget) of the map's domain, with their own size: what keys and values own
 /// is not counted. A thread that changes maps faster than readers leave is throttled at the end of
-/// its section, for a bounded time; see [`Domain`]. Tables that were replaced do not count. They
+/// its section, for a bounded time; see [`Domain`]. Tables of 128 KiB and more that were replaced do not count. They
 /// are given back after a grace period.
 ///
 /// # Domains and async tasks

@@ -123,8 +123,8 @@ impl<T, S> HashSet<T, S> {
         self.map.is_empty()
     }
 
-    /// Visits at least `count` further values, if there are so many, in a section that ends before
-    /// this returns. Returns whether there may be more. As [`HashMap::scan`].
+    /// Visits the next values, at least `count` or those of 16 times as many buckets, in a section
+    /// that ends before this returns. Returns whether there may be more. As [`HashMap::scan`].
     pub fn scan(&self, cursor: &mut Cursor, count: usize, mut visit: impl FnMut(&T)) -> bool {
         self.map.scan(cursor, count, |value, ()| visit(value))
     }

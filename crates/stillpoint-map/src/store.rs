@@ -146,7 +146,12 @@ unsafe impl<T> Send for Unused<T> {}
 
 impl Reclaim for Later<'_> {
     fn bucket(&self, bucket: NonNull<Bucket>) {
-        self.buckets.borrow_mut().push(Unused(bucket));
+        let mut buckets = self.buckets.borrow_mut();
+        if buckets.try_reserve(1).is_ok() {
+            buckets.push(Unused(bucket));
+        } else {
+            To(self.domain).bucket(bucket);
+        }
     }
 
     fn table(&self, table: Table<'_>) {
@@ -514,6 +519,14 @@ fn drive_later(domain: &Domain, shared: Arc<Shared>) {
         if !shared.core.begin_driving() {
             return;
         }
+        /// Also if it panics: the drop of the map waits for it.
+        struct End<'a>(&'a Core);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.end_driving();
+            }
+        }
+        let _end = End(&shared.core);
         // SAFETY: this drives. So the map is there, and keeps the domain open.
         let domain = unsafe { &*shared.domain.get() };
         let domain = domain.as_deref().unwrap_or_else(|| global());
@@ -529,7 +542,6 @@ fn drive_later(domain: &Domain, shared: Arc<Shared>) {
         if again {
             drive_later(domain, Arc::clone(&shared));
         }
-        shared.core.end_driving();
     });
 }
 

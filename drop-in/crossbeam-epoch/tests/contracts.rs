@@ -156,18 +156,22 @@ fn pins_work_at_a_threads_end() {
     }
     thread_local!(static LATE: Cell<Option<Late>> = const { Cell::new(None) });
     let drops = Drops::default();
-    for pins_first in [false, true] {
+    // The last: the thread's buffer is given back before the destructor defers.
+    for (pins_first, defers) in [(false, false), (true, false), (true, true)] {
         let theirs = drops.clone();
         let work = move || {
             if pins_first {
                 drop(epoch::pin());
             }
             LATE.set(Some(Late(theirs)));
-            drop(epoch::pin());
+            let guard = epoch::pin();
+            if defers {
+                guard.defer(|| ());
+            }
         };
         thread::spawn(work).join().unwrap();
     }
-    drops.wait_for(2);
+    drops.wait_for(3);
 }
 
 /// Contract 6: a guard keeps its participant and its collector.

@@ -378,14 +378,17 @@ impl ThreadBuffer {
         // Release and acquire would do nothing here that the lock does not do; the owner reads what
         // it wrote itself.
         let old = self.open[channel as usize].swap(fresh, Ordering::Relaxed);
-        self.note_replaced(queue);
+        self.note_replaced(queue, channel);
         NonNull::new(old)
     }
 
     /// An open page is another now, or begins anew. Owner only.
-    pub(super) fn note_replaced(&self, queue: &mut Queue) {
+    pub(super) fn note_replaced(&self, queue: &mut Queue, channel: Channel) {
         self.replaced.fetch_add(1, Ordering::Relaxed);
-        queue.marks = Marks::new();
+        // Only plain pages are marked.
+        if channel == Channel::Plain {
+            queue.marks = Marks::new();
+        }
     }
 
     /// An empty page: a spare one or a new one. Owner only, without the lock.

@@ -241,7 +241,7 @@ impl Heap {
             if page.objects() == 0 {
                 // What is taken has left it, so the next objects find the lines that are warm.
                 page.forget_objects();
-                buffer.note_replaced(&mut queue);
+                buffer.note_replaced(&mut queue, Channel::Plain);
             }
             taken
         };

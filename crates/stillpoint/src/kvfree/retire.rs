@@ -75,8 +75,12 @@ impl Heap {
         on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
         let Some(retirer) = retirer else {
-            // Or the object would be retired twice.
-            assert!(pushed.is_none(), "a thread that has appended has a buffer");
+            // Or the object would be retired twice. A reader that counts for itself may still have
+            // the buffer of a thread that ends, which has no page any more.
+            assert!(
+                matches!(pushed, None | Some(Pushed::NoPage)),
+                "a thread that has appended has a buffer"
+            );
             return match self.append_at_threads_end(engine, object) {
                 true => Ok(()),
                 // SAFETY: the caller's promise; no page has the object.

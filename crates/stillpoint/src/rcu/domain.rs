@@ -148,8 +148,8 @@ impl Domain {
         self.core.id()
     }
 
-    /// Returns whether the calling thread is inside a section of this domain, through whatever
-    /// guard or reader, so that it must not wait for a grace period here. The kernel's
+    /// Returns whether the calling thread is inside a section of this domain, through a guard or a
+    /// QSBR reader (an owned guard is no thread's), so that it must not wait for a grace period here. The kernel's
     /// `rcu_read_lock_held()`.
     ///
     /// A few loads if it is, through a guard of its own; otherwise it looks at the records of all

@@ -209,11 +209,12 @@ impl Domain {
     /// once to end its grace period, frees on this thread what is due and would be freed here
     /// sooner or later, and hands objects with a destructor to the service thread.
     ///
-    /// Nothing needs it: what a thread leaves is freed within 50 ms. It is for a thread that has
+    /// Nothing needs it: what an idle thread leaves is freed within 50 ms. It is for a thread that has
     /// just retired much, or something large, and for tests. What other threads retire is not its
     /// business: see [`kvfree_barrier`](Domain::kvfree_barrier), which waits. A heavy barrier if the
     /// grace period needs one, a look at all records, and the time of the frees; destructors of
-    /// [`Domain::retire_inline`] run here. Called from one of these, it frees nothing. Inside a
+    /// [`Domain::retire_inline`] run here. Called from one of these on the thread that retired it, it
+    /// frees nothing. Inside a
     /// section it frees what has been retired before that. Not async-signal-safe.
     ///
     /// ```
