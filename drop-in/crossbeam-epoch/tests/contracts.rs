@@ -345,9 +345,10 @@ fn two_flushes_run_all() {
             handle.pin().flush();
             drops.count() == before + count
         };
-        // On a machine with much else to do the service thread may come in between.
+        // On a machine with much else to do the service thread may come in between, and be still at
+        // it when the next try has run its own.
         let tries = (1..=20).find(|_| at_once()).expect("a flush that runs all");
-        assert_eq!(drops.count(), before + tries * count);
+        drops.wait_for(before + tries * count);
     }
 }
 
