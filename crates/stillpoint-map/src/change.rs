@@ -1,9 +1,10 @@
 //! The methods of `HashMap` that change it.
 
 use crate::{
+    entry::NewEntry,
     map::HashMap,
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
-    store::{Inserted, NewEntry, Occupied, no_memory},
+    store::{Inserted, Occupied, no_memory},
 };
 use equivalent::Equivalent;
 use std::{

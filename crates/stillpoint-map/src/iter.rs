@@ -1,6 +1,6 @@
 //! The iterators of the maps.
 
-use crate::store::{Entries, OwnedEntries};
+use crate::{owned::OwnedEntries, store::Entries};
 use std::{fmt, iter::FusedIterator};
 
 /// The entries of a map: what [`HashMap::iter`](crate::HashMap::iter) returns.

@@ -66,6 +66,10 @@ mod change;
 mod core;
 mod count;
 #[cfg(not(stillpoint_loom))]
+mod driver;
+#[cfg(not(stillpoint_loom))]
+mod entry;
+#[cfg(not(stillpoint_loom))]
 mod iter;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
@@ -77,9 +81,13 @@ mod misuse;
 #[cfg(not(stillpoint_loom))]
 mod outcome;
 #[cfg(not(stillpoint_loom))]
+mod owned;
+#[cfg(not(stillpoint_loom))]
 mod pinned;
 #[cfg(not(stillpoint_loom))]
 mod pinned_set;
+#[cfg(not(stillpoint_loom))]
+mod reclaim;
 mod resize;
 #[cfg(not(stillpoint_loom))]
 mod set;
@@ -120,7 +128,8 @@ struct Readme;
 #[doc(hidden)]
 pub mod torture {
     pub use crate::{
+        entry::NewEntry,
         slot::spread,
-        store::{Inserted, NewEntry, Policy, Sound, Store},
+        store::{Inserted, Policy, Sound, Store},
     };
 }

@@ -2,10 +2,11 @@
 //! [`crate::traits`] what std's traits ask for.
 
 use crate::{
+    entry::Found,
     iter::{Iter, Keys, Values},
     pinned::HashMapRef,
     slot::spread,
-    store::{Found, Store},
+    store::Store,
 };
 use equivalent::Equivalent;
 use std::{

@@ -3,18 +3,18 @@
 
 use crate::{
     bucket::Bucket,
-    core::{self, Core, Reclaim},
-    count::Count,
-    slot::{Head, fits},
-    table::Table,
+    core::{self, Core},
+    driver::{Shared, drive_later},
+    entry::{Entry, Found, NewEntry},
+    owned::OwnedEntries,
+    reclaim::To,
     walk::Walk,
 };
 use std::{
     alloc::{Layout, handle_alloc_error},
-    cell::{RefCell, UnsafeCell},
+    cell::UnsafeCell,
     fmt,
     marker::PhantomData,
-    ops::Deref,
     ptr::{self, NonNull},
     sync::{
         Arc,
@@ -39,166 +39,6 @@ pub enum Sound {}
 
 // SAFETY: it breaks nothing.
 unsafe impl Policy for Sound {}
-
-/// A key and its value.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Entry<K, V> {
-    head: Head,
-    pub key: K,
-    pub value: V,
-}
-
-impl<K, V> Entry<K, V> {
-    fn head(entry: NonNull<Self>) -> NonNull<Head> {
-        entry.cast()
-    }
-
-    pub fn hash(&self) -> u64 {
-        self.head.hash
-    }
-
-    #[inline(always)]
-    pub fn pair(&self) -> (&K, &V) {
-        (&self.key, &self.value)
-    }
-}
-
-/// An entry that no map has, in a box.
-#[derive(Debug)]
-pub struct NewEntry<K, V>(NonNull<Entry<K, V>>);
-
-impl<K, V> NewEntry<K, V> {
-    /// Makes an entry of a key with that hash. Ends the process without memory.
-    pub fn new(hash: u64, key: K, value: V) -> Self {
-        let head = Head { hash };
-        let entry = NonNull::from(Box::leak(Box::new(Entry { head, key, value })));
-        assert!(
-            fits(entry),
-            "a map's entries lie at addresses of 48 bits: use an allocator that gives such"
-        );
-        Self(entry)
-    }
-
-    /// It is in a map now, for a section that lasts for `'g`.
-    fn publish<'g>(self) -> Found<'g, K, V> {
-        let entry = self.0;
-        std::mem::forget(self);
-        Found::of(entry.cast())
-    }
-
-    /// Takes the key and the value out of the box.
-    pub fn into_entry(self) -> Entry<K, V> {
-        // SAFETY: from a box, and no map has it.
-        let entry = unsafe { Box::from_raw(self.0.as_ptr()) };
-        std::mem::forget(self);
-        *entry
-    }
-}
-
-impl<K, V> Deref for NewEntry<K, V> {
-    type Target = Entry<K, V>;
-
-    fn deref(&self) -> &Entry<K, V> {
-        // SAFETY: from a box, and no map has it.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl<K, V> Drop for NewEntry<K, V> {
-    fn drop(&mut self) {
-        // SAFETY: from a box, and no map has it.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
-}
-
-/// What a domain reclaims.
-struct To<'d>(&'d Domain);
-
-impl Reclaim for To<'_> {
-    fn bucket(&self, bucket: NonNull<Bucket>) {
-        // SAFETY: made of a box; its home has moved, so that no reader from now on finds it.
-        unsafe { self.0.retire_sized(bucket.cast(), Layout::new::<Bucket>()) };
-    }
-
-    fn table(&self, table: Table<'_>) {
-        if let Some((block, layout)) = table.as_block() {
-            // SAFETY: allocated with that layout; no reader from now on finds the table.
-            unsafe { self.0.retire_sized(block, layout) };
-            return;
-        }
-        free_later(self.0, table);
-    }
-}
-
-/// What a domain reclaims for its own service thread, which must not run user code meanwhile, as a
-/// retire may: one callback for all that a slice has left.
-struct Later<'d> {
-    domain: &'d Domain,
-    buckets: RefCell<Vec<Unused<Bucket>>>,
-}
-
-/// What no thread uses after a grace period.
-struct Unused<T>(NonNull<T>);
-
-// SAFETY: an address.
-unsafe impl<T> Send for Unused<T> {}
-
-impl Reclaim for Later<'_> {
-    fn bucket(&self, bucket: NonNull<Bucket>) {
-        let mut buckets = self.buckets.borrow_mut();
-        if buckets.try_reserve(1).is_ok() {
-            buckets.push(Unused(bucket));
-        } else {
-            To(self.domain).bucket(bucket);
-        }
-    }
-
-    fn table(&self, table: Table<'_>) {
-        free_later(self.domain, table);
-    }
-}
-
-impl Drop for Later<'_> {
-    fn drop(&mut self) {
-        let buckets = self.buckets.take();
-        if buckets.is_empty() {
-            return;
-        }
-        self.domain.call(move || {
-            for Unused(bucket) in buckets {
-                // SAFETY: made of a box; the grace period has ended.
-                drop(unsafe { Box::from_raw(bucket.as_ptr()) });
-            }
-        });
-    }
-}
-
-/// By a callback: a large block would count against the budget.
-fn free_later(domain: &Domain, table: Table<'_>) {
-    struct Old(Table<'static>);
-    // SAFETY: an address; after a grace period no other thread uses the table.
-    unsafe impl Send for Old {}
-    // SAFETY: it is not used before the grace period has ended.
-    let table = Old(unsafe { table.forget_lifetime() });
-    domain.call(move || {
-        let table = table;
-        // SAFETY: the grace period has ended.
-        unsafe { table.0.free_memory() };
-    });
-}
-
-/// What a map and its callback share.
-#[derive(Debug)]
-struct Shared {
-    core: Core,
-    /// `None`: the global one. Used by the callback while it drives, and taken away after the core
-    /// has been closed: a callback that is queued keeps no domain open.
-    domain: UnsafeCell<Option<Kept>>,
-}
-
-// SAFETY: the cell is used by one thread at a time, as it says.
-unsafe impl Sync for Shared {}
 
 /// A map of entries.
 pub struct Store<K, V, P: Policy = Sound> {
@@ -396,7 +236,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
                 continue;
             }
             // SAFETY: inside a section since before they were found; the entry is complete.
-            match unsafe { core.insert(Entry::head(new.0), &unequal, &self.to()) } {
+            match unsafe { core.insert(new.head(), &unequal, &self.to()) } {
                 core::Inserted::Done => {
                     let new = new.publish();
                     self.queue_driver();
@@ -425,12 +265,12 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
             return Err(new);
         };
         // SAFETY: inside the section in which it was found; the new one is complete.
-        if !unsafe { core.replace(Entry::head(old.entry), Entry::head(new.0)) } {
+        if !unsafe { core.replace(old.head(), new.head()) } {
             return Err(new);
         }
         let new = new.publish();
         // SAFETY: taken out just now, by this thread.
-        unsafe { self.retire(old.entry) };
+        unsafe { self.retire(old.pointer()) };
         Ok(new)
     }
 
@@ -441,10 +281,10 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
             return false;
         };
         // SAFETY: inside the section in which it was found.
-        let removed = unsafe { core.remove(Entry::head(entry.entry), &self.to()) };
+        let removed = unsafe { core.remove(entry.head(), &self.to()) };
         if removed {
             // SAFETY: taken out just now, by this thread.
-            unsafe { self.retire(entry.entry) };
+            unsafe { self.retire(entry.pointer()) };
             self.queue_driver();
         }
         removed
@@ -513,52 +353,6 @@ impl<K, V, P: Policy> Store<K, V, P> {
     }
 }
 
-#[cold]
-fn drive_later(domain: &Domain, shared: Arc<Shared>) {
-    domain.call(move || {
-        if !shared.core.begin_driving() {
-            return;
-        }
-        /// Also if it panics: the drop of the map waits for it.
-        struct End<'a>(&'a Core);
-        impl Drop for End<'_> {
-            fn drop(&mut self) {
-                self.0.end_driving();
-            }
-        }
-        let _end = End(&shared.core);
-        // SAFETY: this drives. So the map is there, and keeps the domain open.
-        let domain = unsafe { &*shared.domain.get() };
-        let domain = domain.as_deref().unwrap_or_else(|| global());
-        let later = Later {
-            domain,
-            buckets: RefCell::default(),
-        };
-        let section = domain.read_lock();
-        // SAFETY: inside a section of the map's domain, and this drives.
-        let again = unsafe { shared.core.drive(&later) };
-        drop(section);
-        drop(later);
-        if again {
-            drive_later(domain, Arc::clone(&shared));
-        }
-    });
-}
-
-#[cold]
-pub fn no_memory() -> ! {
-    handle_alloc_error(Layout::new::<Bucket>())
-}
-
-#[cold]
-#[track_caller]
-fn wrong_domain() -> ! {
-    panic!(
-        "the guard is of another domain than the map, or offline, and would protect nothing: use \
-         one of `HashMap::pin`, or of the domain that the map was made in"
-    )
-}
-
 impl<K, V, P: Policy> Drop for Store<K, V, P> {
     fn drop(&mut self) {
         drop(self.take());
@@ -570,6 +364,14 @@ impl<K, V, P: Policy> Store<K, V, P> {
     pub fn take(&mut self) -> OwnedEntries<K, V> {
         let shared = std::mem::replace(self.shared.get_mut(), ptr::null_mut());
         OwnedEntries::of(NonNull::new(shared))
+    }
+}
+
+impl<K, V, P: Policy> fmt::Debug for Store<K, V, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -587,46 +389,6 @@ pub struct Inserted<'g, K, V> {
 pub struct Occupied<'g, K, V> {
     pub old: Found<'g, K, V>,
     pub new: NewEntry<K, V>,
-}
-
-/// An entry that was found in a section, which lasts for `'g`.
-#[derive(Debug)]
-pub struct Found<'g, K, V> {
-    /// As it was allocated: a reference would not do to free it.
-    entry: NonNull<Entry<K, V>>,
-    found: PhantomData<&'g Entry<K, V>>,
-}
-
-impl<K, V> Clone for Found<'_, K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for Found<'_, K, V> {}
-
-impl<'g, K, V> Found<'g, K, V> {
-    fn of(head: NonNull<Head>) -> Self {
-        Self {
-            entry: head.cast(),
-            found: PhantomData,
-        }
-    }
-
-    #[inline(always)]
-    pub fn get(self) -> &'g Entry<K, V> {
-        // SAFETY: found in a section that lasts for `'g`, before whose end it is not freed.
-        unsafe { self.entry.as_ref() }
-    }
-}
-
-impl<K, V> Deref for Found<'_, K, V> {
-    type Target = Entry<K, V>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Entry<K, V> {
-        self.get()
-    }
 }
 
 /// A walk over a map's entries.
@@ -675,86 +437,16 @@ impl<'g, K, V> Iterator for Entries<'g, K, V> {
     }
 }
 
-/// The entries of a map that no longer exists. Those that are not taken are dropped.
-#[derive(Debug)]
-pub struct OwnedEntries<K, V> {
-    /// From an `Arc`, which this owns. `None` for a map that never had a table.
-    shared: Option<NonNull<Shared>>,
-    walk: Walk<'static>,
-    entries: PhantomData<Entry<K, V>>,
+#[cold]
+pub fn no_memory() -> ! {
+    handle_alloc_error(Layout::new::<Bucket>())
 }
 
-// SAFETY: it owns keys and values, and no other thread has the map.
-unsafe impl<K: Send, V: Send> Send for OwnedEntries<K, V> {}
-// SAFETY: a reference to it gives access to nothing.
-unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
-
-impl<K, V> OwnedEntries<K, V> {
-    fn of(shared: Option<NonNull<Shared>>) -> Self {
-        // SAFETY: the `Arc`'s that the store owned.
-        let core = shared.map(|shared| unsafe { &shared.as_ref().core });
-        if let Some(core) = core {
-            core.close();
-        }
-        Self {
-            shared,
-            // SAFETY: the core is there until this ends. No other thread has the map, and the
-            // callback has ended.
-            walk: unsafe { Walk::from(core.map(NonNull::from), Some(0)) },
-            entries: PhantomData,
-        }
-    }
-
-    /// How many are left.
-    pub fn len(&self) -> usize {
-        self.counter().map_or(0, Count::get)
-    }
-
-    fn counter(&self) -> Option<&Count> {
-        // SAFETY: the `Arc`'s that this owns.
-        Some(unsafe { &self.shared?.as_ref().core.count })
-    }
-}
-
-impl<K, V> Iterator for OwnedEntries<K, V> {
-    type Item = Entry<K, V>;
-
-    fn next(&mut self) -> Option<Entry<K, V>> {
-        let head = self.walk.next()?;
-        self.counter()?.add(1_u64.wrapping_neg());
-        // SAFETY: from a box, and of this map alone, which no longer exists; the walk does not come
-        // back to it.
-        Some(*unsafe { Box::from_raw(head.cast::<Entry<K, V>>().as_ptr()) })
-    }
-}
-
-impl<K, V> Drop for OwnedEntries<K, V> {
-    fn drop(&mut self) {
-        /// If the drop of one entry panics, the others are dropped all the same.
-        struct GoOn<'a, K, V>(&'a mut OwnedEntries<K, V>);
-        impl<K, V> Drop for GoOn<'_, K, V> {
-            fn drop(&mut self) {
-                self.0.by_ref().for_each(drop);
-                if let Some(shared) = self.0.shared.take() {
-                    // SAFETY: the `Arc` that this owns. The callback that may have another is never
-                    // to drive again.
-                    unsafe {
-                        let shared = Arc::from_raw(shared.as_ptr().cast_const());
-                        shared.core.free_tables();
-                        drop((*shared.domain.get()).take());
-                    }
-                }
-            }
-        }
-        let rest = GoOn(self);
-        rest.0.by_ref().for_each(drop);
-    }
-}
-
-impl<K, V, P: Policy> fmt::Debug for Store<K, V, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store")
-            .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
+#[cold]
+#[track_caller]
+fn wrong_domain() -> ! {
+    panic!(
+        "the guard is of another domain than the map, or offline, and would protect nothing: use \
+         one of `HashMap::pin`, or of the domain that the map was made in"
+    )
 }

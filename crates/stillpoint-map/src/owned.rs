@@ -1,0 +1,80 @@
+//! The entries of a map that is given up.
+
+use crate::{count::Count, driver::Shared, entry::Entry, walk::Walk};
+use std::{marker::PhantomData, ptr::NonNull, sync::Arc};
+
+/// The entries of a map that no longer exists. Those that are not taken are dropped.
+#[derive(Debug)]
+pub struct OwnedEntries<K, V> {
+    /// From an `Arc`, which this owns. `None` for a map that never had a table.
+    shared: Option<NonNull<Shared>>,
+    walk: Walk<'static>,
+    entries: PhantomData<Entry<K, V>>,
+}
+
+// SAFETY: it owns keys and values, and no other thread has the map.
+unsafe impl<K: Send, V: Send> Send for OwnedEntries<K, V> {}
+// SAFETY: a reference to it gives access to nothing.
+unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
+
+impl<K, V> OwnedEntries<K, V> {
+    pub fn of(shared: Option<NonNull<Shared>>) -> Self {
+        // SAFETY: the `Arc`'s that the store owned.
+        let core = shared.map(|shared| unsafe { &shared.as_ref().core });
+        if let Some(core) = core {
+            core.close();
+        }
+        Self {
+            shared,
+            // SAFETY: the core is there until this ends. No other thread has the map, and the
+            // callback has ended.
+            walk: unsafe { Walk::from(core.map(NonNull::from), Some(0)) },
+            entries: PhantomData,
+        }
+    }
+
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.counter().map_or(0, Count::get)
+    }
+
+    fn counter(&self) -> Option<&Count> {
+        // SAFETY: the `Arc`'s that this owns.
+        Some(unsafe { &self.shared?.as_ref().core.count })
+    }
+}
+
+impl<K, V> Iterator for OwnedEntries<K, V> {
+    type Item = Entry<K, V>;
+
+    fn next(&mut self) -> Option<Entry<K, V>> {
+        let head = self.walk.next()?;
+        self.counter()?.add(1_u64.wrapping_neg());
+        // SAFETY: from a box, and of this map alone, which no longer exists; the walk does not come
+        // back to it.
+        Some(*unsafe { Box::from_raw(head.cast::<Entry<K, V>>().as_ptr()) })
+    }
+}
+
+impl<K, V> Drop for OwnedEntries<K, V> {
+    fn drop(&mut self) {
+        /// If the drop of one entry panics, the others are dropped all the same.
+        struct GoOn<'a, K, V>(&'a mut OwnedEntries<K, V>);
+        impl<K, V> Drop for GoOn<'_, K, V> {
+            fn drop(&mut self) {
+                self.0.by_ref().for_each(drop);
+                if let Some(shared) = self.0.shared.take() {
+                    // SAFETY: the `Arc` that this owns. The callback that may have another is never
+                    // to drive again.
+                    unsafe {
+                        let shared = Arc::from_raw(shared.as_ptr().cast_const());
+                        shared.core.free_tables();
+                        drop((*shared.domain.get()).take());
+                    }
+                }
+            }
+        }
+        let rest = GoOn(self);
+        rest.0.by_ref().for_each(drop);
+    }
+}

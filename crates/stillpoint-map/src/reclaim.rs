@@ -1,0 +1,90 @@
+//! Where a map's domain takes what is no longer used, until readers have left.
+
+use crate::{bucket::Bucket, core::Reclaim, table::Table};
+use std::{alloc::Layout, cell::RefCell, ptr::NonNull};
+use stillpoint::Domain;
+
+/// What a domain reclaims.
+pub struct To<'d>(pub &'d Domain);
+
+impl Reclaim for To<'_> {
+    fn bucket(&self, bucket: NonNull<Bucket>) {
+        // SAFETY: made of a box; its home has moved, so that no reader from now on finds it.
+        unsafe { self.0.retire_sized(bucket.cast(), Layout::new::<Bucket>()) };
+    }
+
+    fn table(&self, table: Table<'_>) {
+        if let Some((block, layout)) = table.as_block() {
+            // SAFETY: allocated with that layout; no reader from now on finds the table.
+            unsafe { self.0.retire_sized(block, layout) };
+            return;
+        }
+        free_later(self.0, table);
+    }
+}
+
+/// What a domain reclaims for its own service thread, which must not run user code meanwhile, as a
+/// retire may: one callback for all that a slice has left.
+pub struct Later<'d> {
+    domain: &'d Domain,
+    buckets: RefCell<Vec<Unused<Bucket>>>,
+}
+
+/// What no thread uses after a grace period.
+struct Unused<T>(NonNull<T>);
+
+// SAFETY: an address.
+unsafe impl<T> Send for Unused<T> {}
+
+impl<'d> Later<'d> {
+    pub fn on(domain: &'d Domain) -> Self {
+        Self {
+            domain,
+            buckets: RefCell::default(),
+        }
+    }
+}
+
+impl Reclaim for Later<'_> {
+    fn bucket(&self, bucket: NonNull<Bucket>) {
+        let mut buckets = self.buckets.borrow_mut();
+        if buckets.try_reserve(1).is_ok() {
+            buckets.push(Unused(bucket));
+        } else {
+            To(self.domain).bucket(bucket);
+        }
+    }
+
+    fn table(&self, table: Table<'_>) {
+        free_later(self.domain, table);
+    }
+}
+
+impl Drop for Later<'_> {
+    fn drop(&mut self) {
+        let buckets = self.buckets.take();
+        if buckets.is_empty() {
+            return;
+        }
+        self.domain.call(move || {
+            for Unused(bucket) in buckets {
+                // SAFETY: made of a box; the grace period has ended.
+                drop(unsafe { Box::from_raw(bucket.as_ptr()) });
+            }
+        });
+    }
+}
+
+/// By a callback: a large block would count against the budget.
+fn free_later(domain: &Domain, table: Table<'_>) {
+    struct Old(Table<'static>);
+    // SAFETY: an address; after a grace period no other thread uses the table.
+    unsafe impl Send for Old {}
+    // SAFETY: it is not used before the grace period has ended.
+    let table = Old(unsafe { table.forget_lifetime() });
+    domain.call(move || {
+        let table = table;
+        // SAFETY: the grace period has ended.
+        unsafe { table.0.free_memory() };
+    });
+}
