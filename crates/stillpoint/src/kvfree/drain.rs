@@ -8,7 +8,7 @@
 //! further tick.
 
 use super::{
-    buffer::{CHANNELS, Queue, ThreadBuffer},
+    buffer::{CHANNELS, Channel, Queue, ThreadBuffer},
     heap::Heap,
     page::{Page, PageList},
     pending::{Flush, Pending},
@@ -97,6 +97,7 @@ impl Heap {
             pending.flush = Some(Flush {
                 ticket,
                 youngest: pending.pages.youngest(),
+                is_freed: false,
             });
         }
     }
@@ -167,19 +168,32 @@ impl Heap {
     ) -> bool {
         let mut queue = lock(&buffer.queue);
         adopted.append(self.take_sealed(engine, buffer, &mut queue));
-        for channel in CHANNELS {
-            let Some(page) = buffer.open_page(channel).filter(|page| page.objects() > 0) else {
+        let marked = queue.marks.newest();
+        let parts = CHANNELS.into_iter().map(|channel| (channel, None));
+        // What a flush has marked keeps its grace period, which began earlier.
+        let parts = marked
+            .map(|mark| (Channel::Plain, Some(mark)))
+            .into_iter()
+            .chain(parts);
+        for (channel, mark) in parts {
+            let Some(page) = buffer.open_page(channel) else {
                 continue;
             };
+            let until = mark.map_or_else(|| page.fill(), |mark| mark.fill);
+            if !page.has_some_before(until) {
+                continue;
+            }
             let Some(copy) = Page::try_new().or_else(|| self.reserve.take()) else {
                 return false;
             };
             // SAFETY: an empty page of our own.
             let at = unsafe { copy.as_ref() };
-            page.move_to(at);
+            page.move_to(at, until);
             // The objects were unlinked before they were appended, and [D3] has seen the appends: a
             // cookie of now covers them.
-            at.seal(start_for_page(engine));
+            let cookie = mark.map_or_else(|| start_for_page(engine), |mark| mark.cookie);
+            engine.begin(cookie);
+            at.seal(cookie);
             self.note_sealed(at);
             adopted.push_back(copy);
         }
@@ -250,7 +264,7 @@ impl Heap {
         }
     }
 
-    pub(super) fn take_oldest_due<P: Policy>(&self, engine: &Engine<P>) -> Option<NonNull<Page>> {
+    fn take_oldest_due<P: Policy>(&self, engine: &Engine<P>) -> Option<NonNull<Page>> {
         let mut pending = lock(&self.pending);
         let awaited = self.awaited(engine, &mut pending)?;
         pending.pages.pop_due(|_| engine.has_ended(awaited))

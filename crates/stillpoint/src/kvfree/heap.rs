@@ -13,7 +13,7 @@
 use super::{
     account::{Shared, Tally},
     buffer::ThreadBuffer,
-    on_demand::Around,
+    on_demand::{Around, HeldUp},
     page::{PAGE_BYTES, ReservePage},
     pending::{Flushes, Pending},
     policy::{Policy, name_for_page},
@@ -42,6 +42,7 @@ pub(crate) struct Heap {
     whole_batches: AtomicBool,
     /// Objects are freed when their retirers ask for it: see `on_demand.rs`.
     pub(super) on_demand: OnceLock<Around>,
+    pub(super) held_up: HeldUp,
 
     /// The sealed pages that are not freed yet, except what threads count for themselves.
     pub(super) shared: Shared,
@@ -84,6 +85,7 @@ impl Heap {
             budget: AtomicUsize::new(DEFAULT_BUDGET),
             whole_batches: AtomicBool::new(false),
             on_demand: OnceLock::new(),
+            held_up: HeldUp::new(),
             shared: Shared::new(),
             very_heavy: VeryHeavy::new(),
             callbacks: Arc::new(OomCallbacks::new()),
@@ -182,6 +184,11 @@ impl Heap {
     pub(super) fn note_parked(&self, changed: bool) {
         self.active
             .fetch_sub(usize::from(changed), Ordering::Relaxed);
+    }
+
+    /// A thread has waited because of what is unreclaimed.
+    pub(crate) fn note_wait(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The result of a user's function for the weight of a value.
