@@ -441,7 +441,7 @@ impl ThreadBuffer {
 
     /// A number that changes with every append. A racy snapshot, unless under the lock and after
     /// [D2].
-    fn progress(&self) -> u64 {
+    pub(crate) fn progress(&self) -> u64 {
         let open = |channel| self.open_page(channel).map_or(0, |page| page.len() as u64);
         self.replaced.load(Ordering::Relaxed) << 32
             | open(Channel::Plain) << 16

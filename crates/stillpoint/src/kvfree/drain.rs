@@ -57,7 +57,12 @@ struct Scan {
 impl Heap {
     /// One pass: adopts what no other thread will free, and frees what is due. One thread at a
     /// time.
-    pub(crate) fn drain<P: Policy>(&self, engine: &Engine<P>) -> Outlook {
+    /// `retired` is as for [`Heap::note_nested`].
+    pub(crate) fn drain<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        retired: &dyn Fn() -> Option<u64>,
+    ) -> Outlook {
         let now = clock::now();
         // One after the other.
         let flush = self
@@ -76,7 +81,7 @@ impl Heap {
             self.wait_for_frees();
         }
         self.sort_pending(flush.filter(|_| scan.complete));
-        self.free_due(engine);
+        self.free_due(engine, retired);
         let mut pending = lock(&self.pending);
         if let Some(ticket) = pending.end_flush() {
             self.flushes.finish(ticket);
@@ -250,13 +255,13 @@ impl Heap {
     /// the system may take a tenth of a second to take 256 MiB back. What has become due meanwhile,
     /// callbacks among it, is for the next pass, which begins at once. In the child of a fork by a
     /// destructor nothing is pending any more.
-    fn free_due<P: Policy>(&self, engine: &Engine<P>) {
+    fn free_due<P: Policy>(&self, engine: &Engine<P>, retired: &dyn Fn() -> Option<u64>) {
         while let Some(page) = self.take_oldest_due(engine) {
             // SAFETY: the page was ours alone in `pending`.
             let is_very_heavy = unsafe { page.as_ref() }.is_very_heavy();
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // destructors run here.
-            unsafe { self.free_unasked(engine, page) };
+            self.note_nested(retired, || unsafe { self.free_unasked(engine, page) });
             self.reserve.put(page);
             if is_very_heavy {
                 break;

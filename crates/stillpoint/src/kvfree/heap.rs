@@ -76,6 +76,8 @@ pub(crate) struct Heap {
     /// Objects that their retirers have freed without a page.
     pub(super) freed_inline: AtomicU64,
     pub(super) panicked: AtomicU64,
+    /// Goes up when destructors that have been called together have retired something.
+    nested: AtomicU64,
 }
 
 impl Heap {
@@ -103,6 +105,7 @@ impl Heap {
             leaked: AtomicU64::new(0),
             freed_inline: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
+            nested: AtomicU64::new(0),
         }
     }
 
@@ -184,6 +187,28 @@ impl Heap {
     pub(super) fn note_parked(&self, changed: bool) {
         self.active
             .fetch_sub(usize::from(changed), Ordering::Relaxed);
+    }
+
+    /// Runs destructors by `free`, and notes whether they have retired anything on this thread, of
+    /// which `retired` returns a number that changes with that. Before a flush that waits for them
+    /// is told that they have run.
+    pub(super) fn note_nested<N: PartialEq, R>(
+        &self,
+        retired: impl Fn() -> N,
+        free: impl FnOnce() -> R,
+    ) -> R {
+        let before = retired();
+        let result = free();
+        if retired() != before {
+            self.nested.fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// A number that goes up when destructors have retired something, before a flush ends that
+    /// waits for them.
+    pub(crate) fn nested_retires(&self) -> u64 {
+        self.nested.load(Ordering::Relaxed)
     }
 
     /// A thread has waited because of what is unreclaimed.

@@ -197,7 +197,7 @@ impl Heap {
             return Left::Nothing;
         }
         if over {
-            self.free_pending(engine, 1);
+            self.free_pending(engine, buffer, 1);
         }
         let oldest = lock(&buffer.queue).sealed.front().map(Page::cookie);
         if oldest.is_some_and(|oldest| engine.has_ended(oldest)) {
@@ -247,7 +247,7 @@ impl Heap {
             };
             if let Some(cookie) = cookie {
                 let _ = engine.recheck(cookie, thread::token()); // The same.
-                self.free_pending(engine, usize::MAX);
+                self.free_pending(engine, buffer, usize::MAX);
             }
         }
     }
@@ -296,7 +296,8 @@ impl Heap {
         let slot = |at: usize| unsafe { slots[at].assume_init_read() };
         // SAFETY: `take_before` took them off our own page after their grace period had ended, so
         // they are ours alone; what is retired here may be freed on this thread.
-        let panicked = unsafe { free_slots(self.domain, 0..taken, slot) };
+        let free = || unsafe { free_slots(self.domain, 0..taken, slot) };
+        let panicked = self.note_nested(|| buffer.progress(), free);
         self.panicked.fetch_add(panicked, Ordering::Relaxed);
         // In the child of a fork they are not counted any more: see `fork.rs`.
         if fork::process() == process {
@@ -314,7 +315,7 @@ impl Heap {
     }
 
     /// Frees up to so many pages that are due and wait for the service thread.
-    fn free_pending<P: Policy>(&self, engine: &Engine<P>, pages: usize) {
+    fn free_pending<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, pages: usize) {
         let process = fork::process();
         for _ in 0..pages {
             let taken = lock(&self.pending).take_due(|cookie| engine.has_ended(cookie));
@@ -323,7 +324,8 @@ impl Heap {
             };
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // objects that are retired here may be freed on any thread.
-            unsafe { self.free_counted(engine, page) };
+            let free = || unsafe { self.free_counted(engine, page) };
+            self.note_nested(|| buffer.progress(), free);
             self.reserve.put(page);
             // In the child of a fork nothing is pending, nor counted, any more.
             if fork::process() != process {
@@ -431,7 +433,7 @@ mod tests {
         /// Asks for a flush and begins it. Returns its ticket.
         fn begin_flush(&self) -> u64 {
             let ticket = self.heap.flushes.ask();
-            self.heap.drain(&self.engine);
+            self.heap.drain(&self.engine, &|| None);
             ticket
         }
     }
@@ -473,13 +475,13 @@ mod tests {
         let is_done_meanwhile = std_thread::scope(|scope| {
             scope.spawn(|| heap.flush_own(engine, &ThreadBuffer::new()));
             slow.runs.wait();
-            heap.drain(engine);
+            heap.drain(engine, &|| None);
             let is_done = heap.flushes.is_done(ticket);
             slow.may_end.wait();
             is_done
         });
         assert!(!is_done_meanwhile);
-        heap.drain(engine);
+        heap.drain(engine, &|| None);
         assert!(heap.flushes.is_done(ticket));
     }
 
@@ -512,7 +514,7 @@ mod tests {
         );
         let oldest = lock(&heap.pending).pages.oldest().expect("two pages");
         let _ = engine.recheck(oldest, thread::token());
-        heap.drain(engine);
+        heap.drain(engine, &|| None);
         assert_eq!(
             (freed.load(SeqCst), heap.flushes.is_done(ticket)),
             (1, false)
@@ -521,7 +523,7 @@ mod tests {
         let _ = engine.start();
         let rest = lock(&heap.pending).pages.oldest().expect("a page");
         let _ = engine.recheck(rest, thread::token());
-        heap.drain(engine);
+        heap.drain(engine, &|| None);
         assert_eq!(
             (freed.load(SeqCst), heap.flushes.is_done(ticket)),
             (2, true)
