@@ -74,6 +74,10 @@ const CHARTS: &[&str] = &[
     "80 % inserts and removals: operations a second",
     "80 % inserts, from empty: operations a second",
     "Bytes an entry, of 2,000,000",
+    "A pin and its end",
+    "Make a box and defer its end, two threads",
+    "moka: half reads, half writes, two threads",
+    "MiB at the peak: 16 threads flood two busy CPUs",
     "Time until a broken flavour was detected",
     "Deferred frees: a grace period per page",
     "Waiting: direct wake-ups, one scan where one will do",
@@ -85,7 +89,7 @@ const CHARTS: &[&str] = &[
     "Mean RCU Tasks Trace wait, patch by patch",
 ];
 
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 13] = [
     "read",
     "kfree",
     "memory",
@@ -94,6 +98,7 @@ const SECTIONS: [&str; 12] = [
     "lru",
     "vmap",
     "map",
+    "epoch",
     "torture",
     "about",
     "patches",
@@ -406,7 +411,7 @@ fn a_section_names_each_command_once() {
             assert_eq!(section.matches(&format!("{command}</code>")).count(), 1);
         }
     }
-    assert_eq!(repeated, 10, "all but the machine's and the patches'");
+    assert_eq!(repeated, 11, "all but the machine's and the patches'");
     assert!(page.contains("<code>stillpoint torture NAME --duration 10 --seed 1</code>"));
 }
 
@@ -510,7 +515,7 @@ fn a_part_that_failed_is_shown_and_costs_no_other_its_figures() {
     assert_eq!(drawn.code, 1);
     assert!(drawn.page.contains("no more mappings"));
     assert!(
-        drawn.page.contains("1 of 20 parts failed"),
+        drawn.page.contains("1 of 21 parts failed"),
         "{:?}",
         drawn
             .page

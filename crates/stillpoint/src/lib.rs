@@ -108,8 +108,8 @@ pub use kvfree::Destructor;
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
     CallbackBarrier, Domain, DomainBuilder, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader,
-    Rcu, RcuOption, Retired, Section, Snapshot, Weigh, barrier, call, global, kvfree_barrier, read,
-    read_lock, retire, synchronize, synchronize_expedited,
+    Rcu, RcuOption, Retired, Section, Snapshot, StaticGuard, Weigh, barrier, call, global,
+    kvfree_barrier, read, read_lock, retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
 

@@ -1020,3 +1020,121 @@ fn statistics_of_a_flood_are_exact() {
     assert_eq!((seen.objects_pending, seen.bytes_pending), (0, 0));
     assert_eq!(seen.objects_freed as usize, tally.made());
 }
+
+/// A list whose parts each retire the next when they are dropped: on the service thread, or inline.
+struct RetiringList {
+    left: usize,
+    inline: bool,
+    domain: Domain,
+    dropped: Arc<AtomicUsize>,
+}
+
+impl RetiringList {
+    fn retire(self) {
+        let (domain, inline) = (self.domain.clone(), self.inline);
+        let part = leak(self);
+        // SAFETY: no other thread has ever known the part, whose destructor retires and counts.
+        unsafe {
+            if inline {
+                domain.retire_inline(part);
+            } else {
+                domain.retire(part);
+            }
+        }
+    }
+}
+
+impl Drop for RetiringList {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            let rest = RetiringList {
+                left: self.left - 1,
+                domain: self.domain.clone(),
+                dropped: Arc::clone(&self.dropped),
+                ..*self
+            };
+            rest.retire();
+        }
+        self.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn the_nested_barrier_waits_for_what_destructors_retire() {
+    const PARTS: usize = 12;
+    for inline in [false, true] {
+        let domain = Domain::new();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let chain = || RetiringList {
+            left: PARTS - 1,
+            inline,
+            domain: domain.clone(),
+            dropped: Arc::clone(&dropped),
+        };
+        for chains in 1..=20 {
+            chain().retire();
+            if chains % 2 == 0 {
+                // Runs some inline, of the first of which nothing but their retires is left.
+                domain.flush();
+            }
+            domain.kvfree_barrier_nested();
+            assert_eq!(dropped.load(Ordering::SeqCst), chains * PARTS);
+        }
+        domain.kvfree_barrier_nested();
+        assert_eq!(domain.statistics().objects_pending, 0);
+    }
+}
+
+/// Also if that is just being called by the thread that has retired it, which retires the next.
+#[test]
+fn the_nested_barrier_waits_for_what_another_thread_frees_inline() {
+    // Out of its open page, and with a page that is full.
+    for more in [0, 300] {
+        nested_beside_frees_inline(more);
+    }
+}
+
+fn nested_beside_frees_inline(more: usize) {
+    struct Slow {
+        domain: Domain,
+        runs: Arc<Barrier>,
+        may_end: Arc<Barrier>,
+        tally: Tally,
+    }
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.runs.wait();
+            self.may_end.wait();
+            retire(&self.domain, self.tally.value(0));
+        }
+    }
+    let (domain, tally) = (Domain::new(), Tally::new());
+    let [runs, may_end, over] = [(); 3].map(|()| Arc::new(Barrier::new(2)));
+    thread::scope(|scope| {
+        let object = Slow {
+            domain: domain.clone(),
+            runs: Arc::clone(&runs),
+            may_end: Arc::clone(&may_end),
+            tally: tally.clone(),
+        };
+        let (domain, over) = (&domain, &over);
+        scope.spawn(move || {
+            // SAFETY: no other thread has ever known the object, whose destructor waits for a thread
+            // that retires nothing.
+            unsafe { domain.retire_inline(leak(object)) };
+            (0..more).for_each(|number| retire(domain, number));
+            // Or else the service thread does, and this is the other test.
+            domain.flush();
+            over.wait();
+        });
+        runs.wait();
+        let waits = scope.spawn(|| domain.kvfree_barrier_nested());
+        // The barrier is most often under way by then.
+        thread::sleep(Duration::from_millis(5));
+        may_end.wait();
+        waits.join().expect("no panic");
+        let seen = (tally.made(), tally.dropped());
+        over.wait();
+        assert_eq!(seen, (1, 1));
+    });
+}

@@ -555,6 +555,43 @@ fn a_flood_beside_short_guards_is_bounded() {
     assert!((0..20).any(|_| peak() <= BUDGET + (1 << 20)));
 }
 
+/// And for one that has been held for ten milliseconds it waits no more, on whichever thread, until
+/// that guard has ended.
+#[test]
+#[cfg(all(feature = "reports", not(miri)))]
+fn pins_do_not_sleep_for_a_guard_that_is_held_for_long() {
+    /// The sleeps of 50 microseconds that fit into 10 milliseconds and a rounded one, and one more.
+    const MOST: u64 = 225;
+    let collector = Collector::new();
+    let flood = || {
+        let handle = collector.register();
+        for n in 0..20_000 {
+            let one = Owned::new([n; 128]);
+            let guard = handle.pin();
+            // SAFETY: nothing else knows it.
+            unsafe { guard.defer_destroy(one.into_shared(&guard)) };
+        }
+    };
+    let waits = || collector.statistics().waits;
+    let sleeps_beside_a_guard = || {
+        let before = waits();
+        let holds = collector.register();
+        let held = holds.pin();
+        for _ in 0..4 {
+            thread::scope(|scope| scope.spawn(flood).join().unwrap());
+        }
+        let sleeps = waits() - before;
+        assert!(sleeps <= MOST, "{sleeps} sleeps");
+        drop(held);
+        wait_until(|| collector.statistics().objects_pending == 0);
+        sleeps
+    };
+    // The next guard is waited for anew, unless the thread has no processor before it would be.
+    for _ in 0..2 {
+        assert!((0..20).any(|_| sleeps_beside_a_guard() > 0));
+    }
+}
+
 /// Threads that flush at each step, beside guards that are in the way now and then, and beside the
 /// service thread: all runs, once.
 #[test]

@@ -344,7 +344,11 @@ impl ThreadBuffer {
         // Look [P3], Relaxed: between the two barriers' sides, a limit from before [D1] means that
         // the drain sees our length.
         let limit = self.limit.load(Ordering::Relaxed);
-        let is_heavy = BY_BYTES && object.bytes > SMALL && fill.bytes() >= OPEN_BYTES;
+        // As in `is_full`: part of the page may have been handed on.
+        let is_heavy = BY_BYTES
+            && object.bytes > SMALL
+            && fill.bytes() >= OPEN_BYTES
+            && page.bytes() >= OPEN_BYTES;
         if fill.len() >= limit || is_heavy {
             Pushed::PageFull
         } else {
@@ -437,7 +441,7 @@ impl ThreadBuffer {
 
     /// A number that changes with every append. A racy snapshot, unless under the lock and after
     /// [D2].
-    fn progress(&self) -> u64 {
+    pub(crate) fn progress(&self) -> u64 {
         let open = |channel| self.open_page(channel).map_or(0, |page| page.len() as u64);
         self.replaced.load(Ordering::Relaxed) << 32
             | open(Channel::Plain) << 16
@@ -580,6 +584,33 @@ impl ThreadBuffer {
 mod tests {
     use super::*;
     use crate::platform::user_code;
+    use std::mem::MaybeUninit;
+
+    /// Or each large object would take the slow path, until there are as many as a page holds.
+    #[test]
+    #[cfg(not(stillpoint_loom))]
+    fn what_has_been_handed_on_does_not_fill_a_page() {
+        let layout = Layout::new::<[u8; 40 << 10]>();
+        // Nothing looks at the block, which is not freed.
+        let large = RetireRequest::memory(NonNull::dangling(), layout);
+        let buffer = ThreadBuffer::new();
+        let page = Page::try_new().expect("memory");
+        buffer.replace(&mut lock(&buffer.queue), large.channel, Some(page));
+        buffer.unpark();
+        assert_eq!(buffer.append(large), Pushed::Ok);
+        let mut taken = [const { MaybeUninit::uninit() }; SLOTS];
+        // SAFETY: the buffer's own page.
+        let at = unsafe { page.as_ref() };
+        assert_eq!(at.take_before(at.fill(), &mut taken), 1);
+        assert_eq!(buffer.append(large), Pushed::Ok);
+        assert!(!buffer.is_full(large.channel));
+        assert_eq!(buffer.append(large), Pushed::PageFull);
+        assert!(buffer.is_full(large.channel));
+        buffer.replace(&mut lock(&buffer.queue), large.channel, None);
+        at.forget_objects();
+        // SAFETY: an empty page that is in no list.
+        unsafe { Page::release(page) };
+    }
 
     #[test]
     fn a_panic_takes_the_owners_mark_back() {

@@ -8,7 +8,7 @@
 //! further tick.
 
 use super::{
-    buffer::{CHANNELS, Queue, ThreadBuffer},
+    buffer::{CHANNELS, Channel, Queue, ThreadBuffer},
     heap::Heap,
     page::{Page, PageList},
     pending::{Flush, Pending},
@@ -57,7 +57,12 @@ struct Scan {
 impl Heap {
     /// One pass: adopts what no other thread will free, and frees what is due. One thread at a
     /// time.
-    pub(crate) fn drain<P: Policy>(&self, engine: &Engine<P>) -> Outlook {
+    /// `retired` is as for [`Heap::note_nested`].
+    pub(crate) fn drain<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        retired: &dyn Fn() -> Option<u64>,
+    ) -> Outlook {
         let now = clock::now();
         // One after the other.
         let flush = self
@@ -76,7 +81,7 @@ impl Heap {
             self.wait_for_frees();
         }
         self.sort_pending(flush.filter(|_| scan.complete));
-        self.free_due(engine);
+        self.free_due(engine, retired);
         let mut pending = lock(&self.pending);
         if let Some(ticket) = pending.end_flush() {
             self.flushes.finish(ticket);
@@ -97,6 +102,7 @@ impl Heap {
             pending.flush = Some(Flush {
                 ticket,
                 youngest: pending.pages.youngest(),
+                is_freed: false,
             });
         }
     }
@@ -167,19 +173,32 @@ impl Heap {
     ) -> bool {
         let mut queue = lock(&buffer.queue);
         adopted.append(self.take_sealed(engine, buffer, &mut queue));
-        for channel in CHANNELS {
-            let Some(page) = buffer.open_page(channel).filter(|page| page.objects() > 0) else {
+        let marked = queue.marks.newest();
+        let parts = CHANNELS.into_iter().map(|channel| (channel, None));
+        // What a flush has marked keeps its grace period, which began earlier.
+        let parts = marked
+            .map(|mark| (Channel::Plain, Some(mark)))
+            .into_iter()
+            .chain(parts);
+        for (channel, mark) in parts {
+            let Some(page) = buffer.open_page(channel) else {
                 continue;
             };
+            let until = mark.map_or_else(|| page.fill(), |mark| mark.fill);
+            if !page.has_some_before(until) {
+                continue;
+            }
             let Some(copy) = Page::try_new().or_else(|| self.reserve.take()) else {
                 return false;
             };
             // SAFETY: an empty page of our own.
             let at = unsafe { copy.as_ref() };
-            page.move_to(at);
+            page.move_to(at, until);
             // The objects were unlinked before they were appended, and [D3] has seen the appends: a
             // cookie of now covers them.
-            at.seal(start_for_page(engine));
+            let cookie = mark.map_or_else(|| start_for_page(engine), |mark| mark.cookie);
+            engine.begin(cookie);
+            at.seal(cookie);
             self.note_sealed(at);
             adopted.push_back(copy);
         }
@@ -236,13 +255,13 @@ impl Heap {
     /// the system may take a tenth of a second to take 256 MiB back. What has become due meanwhile,
     /// callbacks among it, is for the next pass, which begins at once. In the child of a fork by a
     /// destructor nothing is pending any more.
-    fn free_due<P: Policy>(&self, engine: &Engine<P>) {
+    fn free_due<P: Policy>(&self, engine: &Engine<P>, retired: &dyn Fn() -> Option<u64>) {
         while let Some(page) = self.take_oldest_due(engine) {
             // SAFETY: the page was ours alone in `pending`.
             let is_very_heavy = unsafe { page.as_ref() }.is_very_heavy();
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // destructors run here.
-            unsafe { self.free_unasked(engine, page) };
+            self.note_nested(retired, || unsafe { self.free_unasked(engine, page) });
             self.reserve.put(page);
             if is_very_heavy {
                 break;
@@ -250,7 +269,7 @@ impl Heap {
         }
     }
 
-    pub(super) fn take_oldest_due<P: Policy>(&self, engine: &Engine<P>) -> Option<NonNull<Page>> {
+    fn take_oldest_due<P: Policy>(&self, engine: &Engine<P>) -> Option<NonNull<Page>> {
         let mut pending = lock(&self.pending);
         let awaited = self.awaited(engine, &mut pending)?;
         pending.pages.pop_due(|_| engine.has_ended(awaited))

@@ -13,7 +13,7 @@
 use super::{
     account::{Shared, Tally},
     buffer::ThreadBuffer,
-    on_demand::Around,
+    on_demand::{Around, HeldUp},
     page::{PAGE_BYTES, ReservePage},
     pending::{Flushes, Pending},
     policy::{Policy, name_for_page},
@@ -42,6 +42,7 @@ pub(crate) struct Heap {
     whole_batches: AtomicBool,
     /// Objects are freed when their retirers ask for it: see `on_demand.rs`.
     pub(super) on_demand: OnceLock<Around>,
+    pub(super) held_up: HeldUp,
 
     /// The sealed pages that are not freed yet, except what threads count for themselves.
     pub(super) shared: Shared,
@@ -75,6 +76,8 @@ pub(crate) struct Heap {
     /// Objects that their retirers have freed without a page.
     pub(super) freed_inline: AtomicU64,
     pub(super) panicked: AtomicU64,
+    /// Goes up when destructors that have been called together have retired something.
+    nested: AtomicU64,
 }
 
 impl Heap {
@@ -84,6 +87,7 @@ impl Heap {
             budget: AtomicUsize::new(DEFAULT_BUDGET),
             whole_batches: AtomicBool::new(false),
             on_demand: OnceLock::new(),
+            held_up: HeldUp::new(),
             shared: Shared::new(),
             very_heavy: VeryHeavy::new(),
             callbacks: Arc::new(OomCallbacks::new()),
@@ -101,6 +105,7 @@ impl Heap {
             leaked: AtomicU64::new(0),
             freed_inline: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
+            nested: AtomicU64::new(0),
         }
     }
 
@@ -182,6 +187,33 @@ impl Heap {
     pub(super) fn note_parked(&self, changed: bool) {
         self.active
             .fetch_sub(usize::from(changed), Ordering::Relaxed);
+    }
+
+    /// Runs destructors by `free`, and notes whether they have retired anything on this thread, of
+    /// which `retired` returns a number that changes with that. Before a flush that waits for them
+    /// is told that they have run.
+    pub(super) fn note_nested<N: PartialEq, R>(
+        &self,
+        retired: impl Fn() -> N,
+        free: impl FnOnce() -> R,
+    ) -> R {
+        let before = retired();
+        let result = free();
+        if retired() != before {
+            self.nested.fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// A number that goes up when destructors have retired something, before a flush ends that
+    /// waits for them.
+    pub(crate) fn nested_retires(&self) -> u64 {
+        self.nested.load(Ordering::Relaxed)
+    }
+
+    /// A thread has waited because of what is unreclaimed.
+    pub(crate) fn note_wait(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The result of a user's function for the weight of a value.

@@ -73,7 +73,7 @@ impl<P: Policy> Domain<P> {
     /// A pass that adopts everything, which no thread waits for.
     fn drain_as_flush(&self) {
         self.heap.flushes.ask();
-        self.heap.drain(&self.engine);
+        self.heap.drain(&self.engine, &|| None);
     }
 }
 

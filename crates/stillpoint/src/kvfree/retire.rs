@@ -278,7 +278,7 @@ impl Heap {
         while let Some(page) = due.pop_front() {
             // SAFETY: taken off our own queue after its grace period had ended; what is there may
             // be freed on this thread.
-            let freed = unsafe { self.free(page) };
+            let freed = self.note_nested(|| buffer.progress(), || unsafe { self.free(page) });
             let is_relief = buffer.recycle(page, spares, || {
                 freed.is_some_and(|freed| self.note_freed_by(buffer, freed))
             });

@@ -8,7 +8,7 @@ use crate::{
         BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Record, Seq, Sequence, Served,
         StallReport, Work,
     },
-    kvfree::{Heap, Policy},
+    kvfree::{Heap, Policy, ThreadBuffer},
     platform::{
         fork::{AtForkHandle, ForkReset},
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -43,7 +43,8 @@ pub(in crate::rcu) struct Inner<P: Policy> {
 impl<P: Policy> Work for Inner<P> {
     fn pass(&self) -> Outlook {
         let callbacks = self.engine.run_callbacks();
-        let drain = self.heap.drain(&self.engine);
+        let retired = || thread::with_buffer(self.id, ThreadBuffer::progress);
+        let drain = self.heap.drain(&self.engine, &retired);
         // The older of the two: the service thread sleeps until its readers have left, and must not
         // sleep past the other's end.
         Outlook {

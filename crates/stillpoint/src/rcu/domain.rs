@@ -1,7 +1,7 @@
 //! Domains: readers, grace periods and deferred frees that are separate from those of other
 //! domains.
 
-use super::{Core, DomainBuilder, Guard, QsbrReader, thread};
+use super::{Core, DomainBuilder, Guard, QsbrReader, StaticGuard, thread};
 use crate::{
     gp::{Cookie, End, Engine, Record, StallReport, policy::Sound},
     statistics::Statistics,
@@ -181,6 +181,15 @@ impl Domain {
     #[inline]
     pub fn read_lock(&self) -> Guard<'_> {
         self.core.read_lock()
+    }
+
+    /// Begins a read-side critical section whose guard borrows nothing: it keeps the domain. See
+    /// [`StaticGuard`].
+    ///
+    /// Otherwise like [`Domain::read_lock`], and not async-signal-safe.
+    #[inline]
+    pub fn read_lock_static(&self) -> StaticGuard {
+        StaticGuard::enter(self)
     }
 
     /// Registers the calling thread as a reader that is always inside a section, except where it
