@@ -19,7 +19,9 @@
 //! smaller each share.
 //!
 //! Where that does not help, because readers hold the grace period up, a thread whose queue has
-//! reached twice its share, and every thread past the budget, waits a bounded time a page.
+//! reached twice its share, and every thread past the budget, waits a bounded time a page. Past the
+//! budget it waits for its first page before it fills that, because it may exit sooner; an exit
+//! waits for nothing.
 //!
 //! Inside a section it does all this at the section's end, and waits there for what the section has
 //! added, not for the page that this happened to fill: as long as that is part of a page that it
@@ -41,7 +43,7 @@
 //!   (`retire.rs`), and no retire takes as long as that does.
 
 use super::{
-    buffer::{Charge, OPEN_BYTES, ThreadBuffer},
+    buffer::{Charge, OPEN_BYTES, ThreadBuffer, charged_for},
     heap::Heap,
     page::{PAGE_BYTES, Page},
     policy::Policy,
@@ -127,6 +129,14 @@ impl Patience {
             by_weight: LONGEST_WAIT * pages as Nanos,
             heaviest: object,
         }
+    }
+
+    /// For one object of so many bytes.
+    pub(super) fn for_object(bytes: usize) -> Self {
+        Self::for_section(Charge {
+            bytes: charged_for(bytes),
+            heaviest: bytes,
+        })
     }
 
     /// At the end of a section.
