@@ -4,12 +4,6 @@ mod common;
 
 use common::{Drops, some, wait_until};
 use crossbeam_epoch::{self as epoch, Atomic, Collector, Owned, Pointable, Shared, unprotected};
-#[cfg(all(feature = "reports", not(miri)))]
-use {
-    common::Counted,
-    crossbeam_epoch::{Guard, LocalHandle},
-    std::cell::RefCell,
-};
 use std::{
     cell::Cell,
     mem::{self, MaybeUninit},
@@ -21,6 +15,12 @@ use std::{
     },
     thread,
     time::{Duration, Instant},
+};
+#[cfg(all(feature = "reports", not(miri)))]
+use {
+    common::Counted,
+    crossbeam_epoch::{Guard, LocalHandle},
+    std::cell::RefCell,
 };
 
 /// Contract 1: a nested pin is none of those that fence, and `is_pinned` says which it will be.

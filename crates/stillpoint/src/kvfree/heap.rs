@@ -290,7 +290,8 @@ impl Heap {
         Counts {
             freed: self.freed_inline.load(Ordering::Relaxed)
                 + self.callbacks.freed.load(Ordering::Relaxed),
-            leaked: self.leaked.load(Ordering::Relaxed),
+            leaked: self.leaked.load(Ordering::Relaxed)
+                + self.callbacks.left.load(Ordering::Relaxed),
             assists: self.assists.load(Ordering::Relaxed),
             waits: self.waits.load(Ordering::Relaxed),
             inline_waits: self.inline_waits.load(Ordering::Relaxed),
@@ -340,6 +341,8 @@ pub(super) struct OomCallbacks {
     objects: AtomicUsize,
     bytes: AtomicUsize,
     freed: AtomicU64,
+    /// Those that stay where they are for ever, because no user code may run any more.
+    left: AtomicU64,
 }
 
 impl OomCallbacks {
@@ -348,6 +351,7 @@ impl OomCallbacks {
             objects: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             freed: AtomicU64::new(0),
+            left: AtomicU64::new(0),
         }
     }
 
@@ -362,6 +366,11 @@ impl OomCallbacks {
 
     pub(super) fn note_freed(&self, bytes: usize) {
         self.freed.fetch_add(1, Ordering::Relaxed);
+        self.note_gone(bytes);
+    }
+
+    pub(super) fn note_left(&self, bytes: usize) {
+        self.left.fetch_add(1, Ordering::Relaxed);
         self.note_gone(bytes);
     }
 
