@@ -234,13 +234,14 @@ impl Heap {
 
     /// Like [`Heap::waiting`], without open pages, and without a wait for a lock. While a thread
     /// holds that of the threads' list, it knows the bytes, and the objects freed, as far as they
-    /// have been published, and nothing else.
+    /// have been published, the assists of threads that have exited, and nothing else.
     pub(crate) fn waiting_sealed(&self) -> Waiting {
         let Some(buffers) = try_lock(&self.buffers) else {
-            let footprint = self.shared.footprint();
+            let bytes = self.shared.published_bytes();
             return Waiting {
-                bytes: footprint.saturating_add(self.callbacks.bytes()) as u64,
+                bytes: bytes.saturating_add(self.callbacks.bytes()) as u64,
                 freed: self.shared.published_freed() as u64,
+                assists: self.assists.load(Ordering::Relaxed),
                 ..Waiting::default()
             };
         };
@@ -274,6 +275,8 @@ impl Heap {
         let bytes = sealed
             .footprint
             .saturating_sub(sealed.pages.saturating_mul(PAGE_BYTES));
+        // The list is locked: a thread that exits is in it, or has added its own to those.
+        let of_threads: u64 = buffers.iter().map(|buffer| buffer.account.assists()).sum();
         let callbacks = self.callbacks.objects.load(Ordering::Acquire); // Acquire, pairs with `note_gone`.
         Waiting {
             objects: (sealed.objects + open.objects + callbacks) as u64,
@@ -282,7 +285,7 @@ impl Heap {
                 .saturating_add(self.callbacks.bytes()) as u64,
             pages: (sealed.pages + open.pages) as u64,
             freed: gone.objects.saturating_sub(self.shared.leaked()) as u64,
-            assists: buffers.iter().map(|buffer| buffer.account.assists()).sum(),
+            assists: of_threads + self.assists.load(Ordering::Relaxed),
         }
     }
 
@@ -292,7 +295,6 @@ impl Heap {
                 + self.callbacks.freed.load(Ordering::Relaxed),
             leaked: self.leaked.load(Ordering::Relaxed)
                 + self.callbacks.left.load(Ordering::Relaxed),
-            assists: self.assists.load(Ordering::Relaxed),
             waits: self.waits.load(Ordering::Relaxed),
             inline_waits: self.inline_waits.load(Ordering::Relaxed),
             panicked: self.panicked.load(Ordering::Relaxed),
@@ -391,7 +393,7 @@ pub(crate) struct Waiting {
     pub(crate) pages: u64,
     /// Objects that have been freed with their pages.
     pub(crate) freed: u64,
-    /// The assists of the threads that have not exited.
+    /// The assists of all threads.
     pub(crate) assists: u64,
 }
 
@@ -400,7 +402,6 @@ pub(crate) struct Waiting {
 pub(crate) struct Counts {
     pub(crate) freed: u64,
     pub(crate) leaked: u64,
-    pub(crate) assists: u64,
     pub(crate) waits: u64,
     pub(crate) inline_waits: u64,
     pub(crate) panicked: u64,
