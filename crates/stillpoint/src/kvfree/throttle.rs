@@ -8,8 +8,8 @@
 //! The grace period of a page that its owner keeps is only named when the page is sealed: a start
 //! for each page would write the cache line that all readers load. The owner starts it, without a
 //! barrier, once it has sealed enough for it ([`Heap::named_together`]); that gives the pages of
-//! all threads a new name. It is also started by an attempt to end it, and when the service thread
-//! takes the page over, from a thread that is idle, slow or exits. Sections that begin before the
+//! all threads a new name. It is also started by an attempt to end it that takes a barrier of its own,
+//! and when the service thread takes the page over, from a thread that is idle, slow or exits. Sections that begin before the
 //! start hold the page up. Pages that the service thread frees from the outset have theirs started
 //! at once: it starts none while an older one is held up.
 //!
