@@ -97,8 +97,11 @@ impl Local {
         let domain = self.collector.domain();
         let mut left = epoch::free_some(domain);
         let mut waits = 0;
-        while may_wait(left, waits) {
-            // SAFETY: as in `enter`; nothing has been found through the guard yet.
+        // User code may have pinned within the call, a stall handler or a subscriber, and kept that
+        // guard: then it is in the section.
+        while self.guards.get() == 1 && may_wait(left, waits) {
+            // SAFETY: as in `enter`; there is the one guard, through which nothing has been found
+            // yet.
             unsafe { self.reader.leave() };
             // A guard of another handle of this thread: to wait for that makes no sense.
             let is_its_own = domain.is_reading();

@@ -62,6 +62,11 @@ pub(super) const OPEN_BYTES: usize = 64 << 10;
 /// Objects up to this size cannot reach [`OPEN_BYTES`] before the page is full.
 const SMALL: usize = OPEN_BYTES / SLOTS;
 
+/// Returns what an object of so many bytes is charged for: at least its part of a page.
+pub(super) fn charged_for(bytes: usize) -> usize {
+    bytes.max(SMALL)
+}
+
 /// An object that is being retired.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetireRequest {
@@ -476,7 +481,7 @@ impl ThreadBuffer {
             })
     }
 
-    pub(super) fn is_parked(&self) -> bool {
+    pub(crate) fn is_parked(&self) -> bool {
         self.limit.load(Ordering::Relaxed) == PARKED
     }
 
@@ -514,7 +519,7 @@ impl ThreadBuffer {
     pub(super) fn charge(&self, bytes: usize) {
         let before = self.charge.load(Ordering::Relaxed);
         self.charge
-            .store(before.saturating_add(bytes.max(SMALL)), Ordering::Relaxed);
+            .store(before.saturating_add(charged_for(bytes)), Ordering::Relaxed);
         if bytes > self.heaviest.load(Ordering::Relaxed) {
             self.heaviest.store(bytes, Ordering::Relaxed);
         }

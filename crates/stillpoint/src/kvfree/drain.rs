@@ -73,8 +73,12 @@ impl Heap {
             complete: false,
             ticking: true,
         };
-        if flush.is_some() || now >= lock(&self.pending).next_tick {
-            scan = self.scan_threads(engine, flush.is_some());
+        // Flushes may come more often than that, and are no ticks.
+        let is_tick = now >= lock(&self.pending).next_tick;
+        if flush.is_some() || is_tick {
+            scan = self.scan_threads(engine, flush.is_some(), is_tick);
+        }
+        if is_tick {
             lock(&self.pending).next_tick = now + TICK;
         }
         if flush.is_some() {
@@ -107,9 +111,9 @@ impl Heap {
         }
     }
 
-    /// Adopts what idle threads (at a flush: all threads) have left, and parks those that have
-    /// nothing.
-    fn scan_threads<P: Policy>(&self, engine: &Engine<P>, flushing: bool) -> Scan {
+    /// Adopts what idle threads (at a flush: all threads) have left, and, at a tick, parks those that
+    /// have nothing.
+    fn scan_threads<P: Policy>(&self, engine: &Engine<P>, flushing: bool, is_tick: bool) -> Scan {
         let buffers = lock(&self.buffers);
         let mut complete = true;
         let (mut adopted, mut parking) = (PageList::new(), Vec::new());
@@ -118,7 +122,11 @@ impl Heap {
             .filter(|buffer| flushing || !buffer.is_parked())
         {
             let mut queue = lock(&buffer.queue);
-            let (idle, slow) = buffer.note_tick(&queue);
+            let (idle, slow) = if is_tick {
+                buffer.note_tick(&queue)
+            } else {
+                (0, 0)
+            };
             // Where objects are freed on demand: the thread retires, and asks for nothing.
             let asks_not = self.frees_on_demand()
                 && queue.sealed.footprint() >= NEGLECTED_SHARES * self.thread_share();
@@ -332,5 +340,93 @@ impl Heap {
             }
         }
         any
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::{
+        gp::{BarrierMode, Flavour, Seq, Sequence, policy::Sound},
+        kvfree::{
+            buffer::{Channel, Pushed, RetireRequest},
+            retire::Reclaimer,
+        },
+        platform::{sync::Ordering, thread},
+    };
+
+    /// A heap to which one thread retires, beside fifteen others, and no service thread.
+    fn heap() -> (Engine<Sound>, Heap, Arc<ThreadBuffer>) {
+        let engine = Engine::new(1, BarrierMode::Fence, Sequence::new(Seq::from_bits(0)));
+        let heap = Heap::new(1);
+        let buffer = heap.join().expect("memory");
+        heap.note_unparked(buffer.unpark());
+        heap.active.store(16, Ordering::Relaxed);
+        (engine, heap, buffer)
+    }
+
+    fn tick(engine: &Engine<Sound>, heap: &Heap, times: u32) {
+        for _ in 0..times {
+            let _ = heap.scan_threads(engine, false, true);
+        }
+    }
+
+    /// What the service thread takes over does not wait for sections that begin later, though its
+    /// owner has only named the page's grace period.
+    fn no_later_section_holds_up(
+        hand_over: impl FnOnce(&Engine<Sound>, &Heap, &Arc<ThreadBuffer>),
+    ) {
+        let (engine, heap, buffer) = heap();
+        buffer.replace(&mut lock(&buffer.queue), Channel::Plain, Page::try_new());
+        let object = RetireRequest::boxed(NonNull::from(Box::leak(Box::new(1_u64))));
+        assert_eq!(buffer.append(object), Pushed::Ok);
+        heap.seal(&engine, &buffer, Channel::Plain, Reclaimer::Owner);
+        hand_over(&engine, &heap, &buffer);
+        let later = engine.register(thread::token(), Flavour::Thread);
+        later.lock();
+        lock(&heap.pending).sort();
+        let cookie = lock(&heap.pending).pages.oldest().expect("the page");
+        let _ = engine.recheck(cookie, thread::token());
+        let has_ended = engine.has_ended(cookie);
+        later.unlock();
+        later.depart();
+        assert!(heap.free_all(&engine));
+        assert!(has_ended);
+    }
+
+    #[test]
+    fn an_idle_threads_page_waits_for_no_section_that_begins_after_its_adoption() {
+        no_later_section_holds_up(|engine, heap, _| {
+            tick(engine, heap, IDLE_TICKS + 1);
+        });
+    }
+
+    #[test]
+    fn an_exited_threads_page_waits_for_no_section_that_begins_after_its_exit() {
+        no_later_section_holds_up(|engine, heap, buffer| heap.leave(engine, buffer));
+    }
+
+    /// Else a thread that flushes all the time has threads parked that retire all the time, if not as
+    /// often.
+    #[test]
+    fn a_flush_is_no_tick() {
+        let (engine, heap, buffer) = heap();
+        let passes = 2 * PARKING_TICKS;
+        for _ in 0..passes {
+            let _ = heap.scan_threads(&engine, true, false);
+        }
+        assert!(!buffer.is_parked());
+        tick(&engine, &heap, passes);
+        assert!(buffer.is_parked());
+    }
+
+    /// A thread that flushes all the time does not put ticks off.
+    #[test]
+    fn a_flush_puts_no_tick_off() {
+        let (engine, heap, _buffer) = heap();
+        lock(&heap.pending).next_tick = Nanos::MAX;
+        heap.flushes.ask();
+        heap.drain(&engine);
+        assert_eq!(lock(&heap.pending).next_tick, Nanos::MAX);
     }
 }

@@ -63,9 +63,10 @@ impl<P: Policy> Domain<P> {
     fn retire(&self, object: RetireRequest) {
         match self.buffer.append(object) {
             Pushed::Ok => {}
-            Pushed::PageFull => self
-                .heap
-                .finish_append(&self.engine, &self.buffer, None, &object),
+            Pushed::PageFull => {
+                self.heap
+                    .finish_append(&self.engine, &self.buffer, None, &object, false)
+            }
             Pushed::NoPage => panic!("a page that is sealed is replaced"),
         }
     }

@@ -21,7 +21,7 @@ use super::{
     retire::Reclaimer,
 };
 use crate::{
-    gp::{Cookie, Engine, Flavour, Progress},
+    gp::{Cookie, Engine, Flavour, Progress, Record},
     platform::{
         clock::{self, Nanos},
         fork,
@@ -349,17 +349,13 @@ impl Heap {
             // SAFETY: the caller's promise.
             return unsafe { self.free_counted(engine, page) };
         };
-        let record = engine.register(thread::token(), Flavour::Thread);
-        record.lock();
         let mut left = Some(page);
-        around(&mut || {
+        call_around(engine, *around, &mut || {
             if let Some(page) = left.take() {
                 // SAFETY: the caller's promise; `left` gives the page once.
                 unsafe { self.free_counted(engine, page) };
             }
         });
-        record.unlock();
-        record.depart();
         if let Some(page) = left {
             // SAFETY: the caller's promise.
             self.leak(engine, unsafe { page.as_ref() });
@@ -378,11 +374,28 @@ impl Heap {
     }
 }
 
+/// Calls `free` inside a section and `around`, which may leave it: for objects of a domain that
+/// frees on demand, on a thread that has not asked for it.
+pub(super) fn call_around<P: Policy>(engine: &Engine<P>, around: Around, free: &mut dyn FnMut()) {
+    /// Also if a destructor panics.
+    struct Section<'a>(&'a Record);
+    impl Drop for Section<'_> {
+        fn drop(&mut self) {
+            self.0.unlock();
+            self.0.depart();
+        }
+    }
+    let record = engine.register(thread::token(), Flavour::Thread);
+    record.lock();
+    let _section = Section(record);
+    around(free);
+}
+
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
     use crate::{
-        gp::{BarrierMode, Record, Seq, Sequence, policy::Sound},
+        gp::{BarrierMode, Seq, Sequence, policy::Sound},
         kvfree::{Destructor, OnNoPage, RetireRequest, Retirer},
         platform::sync::Arc,
     };

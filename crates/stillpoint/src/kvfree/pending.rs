@@ -6,7 +6,8 @@
 //!
 //! A page is looked for its place from the youngest end, as most belong there, and pages that come
 //! together in one walk: that costs what comes and what is younger than the oldest of that, not all
-//! that waits. It is the service thread that walks, once a pass: a thread that hands pages over
+//! that waits. It is the service thread that walks, once a pass, or a thread that frees on demand what
+//! others have left (`on_demand.rs`): a thread that hands pages over
 //! appends them to those that have arrived. Else each of a thousand threads that exit while a
 //! reader holds their pages up would walk past those of all others.
 //!

@@ -337,8 +337,10 @@ impl<P: Policy> Drop for Core<P> {
 }
 
 impl<P: Policy> fmt::Debug for Core<P> {
-    /// Waits for no lock. Objects in pages that are not full are not counted; while a thread joins
-    /// or leaves the domain, only bytes and objects freed are, and roughly.
+    /// Waits for no lock. Objects in pages that are not full are not counted. While another thread
+    /// holds the lock of the threads' list, only bytes, objects freed and assists are, and roughly:
+    /// a thread that joins or leaves the domain, the service thread as it looks at the threads, other
+    /// statistics.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let snapshot = Statistics::snapshot(self.engine(), &self.inner.heap);
         let mut shown = f.debug_struct("Domain");

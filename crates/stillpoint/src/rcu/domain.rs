@@ -330,7 +330,8 @@ impl Default for Domain {
 }
 
 impl fmt::Debug for Domain {
-    /// Takes no lock, so objects in pages that are not full yet are not counted.
+    /// Waits for no lock, so objects in pages that are not full yet are not counted. While it adds
+    /// up, it holds that of the threads' list, which a thread may wait for that comes or exits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.core.fmt(f)
     }
