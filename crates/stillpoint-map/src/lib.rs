@@ -37,7 +37,8 @@
 //!
 //! * Where several keys must change together, or an iteration must see one version: use a lock, or
 //!   an [`Rcu<std::collections::HashMap>`](stillpoint::Rcu), whose readers see one version, whole.
-//! * Where one thread uses the map: std's is faster and smaller. Each entry here is an allocation.
+//! * Where one thread uses the map: std's is faster and smaller. Each entry here has a place of its
+//!   own.
 //! * Where values are large and replaced often: an update allocates the whole entry. Put an atomic
 //!   or a lock into the value, or an `Arc`.
 //! * Where keys are ordered: there is no range query.
@@ -53,7 +54,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
-// The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `bucket` (a chain, its
+// The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `slab` (where
+// many entries lie), `bucket` (a chain, its
 // readers and its lock), `table`, `memory`, `resize` (moving one table to another), `count`, `core`
 // (a map without types) and `walk` (all of its entries). The interface: `store` (with the entries'
 // types), on it `map` with `change` and `traits`, `pinned`, `iter`, `set` and `pinned_set`. Imports
@@ -91,6 +93,7 @@ mod reclaim;
 mod resize;
 #[cfg(not(stillpoint_loom))]
 mod set;
+mod slab;
 mod slot;
 #[cfg(not(stillpoint_loom))]
 mod store;
@@ -128,7 +131,6 @@ struct Readme;
 #[doc(hidden)]
 pub mod torture {
     pub use crate::{
-        entry::NewEntry,
         slot::spread,
         store::{Inserted, Policy, Sound, Store},
     };

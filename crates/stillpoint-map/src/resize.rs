@@ -83,6 +83,7 @@ pub struct Move<'t> {
 
 impl<'t> Move<'t> {
     /// The move of a table, if it moves.
+    #[inline]
     pub fn of(from: Table<'t>) -> Option<Self> {
         let to = from.next()?;
         Some(Self { from, to })
@@ -324,10 +325,12 @@ impl<'t> Filler<'t> {
 
     fn push(&mut self, slot: Slot, tag: u8, spares: &mut Vec<Spare>) {
         if self.used == SLOTS - 1 && self.left > 1 {
-            let spare = Box::leak(spares.pop().expect("they were counted"));
-            self.bucket
-                .set_slot(self.used, Slot::link(NonNull::from(&mut *spare)));
+            let spare = NonNull::from(Box::leak(spares.pop().expect("they were counted")));
+            self.bucket.set_slot(self.used, Slot::link(spare));
             self.bucket.set_word(self.word.linked());
+            // SAFETY: from a box just now, and in a chain, which stays. Not the box's own reference,
+            // whose writes would end what the link may be used for.
+            let spare = unsafe { spare.as_ref() };
             *self = Self::new(spare, self.left);
         }
         self.bucket.set_slot(self.used, slot);

@@ -42,8 +42,9 @@ fn mine() -> u64 {
 /// The tag of an entry with this hash.
 #[inline(always)]
 pub fn tag(hash: u64) -> u8 {
-    // Its low bits; its high ones say which bucket it is in.
-    (hash as u8).max(1)
+    // Its low bits, but for the lowest, which is the entry's; the high ones say which bucket it is
+    // in.
+    ((hash >> 1) as u8).max(1)
 }
 
 impl Word {
@@ -70,7 +71,14 @@ impl Word {
         self.0 & LINK != 0
     }
 
+    /// Returns whether the bucket can be locked at once.
+    #[inline(always)]
+    pub fn is_free(self) -> bool {
+        self.0 & (MOVED | LOCK) == 0
+    }
+
     /// Returns whether no slot has an entry.
+    #[inline]
     pub fn is_empty(self) -> bool {
         self.0 & TAGS == 0
     }
@@ -85,11 +93,13 @@ impl Word {
         self.0 & LOCK != 0 && !self.is_locked()
     }
 
+    #[inline]
     #[must_use]
     pub fn locked(self) -> Self {
         Self((self.0 & !LOCK) | mine())
     }
 
+    #[inline]
     #[must_use]
     pub fn unlocked(self) -> Self {
         Self(self.0 & !LOCK)
@@ -106,11 +116,13 @@ impl Word {
         Self(self.without(SLOTS - 1).0 | LINK)
     }
 
+    #[inline]
     #[must_use]
     pub fn with(self, slot: usize, tag: u8) -> Self {
         Self(self.without(slot).0 | (u64::from(tag) << (8 * slot)))
     }
 
+    #[inline]
     #[must_use]
     pub fn without(self, slot: usize) -> Self {
         Self(self.0 & !(0xff << (8 * slot)))
@@ -124,8 +136,8 @@ impl Word {
     #[inline(always)]
     pub fn with_tag(self, tag: u8) -> Slots {
         // Bytes that are 0 after this are equal to the tag. A byte that is 1, above one that is 0,
-        // is taken for 0 as well.
-        let different = (self.0 & TAGS) ^ (u64::from(tag) * LOW);
+        // is taken for 0 as well. The byte above the tags tells nothing, and is not asked.
+        let different = self.0 ^ (u64::from(tag) * LOW);
         Slots(different.wrapping_sub(LOW) & !different & HIGH)
     }
 
@@ -138,6 +150,7 @@ impl Word {
     }
 
     /// The first empty slot.
+    #[inline]
     pub fn free(self) -> Option<usize> {
         let usable = if self.has_link() { SLOTS - 1 } else { SLOTS };
         let free = (!self.taken().0 & HIGH).trailing_zeros() as usize / 8;
