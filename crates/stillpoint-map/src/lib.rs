@@ -63,6 +63,7 @@ mod backoff;
 mod bucket;
 #[cfg(not(stillpoint_loom))]
 mod change;
+mod copy;
 mod core;
 mod count;
 #[cfg(not(stillpoint_loom))]
@@ -110,6 +111,9 @@ pub use equivalent::Equivalent;
 pub use with_rayon::{ParIter, ParValues};
 #[cfg(not(stillpoint_loom))]
 pub use {
+    copy::{
+        CopyCompute, CopyIntoIter, CopyIter, CopyKeys, CopyMap, CopyMapRef, CopyValues,
+    },
     iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Values},
     map::{Cursor, DefaultHashBuilder, HashMap},
     outcome::{Compute, OccupiedError, Operation, TryReserveError},

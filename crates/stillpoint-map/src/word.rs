@@ -106,6 +106,12 @@ impl Word {
         Self(self.without(SLOTS - 1).0 | LINK)
     }
 
+    /// There are entries behind the bucket; the last slot stays one.
+    #[must_use]
+    pub fn spilled(self) -> Self {
+        Self(self.0 | LINK)
+    }
+
     #[must_use]
     pub fn with(self, slot: usize, tag: u8) -> Self {
         Self(self.without(slot).0 | (u64::from(tag) << (8 * slot)))

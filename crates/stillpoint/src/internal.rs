@@ -51,3 +51,9 @@ pub fn wait_until(domain: &Domain, cookie: Cookie, deadline: Nanos) -> bool {
 pub fn retire_shared<T: Send + Sync + 'static>(domain: &Domain, object: Arc<T>) {
     domain.retire_shared(object);
 }
+
+/// Returns whether a grace period is known to have ended. Only a load: it ends none, as
+/// [`Domain::poll`] may.
+pub fn has_ended(domain: &Domain, cookie: Cookie) -> bool {
+    domain.core().has_ended(cookie)
+}
