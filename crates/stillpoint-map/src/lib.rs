@@ -111,9 +111,7 @@ pub use equivalent::Equivalent;
 pub use with_rayon::{ParIter, ParValues};
 #[cfg(not(stillpoint_loom))]
 pub use {
-    copy::{
-        CopyCompute, CopyIntoIter, CopyIter, CopyKeys, CopyMap, CopyMapRef, CopyValues,
-    },
+    copy::{CopyCompute, CopyIntoIter, CopyIter, CopyKeys, CopyMap, CopyMapRef, CopyValues},
     iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Values},
     map::{Cursor, DefaultHashBuilder, HashMap},
     outcome::{Compute, OccupiedError, Operation, TryReserveError},

@@ -217,7 +217,9 @@ impl<K, V> Bucket<K, V> {
     pub fn touch(&self) {
         // Not an addition of 0, which the compiler leaves out, or makes a load.
         let word = self.word.load(Ordering::Relaxed);
-        let _ = self.word.compare_exchange(word, word, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self
+            .word
+            .compare_exchange(word, word, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -312,8 +314,12 @@ impl<K: Copy, V: Copy> Bucket<K, V> {
             }
         }
         // SAFETY: the caller's section.
-        let entries = seen.spill.map_or(&[][..], |spill| unsafe { spill.entries() });
-        let place = entries.iter().position(|entry| entry.tag == tag && is_it(&entry.key))?;
+        let entries = seen
+            .spill
+            .map_or(&[][..], |spill| unsafe { spill.entries() });
+        let place = entries
+            .iter()
+            .position(|entry| entry.tag == tag && is_it(&entry.key))?;
         let entry = &entries[place];
         Some((Place::Spilled(place), (entry.key, entry.value)))
     }
@@ -328,10 +334,16 @@ impl<K: Copy, V: Copy> Bucket<K, V> {
         let in_slots = word.taken().map(move |slot| {
             // SAFETY: it has a tag in the word; the caller's section.
             let (key, value) = unsafe { self.pair(slot) };
-            Tagged { key, value, tag: word.tag(slot) }
+            Tagged {
+                key,
+                value,
+                tag: word.tag(slot),
+            }
         });
         // SAFETY: the caller's section.
-        let spilled = seen.spill.map_or(&[][..], |spill| unsafe { spill.entries() });
+        let spilled = seen
+            .spill
+            .map_or(&[][..], |spill| unsafe { spill.entries() });
         in_slots.chain(spilled.iter().copied())
     }
 

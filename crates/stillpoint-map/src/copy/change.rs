@@ -6,9 +6,7 @@ use super::{
 };
 use crate::{outcome::Operation, store::no_memory};
 use equivalent::Equivalent;
-use std::{
-    hash::{BuildHasher, Hash},
-};
+use std::hash::{BuildHasher, Hash};
 use stillpoint::Section;
 
 /// What [`CopyMap::compute`] has done.
@@ -80,9 +78,10 @@ where
             // SAFETY: inside the section of the look, for this hash.
             let (changed, with) = match act {
                 Act::Leave(with) => return with,
-                Act::Put(pair, with) => {
-                    (unsafe { core.put(hash, &look, pair, &world, &hash_of) }, with)
-                }
+                Act::Put(pair, with) => (
+                    unsafe { core.put(hash, &look, pair, &world, &hash_of) },
+                    with,
+                ),
                 Act::Take(with) => (unsafe { core.take(hash, &look, &world, &hash_of) }, with),
             };
             match changed {
@@ -187,12 +186,7 @@ where
     ///
     /// As [`insert`](Self::insert).
     #[track_caller]
-    pub fn get_or_insert_with(
-        &self,
-        key: K,
-        make: impl FnOnce() -> V,
-        guard: &impl Section,
-    ) -> V {
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V, guard: &impl Section) -> V {
         let (Ok(value) | Err(value)) = self.try_insert_with(key, make, guard);
         value
     }
@@ -298,9 +292,7 @@ where
     ) -> CopyCompute<K, V, T> {
         self.act(&key, guard, |found| match (compute(found), found) {
             (Operation::Abort(with), _) => Act::Leave(CopyCompute::Aborted(with)),
-            (Operation::Remove, Some((key, value))) => {
-                Act::Take(CopyCompute::Removed(key, value))
-            }
+            (Operation::Remove, Some((key, value))) => Act::Take(CopyCompute::Removed(key, value)),
             (Operation::Remove, None) => {
                 panic!("`Operation::Remove` for a key that is not there: return `Abort` for `None`")
             }

@@ -94,6 +94,12 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         unsafe { Table::from_word(word) }.expect("there is always one")
     }
 
+    /// When slots become clean, for tests.
+    #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+    pub fn epochs(&self) -> &Epochs<C> {
+        &self.epochs
+    }
+
     fn spread_out(&self, bits: u32) {
         if bits >= LARGE {
             self.count.spread_out();
@@ -116,7 +122,12 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             let is_spilled = matches!(found, Some((Place::Spilled(_), _)));
             // An update that is under way, and has not taken effect, is waited for.
             if !is_spilled || seen.has_same_slots(bucket.word(), tag(hash)) {
-                return Look { table, index, seen, found };
+                return Look {
+                    table,
+                    index,
+                    seen,
+                    found,
+                };
             }
         }
     }
@@ -160,12 +171,24 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                     locked.set_spill(Some(new));
                 }
                 locked.unlock();
-                look.seen.spill.into_iter().for_each(|old| world.retire_spill(old));
+                look.seen
+                    .spill
+                    .into_iter()
+                    .for_each(|old| world.retire_spill(old));
                 break (0, is_pending, true);
             }
             drop(locked);
             // SAFETY: the section in which it was seen.
-            prepared = unsafe { with_entry(look, Tagged { key: pair.0, value: pair.1, tag }) };
+            prepared = unsafe {
+                with_entry(
+                    look,
+                    Tagged {
+                        key: pair.0,
+                        value: pair.1,
+                        tag,
+                    },
+                )
+            };
             if prepared.is_none() {
                 return Changed::NoMemory;
             }
@@ -178,7 +201,11 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             self.epochs.advance(world, clean == 0);
         }
         if has_spilled && !matches!(place, Some(Place::Spilled(_))) {
-            table.header().units.extended.fetch_add(1, Ordering::Relaxed);
+            table
+                .header()
+                .units
+                .extended
+                .fetch_add(1, Ordering::Relaxed);
         }
         if place.is_none() && clean == 0 && is_looked_at(table.bits(), hash) {
             self.consider_growing(table);
@@ -229,7 +256,10 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             Place::Spilled(_) => {
                 locked.set_spill(prepared);
                 locked.unlock();
-                look.seen.spill.into_iter().for_each(|old| world.retire_spill(old));
+                look.seen
+                    .spill
+                    .into_iter()
+                    .for_each(|old| world.retire_spill(old));
                 false
             }
         };
@@ -400,7 +430,10 @@ unsafe fn with_entry<K: Copy, V: Copy>(
     new: Tagged<K, V>,
 ) -> Option<NewSpill<K, V>> {
     // SAFETY: the caller's promise.
-    let old = look.seen.spill.map_or(&[][..], |spill| unsafe { spill.entries() });
+    let old = look
+        .seen
+        .spill
+        .map_or(&[][..], |spill| unsafe { spill.entries() });
     let replaced = match look.found {
         Some((Place::Spilled(index), _)) => index,
         _ => old.len(),
@@ -420,12 +453,21 @@ unsafe fn without_entry<K: Copy, V: Copy>(
     removed: usize,
 ) -> Option<Option<NewSpill<K, V>>> {
     // SAFETY: the caller's promise.
-    let old = look.seen.spill.map_or(&[][..], |spill| unsafe { spill.entries() });
+    let old = look
+        .seen
+        .spill
+        .map_or(&[][..], |spill| unsafe { spill.entries() });
     if old.len() <= 1 {
         return Some(None);
     }
-    let entries = old.iter().enumerate().filter(|(index, _)| *index != removed);
-    Some(Some(NewSpill::new(old.len() - 1, entries.map(|(_, entry)| *entry))?))
+    let entries = old
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| *index != removed);
+    Some(Some(NewSpill::new(
+        old.len() - 1,
+        entries.map(|(_, entry)| *entry),
+    )?))
 }
 
 impl<K, V, C> Drop for Core<K, V, C> {

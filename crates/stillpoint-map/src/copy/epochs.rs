@@ -129,6 +129,8 @@ impl<C: Copy> Epochs<C> {
 
 impl<C> fmt::Debug for Epochs<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Epochs").field("open", &self.open).finish_non_exhaustive()
+        f.debug_struct("Epochs")
+            .field("open", &self.open)
+            .finish_non_exhaustive()
     }
 }

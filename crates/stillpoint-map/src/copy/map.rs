@@ -41,7 +41,9 @@ use stillpoint::{
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| {
 ///         let next_hop = next_hop.pin(); // a section, until it is dropped
-///         (0..1000).for_each(|node| drop(next_hop.insert(node, node + 1)));
+///         for node in 0..1000 {
+///             next_hop.insert(node, node + 1);
+///         }
 ///     });
 ///     scope.spawn(|| {
 ///         // Waits for no other thread.
@@ -308,12 +310,9 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
     fn make_core(&self, entries: usize, stays: bool) -> Option<&Core<K, V, Cookie>> {
         let made = Box::into_raw(Box::new(Core::new(entries, stays)?));
         // Release, pairs with `core`: it is complete. Acquire: so is the faster thread's.
-        let set = self.core.compare_exchange(
-            ptr::null_mut(),
-            made,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+        let set =
+            self.core
+                .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
         if set.is_err() {
             // SAFETY: from a box just now, and no other thread knows it.
             drop(unsafe { Box::from_raw(made) });

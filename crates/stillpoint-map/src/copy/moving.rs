@@ -101,7 +101,11 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
             return Progress::NothingToTake;
         };
         let (process, count, all) = (fork::process(), units.len(), self.units());
-        let chunk = Chunk { units: counters, count, all };
+        let chunk = Chunk {
+            units: counters,
+            count,
+            all,
+        };
         // Before the locks are taken. A chunk's new buckets are mostly on one page.
         self.to.at(self.news(units.start).start).touch();
         let mut halves = Halves::default();
@@ -175,7 +179,11 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
             // SAFETY: the caller's section, in which it was seen.
             for entry in unsafe { bucket.entries(seen) } {
                 // A hash that is not what it was puts the entry where it is not found.
-                let half = if grows { self.to.index(hash_of(&entry.key)) & 1 } else { 0 };
+                let half = if grows {
+                    self.to.index(hash_of(&entry.key)) & 1
+                } else {
+                    0
+                };
                 if halves[half].try_reserve(1).is_err() {
                     return Unit::NoMemory;
                 }
@@ -213,10 +221,13 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         let [lower, upper] = locks;
         drop(lower);
         drop(upper);
-        for spill in seen.into_iter().flatten().filter_map(|(_, seen)| seen.spill) {
+        for spill in seen
+            .into_iter()
+            .flatten()
+            .filter_map(|(_, seen)| seen.spill)
+        {
             world.retire_spill(spill);
         }
         Unit::Moved
     }
 }
-

@@ -52,7 +52,6 @@ impl<'m, K, V, S, G: Section> CopyMapRef<'m, K, V, S, G> {
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
-
 }
 
 impl<K: Copy, V: Copy, S, G: Section> CopyMapRef<'_, K, V, S, G> {

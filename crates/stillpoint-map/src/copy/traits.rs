@@ -60,7 +60,9 @@ where
     fn eq(&self, other: &Self) -> bool {
         let (here, there) = (self.guard(), other.guard());
         self.len() == other.len()
-            && self.iter(&here).all(|(key, value)| other.get(&key, &there) == Some(value))
+            && self
+                .iter(&here)
+                .all(|(key, value)| other.get(&key, &there) == Some(value))
     }
 }
 
