@@ -140,20 +140,13 @@ impl<K, V> Seen<K, V> {
 
     /// Returns whether a word has the same entries with this tag in slots.
     pub fn has_same_slots(&self, word: Word, tag: u8) -> bool {
-        slots_with(self.word, tag) == slots_with(word, tag)
+        self.word.bits_with(tag) == word.bits_with(tag)
     }
 
     /// Returns whether another look has found the same entries.
     pub fn is_all_same(&self, other: &Self) -> bool {
-        (0..SLOTS).all(|slot| self.word.tag(slot) == other.word.tag(slot))
-            && self.spill == other.spill
+        self.word.has_same_tags(other.word) && self.spill == other.spill
     }
-}
-
-/// The slots with exactly this tag.
-fn slots_with(word: Word, tag: u8) -> u8 {
-    let slots = word.with_tag(tag).filter(|slot| word.tag(*slot) == tag);
-    slots.fold(0, |slots, slot| slots | 1 << slot)
 }
 
 /// Where an entry is.
@@ -409,7 +402,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     }
 
     fn taken(&self) -> u8 {
-        self.word.taken().fold(0, |taken, slot| taken | 1 << slot)
+        self.word.taken().bits()
     }
 
     fn set_behind(&mut self, behind: Behind<K, V>) {
