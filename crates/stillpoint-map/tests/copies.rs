@@ -116,7 +116,7 @@ fn slots_are_used_again() {
         }
     }
     domain.barrier();
-    let arrays = domain.statistics().objects_freed as u64;
+    let arrays = domain.statistics().objects_freed;
     assert!(arrays < MANY / 2, "{arrays} of {MANY}");
     assert_eq!(map.pin().capacity(), 13);
 }

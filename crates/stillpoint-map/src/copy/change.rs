@@ -75,14 +75,18 @@ where
                 Some(act) if look.pair().is_none() => act,
                 _ => decide(look.pair()),
             };
-            // SAFETY: inside the section of the look, for this hash.
             let (changed, with) = match act {
                 Act::Leave(with) => return with,
-                Act::Put(pair, with) => (
-                    unsafe { core.put(hash, &look, pair, &world, &hash_of) },
-                    with,
-                ),
-                Act::Take(with) => (unsafe { core.take(hash, &look, &world, &hash_of) }, with),
+                Act::Put(pair, with) => {
+                    // SAFETY: inside the section of the look, for this hash.
+                    let changed = unsafe { core.put(hash, &look, pair, &world, &hash_of) };
+                    (changed, with)
+                }
+                Act::Take(with) => {
+                    // SAFETY: the same.
+                    let changed = unsafe { core.take(hash, &look, &world, &hash_of) };
+                    (changed, with)
+                }
             };
             match changed {
                 Changed::Done => return with,

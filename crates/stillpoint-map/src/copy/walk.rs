@@ -89,7 +89,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
     /// The next entry of the bucket that is being visited.
     pub fn next_here(&mut self, hash_of: &impl Fn(&K) -> u64) -> Option<(K, V)> {
         let bucket = self.bucket?;
-        while let Some(slot) = self.slots.next() {
+        for slot in self.slots.by_ref() {
             // SAFETY: it has a tag in the word; that of `from`.
             let pair = unsafe { bucket.pair(slot) };
             if self.from == 0 || hash_of(&pair.0) >= self.from {
