@@ -166,6 +166,7 @@ struct Odd(u64);
 
 thread_local! {
     static PANICS_AT: Cell<Option<u64>> = const { Cell::new(None) };
+    static HASHED: Cell<u64> = const { Cell::new(0) };
     static RUNS: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
@@ -176,7 +177,11 @@ impl Hasher for Odd {
 
     fn write_u64(&mut self, key: u64) {
         assert_ne!(PANICS_AT.get(), Some(key), "as asked for");
-        if let Some(run) = RUNS.take() {
+        HASHED.set(HASHED.get() + 1);
+        // Not each time: a bucket that changes whenever its keys are hashed is not moved.
+        if HASHED.get() % 8 == 0
+            && let Some(run) = RUNS.take()
+        {
             run();
             RUNS.set(Some(run));
         }
@@ -207,12 +212,14 @@ fn a_hash_that_panics_in_a_move_loses_nothing() {
         map.pin().insert(key, key);
     }
     assert_eq!(map.len(), 400);
+    assert!(map.pin().capacity() >= 400, "the table grows in the end");
     assert!((0..400).all(|key| map.pin().get(&key) == Some(key)));
     let mut keys: Vec<_> = map.pin().keys().collect();
     keys.sort_unstable();
     assert!(keys.into_iter().eq(0..400));
 }
 
+/// Used by its own hashes.
 static REENTERED: OddMap = CopyMap::with_hasher(BuildHasherDefault::new());
 
 #[test]
@@ -221,12 +228,13 @@ fn a_hash_may_use_the_map_again() {
         let _ = REENTERED.pin().insert(u64::MAX, 1);
         REENTERED.pin().remove(&u64::MAX);
     }));
-    for key in 0..200 {
+    let keys = if cfg!(miri) { 40 } else { 200 };
+    for key in 0..keys {
         REENTERED.pin().insert(key, key);
     }
     RUNS.set(None);
-    assert_eq!(REENTERED.len(), 200);
-    assert!((0..200).all(|key| REENTERED.pin().get(&key) == Some(key)));
+    assert_eq!(REENTERED.len() as u64, keys);
+    assert!((0..keys).all(|key| REENTERED.pin().get(&key) == Some(key)));
 }
 
 /// A key whose hash is another one each time.

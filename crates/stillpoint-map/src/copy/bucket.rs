@@ -511,3 +511,69 @@ impl<K, V> Drop for Locked<'_, K, V> {
         self.bucket.set_word(self.word);
     }
 }
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::copy::epochs::Epochs;
+
+    type Entries = Bucket<u64, u64>;
+
+    /// A word that a thread of another process has locked.
+    fn abandoned(word: Word) -> Word {
+        let word = Word::from_bits(word.bits() | 0x3f << 56);
+        assert!(word.is_abandoned());
+        word
+    }
+
+    fn with_entries(tags: &[u8]) -> Entries {
+        let bucket = Entries::default();
+        let mut locked = Locked::of(&bucket, bucket.word());
+        for tag in tags {
+            assert!(locked.insert(*tag, (u64::from(*tag), 0)));
+        }
+        drop(locked);
+        bucket
+    }
+
+    fn repair(bucket: &Entries) {
+        let epochs = Epochs::<()>::new();
+        let mut locked = Locked::of(bucket, abandoned(bucket.word()));
+        locked.repair(|| epochs.now());
+        drop(locked);
+        assert_eq!(bucket.behind().stamp(), epochs.now().stamp());
+        let untagged = !bucket.word().taken().bits() & ALL;
+        assert_eq!(bucket.behind().pending(), untagged, "readers may be there");
+    }
+
+    /// A thread that a fork has removed had taken a tag away, and not said that the slot is pending.
+    #[test]
+    fn a_removal_is_repaired() {
+        let bucket = with_entries(&[7, 8]);
+        bucket.set_word(bucket.word().without(0));
+        repair(&bucket);
+        assert_eq!(bucket.word().taken().bits(), 0b10);
+    }
+
+    /// It had put an entry behind the bucket, and not taken the tag away of the one that it
+    /// replaces.
+    #[test]
+    fn an_update_that_spills_is_repaired() {
+        let bucket = with_entries(&[7, 8]);
+        let new = Tagged {
+            key: 7,
+            value: 1,
+            tag: 7,
+        };
+        let spill = NewSpill::new(1, [new].into_iter()).unwrap().publish();
+        bucket.set_behind(bucket.behind().with_spill(Some(spill)).with_pending(1, 0));
+        repair(&bucket);
+        assert_eq!(bucket.word().taken().bits(), 0b10);
+        assert!(bucket.word().has_link());
+        // SAFETY: no other thread has the bucket.
+        let found = unsafe { bucket.find(bucket.word(), 7, |key| *key == 7) };
+        assert_eq!(found, Some((7, 1)));
+        // SAFETY: the same.
+        unsafe { spill.free() };
+    }
+}

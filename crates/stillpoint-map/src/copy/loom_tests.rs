@@ -467,16 +467,25 @@ fn loom_copies_find_while_a_unit_shrinks() {
     find_while_moving(20, 1);
 }
 
-#[test]
-fn loom_copies_walk_while_a_unit_grows() {
-    model(|| {
-        let map = halves(0);
+fn walk_while_moving(capacity: usize, to: u32) {
+    model(move || {
+        let map = halves(capacity);
         both(
             &map,
             |map| map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)]),
-            |map| map.move_all(map.start_move(2)),
+            |map| map.move_all(map.start_move(to)),
         );
     });
+}
+
+#[test]
+fn loom_copies_walk_while_a_unit_grows() {
+    walk_while_moving(0, 2);
+}
+
+#[test]
+fn loom_copies_walk_while_a_unit_shrinks() {
+    walk_while_moving(20, 1);
 }
 
 /// The old bucket says that it has moved before the new ones are filled.

@@ -73,10 +73,10 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
         let (table, index, word) = unsafe { self.core?.as_ref().table() }.home(from);
         let bucket = table.at(index);
         let Seen { spill, .. } = bucket.seen(word);
-        let begins_here = index
+        let first = index
             .checked_sub(1)
-            .is_none_or(|last| table.last_hash(last) + 1 == from);
-        self.from = if begins_here { 0 } else { from };
+            .map_or(0, |last| table.last_hash(last) + 1);
+        self.from = if first == from { 0 } else { from };
         self.position = table.last_hash(index).checked_add(1);
         self.bucket = Some(bucket);
         self.word = word;
