@@ -179,7 +179,7 @@ impl Hasher for Odd {
         assert_ne!(PANICS_AT.get(), Some(key), "as asked for");
         HASHED.set(HASHED.get() + 1);
         // Not each time: a bucket that changes whenever its keys are hashed is not moved.
-        if HASHED.get() % 8 == 0
+        if HASHED.get().is_multiple_of(8)
             && let Some(run) = RUNS.take()
         {
             run();
