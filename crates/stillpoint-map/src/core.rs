@@ -31,7 +31,7 @@ use stillpoint_platform::{
 
 /// Tables of fewer bits are looked at each time; of larger ones, whose entries are counted in many
 /// places, a sample.
-const LARGE: u32 = 8;
+pub const LARGE: u32 = 8;
 
 /// From so many bits on a map's count is in many places, and its entries are in slabs: in Miri's small
 /// maps, too.
@@ -42,10 +42,10 @@ const SPREAD: u32 = if cfg!(miri) { 4 } else { LARGE };
 const SLICE: usize = 1024;
 
 /// Small tables have so many more links before they move because of them.
-const FEW_LINKS: u64 = 16;
+pub const FEW_LINKS: u64 = 16;
 
 /// How many entries a table of so many bits has before it grows.
-fn capacity(bits: u32) -> usize {
+pub fn capacity(bits: u32) -> usize {
     (1 << bits) * 13 / 2
 }
 
@@ -241,7 +241,7 @@ impl Core {
         };
         self.count.add(1);
         fence_change();
-        if !place.is_in(table.at(table.index(hash))) && is_looked_at(table, hash) {
+        if !place.is_in(table.at(table.index(hash))) && is_looked_at(table.bits(), hash) {
             self.consider_growing(table);
         }
         // SAFETY: the caller's promise.
@@ -287,7 +287,7 @@ impl Core {
         drop(locked);
         self.count.add(1_u64.wrapping_neg());
         fence_change();
-        if empty && is_looked_at(table, hash) {
+        if empty && is_looked_at(table.bits(), hash) {
             self.consider_shrinking(table);
         }
         // SAFETY: the caller's promise.
@@ -535,15 +535,17 @@ impl Core {
 /// Between a change and what the thread does next: so each operation takes effect before it
 /// returns, as other threads see it. After a read-modify-write it costs nothing on x86-64.
 #[inline]
-fn fence_change() {
+pub fn fence_change() {
     // Fence, pairs with itself: of two threads that each change a key, and then look the other's up,
     // one sees the other's change.
     fence_after_rmw();
 }
 
+/// Whether a change of an entry with this hash looks whether a table of so many bits is to grow or
+/// shrink.
 #[inline]
-fn is_looked_at(table: Table<'_>, hash: u64) -> bool {
-    table.bits() < LARGE || hash & 0xf00 == 0
+pub fn is_looked_at(bits: u32, hash: u64) -> bool {
+    bits < LARGE || hash & 0xf00 == 0
 }
 
 #[inline]

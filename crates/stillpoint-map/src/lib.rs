@@ -1,5 +1,5 @@
-//! Concurrent hash maps whose readers take no lock and write nothing: [`HashMap`] and [`HashSet`],
-//! on [stillpoint](https://docs.rs/stillpoint)'s grace periods.
+//! Concurrent hash maps whose readers take no lock and write nothing: [`HashMap`], [`HashSet`] and,
+//! for keys and values that are [`Copy`], [`CopyMap`], on [stillpoint](https://docs.rs/stillpoint)'s grace periods.
 //!
 //! * A look-up costs a section, a hash, a cache line of the table and the entry. It never blocks,
 //!   retries without bound, allocates, or helps another thread.
@@ -33,6 +33,9 @@
 //! dashmap and a locked map have, guarantees, costs, memory, async tasks, signals, forks and
 //! limits.
 //!
+//! [`CopyMap`] is for small keys and values without destructors: its entries lie in the table, so a
+//! look-up reads one place of memory instead of two, and returns a copy.
+//!
 //! # When not to use it
 //!
 //! * Where several keys must change together, or an iteration must see one version: use a lock, or
@@ -59,12 +62,14 @@
 // readers and its lock), `table`, `memory`, `resize` (moving one table to another), `count`, `core`
 // (a map without types) and `walk` (all of its entries). The interface: `store` (with the entries'
 // types), on it `map` with `change` and `traits`, `pinned`, `iter`, `set` and `pinned_set`. Imports
-// lead from the later ones to the earlier ones. Models are about the machine.
+// lead from the later ones to the earlier ones. Models are about the machine. `copy` has the map of
+// copies, from its buckets to its interface.
 
 mod backoff;
 mod bucket;
 #[cfg(not(stillpoint_loom))]
 mod change;
+mod copy;
 mod core;
 mod count;
 #[cfg(not(stillpoint_loom))]
@@ -113,6 +118,7 @@ pub use equivalent::Equivalent;
 pub use with_rayon::{ParIter, ParValues};
 #[cfg(not(stillpoint_loom))]
 pub use {
+    copy::{CopyCompute, CopyIntoIter, CopyIter, CopyKeys, CopyMap, CopyMapRef, CopyValues},
     iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Values},
     map::{Cursor, DefaultHashBuilder, HashMap},
     outcome::{Compute, OccupiedError, Operation, TryReserveError},

@@ -454,7 +454,7 @@ impl<K, V, S> HashMap<K, V, S> {
 
 /// A position in a map, which stays good while the map changes: see [`HashMap::scan`].
 #[derive(Clone, Debug)]
-pub struct Cursor(Option<u64>);
+pub struct Cursor(pub(crate) Option<u64>);
 
 impl Cursor {
     /// The position before the first entry.

@@ -116,6 +116,12 @@ impl Word {
         Self(self.without(SLOTS - 1).0 | LINK)
     }
 
+    /// There are entries behind the bucket; the last slot stays one.
+    #[must_use]
+    pub fn spilled(self) -> Self {
+        Self(self.0 | LINK)
+    }
+
     #[inline]
     #[must_use]
     pub fn with(self, slot: usize, tag: u8) -> Self {
@@ -149,6 +155,17 @@ impl Word {
         Slots((((tags & !HIGH) + (HIGH - LOW)) | tags) & HIGH)
     }
 
+    /// The slots with exactly this tag, a bit for each.
+    pub fn bits_with(self, tag: u8) -> u8 {
+        let different = Self(self.0 ^ (u64::from(tag) * LOW));
+        Slots(!different.taken().0 & HIGH).bits()
+    }
+
+    /// Returns whether all slots have the same tags.
+    pub fn has_same_tags(self, other: Self) -> bool {
+        (self.0 ^ other.0) & TAGS == 0
+    }
+
     /// The first empty slot.
     #[inline]
     pub fn free(self) -> Option<usize> {
@@ -164,6 +181,12 @@ pub struct Slots(u64);
 
 impl Slots {
     pub const NONE: Self = Self(0);
+
+    /// A bit for each.
+    pub fn bits(self) -> u8 {
+        // Brings the bit of slot n to bit 56 + n; no two products meet.
+        ((self.0 >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+    }
 }
 
 impl Iterator for Slots {
@@ -197,6 +220,10 @@ mod tests {
         assert_eq!(full.linked().free(), None);
         assert!(full.linked().has_link() && Word::EMPTY.linked().is_empty());
         assert!(Word::EMPTY.with(5, 1).without(5).is_empty());
+        assert_eq!(word.taken().bits(), 0b100_1001);
+        assert_eq!(full.taken().bits(), 0b111_1111);
+        assert_eq!((word.bits_with(7), word.bits_with(6)), (0b100_0001, 0));
+        assert!(word.has_same_tags(word.locked()) && !word.has_same_tags(full));
     }
 
     #[test]

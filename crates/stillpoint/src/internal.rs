@@ -69,3 +69,9 @@ pub unsafe fn retire_in_place(domain: &Domain, object: *mut u8, how: &'static De
             .retire_request(RetireRequest::with_plain(object, how));
     }
 }
+
+/// Returns whether a grace period is known to have ended. Only a load: it ends none, as
+/// [`Domain::poll`] may.
+pub fn has_ended(domain: &Domain, cookie: Cookie) -> bool {
+    domain.core().has_ended(cookie)
+}
