@@ -15,7 +15,7 @@ use std::{
 use stillpoint_map::DefaultHashBuilder;
 use stillpoint_platform::clock;
 
-type Weigher<K, V> = dyn Fn(&K, &V) -> u64 + Send + Sync;
+pub type Weigher<K, V> = dyn Fn(&K, &V) -> u64 + Send + Sync;
 type ExpireAfter<K, V> = dyn Fn(&K, &V) -> Option<Duration> + Send + Sync;
 
 /// How long entries last, in nanoseconds.

@@ -2,7 +2,7 @@
 //! what loads, [`crate::limits`] tenants and limits.
 
 use crate::{
-    builder::{Builder, Expiry},
+    builder::{Builder, Expiry, Weigher},
     clock::Clock,
     listener::{Listener, Notes},
     load::Flights,
@@ -38,7 +38,7 @@ pub struct Inner<K, V, S> {
     root: Arc<Handle>,
     name: String,
     pub hasher: S,
-    pub weigher: Option<Box<dyn Fn(&K, &V) -> u64 + Send + Sync>>,
+    pub weigher: Option<Box<Weigher<K, V>>>,
     pub expiry: Expiry<K, V>,
     pub listener: Option<Listener<K, V>>,
     pub clock: Clock,

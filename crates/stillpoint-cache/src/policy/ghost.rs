@@ -32,7 +32,7 @@ impl Ghosts {
     fn set(&mut self, fingerprint: u32) -> &mut [Slot] {
         let sets = self.slots.len() / WAYS;
         // The high bits: the whole fingerprint is compared.
-        let set = (u64::from(fingerprint) * sets as u64 >> 32) as usize;
+        let set = ((u64::from(fingerprint) * sets as u64) >> 32) as usize;
         &mut self.slots[set * WAYS..][..WAYS]
     }
 
