@@ -101,6 +101,8 @@ pub struct State {
     wheel: Wheel<Id>,
     /// Inserts so far: the clock of what is decayed.
     inserts: u64,
+    /// Where the next comparison of tenants begins.
+    cursor: u32,
 }
 
 impl State {
@@ -111,6 +113,7 @@ impl State {
             names: HashMap::new(),
             wheel: Wheel::new(),
             inserts: 0,
+            cursor: 0,
         };
         state.tenants.push(Some(Tenant::new(root, None)));
         state.tenant_mut(ROOT).limits.max = max;
@@ -151,9 +154,11 @@ impl State {
 
     /// The tenants from that one down.
     pub fn below(&self, above: u32) -> impl Iterator<Item = u32> + use<'_> {
-        (0..self.tenants.len() as u32).filter(move |&number| {
-            self.tenants[number as usize].is_some() && self.is_within(number, above)
-        })
+        let all = match self.tenant(above).children {
+            0 => above..above + 1,
+            _ => 0..self.tenants.len() as u32,
+        };
+        all.filter(move |&number| self.is_there(number) && self.is_within(number, above))
     }
 
     /// The child of that name; a new one if there was none.

@@ -1,7 +1,7 @@
 //! Ghosts: the fingerprints of entries that were evicted lately.
 //!
-//! A table of sets of four. A ghost is remembered for as many evictions as the cache has entries,
-//! and forgotten earlier where its set is full of younger ones. A ghost takes eight bytes.
+//! A table of sets of four. A ghost is remembered for twice as many evictions as the cache has
+//! entries, and forgotten earlier where its set is full of younger ones. It takes eight bytes.
 
 use stillpoint_platform::memory;
 

@@ -62,7 +62,15 @@ pub struct Victim {
 enum Protect {
     MinAndLow,
     Min,
+    /// None does: a limit was set that is below what is protected, or between two entries.
+    Nothing,
 }
+
+/// How many evictions a choice stays for.
+const STAYS: u32 = 16;
+
+/// How many tenants that may give way are compared, at most: the next ones each time.
+const COMPARED: usize = 64;
 
 /// The tenant that was chosen before keeps giving way unless another one's memory earns less than
 /// this part of what its own does.
@@ -96,6 +104,7 @@ impl State {
         let (own, claims) = match of {
             Protect::Min => (tenant.limits.min, above.claims.min),
             Protect::MinAndLow => (tenant.limits.low, above.claims.low),
+            Protect::Nothing => return 0,
         };
         if own == 0 {
             return 0;
@@ -124,7 +133,7 @@ impl State {
             }
             let left = self.tenant(level).usage.saturating_sub(weight);
             let protected = match protect {
-                Protect::Min => self.protection(level, Protect::Min),
+                Protect::Min | Protect::Nothing => self.protection(level, protect),
                 Protect::MinAndLow => self
                     .protection(level, Protect::Min)
                     .max(self.protection(level, Protect::MinAndLow)),
@@ -146,7 +155,10 @@ impl State {
         if self.tenants.len() == 1 {
             return Some((ROOT, self.tenant_mut(ROOT).policy.candidate(locked)?));
         }
-        for protect in [Protect::MinAndLow, Protect::Min] {
+        let all = [Protect::MinAndLow, Protect::Min, Protect::Nothing];
+        let kinds = if inserter.is_some() { 2 } else { 3 };
+        for protect in &all[..kinds] {
+            let protect = *protect;
             let mut tried = 0;
             while let Some(number) = self.choose_tenant(above, inserter, protect) {
                 let id = self.tenant_mut(number).policy.candidate(locked)?;
@@ -184,9 +196,18 @@ impl State {
             return Some(number);
         }
         let (now, half_life) = (self.inserts, self.entries_of_all());
-        let best = self
-            .below(above)
-            .filter(|&number| self.gives_way(number, above, inserter, protect))
+        let count = self.tenants.len() as u32;
+        let cursor = self.cursor % count;
+        let mut last = cursor;
+        let best = (cursor..count)
+            .chain(0..cursor)
+            .filter(|&number| {
+                self.is_there(number)
+                    && self.is_within(number, above)
+                    && self.gives_way(number, above, inserter, protect)
+            })
+            .take(COMPARED)
+            .inspect(|&number| last = number)
             .map(|number| {
                 let tenant = self.tenant(number);
                 let over_high = self
@@ -202,10 +223,10 @@ impl State {
             })
             .min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(b.2.cmp(&a.2)))?
             .3;
-        let left = (self.tenants.len() / 16).max(16) as u32;
+        self.cursor = last + 1;
         self.tenant_mut(above).victim = Victim {
             number: Some(best),
-            left,
+            left: STAYS,
         };
         Some(best)
     }
