@@ -107,20 +107,20 @@ impl<T: Copy> Wheel<T> {
         }
     }
 
-    /// The next occupied slot, and the tick at which its time begins. A lower level's comes before
-    /// all of a higher one.
+    /// The slot whose time begins next, and that tick. Of several, that of the highest level: its
+    /// items have to move down before one of them can be due.
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
-        let level = self.occupied.iter().position(|&slots| slots != 0)?;
-        let shift = BITS * level as u32;
-        let at = (self.now >> shift) & (SLOTS as u64 - 1);
-        let ahead = u64::from(
-            self.occupied[level]
-                .rotate_right(at as u32)
-                .trailing_zeros(),
-        );
-        let slot = (at + ahead) % SLOTS as u64;
-        let start = ((self.now >> shift) + ahead) << shift;
-        Some((level, slot as usize, start.max(self.now)))
+        let of_level = |level: usize| {
+            let slots = self.occupied[level];
+            let shift = BITS * level as u32;
+            let at = self.now >> shift;
+            let turned = slots.rotate_right((at % SLOTS as u64) as u32);
+            let slot = at + u64::from(turned.trailing_zeros());
+            let start = (slot << shift).max(self.now);
+            (slots != 0).then_some((level, slot as usize % SLOTS, start))
+        };
+        let all = (0..LEVELS).rev().filter_map(of_level);
+        all.min_by_key(|&(_, _, start)| start)
     }
 
     fn put(&mut self, key: Key) {
@@ -167,5 +167,64 @@ impl<T: Copy> Wheel<T> {
             // Gives the memory back.
             (self.items, self.unused) = (Vec::new(), NONE);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// What the wheel has, by tick; it pops what a sorted map does.
+    fn compare(steps: impl IntoIterator<Item = (u64, u64, bool)>) {
+        let mut wheel = Wheel::new();
+        let (mut model, mut keys) = (BTreeMap::new(), BTreeMap::new());
+        let mut now = 0;
+        for (number, (ahead, passes, remove)) in steps.into_iter().enumerate() {
+            keys.insert(number, (wheel.add(number, now + ahead), now + ahead));
+            model.insert((now + ahead, number), ());
+            if remove && let Some((number, (key, tick))) = keys.pop_first() {
+                wheel.remove(key);
+                model.remove(&(tick, number));
+            }
+            now += passes;
+            let mut popped = Vec::new();
+            while let Some(number) = wheel.pop(now) {
+                let (_, tick) = keys.remove(&number).expect("it is there");
+                popped.push((tick, number));
+            }
+            assert!(popped.is_sorted_by_key(|&(tick, _)| tick));
+            popped.sort_unstable();
+            let later = model.split_off(&(now + 1, 0));
+            let due: Vec<_> = std::mem::replace(&mut model, later).into_keys().collect();
+            assert_eq!(popped, due);
+            assert_eq!(wheel.len(), model.len());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_pops_what_is_due(steps in prop::collection::vec(
+            (prop_oneof![0..70_u64, 0..300_000_u64, 0..u64::MAX >> 20],
+             prop_oneof![0..3_u64, 0..5_000_u64, 0..u64::MAX >> 24], any::<bool>()),
+            1..300,
+        )) {
+            compare(steps);
+        }
+    }
+
+    /// A day in ticks of 16.8 ms, with entries that last from none to some ten minutes.
+    #[test]
+    fn a_day_passes() {
+        let mut random = 1_u64;
+        let mut next = move || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        let ticks = 24 * 3600 * 1_000_000_000_u64 >> 24;
+        compare((0..ticks / 64).map(|_| (next() % 40_000, next() % 128, next() % 4 == 0)));
     }
 }

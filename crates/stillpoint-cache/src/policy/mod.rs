@@ -12,6 +12,8 @@
 //! twice as long, and the small queue is smaller: what is evicted from it too early comes back.
 
 mod ghost;
+#[cfg(test)]
+mod model;
 mod queue;
 mod sketch;
 
