@@ -4,10 +4,11 @@
 use crate::{
     builder::{Builder, Expiry, Weigher},
     clock::Clock,
+    fork::Shared,
     listener::{Listener, Notes},
     load::Flights,
     node::{Id, Locked, NEVER, Node},
-    state::{ROOT, State},
+    state::State,
     statistics::{Counters, Event, Statistics},
     tenant::Handle,
 };
@@ -23,7 +24,7 @@ use stillpoint_map::{
     DefaultHashBuilder, Equivalent,
     internal::{Found, Store, spread},
 };
-use stillpoint_platform::sync::{Mutex, MutexGuard, lock};
+use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 
 /// An in-process cache, which many threads use at a time, or the view of it that a tenant has.
 pub struct Cache<K, V, S = DefaultHashBuilder> {
@@ -33,9 +34,10 @@ pub struct Cache<K, V, S = DefaultHashBuilder> {
 
 /// What all views share.
 pub struct Inner<K, V, S> {
+    /// First, because fields are dropped in order: no fork finds the others half dropped.
+    place: AtForkHandle,
     pub store: Store<K, Node<V>>,
-    state: Mutex<State>,
-    root: Arc<Handle>,
+    pub shared: Shared,
     name: String,
     pub hasher: S,
     pub weigher: Option<Box<Weigher<K, V>>>,
@@ -47,11 +49,10 @@ pub struct Inner<K, V, S> {
 
 impl<K, V, S> Inner<K, V, S> {
     pub fn new(builder: Builder<K, V, S>, name: String, max: u64) -> Self {
-        let root = Handle::new(ROOT, "".into(), None);
         Self {
+            place: AtForkHandle::reserve(),
             store: Store::new(None),
-            state: Mutex::new(State::new(Arc::clone(&root), max)),
-            root,
+            shared: Shared::new(max),
             name,
             hasher: builder.hasher,
             weigher: builder.weigher,
@@ -64,8 +65,11 @@ impl<K, V, S> Inner<K, V, S> {
 
     /// Locks the queues. The caller is in a section of the store since before, and stays in it for
     /// as long as it uses what it claims.
-    pub fn lock<'a>(&'a self, _section: &'a Guard<'_>) -> (MutexGuard<'a, State>, Locked) {
-        let state = lock(&self.state);
+    pub fn lock<'a>(&'a self, section: &'a Guard<'_>) -> (MutexGuard<'a, State>, Locked) {
+        let mut state = self.shared.lock();
+        if state.orphans {
+            self.adopt(&mut state, section);
+        }
         // SAFETY: the lock is held for as long as `state` is, with which callers use this. What is
         // in queues is in the map; what callers have found, the section keeps.
         (state, unsafe { Locked::assume() })
@@ -102,11 +106,12 @@ where
 
 impl<K, V, S> Cache<K, V, S> {
     pub(crate) fn of(inner: Inner<K, V, S>) -> Self {
-        let handle = Arc::clone(&inner.root);
-        Self {
-            inner: Arc::new(inner),
-            handle,
-        }
+        let inner = Arc::new(inner);
+        // SAFETY: once; complete, and it stays where it is: in the `Arc`, whose last owner drops the
+        // place first.
+        unsafe { inner.place.occupy(&inner.shared) };
+        let handle = Arc::clone(&inner.shared.root);
+        Self { inner, handle }
     }
 
     pub(crate) fn inner(&self) -> &Inner<K, V, S> {
@@ -125,7 +130,7 @@ impl<K, V, S> Cache<K, V, S> {
     }
 
     pub(crate) fn root(&self) -> Self {
-        self.view(Arc::clone(&self.inner.root))
+        self.view(Arc::clone(&self.inner.shared.root))
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -133,12 +138,15 @@ impl<K, V, S> Cache<K, V, S> {
     }
 
     pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
-        work(&mut lock(&self.inner.state))
+        work(&mut self.inner.shared.lock())
     }
 
     /// With the number of the tenant, or of the one above that has not been deleted.
     pub(crate) fn with_present<R>(&self, work: impl FnOnce(&mut State, u32) -> R) -> R {
-        self.with_state(|state| work(state, self.handle.number()))
+        self.with_state(|state| {
+            let number = self.handle.number(state.generation);
+            work(state, number)
+        })
     }
 }
 

@@ -5,6 +5,7 @@ mod builder;
 mod cache;
 mod cause;
 mod clock;
+mod fork;
 mod iter;
 mod limits;
 mod listener;

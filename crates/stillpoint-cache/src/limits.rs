@@ -17,7 +17,7 @@ where
     /// none.
     #[must_use]
     pub fn tenant(&self, name: &str) -> Self {
-        let handle = self.with_state(|state| state.child(&self.handle().live(), name));
+        let handle = self.with_state(|state| state.child(self.handle(), name));
         self.view(handle)
     }
 
@@ -40,7 +40,8 @@ where
         // What is inserted meanwhile keeps it.
         let handle = self.handle();
         self.with_state(|state| {
-            !handle.deleted.load(Ordering::Relaxed) && state.delete(handle.number())
+            let own = Arc::ptr_eq(handle.live(state.generation), handle);
+            own && state.delete(handle.number(state.generation))
         })
     }
 
@@ -102,7 +103,11 @@ where
     }
 
     fn set_limits(&self, change: impl FnOnce(&mut crate::state::Limits)) {
-        self.with_present(|state, number| state.set_limits(number, change));
+        self.with_present(|state, number| {
+            state.set_limits(number, change);
+            let max = state.tenant(crate::state::ROOT).limits.max;
+            self.inner().shared.max.store(max, Ordering::Relaxed);
+        });
     }
 }
 

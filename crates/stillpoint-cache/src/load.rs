@@ -21,6 +21,7 @@ use std::{
 use stillpoint_map::HashMap;
 use stillpoint_platform::{
     clock,
+    fork::process,
     sync::{Mutex, lock},
     thread::token,
 };
@@ -40,6 +41,8 @@ pub struct Flight<V> {
     waiting: Mutex<Vec<Waker>>,
     /// The token of the thread that runs the loader at this moment; 0 for none.
     running: AtomicU64,
+    /// In a child of a fork, the threads that were loading are gone.
+    process: u64,
 }
 
 impl<V> Flight<V> {
@@ -48,6 +51,7 @@ impl<V> Flight<V> {
             outcome: OnceLock::new(),
             waiting: Mutex::new(Vec::new()),
             running: AtomicU64::new(0),
+            process: process().generation(),
         })
     }
 
@@ -56,7 +60,16 @@ impl<V> Flight<V> {
         self.running.load(Ordering::Relaxed) == token().get()
     }
 
+    /// Whether it began before a fork that this process is the child of.
+    fn is_of_parent(&self) -> bool {
+        self.process != process().generation()
+    }
+
     fn end(&self, outcome: Outcome<V>) {
+        if self.is_of_parent() {
+            // No thread of this process waits for it, and the lock may be a lost thread's.
+            return;
+        }
         let _ = self.outcome.set(outcome);
         let waiting = std::mem::take(&mut *lock(&self.waiting));
         waiting.into_iter().for_each(Waker::wake);
@@ -276,6 +289,11 @@ where
         let flights = self.inner().flights.pin();
         if let Err(occupied) = flights.try_insert(key.clone(), Arc::clone(&new)) {
             let flight = Arc::clone(occupied.current);
+            if flight.is_of_parent() && !flight.is_mine() {
+                let _ = flights.remove_if(key, |_, other| Arc::ptr_eq(other, &flight));
+                drop(flights);
+                return self.role(key);
+            }
             return if flight.is_mine() {
                 Role::Recursive
             } else {

@@ -87,6 +87,14 @@ pub struct Id(NonNull<Meta>);
 // SAFETY: an address. What is done with it takes the lock.
 unsafe impl Send for Id {}
 
+impl Guarded {
+    /// As if it had just been made: the queues that had it are lost.
+    pub fn forget(&mut self) {
+        (self.links, self.place) = (Links::NONE, Place::None);
+        (self.stage, self.timer) = (Stage::New, NO_TIMER);
+    }
+}
+
 impl Meta {
     /// `latest` is when it expires however much it is used; `expires`, unless it is used.
     pub fn new(weight: u64, fingerprint: u32, expires: u64, latest: u64) -> Self {

@@ -139,7 +139,7 @@ where
         let mut claimed = Claimed::default();
         loop {
             let (mut state, mut locked) = inner.lock(guard);
-            let number = self.handle().number();
+            let number = self.handle().number(state.generation);
             let made = state.make_room(&mut locked, number, weight, &mut claimed);
             match made {
                 Ok(Room::Made) => {
@@ -286,7 +286,9 @@ where
     pub(crate) fn shrink_to(&self, bytes: u64) {
         let handle = self.handle();
         self.in_batches(
-            |state, locked, claimed| state.shrink(locked, handle.number(), bytes, claimed),
+            |state, locked, claimed| {
+                state.shrink(locked, handle.number(state.generation), bytes, claimed)
+            },
             Cause::Evicted,
         );
     }
@@ -341,7 +343,7 @@ where
         whole || {
             let (state, mut locked) = self.inner().lock(guard);
             let of = locked.of(Id::of(found)).tenant;
-            state.is_there(of) && state.is_within(of, self.handle().number())
+            state.is_there(of) && state.is_within(of, self.handle().number(state.generation))
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
     wheel::Wheel,
 };
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -97,27 +97,44 @@ pub enum Room {
 pub struct State {
     tenants: Vec<Option<Tenant>>,
     free: Vec<u32>,
-    names: HashMap<(u32, Arc<str>), u32>,
+    names: BTreeMap<(u32, Arc<str>), u32>,
     wheel: Wheel<Id>,
     /// Inserts so far: the clock of what is decayed.
     inserts: u64,
     /// Where the next comparison of tenants begins.
     cursor: u32,
+    /// Another number in each child of a fork that has had to begin anew.
+    pub generation: u64,
+    /// Whether the map may have entries that are in no queue of this state: see [`crate::fork`].
+    pub orphans: bool,
 }
 
 impl State {
-    pub fn new(root: Arc<Handle>, max: u64) -> Self {
-        let mut state = Self {
-            tenants: Vec::new(),
-            free: Vec::new(),
-            names: HashMap::new(),
-            wheel: Wheel::new(),
-            inserts: 0,
-            cursor: 0,
-        };
+    pub fn new(root: Arc<Handle>, max: u64, generation: u64) -> Self {
+        let mut state = Self::lost();
+        state.wheel = Wheel::new();
+        (state.generation, state.orphans) = (generation, generation > 0);
         state.tenants.push(Some(Tenant::new(root, None)));
         state.tenant_mut(ROOT).limits.max = max;
         state
+    }
+
+    /// One that has nothing, not even a root. Allocates nothing.
+    pub fn lost() -> Self {
+        Self {
+            tenants: Vec::new(),
+            free: Vec::new(),
+            names: BTreeMap::new(),
+            wheel: Wheel::default(),
+            inserts: 0,
+            cursor: 0,
+            generation: 0,
+            orphans: false,
+        }
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.tenants.is_empty()
     }
 
     pub fn tenant(&self, number: u32) -> &Tenant {
@@ -164,7 +181,9 @@ impl State {
     /// The child of that name; a new one if there was none.
     pub fn child(&mut self, parent: &Arc<Handle>, name: &str) -> Arc<Handle> {
         let name: Arc<str> = name.into();
-        let key = (parent.number(), Arc::clone(&name));
+        let parent = parent.live(self.generation);
+        let above = parent.number(self.generation);
+        let key = (above, Arc::clone(&name));
         if let Some(&number) = self.names.get(&key) {
             return Arc::clone(&self.tenant(number).handle);
         }
@@ -172,10 +191,9 @@ impl State {
             self.tenants.push(None);
             u32::try_from(self.tenants.len() - 1).expect("fewer than 2^32 tenants")
         });
-        let handle = Handle::new(number, name, Some(Arc::clone(parent)));
-        self.tenants[number as usize] =
-            Some(Tenant::new(Arc::clone(&handle), Some(parent.number())));
-        self.tenant_mut(parent.number()).children += 1;
+        let handle = Handle::new(number, self.generation, name, Some(Arc::clone(parent)));
+        self.tenants[number as usize] = Some(Tenant::new(Arc::clone(&handle), Some(above)));
+        self.tenant_mut(above).children += 1;
         self.names.insert(key, number);
         handle
     }
@@ -201,11 +219,20 @@ impl State {
         true
     }
 
-    /// Links a new entry that there is room for. Returns false if it was claimed meanwhile.
-    pub fn link(&mut self, locked: &mut Locked, id: Id, number: u32, expires: u64) -> bool {
+    /// Links an entry of a state that is lost, as the root's.
+    pub fn adopt(&mut self, locked: &mut Locked, id: Id) {
+        locked.of(id).forget();
+        // SAFETY: the caller's section keeps it.
+        let expires = unsafe { id.meta() }.expires.load(Ordering::Relaxed);
+        self.link(locked, id, ROOT, expires);
+    }
+
+    /// Links a new entry that there is room for, unless it was claimed meanwhile.
+    pub fn link(&mut self, locked: &mut Locked, id: Id, number: u32, expires: u64) {
         let guarded = locked.of(id);
-        if guarded.stage == Stage::Claimed {
-            return false;
+        // Linked: this was found among what a lost state had left.
+        if guarded.stage != Stage::New {
+            return;
         }
         (guarded.stage, guarded.tenant) = (Stage::Linked, number);
         if expires != NEVER {
@@ -220,7 +247,6 @@ impl State {
             tenant.worth.earn(inserts, half_life);
         }
         self.charge(number, crate::policy::Nodes::weight(locked, id));
-        true
     }
 
     fn entries_of_all(&self) -> u64 {

@@ -1,9 +1,10 @@
 //! Counters of what happens in a cache, and what a user sees of them.
 
 use crossbeam_utils::CachePadded;
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    ptr::{self, NonNull},
+    slice,
+    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
 use stillpoint_platform::{cpu, memory, thread};
 
@@ -68,7 +69,12 @@ pub struct Counters {
     first: Stripe,
     /// The token of the thread that counts in the first stripe; 0 for none yet.
     owner: AtomicU64,
-    stripes: OnceLock<Option<Box<[Stripe]>>>,
+    /// The others, [`stripes`] of them; null until there are.
+    others: AtomicPtr<Stripe>,
+}
+
+fn stripes() -> usize {
+    cpu::count().next_power_of_two().clamp(2, MOST_STRIPES)
 }
 
 impl Counters {
@@ -90,21 +96,45 @@ impl Counters {
 
     #[inline]
     fn stripe_of(&self, me: u64) -> &Stripe {
-        let stripes = match self.stripes.get() {
-            Some(stripes) => stripes,
-            None if self.becomes_owner(me) => return &self.first,
-            None => self.stripes.get_or_init(|| {
-                let stripes = cpu::count().next_power_of_two().clamp(2, MOST_STRIPES);
-                memory::try_several(stripes, Stripe::default)
-            }),
-        };
-        match stripes {
+        match self.others() {
             Some(stripes) => &stripes[me as usize & (stripes.len() - 1)],
-            None => &self.first,
+            None => self.spread_out(me),
         }
     }
 
+    fn others(&self) -> Option<&[Stripe]> {
+        // Acquire, pairs with `spread_out`: the stripes are complete.
+        let others = NonNull::new(self.others.load(Ordering::Acquire))?;
+        // SAFETY: `spread_out` has leaked that many, which `drop` frees.
+        Some(unsafe { slice::from_raw_parts(others.as_ptr(), stripes()) })
+    }
+
+    /// Makes the other stripes, if the first one is another thread's. Returns the calling thread's.
     #[cold]
+    fn spread_out(&self, me: u64) -> &Stripe {
+        if self.becomes_owner(me) {
+            return &self.first;
+        }
+        let Some(made) = memory::try_several(stripes(), Stripe::default) else {
+            return &self.first;
+        };
+        let made = Box::into_raw(made);
+        // Release, pairs with `others`: they are complete. A lost race leaves the other thread's.
+        let set = self.others.compare_exchange(
+            ptr::null_mut(),
+            made.cast(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        if set.is_err() {
+            // SAFETY: from a box just now, and no other thread knows it.
+            drop(unsafe { Box::from_raw(made) });
+        }
+        self.others().map_or(&self.first, |stripes| {
+            &stripes[me as usize & (stripes.len() - 1)]
+        })
+    }
+
     fn becomes_owner(&self, me: u64) -> bool {
         self.owner
             .compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed)
@@ -112,12 +142,21 @@ impl Counters {
     }
 
     pub fn get(&self, event: Event) -> u64 {
-        let stripes = self.stripes.get().and_then(|stripes| stripes.as_deref());
-        stripes
+        self.others()
             .unwrap_or_default()
             .iter()
             .chain([&self.first])
             .map(|stripe| stripe[event as usize].load(Ordering::Relaxed))
             .fold(0, u64::wrapping_add)
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        if let Some(others) = NonNull::new(*self.others.get_mut()) {
+            let others = ptr::slice_from_raw_parts_mut(others.as_ptr(), stripes());
+            // SAFETY: `spread_out` has leaked it.
+            drop(unsafe { Box::from_raw(others) });
+        }
     }
 }

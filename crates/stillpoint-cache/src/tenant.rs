@@ -10,6 +10,8 @@ use std::sync::{
 #[derive(Debug)]
 pub struct Handle {
     number: u32,
+    /// The [`State`](crate::state::State) that has it: another one knows nothing of it.
+    of: u64,
     pub name: Arc<str>,
     pub parent: Option<Arc<Handle>>,
     pub counters: Counters,
@@ -17,9 +19,14 @@ pub struct Handle {
 }
 
 impl Handle {
-    pub fn new(number: u32, name: Arc<str>, parent: Option<Arc<Handle>>) -> Arc<Self> {
+    pub fn root() -> Arc<Self> {
+        Self::new(crate::state::ROOT, 0, "".into(), None)
+    }
+
+    pub fn new(number: u32, of: u64, name: Arc<str>, parent: Option<Arc<Handle>>) -> Arc<Self> {
         Arc::new(Self {
             number,
+            of,
             name,
             parent,
             counters: Counters::default(),
@@ -28,22 +35,18 @@ impl Handle {
     }
 
     /// The tenant itself, or where it has been deleted, the nearest one above that has not. The
-    /// root is never deleted. Under the lock of the queues.
-    pub fn live(self: &Arc<Self>) -> Arc<Self> {
-        let mut handle = self;
-        while handle.deleted.load(Ordering::Relaxed)
-            && let Some(parent) = &handle.parent
-        {
-            handle = parent;
+    /// root is never deleted. `of` is the state that has the tenants, whose lock is held.
+    pub fn live(self: &Arc<Self>, of: u64) -> &Arc<Self> {
+        match &self.parent {
+            Some(parent) if self.of != of || self.deleted.load(Ordering::Relaxed) => {
+                parent.live(of)
+            }
+            _ => self,
         }
-        Arc::clone(handle)
     }
 
-    /// As [`live`](Self::live); its number.
-    pub fn number(&self) -> u32 {
-        match &self.parent {
-            Some(parent) if self.deleted.load(Ordering::Relaxed) => parent.number(),
-            _ => self.number,
-        }
+    /// The number of [`live`](Self::live).
+    pub fn number(self: &Arc<Self>, of: u64) -> u32 {
+        self.live(of).number
     }
 }

@@ -37,16 +37,26 @@ pub struct Wheel<T> {
     len: usize,
 }
 
+/// One without slots, to which nothing may be added. Allocates nothing.
+impl<T> Default for Wheel<T> {
+    fn default() -> Self {
+        Self {
+            now: 0,
+            occupied: [0; LEVELS],
+            slots: Box::default(),
+            items: Vec::new(),
+            unused: NONE,
+            len: 0,
+        }
+    }
+}
+
 impl<T: Copy> Wheel<T> {
     /// An empty one, at tick 0.
     pub fn new() -> Self {
         Self {
-            now: 0,
-            occupied: [0; LEVELS],
             slots: vec![NONE; SLOTS * LEVELS].into_boxed_slice(),
-            items: Vec::new(),
-            unused: NONE,
-            len: 0,
+            ..Self::default()
         }
     }
 
