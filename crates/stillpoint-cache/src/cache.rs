@@ -27,6 +27,74 @@ use stillpoint_map::{
 use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 
 /// An in-process cache, which many threads use at a time, or the view of it that a tenant has.
+///
+/// A handle: clones are the same cache.
+///
+/// ```
+/// use stillpoint_cache::Cache;
+///
+/// let cache: Cache<u64, String> = Cache::new(1 << 20); // bytes, those of strings not counted
+/// cache.insert(1, "one".to_owned());
+/// assert_eq!(cache.get(&1).as_deref(), Some("one"));
+/// assert_eq!(cache.get_with(2, || "two".to_owned()), "two"); // loads, once for all callers
+/// assert_eq!(cache.get_ref(&2).unwrap().len(), 3);           // no clone
+/// ```
+///
+/// # What goes first
+///
+/// S3-FIFO, with an admission by frequency. A new entry is on probation in a small queue. It stays
+/// if it is used twice there, or if it is inserted again soon after its eviction and is asked for
+/// more often than what it would replace. Scans and loops that do not fit leave alone what is used.
+/// Which entries go does not depend on how many threads there are. There are no shards: an entry
+/// may be as large as the whole cache.
+///
+/// # Tenants
+///
+/// [`tenant`](Self::tenant) returns a view of the same cache with limits of its own. Keys are one
+/// space: any view finds any entry, which belongs to the view that inserted it.
+///
+/// | limit | what it does |
+/// |---|---|
+/// | [min](Self::set_min) | what the tenant has up to this is never taken for others |
+/// | [low](Self::set_low) | the same, unless nothing else is left |
+/// | [high](Self::set_high) | above this it gives way before others |
+/// | [max](Self::set_max) | an insert that would pass it evicts first, below that tenant |
+///
+/// Limits count for a tenant together with all below it. Where the minima of siblings add up to
+/// more than their parent has, each gets its share of that. A min holds to the byte: an entry goes
+/// only if what is left is not below it. Above the guarantees, the tenant gives way whose memory
+/// earns least: whose evicted entries are asked for again, and found worth a place, least often for
+/// each byte that it has. A tenant that only scans earns nothing.
+///
+/// # Costs
+///
+/// | | |
+/// |---|---|
+/// | [`get`](Self::get) | a section, a look-up in the map, a counter that is the thread's; the entry is written by its first three hits alone. No lock, no allocation |
+/// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once or twice the lock of the queues, of which there is one; evicts one by one what it needs the room of. Never waits for a grace period |
+/// | an entry | 64 bytes beside key and value, the map's 13 to 20, and up to 40 for ghosts and counts, which are not charged |
+/// | an entry that expires | 32 bytes more |
+///
+/// Evicted entries are freed after a grace period, and count against the
+/// [budget](stillpoint::Domain::set_budget) of the global domain until then. A thread that inserts
+/// faster than readers leave is throttled at the end of the call, for a bounded time.
+///
+/// # Expiry
+///
+/// An entry that has expired is never returned. Its memory is given back by later inserts, or
+/// [`run_pending`](Self::run_pending): call that now and then in a cache that may be idle.
+///
+/// # User code
+///
+/// Weigher, loaders and the listener run outside of locks and sections; `Hash`, `Eq` and `Clone`
+/// outside of locks. All may use the cache, and may panic. Values are dropped after a grace period,
+/// as the [map](stillpoint_map::HashMap) says.
+///
+/// # Signals and forks
+///
+/// Nothing here is async-signal-safe. A fork's child goes on using the cache. If another thread was
+/// changing it at that instant, the child has all entries, the limit of the whole cache, and no
+/// tenants: their views are views of the whole.
 pub struct Cache<K, V, S = DefaultHashBuilder> {
     inner: Arc<Inner<K, V, S>>,
     handle: Arc<Handle>,
@@ -198,7 +266,10 @@ where
         Some(found)
     }
 
-    /// Returns a clone of the value of a key.
+    /// Returns a clone of the value of a key, and counts as a use.
+    ///
+    /// Takes no lock and does not allocate, unless the clone does. The key may be anything that
+    /// hashes and compares like one ([`Equivalent`]).
     #[inline]
     pub fn get<Q>(&self, key: &Q) -> Option<V>
     where

@@ -1,5 +1,11 @@
-//! An in-process cache with tenants. See [`Cache`].
+//! An in-process cache with tenants: [`Cache`]'s page has all that a user needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// There is no model of it: it stands on the map, whose models are its own.
+#![cfg(not(stillpoint_loom))]
+// `policy` (what goes next) and `wheel` (what has expired) know neither keys nor locks. `node` has
+// the rule by which entries are shared, `state` what the lock guards: tenants, with their limits
+// in `state/limits`. On these `cache` (reading), `put` (changing), `load`, `limits`, `iter` and
+// `shrinker`, as a program sees them.
 
 mod builder;
 mod cache;
@@ -13,6 +19,7 @@ mod load;
 mod node;
 mod policy;
 mod put;
+mod shrinker;
 mod state;
 mod statistics;
 mod tenant;
@@ -22,6 +29,7 @@ pub use builder::Builder;
 pub use cache::{Cache, Ref};
 pub use cause::{Cause, InsertError};
 pub use iter::Iter;
+pub use shrinker::Shrinker;
 pub use statistics::Statistics;
 pub use stillpoint_map::{DefaultHashBuilder, Equivalent};
 

@@ -293,6 +293,25 @@ where
         );
     }
 
+    /// Evicts so many entries, if there are that many that no min protects. Returns how many.
+    pub(crate) fn evict_some(&self, entries: usize) -> usize {
+        let (handle, mut evicted) = (self.handle(), 0);
+        self.in_batches(
+            |state, locked, claimed| {
+                let number = handle.number(state.generation);
+                while evicted < entries && !claimed.is_full() {
+                    if !state.give_back(locked, number, claimed) {
+                        return false;
+                    }
+                    evicted += 1;
+                }
+                evicted < entries
+            },
+            Cause::Evicted,
+        );
+        evicted
+    }
+
     /// Claims batches while `claim` returns true, each in a section.
     fn in_batches(
         &self,

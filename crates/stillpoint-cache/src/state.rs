@@ -17,6 +17,7 @@ use std::{
 
 mod limits;
 
+use limits::For;
 pub use limits::Limits;
 
 /// How many entries are claimed under one hold of the lock.
@@ -315,7 +316,7 @@ impl State {
                 if claimed.is_full() {
                     return Ok(Room::Again);
                 }
-                if !self.evict_below(locked, above, Some(number), claimed) {
+                if !self.evict_below(locked, above, For::Insert(number), claimed) {
                     return Err(NoRoom::Protected(above));
                 }
             }
@@ -337,22 +338,27 @@ impl State {
             if claimed.is_full() {
                 return true;
             }
-            if !self.evict_below(locked, above, None, claimed) {
+            if !self.evict_below(locked, above, For::Limit, claimed) {
                 return false;
             }
         }
         false
     }
 
-    /// Evicts one entry of a tenant or one below it, for `inserter`.
+    /// Evicts one entry of a tenant or one below it that no min protects.
+    pub fn give_back(&mut self, locked: &mut Locked, above: u32, claimed: &mut Claimed) -> bool {
+        self.evict_below(locked, above, For::Pressure, claimed)
+    }
+
+    /// Evicts one entry of a tenant or one below it.
     fn evict_below(
         &mut self,
         locked: &mut Locked,
         above: u32,
-        inserter: Option<u32>,
+        what_for: For,
         claimed: &mut Claimed,
     ) -> bool {
-        let Some((number, id)) = self.choose(locked, above, inserter) else {
+        let Some((number, id)) = self.choose(locked, above, what_for) else {
             return false;
         };
         let guarded = locked.of(id);

@@ -234,7 +234,7 @@ mod tests {
             random ^= random << 17;
             random
         };
-        let ticks = 24 * 3600 * 1_000_000_000_u64 >> 24;
+        let ticks = (24 * 3600 * 1_000_000_000_u64) >> 24;
         compare((0..ticks / 64).map(|_| (next() % 40_000, next() % 128, next() % 4 == 0)));
     }
 }

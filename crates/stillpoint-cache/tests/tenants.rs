@@ -1,8 +1,9 @@
 //! Tenants: what is guaranteed to them, and what they are refused.
 
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 use stillpoint_cache::{Cache, InsertError};
+use stillpoint_lru::Hierarchy;
 
 /// Keys are (tenant, number); the value is the weight.
 type Weighed = Cache<(usize, u64), u64>;
@@ -134,6 +135,24 @@ fn there_may_be_ten_thousand() {
     assert!(tenants.iter().all(|tenant| tenant.weighted_bytes() >= 5));
     assert!(tenants.iter().all(Cache::delete));
     assert_eq!(cache.weighted_bytes(), 0);
+}
+
+#[test]
+fn under_pressure_it_gives_way_down_to_the_minima() {
+    let cache = weighed(1000);
+    let (kept, other) = (cache.tenant("kept"), cache.tenant("other"));
+    kept.set_min(200);
+    (0..300).for_each(|key| kept.insert((0, key), 1));
+    (0..700).for_each(|key| other.insert((1, key), 1));
+    let hierarchy = Hierarchy::new();
+    let _registered = hierarchy.register(Arc::new(cache.shrinker())).unwrap();
+    // Nothing is charged: the pass asks for all that there is.
+    let tenant = hierarchy.root();
+    let _charge = tenant.charge(1000).unwrap();
+    tenant.reclaim(1000);
+    assert_eq!((kept.weighted_bytes(), other.weighted_bytes()), (200, 0));
+    cache.insert((2, 0), 800);
+    assert_eq!(cache.weighted_bytes(), 1000, "its limit is as before");
 }
 
 #[derive(Debug, Clone)]

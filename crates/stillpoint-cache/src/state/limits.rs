@@ -66,6 +66,17 @@ enum Protect {
     Nothing,
 }
 
+/// What an eviction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum For {
+    /// To make room for an entry of that tenant, which may take from itself.
+    Insert(u32),
+    /// A limit that was set, which holds at once, whatever was promised below it.
+    Limit,
+    /// Memory pressure.
+    Pressure,
+}
+
 /// How many evictions a choice stays for.
 const STAYS: u32 = 16;
 
@@ -150,13 +161,17 @@ impl State {
         &mut self,
         locked: &mut Locked,
         above: u32,
-        inserter: Option<u32>,
+        what_for: For,
     ) -> Option<(u32, Id)> {
+        let inserter = match what_for {
+            For::Insert(inserter) => Some(inserter),
+            For::Limit | For::Pressure => None,
+        };
         if self.tenants.len() == 1 {
             return Some((ROOT, self.tenant_mut(ROOT).policy.candidate(locked)?));
         }
         let all = [Protect::MinAndLow, Protect::Min, Protect::Nothing];
-        let kinds = if inserter.is_some() { 2 } else { 3 };
+        let kinds = if what_for == For::Limit { 3 } else { 2 };
         for protect in &all[..kinds] {
             let protect = *protect;
             let mut tried = 0;
