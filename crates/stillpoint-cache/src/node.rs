@@ -59,6 +59,10 @@ pub struct Meta {
     frequency: AtomicU8,
 }
 
+/// With the map's head, an entry takes 64 bytes beside key and value, as [`crate::Cache`] says.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Meta>() == 56);
+
 // SAFETY: the cell is used under the lock of the queues alone.
 unsafe impl Sync for Meta {}
 // SAFETY: as for `Sync`; the pointers in it are used under that lock alone.
