@@ -30,12 +30,14 @@ impl<'a, K, V> Notes<'a, K, V> {
     }
 
     /// Notes an entry that this thread has claimed and that is out of the map. Clones it, if there
-    /// is a listener.
+    /// is a listener; does not panic.
     pub fn add(&mut self, entry: Found<'_, K, Node<V>>, cause: Cause) {
         if let Some(listener) = self.listener {
             let entry = entry.get();
-            let (key, value) = (listener.clone)(&entry.key, &entry.value.value);
-            self.notes.push((key, value, cause));
+            // A clone that panics is a note that is lost: the caller is in the middle of a change.
+            let clones = user_code::contained(|| (listener.clone)(&entry.key, &entry.value.value));
+            self.notes
+                .extend(clones.map(|(key, value)| (key, value, cause)));
         }
     }
 

@@ -24,6 +24,7 @@ use stillpoint_platform::{
     fork::process,
     sync::{Mutex, lock},
     thread::token,
+    user_code,
 };
 
 /// The loads under way, by key.
@@ -72,15 +73,21 @@ impl<V> Flight<V> {
         }
         let _ = self.outcome.set(outcome);
         let waiting = std::mem::take(&mut *lock(&self.waiting));
-        waiting.into_iter().for_each(Waker::wake);
+        for waker in waiting {
+            // A waker is user code, and this may be called while a loader's panic unwinds.
+            let _ = user_code::contained(|| waker.wake());
+        }
     }
 
     fn poll(&self, context: &mut Context<'_>) -> Poll<&Outcome<V>> {
         if self.outcome.get().is_none() {
+            // Cloned, and dropped if it is there already, outside of the lock: it is user code.
+            let mut waker = Some(context.waker().clone());
             let mut waiting = lock(&self.waiting);
             if !waiting.iter().any(|other| other.will_wake(context.waker())) {
-                waiting.push(context.waker().clone());
+                waiting.extend(waker.take());
             }
+            drop(waiting);
         }
         // After the waker is there: `end` sets the outcome before it takes the wakers.
         match self.outcome.get() {
@@ -185,7 +192,9 @@ where
     ///
     /// Of all callers that ask for the key meanwhile, one loads, and the others wait for it. If
     /// `load` panics, the panic is its caller's, and another one loads. A `load` that asks for its
-    /// own key runs the inner loader, and does not wait for itself.
+    /// own key runs the inner loader, and does not wait for itself. Two loaders that ask for each
+    /// other's keys wait for ever. Hold no [`Ref`](crate::Ref) meanwhile: its section would stay
+    /// open.
     pub fn get_with(&self, key: K, load: impl FnOnce() -> V) -> V {
         match self.try_get_with(key, || Ok::<_, Infallible>(load())) {
             Ok(value) => value,

@@ -197,7 +197,7 @@ where
             // SAFETY: claimed in the section; of this cache.
             self.inner().store.remove(unsafe { id.found() }, guard);
         }
-        // Clones run user code, which may panic: all are out of the map by then.
+        // Clones run user code: all are out of the map by then.
         for &id in all.iter().flatten() {
             // SAFETY: as above.
             unsafe { notes.add_claimed(id, cause) };

@@ -102,6 +102,8 @@ pub struct State {
     wheel: Wheel<Id>,
     /// Inserts so far: the clock of what is decayed.
     inserts: u64,
+    /// How many entries all tenants have.
+    entries: u64,
     /// Where the next comparison of tenants begins.
     cursor: u32,
     /// Another number in each child of a fork that has had to begin anew.
@@ -128,6 +130,7 @@ impl State {
             names: BTreeMap::new(),
             wheel: Wheel::default(),
             inserts: 0,
+            entries: 0,
             cursor: 0,
             generation: 0,
             orphans: false,
@@ -216,6 +219,7 @@ impl State {
         let above = self.tenant_mut(parent);
         above.children -= 1;
         above.events.add(tenant.events);
+        above.handle.counters.absorb(&tenant.handle.counters);
         self.free.push(number);
         true
     }
@@ -241,7 +245,8 @@ impl State {
         }
         self.inserts += 1;
         let inserts = self.inserts;
-        let half_life = self.entries_of_all();
+        self.entries += 1;
+        let half_life = self.half_life();
         let tenant = self.tenant_mut(number);
         tenant.events.inserts += 1;
         if tenant.policy.insert(locked, id) {
@@ -250,12 +255,12 @@ impl State {
         self.charge(number, crate::policy::Nodes::weight(locked, id));
     }
 
-    fn entries_of_all(&self) -> u64 {
-        // Exact enough: the average weight of the root's and the others' entries is not known.
-        self.tenant(ROOT).policy.entries() as u64 + self.tenants.len() as u64 * 64
+    /// In how many inserts what memory has earned is worth half.
+    fn half_life(&self) -> u64 {
+        self.entries.max(1000)
     }
 
-    /// Claims an entry. Returns false if it was claimed before.
+    /// Claims an entry, and returns where to count why; `None` if it was claimed before.
     pub fn claim(&mut self, locked: &mut Locked, id: Id) -> Option<&mut Events> {
         let guarded = locked.of(id);
         let number = guarded.tenant;
@@ -269,6 +274,7 @@ impl State {
                 }
                 let weight = crate::policy::Nodes::weight(locked, id);
                 self.tenant_mut(number).policy.remove(locked, id);
+                self.entries -= 1;
                 self.uncharge(number, weight);
             }
         }
@@ -371,6 +377,7 @@ impl State {
         let tenant = self.tenant_mut(number);
         tenant.policy.evict(locked, id);
         tenant.events.evicted += 1;
+        self.entries -= 1;
         self.uncharge(number, weight);
         claimed.push(id);
         true

@@ -60,6 +60,15 @@ pub enum Event {
 
 const EVENTS: usize = 6;
 
+const ALL: [Event; EVENTS] = [
+    Event::Hit,
+    Event::Miss,
+    Event::Load,
+    Event::LoadFailure,
+    Event::LoadNanos,
+    Event::Refused,
+];
+
 type Stripe = CachePadded<[AtomicU64; EVENTS]>;
 
 /// Counters of one view. The first thread that counts has the first stripe. Where a second one
@@ -139,6 +148,12 @@ impl Counters {
         self.owner
             .compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
+    }
+
+    /// Counts what another one has counted.
+    pub fn absorb(&self, other: &Self) {
+        ALL.iter()
+            .for_each(|&event| self.add(event, other.get(event)));
     }
 
     pub fn get(&self, event: Event) -> u64 {

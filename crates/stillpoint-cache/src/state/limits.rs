@@ -210,7 +210,7 @@ impl State {
         {
             return Some(number);
         }
-        let (now, half_life) = (self.inserts, self.entries_of_all());
+        let (now, half_life) = (self.inserts, self.half_life());
         let count = self.tenants.len() as u32;
         let cursor = self.cursor % count;
         let mut last = cursor;
