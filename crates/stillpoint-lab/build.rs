@@ -18,6 +18,7 @@ fn main() {
     }
     let liburcu = compile_liburcu_side(padded);
     note_versions(liburcu.as_deref());
+    note_commit();
 }
 
 /// Returns whether branches are padded (`cargo padded-lab`, in .cargo/config.toml): the lab says
@@ -79,6 +80,45 @@ fn note_versions(liburcu: Option<&str>) {
         "cargo::rustc-env=STILLPOINT_LAB_RUSTC={}",
         version.unwrap_or_default()
     );
+}
+
+/// Notes the commit that this is built from, with `+` behind it if what the program is made of has
+/// changes: a fault is repeated with the program that found it. `STILLPOINT_COMMIT` says it where
+/// there is no checkout, such as in a container's build.
+fn note_commit() {
+    println!("cargo::rerun-if-env-changed=STILLPOINT_COMMIT");
+    let commit = env::var("STILLPOINT_COMMIT").ok();
+    let commit = commit.or_else(commit_of_checkout).unwrap_or_default();
+    println!("cargo::rustc-env=STILLPOINT_LAB_COMMIT={commit}");
+}
+
+fn commit_of_checkout() -> Option<String> {
+    let crates = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("..");
+    let git = |arguments: &[&str]| {
+        let run = Command::new("git")
+            .args(arguments)
+            .current_dir(&crates)
+            .output();
+        let run = run.ok().filter(|run| run.status.success())?;
+        Some(String::from_utf8_lossy(&run.stdout).trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    // Grows with each commit and each checkout of another one.
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
+    println!("cargo::rerun-if-changed={}", crates.join(log).display());
+    let folders = fs::read_dir(&crates).ok()?;
+    for folder in folders.flatten() {
+        let source = folder.path().join("src");
+        if source.is_dir() {
+            println!("cargo::rerun-if-changed={}", source.display());
+        }
+    }
+    let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", "."])?;
+    Some(if changed.is_empty() {
+        commit
+    } else {
+        commit + "+"
+    })
 }
 
 /// What liburcu needs, where it is; its version.

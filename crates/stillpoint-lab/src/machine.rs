@@ -1,11 +1,18 @@
-//! Where a run took place: the facts that figures of two machines differ by.
+//! Where a run took place, and which program ran: the facts that figures of two runs differ by, and
+//! that a fault needs, beside its command, to be repeated.
 
+use std::collections::BTreeMap;
+use std::env;
 use std::fmt;
 use std::thread;
 
 use serde::Serialize;
 
 use crate::load::{Load, Watch};
+
+/// The commit that this program was built from, with `+` behind it if its checkout had changes;
+/// empty where that is not known.
+const COMMIT: &str = env!("STILLPOINT_LAB_COMMIT");
 
 /// The machine, as the JSON names it.
 #[derive(Serialize)]
@@ -16,6 +23,16 @@ pub struct Machine {
     pub kernel: String,
     /// True if Stillpoint's readers go without fences here; otherwise both sides fence.
     pub membarrier: bool,
+    /// Stillpoint's version.
+    pub version: &'static str,
+    /// The commit that the program was built from, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<&'static str>,
+    /// True if the compiler optimised.
+    pub optimised: bool,
+    /// The variables that change what the library does, as far as they are set.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
     /// What else it did meanwhile, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
@@ -31,6 +48,10 @@ impl Machine {
                 .to_string_lossy()
                 .into_owned(),
             membarrier: stillpoint::membarrier_active(),
+            version: env!("CARGO_PKG_VERSION"),
+            commit: (!COMMIT.is_empty()).then_some(COMMIT),
+            optimised: !cfg!(debug_assertions),
+            environment: environment(),
             load: None,
         }
     }
@@ -57,5 +78,89 @@ impl fmt::Display for Machine {
             "{} CPUs, kernel {}, membarrier {membarrier}{padded}",
             self.cpus, self.kernel
         )
+    }
+}
+
+/// The variables that the library reads, as far as they are set.
+pub fn environment() -> BTreeMap<String, String> {
+    env::vars_os()
+        .filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            let ours = name.starts_with("STILLPOINT_");
+            ours.then(|| (name, value.to_string_lossy().into_owned()))
+        })
+        .collect()
+}
+
+/// Which program: "stillpoint 0.1.0, commit 0123456789ab".
+pub fn program(version: &str, commit: Option<&str>) -> String {
+    let commit = commit.map_or_else(
+        || "commit unknown".to_owned(),
+        |commit| format!("commit {commit}"),
+    );
+    match version {
+        "" => format!("stillpoint of an unknown version, {commit}"),
+        version => format!("stillpoint {version}, {commit}"),
+    }
+}
+
+/// This program, in the same words.
+pub fn this_program() -> String {
+    program(
+        env!("CARGO_PKG_VERSION"),
+        (!COMMIT.is_empty()).then_some(COMMIT),
+    )
+}
+
+/// Words as a shell reads them back.
+pub fn quoted<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+    let quote = |word: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
+        if !word.is_empty() && word.chars().all(is_plain) {
+            word.to_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    let words: Vec<String> = words.into_iter().map(quote).collect();
+    words.join(" ")
+}
+
+/// A command with the variables that it needs before it.
+pub fn with_environment(command: &str, environment: &BTreeMap<String, String>) -> String {
+    let variables = environment
+        .iter()
+        .map(|(name, value)| format!("{}={} ", quoted([name.as_str()]), quoted([value.as_str()])));
+    variables.collect::<String>() + command
+}
+
+/// The command that this process was started with.
+pub fn this_command() -> String {
+    let arguments: Vec<String> = env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let command = ["stillpoint"]
+        .into_iter()
+        .chain(arguments.iter().map(String::as_str));
+    with_environment(&quoted(command), &environment())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_as_a_shell_needs_it() {
+        assert_eq!(
+            quoted(["--json", "a file", "it's", "", "x=1"]),
+            r"--json 'a file' 'it'\''s' '' x=1"
+        );
+        let environment = [("STILLPOINT_MEMBARRIER".to_owned(), "off".to_owned())];
+        assert_eq!(
+            with_environment("stillpoint", &environment.into()),
+            "STILLPOINT_MEMBARRIER=off stillpoint"
+        );
+        assert_eq!(program("0.1.0", None), "stillpoint 0.1.0, commit unknown");
     }
 }

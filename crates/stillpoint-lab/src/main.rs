@@ -7,17 +7,20 @@
 //! were asked for; [`machine`] says where it all ran, [`load`] what went on there meanwhile;
 //! [`interrupt`] is Ctrl-C. [`sim`] measures nothing: it has the kernel's timing in virtual time.
 //! Nor does [`torture`]: it tries to break the library. [`report`] runs all of them as a person
-//! would, and draws a page of what they write; nothing knows it.
+//! would, and draws a page of what they write; nothing knows it. [`merge`] joins what many runs have
+//! written, those of a job array ([`array`]) above all.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod array;
 mod choice;
 mod interrupt;
 mod load;
 mod machine;
 mod map;
+mod merge;
 mod object;
 mod output;
 mod peers;
@@ -67,6 +70,10 @@ enum Command {
     #[command(after_long_help = report::HELP)]
     Report(report::Options),
 
+    /// Join the results of many runs, such as a job array's, into one
+    #[command(after_long_help = merge::HELP)]
+    Merge(merge::Options),
+
     /// Answer one request for a measurement; the program starts itself with this, once for every
     /// round
     #[command(hide = true)]
@@ -88,6 +95,7 @@ fn main() -> ExitCode {
         Command::Sim(simulation) => sim::run(&simulation),
         Command::Torture(options) => torture::run(&options),
         Command::Report(options) => report::run(&options),
+        Command::Merge(options) => merge::run(&options),
         Command::Measure { request } => run::child::answer(&request, scale::measure),
     };
     match outcome {

@@ -74,6 +74,10 @@ const CHARTS: &[&str] = &[
     "80 % inserts and removals: operations a second",
     "80 % inserts, from empty: operations a second",
     "Bytes an entry, of 2,000,000",
+    "A pin and its end",
+    "Make a box and defer its end, two threads",
+    "moka: half reads, half writes, two threads",
+    "MiB at the peak: 16 threads flood two busy CPUs",
     "Time until a broken flavour was detected",
     "Deferred frees: a grace period per page",
     "Waiting: direct wake-ups, one scan where one will do",
@@ -85,7 +89,7 @@ const CHARTS: &[&str] = &[
     "Mean RCU Tasks Trace wait, patch by patch",
 ];
 
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 13] = [
     "read",
     "kfree",
     "memory",
@@ -94,6 +98,7 @@ const SECTIONS: [&str; 12] = [
     "lru",
     "vmap",
     "map",
+    "epoch",
     "torture",
     "about",
     "patches",
@@ -406,7 +411,7 @@ fn a_section_names_each_command_once() {
             assert_eq!(section.matches(&format!("{command}</code>")).count(), 1);
         }
     }
-    assert_eq!(repeated, 10, "all but the machine's and the patches'");
+    assert_eq!(repeated, 11, "all but the machine's and the patches'");
     assert!(page.contains("<code>stillpoint torture NAME --duration 10 --seed 1</code>"));
 }
 
@@ -510,7 +515,7 @@ fn a_part_that_failed_is_shown_and_costs_no_other_its_figures() {
     assert_eq!(drawn.code, 1);
     assert!(drawn.page.contains("no more mappings"));
     assert!(
-        drawn.page.contains("1 of 20 parts failed"),
+        drawn.page.contains("1 of 21 parts failed"),
         "{:?}",
         drawn
             .page
@@ -809,6 +814,49 @@ fn in_a_browser_every_chart_is_seen_and_nothing_overflows() {
             assert!(seen.height > 4000, "{}", seen.height);
             assert_eq!(seen.problems, [""; 0], "at {width}, dark: {dark}");
             assert_eq!(seen.charts, CHARTS, "at {width}, dark: {dark}");
+        }
+    }
+}
+
+#[test]
+fn a_merged_sweep_has_a_chart_for_each_hz_and_fits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let indices = [0, 5, 11, 48, 53, 59];
+    for index in indices {
+        let run = stillpoint(&format!(
+            "sim sync --index {index} --indices 0-59 --json {}",
+            at(&format!("{index}.json"))
+        ));
+        assert_eq!(run.code, 0, "{}", run.err);
+    }
+    let merged = stillpoint(&format!(
+        "merge {} --output {}",
+        folder.path().display(),
+        at("merged")
+    ));
+    // Most of the sweep is missing.
+    assert_eq!(merged.code, 1, "{}", merged.err);
+    assert!(!merged.err.contains("does not hold"), "{}", merged.err);
+    let drawn = stillpoint(&format!(
+        "report --from {} --output {}",
+        at("merged"),
+        at("page")
+    ));
+    assert_eq!(drawn.code, 1, "{}", drawn.err);
+    let page = fs::read_to_string(at("page")).expect("it was written");
+    let charts = ["mean_ms, 100 Hz", "mean_ms, 1000 Hz"];
+    assert_eq!(titles(&page), charts);
+    assert!(page.contains("<b>54</b> indices have no result: 1-4, 6-10, 12-47, "));
+    assert!(page.contains("half of the waits take the ticks"));
+    let Some(browser) = browser::find() else {
+        return;
+    };
+    for dark in [false, true] {
+        let pages = WIDTHS.map(|width| (width, page.as_str()));
+        for (seen, width) in browser::open(browser, dark, &pages).into_iter().zip(WIDTHS) {
+            assert_eq!(seen.problems, [""; 0], "at {width}, dark: {dark}");
+            assert_eq!(seen.charts, charts, "at {width}, dark: {dark}");
         }
     }
 }

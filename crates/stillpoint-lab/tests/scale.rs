@@ -894,7 +894,8 @@ fn lru_measures_every_variant() {
 #[test]
 #[ignore = "builds three programs: the gate runs it beside the drop-in package's tests"]
 fn epoch_compares_programs_with_and_without_the_drop_in() {
-    let (run, json) = with_json("scale epoch --rounds 1 --scenarios pin-nested,prompt,moka-values");
+    let (run, json) =
+        with_json("scale epoch --rounds 1 --scenarios pin-nested,box-1,prompt,moka-values");
     assert_eq!(run.code, 0, "{}", run.err);
     assert_eq!(json["experiment"], "epoch");
     assert_table_agrees(&run.out, &json);
@@ -907,6 +908,8 @@ fn epoch_compares_programs_with_and_without_the_drop_in() {
     };
     let (ours, original) = (Value::from("drop-in"), Value::from("crossbeam-epoch"));
     assert!(metric("pin-nested", ours.clone(), "cpu_ns_per_op") > Some(0.0));
+    let limit = metric("box-1", Value::from("limit"), "cpu_ns_per_op");
+    assert!(limit > Some(0.0) && limit < metric("box-1", ours.clone(), "cpu_ns_per_op"));
     assert!(metric("prompt", ours.clone(), "drop_ms").is_some());
     assert_eq!(metric("prompt", original.clone(), "drop_ms"), None);
     assert_eq!(metric("moka-values", ours, "left"), Some(0.0));

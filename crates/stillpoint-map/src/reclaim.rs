@@ -51,7 +51,8 @@ impl Reclaim for Later<'_> {
         if buckets.try_reserve(1).is_ok() {
             buckets.push(Unused(bucket));
         } else {
-            To(self.domain).bucket(bucket);
+            // A retire might run a destructor that drops this map, which waits for this slice.
+            free_buckets_later(self.domain, [Unused(bucket)]);
         }
     }
 
@@ -63,16 +64,22 @@ impl Reclaim for Later<'_> {
 impl Drop for Later<'_> {
     fn drop(&mut self) {
         let buckets = self.buckets.take();
-        if buckets.is_empty() {
-            return;
+        if !buckets.is_empty() {
+            free_buckets_later(self.domain, buckets);
         }
-        self.domain.call(move || {
-            for Unused(bucket) in buckets {
-                // SAFETY: made of a box; the grace period has ended.
-                drop(unsafe { Box::from_raw(bucket.as_ptr()) });
-            }
-        });
     }
+}
+
+fn free_buckets_later(
+    domain: &Domain,
+    buckets: impl IntoIterator<Item = Unused<Bucket>> + Send + 'static,
+) {
+    domain.call(move || {
+        for Unused(bucket) in buckets {
+            // SAFETY: made of a box; the grace period has ended.
+            drop(unsafe { Box::from_raw(bucket.as_ptr()) });
+        }
+    });
 }
 
 /// By a callback: a large block would count against the budget.

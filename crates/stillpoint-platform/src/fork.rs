@@ -35,7 +35,7 @@
 //! | sections of the forking thread, QSBR readers included | open |
 //! | sections of other threads, guards that ended threads leaked included | over |
 //! | owned guards of all threads | open, without their names |
-//! | cookies, settings, counters of what has happened | as they were |
+//! | cookies, settings, counters of what has happened | as they were; except that other threads' assists are lost, and of the objects that each of them has freed up to 4,095 |
 //! | callbacks, retired objects | forgotten: neither run nor freed, and no longer counted |
 //! | waiting tasks | not woken; a future that is polled again waits again |
 //! | barriers and flushes (under way in the forking thread), barriers as futures | done: nothing is left to wait for |

@@ -42,7 +42,8 @@
 //! has twice its share, or the budget is used up, threads that retire outside any section wait for
 //! it: 10 ms at most for each 64 KiB, or part of it, that a page and its objects weigh (10 ms for a
 //! page of some 250 small objects, 20 for one of 64 KiB); those inside a section free and wait at
-//! its end. Once a stall is reported ([`Domain::set_stall_timeout`]) no thread waits any more: a
+//! its end. Past the budget a thread waits with its first object already, as it may exit before it
+//! has filled a page. Once a stall is reported ([`Domain::set_stall_timeout`]) no thread waits any more: a
 //! reader that never leaves costs memory, which [`Domain::statistics`] shows, but not progress.
 //!
 //! What an object points to is not counted: a cell of a map counts for the map's own 48 bytes. Have
@@ -108,8 +109,8 @@ pub use kvfree::Destructor;
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
     CallbackBarrier, Domain, DomainBuilder, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader,
-    Rcu, RcuOption, Retired, Section, Snapshot, Weigh, barrier, call, global, kvfree_barrier, read,
-    read_lock, retire, synchronize, synchronize_expedited,
+    Rcu, RcuOption, Retired, Section, Snapshot, StaticGuard, Weigh, barrier, call, global,
+    kvfree_barrier, read, read_lock, retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
 

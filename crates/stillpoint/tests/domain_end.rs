@@ -7,8 +7,12 @@ use common::{
     PATIENCE,
     keeps::{self, Keep, kept_by},
 };
-use std::sync::mpsc::{Sender, channel};
-use stillpoint::{Domain, Rcu, RcuOption};
+use std::{
+    cell::Cell,
+    ptr::NonNull,
+    sync::mpsc::{Sender, channel},
+};
+use stillpoint::{Domain, Rcu, RcuOption, StaticGuard};
 
 const KEEPS: &[Keep] = &[
     |domain| Box::new(Rcu::new_in(domain, 1)),
@@ -40,6 +44,43 @@ fn and_in_a_callback_of_its_own() {
 #[cfg(all(target_os = "linux", not(miri)))]
 fn in_the_child_of_a_fork_it_just_ends() {
     keeps::in_the_child_of_a_fork_it_just_ends(KEEPS);
+}
+
+/// A guard that is one thread's cannot be among those above.
+#[test]
+fn a_guard_without_a_lifetime_keeps_its_domain() {
+    struct Gone(Sender<()>);
+    impl Drop for Gone {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+    thread_local!(static KEPT: Cell<Option<StaticGuard>> = const { Cell::new(None) });
+    for at_threads_end in [false, true] {
+        let (gone, is_gone) = channel();
+        let held = move || {
+            let domain = Domain::new();
+            let (one, other) = (domain.read_lock_static(), domain.read_lock_static());
+            let object = Box::leak(Box::new(Gone(gone)));
+            // SAFETY: from a box just now, and no other thread has ever known it.
+            unsafe { domain.retire(NonNull::from(object)) };
+            drop(domain);
+            drop(one);
+            other
+        };
+        if at_threads_end {
+            let work = || KEPT.set(Some(held()));
+            std::thread::spawn(work).join().expect("no panic");
+        } else {
+            let guard = held();
+            std::thread::yield_now();
+            assert!(is_gone.try_recv().is_err(), "the guard keeps it");
+            drop(guard);
+        }
+        is_gone
+            .recv_timeout(PATIENCE)
+            .expect("nothing is in the way any more");
+    }
 }
 
 /// Returns whether it has ever had a service thread or not.

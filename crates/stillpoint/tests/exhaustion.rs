@@ -614,6 +614,98 @@ fn a_barrier_whose_passes_leave_a_section_open_is_refused() {
     });
 }
 
+mod on_demand {
+    //! What is freed on demand is freed there as the service thread frees its pages.
+
+    use super::*;
+    use std::sync::mpsc::Sender;
+    use stillpoint::{
+        Destructor,
+        internal::epoch::{self, Fences},
+    };
+
+    thread_local! {
+        static INSIDE: Cell<bool> = const { Cell::new(false) };
+    }
+    static IS_EXITING: AtomicBool = AtomicBool::new(false);
+
+    fn around(free: &mut dyn FnMut()) {
+        if !IS_EXITING.load(Ordering::SeqCst) {
+            INSIDE.set(true);
+            free();
+            INSIDE.set(false);
+        }
+    }
+
+    /// Tells whether it is freed inside `around`, and inside a section.
+    struct Object {
+        domain: Domain,
+        tell: Sender<(bool, bool)>,
+    }
+
+    unsafe fn free(object: *mut u8) {
+        // SAFETY: from a box, and retired once.
+        let object = unsafe { Box::from_raw(object.cast::<Object>()) };
+        let seen = (INSIDE.get(), object.domain.is_reading());
+        object.tell.send(seen).expect("the receiver is there");
+    }
+
+    /// Retires an object for which there is no page. Returns what it has told.
+    fn retire_one(domain: &Domain, in_section: bool) -> Vec<(bool, bool)> {
+        static FREE: Destructor = Destructor::new(free, 0);
+        let (tell, told) = channel();
+        let domain_of_it = domain.clone();
+        let object = leak(Object {
+            domain: domain_of_it,
+            tell,
+        });
+        let reader = epoch::Reader::new(domain);
+        // SAFETY: this thread's reader, whose section ends before it is given up; no other thread has
+        // ever known the object.
+        unsafe {
+            if in_section {
+                reader.enter::<false>();
+            }
+            {
+                let _no_pages = NoPages::begin();
+                reader.retire(domain, object.cast().as_ptr(), &FREE);
+            }
+            assert_eq!(told.try_iter().count(), 0, "a retire frees nothing");
+            if in_section {
+                reader.leave();
+            }
+            reader.depart();
+        }
+        domain.barrier();
+        told.try_iter().collect()
+    }
+
+    #[test]
+    fn objects_without_a_page_are_freed_in_a_section_or_left_at_the_exit() {
+        let _alone = alone();
+        let domain = epoch::domain("on demand", Fences::None, 1 << 20, around);
+        for in_section in [true, false] {
+            assert_eq!(retire_one(&domain, in_section), [(true, true)]);
+        }
+        let seen = domain.statistics();
+        assert_eq!(
+            (seen.objects_freed, seen.objects_leaked, seen.inline_waits),
+            (2, 0, 0)
+        );
+        IS_EXITING.store(true, Ordering::SeqCst);
+        assert_eq!(retire_one(&domain, true), []);
+        let seen = domain.statistics();
+        assert_eq!(
+            (
+                seen.objects_freed,
+                seen.objects_leaked,
+                seen.objects_pending
+            ),
+            (2, 1, 0)
+        );
+    }
+}
+
 #[test]
 fn a_task_asks_by_itself_while_there_is_no_service_thread() {
     struct Count(AtomicUsize);

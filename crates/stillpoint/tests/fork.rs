@@ -30,6 +30,15 @@ use stillpoint::{
     torture::{self, GracePeriodPolicy, Policy},
 };
 
+/// Retires so many objects, and frees them on this thread.
+fn free_some(domain: &Domain, objects: u64) {
+    (0..objects).for_each(|number| retire(domain, number));
+    eventually(|| {
+        domain.flush();
+        domain.statistics().objects_pending == 0
+    });
+}
+
 /// Work of all kinds that waits, of this thread and of another that has ended by now, and of one
 /// that goes on.
 fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Arc<AtomicUsize>) {
@@ -95,6 +104,9 @@ fn what_waited_before_the_fork_is_neither_run_nor_freed_in_the_child() {
     }
     let domain = Domain::new();
     let (tally, calls) = (Tally::new(), Arc::new(AtomicUsize::new(0)));
+    free_some(&domain, 100);
+    elsewhere(|| free_some(&domain, 200));
+    assert_eq!(domain.statistics().objects_freed, 300);
     let reader = Reader::enter(&domain);
     let_much_wait(&domain, &tally, &calls);
     let before = domain.statistics();

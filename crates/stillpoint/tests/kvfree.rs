@@ -538,6 +538,66 @@ fn a_very_heavy_object_is_freed_by_the_service_thread() {
     assert_ne!(freed_on, thread::current().id());
 }
 
+/// Threads that come beside a reader that stays, retire less than a page each, and exit: past the
+/// budget each waits, so they add no more to it than threads that stay.
+mod churn {
+    use super::*;
+
+    const BUDGET: usize = 256 << 10;
+    const THREADS: u64 = 40;
+    const OBJECTS: usize = 200;
+    /// So many of them are within the budget: what each leaves is 40 KiB and more.
+    const WITHIN: u64 = 7;
+
+    /// Retires objects of 200 bytes by `retire`, each thread from its first on inside a section if
+    /// told so.
+    fn come_and_go(domain: &Domain, retire: fn(&Domain, [u8; 200]), in_section: bool) {
+        domain.set_budget(BUDGET);
+        domain.set_stall_timeout(Duration::MAX);
+        let reader = Reader::enter(domain);
+        let before = domain.statistics();
+        for _ in 0..THREADS {
+            let theirs = domain.clone();
+            let thread = thread::spawn(move || {
+                let section = in_section.then(|| theirs.read_lock());
+                (0..OBJECTS).for_each(|_| retire(&theirs, [7; 200]));
+                drop(section);
+            });
+            thread.join().expect("no panic");
+        }
+        let after = domain.statistics();
+        assert_eq!(after.objects_freed, before.objects_freed);
+        assert!(after.waits - before.waits >= THREADS - WITHIN, "{after:?}");
+        reader.leave();
+        domain.kvfree_barrier();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
+    fn threads_that_exit_early_wait_for_their_first_page() {
+        come_and_go(&Domain::new(), retire, false);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
+    fn and_for_what_they_retire_in_a_section() {
+        come_and_go(&Domain::new(), retire, true);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "starts a process")]
+    fn the_same_in_the_global_domain() {
+        if !common::is_child() {
+            return common::child("churn::the_same_in_the_global_domain").well();
+        }
+        for in_section in [false, true] {
+            // SAFETY: no other thread has ever known the object.
+            let retire = |_: &Domain, value| unsafe { stillpoint::retire(leak(value)) };
+            come_and_go(stillpoint::global(), retire, in_section);
+        }
+    }
+}
+
 #[test]
 fn section_past_budget_reclaims_at_unlock() {
     let domain = Domain::new();
@@ -1019,4 +1079,122 @@ fn statistics_of_a_flood_are_exact() {
     let seen = domain.statistics();
     assert_eq!((seen.objects_pending, seen.bytes_pending), (0, 0));
     assert_eq!(seen.objects_freed as usize, tally.made());
+}
+
+/// A list whose parts each retire the next when they are dropped: on the service thread, or inline.
+struct RetiringList {
+    left: usize,
+    inline: bool,
+    domain: Domain,
+    dropped: Arc<AtomicUsize>,
+}
+
+impl RetiringList {
+    fn retire(self) {
+        let (domain, inline) = (self.domain.clone(), self.inline);
+        let part = leak(self);
+        // SAFETY: no other thread has ever known the part, whose destructor retires and counts.
+        unsafe {
+            if inline {
+                domain.retire_inline(part);
+            } else {
+                domain.retire(part);
+            }
+        }
+    }
+}
+
+impl Drop for RetiringList {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            let rest = RetiringList {
+                left: self.left - 1,
+                domain: self.domain.clone(),
+                dropped: Arc::clone(&self.dropped),
+                ..*self
+            };
+            rest.retire();
+        }
+        self.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn the_nested_barrier_waits_for_what_destructors_retire() {
+    const PARTS: usize = 12;
+    for inline in [false, true] {
+        let domain = Domain::new();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let chain = || RetiringList {
+            left: PARTS - 1,
+            inline,
+            domain: domain.clone(),
+            dropped: Arc::clone(&dropped),
+        };
+        for chains in 1..=20 {
+            chain().retire();
+            if chains % 2 == 0 {
+                // Runs some inline, of the first of which nothing but their retires is left.
+                domain.flush();
+            }
+            domain.kvfree_barrier_nested();
+            assert_eq!(dropped.load(Ordering::SeqCst), chains * PARTS);
+        }
+        domain.kvfree_barrier_nested();
+        assert_eq!(domain.statistics().objects_pending, 0);
+    }
+}
+
+/// Also if that is just being called by the thread that has retired it, which retires the next.
+#[test]
+fn the_nested_barrier_waits_for_what_another_thread_frees_inline() {
+    // Out of its open page, and with a page that is full.
+    for more in [0, 300] {
+        nested_beside_frees_inline(more);
+    }
+}
+
+fn nested_beside_frees_inline(more: usize) {
+    struct Slow {
+        domain: Domain,
+        runs: Arc<Barrier>,
+        may_end: Arc<Barrier>,
+        tally: Tally,
+    }
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.runs.wait();
+            self.may_end.wait();
+            retire(&self.domain, self.tally.value(0));
+        }
+    }
+    let (domain, tally) = (Domain::new(), Tally::new());
+    let [runs, may_end, over] = [(); 3].map(|()| Arc::new(Barrier::new(2)));
+    thread::scope(|scope| {
+        let object = Slow {
+            domain: domain.clone(),
+            runs: Arc::clone(&runs),
+            may_end: Arc::clone(&may_end),
+            tally: tally.clone(),
+        };
+        let (domain, over) = (&domain, &over);
+        scope.spawn(move || {
+            // SAFETY: no other thread has ever known the object, whose destructor waits for a thread
+            // that retires nothing.
+            unsafe { domain.retire_inline(leak(object)) };
+            (0..more).for_each(|number| retire(domain, number));
+            // Or else the service thread does, and this is the other test.
+            domain.flush();
+            over.wait();
+        });
+        runs.wait();
+        let waits = scope.spawn(|| domain.kvfree_barrier_nested());
+        // The barrier is most often under way by then.
+        thread::sleep(Duration::from_millis(5));
+        may_end.wait();
+        waits.join().expect("no panic");
+        let seen = (tally.made(), tally.dropped());
+        over.wait();
+        assert_eq!(seen, (1, 1));
+    });
 }

@@ -3,13 +3,16 @@
 //! epoch` builds and runs both; it says what the figures are.
 //!
 //! `epoch-bench SCENARIO SEED` prints its figures as one line of JSON; `epoch-bench SCENARIO SEED
-//! COUNT` does `COUNT` operations and prints nothing, for a profiler.
+//! COUNT` does `COUNT` operations and prints nothing, for a profiler. `limit-SCENARIO` does the same
+//! work without guards, and frees at once: of the scenarios that no other crate's code is in.
 
 mod flood;
 mod measure;
 mod operations;
 mod reported;
 
+use measure::Figures;
+use operations::{Pinned, Pins, Unprotected};
 use std::{env, process::ExitCode};
 
 fn main() -> ExitCode {
@@ -21,13 +24,36 @@ fn main() -> ExitCode {
     };
     let Ok(seed) = seed else { return usage() };
     fastrand::seed(seed);
-    let figures = match scenario.as_str() {
-        "pin" => operations::pin(count),
-        "pin-nested" => operations::pin_nested(count),
-        "defer" => operations::defer(count),
-        "box-1" => operations::boxes(1, count),
-        "box-2" => operations::boxes(2, count),
-        "values" => operations::values(count),
+    let of_our_own = match scenario.strip_prefix("limit-") {
+        None => own::<Pinned>(scenario, count),
+        Some(scenario) => own::<Unprotected>(scenario, count),
+    };
+    let figures = of_our_own.or_else(|| others(scenario, seed, count));
+    let Some(figures) = figures else {
+        return usage();
+    };
+    if count.is_none() {
+        println!("{}", serde_json::Value::from_iter(figures));
+    }
+    ExitCode::SUCCESS
+}
+
+/// The scenarios that this program does by itself.
+fn own<P: Pins>(scenario: &str, count: Option<u64>) -> Option<Figures> {
+    Some(match scenario {
+        "pin" => operations::pin::<P>(count),
+        "pin-nested" => operations::pin_nested::<P>(count),
+        "defer" => operations::defer::<P>(count),
+        "box-1" => operations::boxes::<P>(1, count),
+        "box-2" => operations::boxes::<P>(2, count),
+        "values" => operations::values::<P>(count),
+        _ => return None,
+    })
+}
+
+/// Those of other crates, and those that are about memory.
+fn others(scenario: &str, seed: u64, count: Option<u64>) -> Option<Figures> {
+    Some(match scenario {
         "skiplist-get" => operations::skiplist(100, count),
         "skiplist-write" => operations::skiplist(0, count),
         "deque-steal" => operations::deque(true, count),
@@ -41,12 +67,8 @@ fn main() -> ExitCode {
         "moka-memory" => reported::moka_memory(),
         "moka-values" => reported::moka_values(),
         "moka-blocks" => reported::moka_blocks(),
-        _ => return usage(),
-    };
-    if count.is_none() {
-        println!("{}", serde_json::Value::from_iter(figures));
-    }
-    ExitCode::SUCCESS
+        _ => return None,
+    })
 }
 
 fn usage() -> ExitCode {

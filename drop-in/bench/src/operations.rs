@@ -2,9 +2,9 @@
 
 use crate::measure::{Figures, cpu_ns_per_op};
 use crossbeam_deque::{Steal, Worker};
-use crossbeam_epoch::{self as epoch, Atomic, Owned};
+use crossbeam_epoch::{self as epoch, Atomic, Guard, Owned};
 use crossbeam_skiplist::SkipMap;
-use std::{hint::black_box, sync::atomic::Ordering};
+use std::{borrow::Borrow, hint::black_box, sync::atomic::Ordering};
 
 /// The keys of maps and caches.
 const KEYS: u64 = 100_000;
@@ -13,40 +13,74 @@ const CACHE_KEYS: u64 = 10_000;
 /// What a deque holds between its two halves of an operation.
 const PUSHES: u64 = 1000;
 
+/// How the operations of this program's own begin.
+pub trait Pins {
+    type Guard: Borrow<Guard>;
+
+    fn pin() -> Self::Guard;
+}
+
+/// By a pin.
+pub struct Pinned;
+
+impl Pins for Pinned {
+    type Guard = Guard;
+
+    #[inline(always)]
+    fn pin() -> Guard {
+        epoch::pin()
+    }
+}
+
+/// The limit: without one, and what is deferred runs at once.
+pub struct Unprotected;
+
+impl Pins for Unprotected {
+    type Guard = &'static Guard;
+
+    #[inline(always)]
+    fn pin() -> &'static Guard {
+        // SAFETY: each operation below uses what its own thread alone knows, and nothing of it after
+        // it has been deferred.
+        unsafe { epoch::unprotected() }
+    }
+}
+
 /// A pin and its end.
-pub fn pin(count: Option<u64>) -> Figures {
+pub fn pin<P: Pins>(count: Option<u64>) -> Figures {
     cpu_ns_per_op(1, count, |_, count| {
         for _ in 0..count {
-            drop(black_box(epoch::pin()));
+            drop(black_box(P::pin()));
         }
     })
 }
 
 /// The same inside another.
-pub fn pin_nested(count: Option<u64>) -> Figures {
+pub fn pin_nested<P: Pins>(count: Option<u64>) -> Figures {
     cpu_ns_per_op(1, count, |_, count| {
-        let _outer = epoch::pin();
+        let _outer = P::pin();
         for _ in 0..count {
-            drop(black_box(epoch::pin()));
+            drop(black_box(P::pin()));
         }
     })
 }
 
 /// A pin, and a deferred function that captures one word.
-pub fn defer(count: Option<u64>) -> Figures {
+pub fn defer<P: Pins>(count: Option<u64>) -> Figures {
     cpu_ns_per_op(1, count, |_, count| {
         for n in 0..count {
-            let guard = epoch::pin();
-            guard.defer(move || black_box(n));
+            let guard = P::pin();
+            guard.borrow().defer(move || black_box(n));
         }
     })
 }
 
 /// A pin, and a box of 64 bytes that is made and to be freed.
-pub fn boxes(threads: usize, count: Option<u64>) -> Figures {
+pub fn boxes<P: Pins>(threads: usize, count: Option<u64>) -> Figures {
     cpu_ns_per_op(threads, count, |_, count| {
         for n in 0..count {
-            let guard = &epoch::pin();
+            let guard = P::pin();
+            let guard = guard.borrow();
             let object = black_box(Owned::new([n; 8])).into_shared(guard);
             // SAFETY: nothing else knows it.
             unsafe { guard.defer_destroy(object) };
@@ -55,11 +89,12 @@ pub fn boxes(threads: usize, count: Option<u64>) -> Figures {
 }
 
 /// A pin, and a vector behind a pointer that is replaced.
-pub fn values(count: Option<u64>) -> Figures {
+pub fn values<P: Pins>(count: Option<u64>) -> Figures {
     cpu_ns_per_op(1, count, |_, count| {
         let value = Atomic::new(vec![0_u64; 8]);
         for n in 0..count {
-            let guard = &epoch::pin();
+            let guard = P::pin();
+            let guard = guard.borrow();
             let old = value.swap(Owned::new(vec![n; 8]), Ordering::AcqRel, guard);
             // SAFETY: it is not found any more.
             unsafe { guard.defer_destroy(old) };

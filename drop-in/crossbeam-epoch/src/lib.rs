@@ -18,8 +18,9 @@
 //! * 20 to 30 milliseconds after a thread has deferred its last function, that function runs, if no
 //!   guard is in the way. The original may never run it.
 //! * An outermost [`pin`] of a thread that has deferred many functions may sleep where a guard of
-//!   another thread holds up more than 2 MiB: for 50 milliseconds at most, until that guard has
-//!   ended. So a thread that has lost its processor in a guard does not have memory grow.
+//!   another thread holds up more than 2 MiB, until that guard has ended, or has been in the way for
+//!   10 milliseconds. So a thread that has lost its processor in a guard does not have memory grow,
+//!   and one that holds a guard for long delays no other.
 //! * A panic of a deferred function is caught and counted, and does not unwind through `pin`.
 //! * When the process exits, functions that have not run are left alone.
 //!

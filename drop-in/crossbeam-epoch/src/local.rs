@@ -7,27 +7,23 @@
 //! is either. The counts go up and down here alone.
 
 use crate::{Collector, Guard, LocalHandle};
-use std::{
-    cell::Cell,
-    mem, thread,
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, mem, thread, time::Duration};
 use stillpoint::internal::epoch::{self, Left, Reader};
 
 /// Whether a pin is a sequentially consistent fence.
 const FENCES: bool = !cfg!(feature = "nofence");
 
 /// How often a pin yields the processor where much is held up, which it does once in a page of
-/// deferred functions. Past the budget it then sleeps, again and again.
+/// deferred functions.
 const YIELDS: u32 = 4;
+
+/// How often it sleeps after that, past the budget, while guards come and go that hold it up. A
+/// guard that is held for long ends this sooner, for all threads: see [`Left::HeldUpForLong`].
+const SLEEPS: u32 = 200;
 
 /// For how long it sleeps at a time. What holds the garbage up is most often a thread that has lost
 /// its processor; a yield alone does not see to it that this thread is the next to have one.
 const PAUSE: Duration = Duration::from_micros(50);
-
-/// For how long all of this may come to nothing. Then a guard is held for long, and a thread that
-/// went on waiting for it would gain nothing: it goes on at once until the guard is gone.
-const PATIENCE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Local {
     reader: Reader,
@@ -35,8 +31,6 @@ pub(crate) struct Local {
     handles: Cell<usize>,
     /// The next outermost pin is to free something.
     due: Cell<bool>,
-    /// Since when much has been held up.
-    held_up: Cell<Option<Instant>>,
     /// Last, because the domain is what the reader's record is in.
     collector: Collector,
 }
@@ -49,7 +43,6 @@ impl Local {
             guards: Cell::new(0),
             handles: Cell::new(1),
             due: Cell::new(false),
-            held_up: Cell::new(None),
             collector: collector.clone(),
         });
         LocalHandle::of(Box::into_raw(local))
@@ -104,14 +97,18 @@ impl Local {
         let domain = self.collector.domain();
         let mut left = epoch::free_some(domain);
         let mut waits = 0;
-        while self.may_wait(left, waits) {
-            // SAFETY: as in `enter`; nothing has been found through the guard yet.
+        // User code may have pinned within the call, a stall handler or a subscriber, and kept that
+        // guard: then it is in the section.
+        while self.guards.get() == 1 && may_wait(left, waits) {
+            // SAFETY: as in `enter`; there is the one guard, through which nothing has been found
+            // yet.
             unsafe { self.reader.leave() };
             // A guard of another handle of this thread: to wait for that makes no sense.
             let is_its_own = domain.is_reading();
             if waits < YIELDS {
                 thread::yield_now();
             } else if !is_its_own {
+                epoch::note_wait(domain);
                 thread::sleep(PAUSE);
             }
             // SAFETY: as in `enter`.
@@ -122,29 +119,9 @@ impl Local {
             waits += 1;
             left = epoch::free_some(domain);
         }
-        if !matches!(left, Left::HeldUp | Left::HeldUpPastBudget) {
-            self.held_up.set(None);
-        }
         if left == Left::Due {
             self.due.set(true);
         }
-    }
-
-    /// Whether a pin that has waited so often waits once more.
-    fn may_wait(&self, left: Left, waits: u32) -> bool {
-        match left {
-            Left::HeldUp => waits < YIELDS,
-            Left::HeldUpPastBudget => waits < YIELDS || self.is_patient(),
-            Left::Nothing | Left::Due => false,
-        }
-    }
-
-    /// Whether what is held up has not been so for long.
-    fn is_patient(&self) -> bool {
-        let now = Instant::now();
-        let since = self.held_up.get().unwrap_or(now);
-        self.held_up.set(Some(since));
-        now - since < PATIENCE
     }
 
     /// One guard less.
@@ -240,6 +217,15 @@ impl Local {
 
     pub(crate) fn flush(&self) {
         self.collector.domain().flush();
+    }
+}
+
+/// Whether a pin that has waited so often waits once more.
+fn may_wait(left: Left, waits: u32) -> bool {
+    match left {
+        Left::HeldUp => waits < YIELDS,
+        Left::HeldUpPastBudget => waits < YIELDS + SLEEPS,
+        Left::Nothing | Left::Due | Left::HeldUpForLong => false,
     }
 }
 

@@ -16,6 +16,12 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+#[cfg(all(feature = "reports", not(miri)))]
+use {
+    common::Counted,
+    crossbeam_epoch::{Guard, LocalHandle},
+    std::cell::RefCell,
+};
 
 /// Contract 1: a nested pin is none of those that fence, and `is_pinned` says which it will be.
 /// (`tests/fence.rs` has the fence.)
@@ -555,6 +561,43 @@ fn a_flood_beside_short_guards_is_bounded() {
     assert!((0..20).any(|_| peak() <= BUDGET + (1 << 20)));
 }
 
+/// And for one that has been held for ten milliseconds it waits no more, on whichever thread, until
+/// that guard has ended.
+#[test]
+#[cfg(all(feature = "reports", not(miri)))]
+fn pins_do_not_sleep_for_a_guard_that_is_held_for_long() {
+    /// The sleeps of 50 microseconds that fit into 10 milliseconds and a rounded one, and one more.
+    const MOST: u64 = 225;
+    let collector = Collector::new();
+    let flood = || {
+        let handle = collector.register();
+        for n in 0..20_000 {
+            let one = Owned::new([n; 128]);
+            let guard = handle.pin();
+            // SAFETY: nothing else knows it.
+            unsafe { guard.defer_destroy(one.into_shared(&guard)) };
+        }
+    };
+    let waits = || collector.statistics().waits;
+    let sleeps_beside_a_guard = || {
+        let before = waits();
+        let holds = collector.register();
+        let held = holds.pin();
+        for _ in 0..4 {
+            thread::scope(|scope| scope.spawn(flood).join().unwrap());
+        }
+        let sleeps = waits() - before;
+        assert!(sleeps <= MOST, "{sleeps} sleeps");
+        drop(held);
+        wait_until(|| collector.statistics().objects_pending == 0);
+        sleeps
+    };
+    // The next guard is waited for anew, unless the thread has no processor before it would be.
+    for _ in 0..2 {
+        assert!((0..20).any(|_| sleeps_beside_a_guard() > 0));
+    }
+}
+
 /// Threads that flush at each step, beside guards that are in the way now and then, and beside the
 /// service thread: all runs, once.
 #[test]
@@ -648,6 +691,89 @@ fn a_guard_that_is_held_for_long_is_reported() {
     unpin.send(()).unwrap();
     reader.join().unwrap();
     drops.wait_for(1);
+}
+
+/// A pin may run a stall handler, which may pin as well, and keep its guard: the pin does not leave
+/// the section to wait for others.
+#[test]
+#[cfg(all(feature = "reports", not(miri)))]
+fn a_guard_of_a_stall_handler_is_kept_by_the_pin_that_runs_it() {
+    /// More than the budget, and more than a page.
+    const EARLIER: usize = 4_000;
+    const SOME: usize = 600;
+    thread_local! {
+        static PINS: Cell<bool> = const { Cell::new(false) };
+        static HANDLE: RefCell<Option<LocalHandle>> = const { RefCell::new(None) };
+        static KEPT: RefCell<Option<Guard>> = const { RefCell::new(None) };
+    }
+    /// The handler, on the thread that pins: it keeps a guard under which it has removed a value.
+    fn pin_and_keep(value: &Atomic<Counted>) {
+        HANDLE.with_borrow(|handle| {
+            let guard = handle.as_ref().unwrap().pin();
+            let found = value.swap(Shared::null(), Ordering::AcqRel, &guard);
+            // SAFETY: nothing finds it any more, and this happens once.
+            unsafe { guard.defer_destroy(found) };
+            // So that its page is full.
+            (0..SOME).for_each(|_| guard.defer(|| ()));
+            KEPT.set(Some(guard));
+        });
+    }
+    let is_kept = || {
+        let collector = Collector::new();
+        collector.set_stall_timeout(Duration::MAX);
+        let (found, earlier) = (Drops::default(), Drops::default());
+        let value = Atomic::new(found.one());
+        let once = AtomicBool::new(false);
+        collector.on_stall(move |_| {
+            if PINS.get() && !once.swap(true, Ordering::Relaxed) {
+                pin_and_keep(&value);
+            }
+        });
+        // The service thread is inside a function that blocks, and so in a section.
+        let ((begin, begun), (end, may_end)) = (channel(), channel::<()>());
+        let theirs = collector.clone();
+        let blocks = move || {
+            theirs.register().pin().defer(move || {
+                begin.send(()).unwrap();
+                let _ = may_end.recv();
+            });
+        };
+        thread::spawn(blocks).join().unwrap();
+        begun.recv().unwrap();
+        HANDLE.set(Some(collector.register()));
+        let pin = || HANDLE.with_borrow(|handle| handle.as_ref().unwrap().pin());
+        let guard = pin();
+        for _ in 0..EARLIER {
+            let one = (earlier.one(), [0_u8; 1 << 10]);
+            // SAFETY: nothing else knows it.
+            unsafe { guard.defer_destroy(Owned::new(one).into_shared(&guard)) };
+        }
+        drop(guard);
+        // Long enough for the next pin to report the service thread, most of the time.
+        collector.set_stall_timeout(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(5));
+        PINS.set(true);
+        let guard = pin();
+        PINS.set(false);
+        let Some(kept) = KEPT.take() else {
+            return false;
+        };
+        drop(end);
+        // They had been deferred before that pin. And then for a while.
+        wait_until(|| {
+            kept.flush();
+            earlier.count() > EARLIER - SOME
+        });
+        for _ in 0..20 {
+            kept.flush();
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(found.count(), 0, "the handler's guard is there");
+        drop((guard, kept));
+        found.wait_for(1);
+        true
+    };
+    assert!((0..20).any(|_| is_kept()), "no pin has run the handler");
 }
 
 /// What a thread has deferred last runs without another call.

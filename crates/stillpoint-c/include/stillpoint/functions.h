@@ -244,7 +244,9 @@ struct stillpoint_statistics {
   /*
    Objects that are never freed: there was no memory to track them when they were retired,
    inside a section or a callback, where waiting is impossible. C's functions return such an
-   object to the caller (-ENOMEM), so these are objects that Rust code retired.
+   object to the caller (-ENOMEM), so these are objects that Rust code retired. Those count, too,
+   that a domain of the package for crossbeam-epoch leaves where they are because the process
+   exits.
    */
   uint64_t objects_leaked;
   /*

@@ -34,6 +34,9 @@ pub struct Host {
     pub memory_mib: Option<u64>,
     /// Stillpoint's version.
     pub version: String,
+    /// The commit that the program was built from, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// The compiler's.
     pub rustc: String,
     /// True if the compiler optimised.
@@ -52,6 +55,10 @@ impl Host {
             cpus,
             kernel,
             membarrier,
+            version,
+            commit,
+            optimised,
+            environment: _,
             load: _,
         } = Machine::here();
         let processor = CpuInfo::current().ok();
@@ -67,9 +74,10 @@ impl Host {
                 .map(ToOwned::to_owned),
             is_virtual: flags.map(|flags| flags.contains(&"hypervisor")),
             memory_mib: Meminfo::current().ok().map(|memory| memory.mem_total >> 20),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: version.to_owned(),
+            commit: commit.map(ToOwned::to_owned),
             rustc: env!("STILLPOINT_LAB_RUSTC").to_owned(),
-            optimised: !cfg!(debug_assertions),
+            optimised,
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             packages: PACKAGES
                 .lines()

@@ -13,6 +13,7 @@ pub const PARTS: PossibleValues = PossibleValues::of_parts(&[
     "lru",
     "vmap",
     "map",
+    "epoch",
     "sim-sync",
     "sim-bridge",
     "sim-trace",
@@ -52,21 +53,25 @@ pub struct Extent {
 }
 
 /// A scale experiment: seconds that a round takes, and the rounds of a quick report.
-const SCALE: [(&str, f64, u32); 7] = [
+const SCALE: [(&str, f64, u32); 8] = [
     ("kfree", 8.5, 2),
     ("read", 13.0, 2),
     ("sync", 16.0, 2),
     ("trace", 12.0, 2),
     ("lru", 11.0, 2),
-    ("vmap", 11.0, 2),
+    ("vmap", 11.0, 1),
     ("map", 20.0, 1),
+    ("epoch", 11.0, 1),
 ];
 
 /// Those of an experiment's scenarios that are in a report, where it is not all.
-const SCENARIOS: [(&str, &str); 1] = [(
-    "map",
-    "get-100000,readheavy-2,exchange-2,rapidgrow-2-grow,memory",
-)];
+const SCENARIOS: [(&str, &str); 2] = [
+    (
+        "map",
+        "get-100000,readheavy-2,exchange-2,rapidgrow-2-grow,memory",
+    ),
+    ("epoch", "pin,box-2,moka-50,flood-loaded"),
+];
 
 /// The default number of rounds of an experiment.
 const USUAL_ROUNDS: u32 = 3;

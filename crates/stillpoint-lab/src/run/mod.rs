@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use crate::array::Task;
 use crate::interrupt;
 
 pub mod child;
@@ -35,9 +36,19 @@ pub struct Common {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
+    #[command(flatten)]
+    pub task: Task,
+
     /// Seconds that one measurement may take before it is killed and reported
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout_s: u64,
+}
+
+impl Common {
+    /// The seed: of a job array's task, one of its own.
+    pub fn seed(&self) -> u64 {
+        self.seed.wrapping_add(self.task.index.unwrap_or_default())
+    }
 }
 
 /// What is measured: one subject in one of its variants, and one scenario.
@@ -100,7 +111,7 @@ pub fn rounds(
     measure: impl Fn(&Case, Duration) -> Result<Sample>,
 ) -> (Vec<Measured>, Vec<Failure>) {
     let timeout = Duration::from_secs(common.timeout_s);
-    let mut random = fastrand::Rng::with_seed(common.seed);
+    let mut random = fastrand::Rng::with_seed(common.seed());
     let all: Vec<u32> = cases.iter().map(|&(_, rounds)| rounds).collect();
     let mut order: Vec<usize> = (0..cases.len()).collect();
     let mut measured: Vec<Measured> = cases

@@ -9,10 +9,11 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::array::Task;
 use crate::choice::{Choice, PossibleValues};
 use crate::interrupt;
 use crate::load::Watch;
-use crate::machine::Machine;
+use crate::machine::{Machine, this_command, this_program};
 use crate::output::{Metric, Output, Report, Row, say, table};
 use crate::peers;
 use crate::run::child::Request;
@@ -269,6 +270,8 @@ struct Params<'a, W> {
     rounds: u32,
     seed: u64,
     #[serde(flatten)]
+    task: &'a Task,
+    #[serde(flatten)]
     chosen: &'a Chosen,
 }
 
@@ -300,6 +303,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         chosen,
         common,
     } = selection;
+    common.task.check()?;
     let json = common.json.as_deref().map(Output::create).transpose()?;
     let available = peers::available(&chosen.peers);
 
@@ -341,7 +345,8 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     let asked = Params {
         work,
         rounds: common.rounds,
-        seed: common.seed,
+        seed: common.seed(),
+        task: &common.task,
         chosen,
     };
     let report = Report {
@@ -356,7 +361,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         metrics: W::METRICS,
         shows: W::SHOWS,
         rounds: common.rounds,
-        seed: common.seed,
+        seed: common.seed(),
         failures,
         interrupted,
         json,
@@ -407,6 +412,14 @@ impl Comparison {
         );
         for failure in &self.failures {
             eprintln!("stillpoint: failed: {failure}");
+        }
+        if !self.failures.is_empty() {
+            eprintln!(
+                "stillpoint: to do the same again: {} (seed {}; {})",
+                this_command(),
+                self.seed,
+                this_program()
+            );
         }
         if let Some(file) = self.json {
             self.report.write_json(file)?;

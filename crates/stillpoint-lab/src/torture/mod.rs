@@ -4,7 +4,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `options`, `plan` | the command line, and the [plan](plan::Plan) that it comes to |
+//! | `options`, `plan`, `replay` | the command line, or a file of an earlier torture, and the [plan](plan::Plan) that it comes to |
 //! | `session`, `tally` | what the threads of a run share: time, turns, counts, faults |
 //! | `pipe` | elements that are recycled, and the checks of a section: **how a fault is found** |
 //! | `writers` | the threads that replace elements, with every way to wait for a grace period |
@@ -28,7 +28,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::error::ErrorKind;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::interrupt;
 use crate::load::Watch;
@@ -36,6 +36,7 @@ use crate::output::{Output, say};
 
 pub use flavours::{Entry, help};
 pub use options::Options;
+use plan::Plan;
 use report::Results;
 use session::Session;
 use tally::Fault;
@@ -47,7 +48,8 @@ mod flavours;
 mod harness;
 mod options;
 mod pipe;
-mod plan;
+pub mod plan;
+mod replay;
 mod report;
 mod runner;
 mod session;
@@ -63,34 +65,36 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         say!("{}", flavours::list().trim_end());
         return Ok(ExitCode::SUCCESS);
     }
-    let name = options.flavour.as_deref().unwrap_or(flavours::ALL);
-    let flavours = flavours::named(name);
-    refuse_undetectable(&flavours)?;
-    refuse_unsupported(options, &flavours)?;
+    options.task.check()?;
+    let (name, runs) = match &options.replay {
+        Some(path) => ("replay", replay::runs(path, options)?),
+        None => {
+            let name = options.flavour.as_deref().unwrap_or(flavours::ALL);
+            let flavours = flavours::named(name);
+            refuse_unsupported(options, &flavours)?;
+            (name, options::plans(options, &flavours, of_the_clock()))
+        }
+    };
+    refuse_undetectable(&runs)?;
     let json = options.json.as_deref().map(Output::create).transpose()?;
-    let seed = options.seed.unwrap_or_else(of_the_clock);
-    let duration = options.duration / flavours.len() as f64;
-
-    let plans: Vec<_> = flavours
-        .iter()
-        .map(|flavour| options::plan(options, flavour, duration, seed))
-        .collect();
-    let params = [
-        ("flavour", json!(name)),
-        ("duration_s", json!(options.duration)),
-        ("seed", json!(seed)),
-        ("plans", json!(plans)),
-    ];
-    let mut results = Results::new(
-        params
-            .map(|(name, value)| (name.to_owned(), value))
-            .into_iter()
-            .collect(),
-        json,
-        Watch::start(),
-    );
+    let seed = runs[0].1.seed;
+    let duration_s = match &options.replay {
+        Some(_) => runs.iter().map(|(_, plan)| plan.duration_s).sum(),
+        None => options.duration,
+    };
+    let plans: Vec<&Plan> = runs.iter().map(|(_, plan)| plan).collect();
+    let params = json!({
+        "flavour": name,
+        "duration_s": duration_s,
+        "seed": seed,
+        "seeds": options.seeds,
+        "plans": plans,
+    });
+    let mut params = as_map(params);
+    params.extend(as_map(serde_json::to_value(&options.task)?));
+    let mut results = Results::new(params, json, Watch::start());
     interrupt::catch();
-    for (flavour, plan) in flavours.iter().zip(&plans) {
+    for (flavour, plan) in &runs {
         if interrupt::received().is_some() {
             break;
         }
@@ -101,12 +105,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         results.add(report::conclude(&session, flavour.expected_faults));
     }
     let clean = results.clean();
-    if flavours.len() > 1 {
+    if runs.len() > 1 {
         let verdict = report::verdict(clean);
         if options.kernel_format {
-            say!("all-torture:--- End of test: {verdict}: seed={seed}");
+            say!("{name}-torture:--- End of test: {verdict}: seed={seed}");
         } else {
-            say!("{verdict} (all, seed {seed})");
+            say!("{verdict} ({name}, seed {seed})");
         }
     }
     results.write()?;
@@ -140,12 +144,16 @@ fn give_up(session: &Session, flavour: &Entry, results: &mut Results) {
 
 /// Refuses broken flavours that this machine cannot show: they end with another exit status than
 /// that of a torture that has found something.
-fn refuse_undetectable(flavours: &[&Entry]) -> Result<()> {
+fn refuse_undetectable(runs: &[(&Entry, Plan)]) -> Result<()> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     if stillpoint::membarrier_active() && processors > 1 {
         return Ok(());
     }
-    let Some(flavour) = flavours.iter().find(|flavour| flavour.in_the_hardware) else {
+    let Some(flavour) = runs
+        .iter()
+        .map(|(flavour, _)| flavour)
+        .find(|flavour| flavour.in_the_hardware)
+    else {
         return Ok(());
     };
     let what = "cannot be detected here: it needs membarrier(2), without which readers fence by themselves, and two processors";
@@ -167,6 +175,13 @@ fn refuse_unsupported(options: &Options, flavours: &[&Entry]) -> Result<()> {
         "{option} is not supported by flavour {name}: leave it out (unsupported: {unsupported})\n"
     );
     Err(clap::Error::raw(ErrorKind::ArgumentConflict, what).into())
+}
+
+fn as_map(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
 }
 
 fn of_the_clock() -> u64 {

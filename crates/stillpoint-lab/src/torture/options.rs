@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::array::Task;
+
 use super::flavours::{self, Entry};
 use super::plan::{DISTURBANCES, Disturbance, Plan, Turns};
 
@@ -12,9 +14,17 @@ use super::plan::{DISTURBANCES, Disturbance, Plan, Turns};
 /// force from the beginning to the end, and no others.
 #[derive(Args)]
 pub struct Options {
-    /// What to torture; `all` for all sound flavours, which share the time. See the table below
-    #[arg(value_parser = flavours::parse, required_unless_present = "list")]
+    /// What to torture: a flavour of the table below, several with commas between them, or `all`
+    /// for all sound ones. They share the time
+    #[arg(value_parser = flavours::parse, required_unless_present_any = ["list", "replay"])]
     pub flavour: Option<String>,
+
+    /// Do again what this file says, which a torture has written with --json, or `stillpoint
+    /// merge`: the runs that found a fault, or all of them if none did
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["flavour", "duration", "readers", "writers", "fakewriters", "calm",
+        "stall_reader", "stall_service", "fwd_progress", "barrier_callbacks", "read_exit", "registration_churn", "signals", "preempt",
+        "shuffle", "stutter", "gpwrap", "fork", "seed", "seeds", "index", "indices"])]
+    pub replay: Option<PathBuf>,
 
     /// Print a line for each flavour and end, for scripts: its name; `sound`, `broken`, or
     /// `broken-in-the-hardware` if only optimised code with membarrier on two processors shows it;
@@ -96,9 +106,19 @@ pub struct Options {
     pub stat_interval: f64,
 
     /// Seed of every choice that the torture makes; printed at the start. The schedule is the
-    /// system's [default: of the clock]
+    /// system's. With --index it is the seed of the array, 1 by default, whose tasks take --seeds
+    /// seeds each, one task after the other, and one of the flavours each, in turn [default: of the
+    /// clock]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+
+    /// Run each flavour with so many seeds, one after the other, from the first one on; they share
+    /// the time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub seeds: u32,
+
+    #[command(flatten)]
+    pub task: Task,
 
     /// Print the lines that the kernel's rcutorture prints, with its abbreviations, instead of
     /// sentences
@@ -171,6 +191,39 @@ pub fn unsupported(options: &Options, flavour: &Entry) -> Option<&'static str> {
         .map(|(option, _)| option)
 }
 
+/// The shortest run, in seconds.
+pub const LEAST_S: f64 = 0.001;
+
+/// What is to be run, in this order: of a task of a job array, the flavour whose turn it is, with
+/// the task's seeds.
+pub fn plans(
+    options: &Options,
+    flavours: &[&'static Entry],
+    clock: u64,
+) -> Vec<(&'static Entry, Plan)> {
+    let seeds = u64::from(options.seeds);
+    let (flavours, first) = match options.task.index {
+        Some(index) => {
+            let turn = (index % flavours.len() as u64) as usize;
+            let first = options.seed.unwrap_or(1);
+            (
+                &flavours[turn..=turn],
+                first.wrapping_add(index.wrapping_mul(seeds)),
+            )
+        }
+        None => (flavours, options.seed.unwrap_or(clock)),
+    };
+    let share = options.duration / (flavours.len() as f64 * seeds as f64);
+    let duration_s = share.max(LEAST_S);
+    (0..seeds)
+        .flat_map(|number| flavours.iter().map(move |&flavour| (number, flavour)))
+        .map(|(number, flavour)| {
+            let seed = first.wrapping_add(number);
+            (flavour, plan(options, flavour, duration_s, seed))
+        })
+        .collect()
+}
+
 fn asked(options: &Options) -> Vec<Disturbance> {
     let asked = [
         (Disturbance::StallReader, options.stall_reader.is_some()),
@@ -198,7 +251,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds = text
         .parse()
         .ok()
-        .filter(|seconds: &f64| (0.001..=1e6).contains(seconds));
+        .filter(|seconds: &f64| (LEAST_S..=1e6).contains(seconds));
     seconds.ok_or_else(|| "say seconds, 0.001 to 1000000".to_owned())
 }
 
@@ -234,6 +287,55 @@ pub mod tests {
         assert_eq!(plan_for("wake --fork").disturbances, [Disturbance::Fork]);
         assert!(plan_for("wake").gpwrap);
         assert!(!plan_for("wake --calm").gpwrap);
+    }
+
+    fn runs(arguments: &str) -> Vec<(&'static str, u64)> {
+        let words = ["torture"].into_iter().chain(arguments.split(' '));
+        let options = Program::parse_from(words).options;
+        let flavours = flavours::named(options.flavour.as_deref().expect("given"));
+        plans(&options, &flavours, 99)
+            .into_iter()
+            .map(|(flavour, plan)| {
+                assert_eq!(plan.flavour, flavour.name);
+                (flavour.name, plan.seed)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn tasks_of_an_array_share_flavours_and_seeds_out() {
+        assert_eq!(runs("rcu"), [("rcu", 99)]);
+        assert_eq!(
+            runs("rcu,map --seed 4 --seeds 2"),
+            [("rcu", 4), ("map", 4), ("rcu", 5), ("map", 5)]
+        );
+        let task = |index| runs(&format!("rcu,map --seeds 3 --index {index}"));
+        assert_eq!(task(0), [("rcu", 1), ("rcu", 2), ("rcu", 3)]);
+        assert_eq!(task(1), [("map", 4), ("map", 5), ("map", 6)]);
+        assert_eq!(task(2), [("rcu", 7), ("rcu", 8), ("rcu", 9)]);
+        assert_eq!(runs("rcu --seed 10 --index 5"), [("rcu", 15)]);
+    }
+
+    #[test]
+    fn a_plans_command_comes_to_the_same_plan() {
+        for arguments in [
+            "rcu --seed 3",
+            "rcu --calm --readers 5 --duration 0.25",
+            "wake",
+            "busted-poll --seed 7",
+            "kvfree --stall-reader 0.1 --barrier-callbacks 3 --signals",
+            "trace --fork --gpwrap --stall-service 0.5",
+        ] {
+            let plan = plan_for(arguments);
+            let command = plan.command();
+            let again = plan_for(
+                command
+                    .strip_prefix("stillpoint torture ")
+                    .expect("it is one"),
+            );
+            let text = |plan: &Plan| serde_json::to_string(plan).expect("it is names and numbers");
+            assert_eq!(text(&again), text(&plan), "{command}");
+        }
     }
 
     #[test]

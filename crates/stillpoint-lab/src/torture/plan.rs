@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The disturbances, by their names on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u32)]
 pub enum Disturbance {
@@ -57,7 +57,7 @@ impl Disturbance {
 }
 
 /// How the disturbances come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Turns {
     /// One after the other, some at a time.
@@ -67,7 +67,7 @@ pub enum Turns {
 }
 
 /// What a run is to do; with it and its flavour the run can be repeated.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     /// The flavour.
     pub flavour: String,
@@ -107,6 +107,31 @@ impl Plan {
     /// How long the run is to last.
     pub fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.duration_s)
+    }
+
+    /// The command that makes the same choices.
+    pub fn command(&self) -> String {
+        let mut command = format!(
+            "stillpoint torture {} --seed {} --duration {} --readers {} --writers {} --fakewriters {}",
+            self.flavour, self.seed, self.duration_s, self.readers, self.writers, self.fakewriters
+        );
+        if self.turns == Turns::Whole {
+            for &disturbance in &self.disturbances {
+                command += &format!(" --{}", disturbance.option());
+                command += &match disturbance {
+                    Disturbance::StallReader => format!(" {}", self.stall_reader_s),
+                    Disturbance::StallService => format!(" {}", self.stall_service_s),
+                    Disturbance::BarrierCallbacks => format!(" {}", self.barrier_callbacks),
+                    _ => String::new(),
+                };
+            }
+            match (self.gpwrap, self.disturbances.is_empty()) {
+                (true, _) => command += " --gpwrap",
+                (false, true) => command += " --calm",
+                (false, false) => {}
+            }
+        }
+        command
     }
 
     /// Returns whether the disturbance takes part at all.

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 
 use crate::interrupt;
 use crate::load::Watch;
-use crate::machine::Machine;
+use crate::machine::{Machine, environment, this_program, with_environment};
 use crate::output::{Output, Report, Row, say};
 use crate::run::{Case, Metrics};
 
-use super::plan::{Disturbance, Plan, Turns};
+use super::plan::{Plan, Turns};
 use super::session::Session;
 use super::tally::{FAULTS, Fault, render};
 
@@ -195,7 +195,9 @@ pub fn conclude(session: &Session, expected: &[Fault]) -> Outcome {
         say!("{head}{mark}that is none of the faults expected of this flavour");
     }
     if !clean {
-        say!("{head}to do the same again: {}", replay(plan));
+        let command = with_environment(&plan.command(), &environment());
+        say!("{head}to do the same again: {command}");
+        say!("{head}that was {}", this_program());
     }
     if plan.kernel_format {
         say!("{name}-torture:--- End of test: {verdict}: seed={seed} after {survived:.3} s");
@@ -243,31 +245,6 @@ fn metrics(session: &Session, survived: f64) -> Metrics {
         ("survived_s".to_owned(), survived),
     ];
     counts.chain(faults).chain(summary).collect()
-}
-
-/// The command that makes the same choices.
-fn replay(plan: &Plan) -> String {
-    let mut command = format!(
-        "stillpoint torture {} --seed {} --duration {} --readers {} --writers {} --fakewriters {}",
-        plan.flavour, plan.seed, plan.duration_s, plan.readers, plan.writers, plan.fakewriters
-    );
-    if plan.turns == Turns::Whole {
-        for &disturbance in &plan.disturbances {
-            command += &format!(" --{}", disturbance.option());
-            command += &match disturbance {
-                Disturbance::StallReader => format!(" {}", plan.stall_reader_s),
-                Disturbance::StallService => format!(" {}", plan.stall_service_s),
-                Disturbance::BarrierCallbacks => format!(" {}", plan.barrier_callbacks),
-                _ => String::new(),
-            };
-        }
-        match (plan.gpwrap, plan.disturbances.is_empty()) {
-            (true, _) => command += " --gpwrap",
-            (false, true) => command += " --calm",
-            (false, false) => {}
-        }
-    }
-    command
 }
 
 /// The outcomes of a run's flavours so far, and the file for them.

@@ -26,7 +26,7 @@
 use super::{
     buffer::ThreadBuffer,
     heap::Heap,
-    page::{Page, footprint_of},
+    page::{PAGE_BYTES, Page, footprint_of},
 };
 use crate::platform::sync::{AtomicU64, AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
@@ -136,7 +136,8 @@ impl Sums {
 }
 
 /// What one thread has sealed and freed. Written by the owner of the buffer, under the lock of its
-/// queue.
+/// queue; except the assists, which need no lock, and at the end of the owner, under that of the
+/// threads' list ([`Heap::close_account`]).
 #[derive(Debug)]
 pub(super) struct Account {
     sealed: Sums,
@@ -145,6 +146,8 @@ pub(super) struct Account {
     /// The change of its unreclaimed bytes that is not in [`Published::footprint`]; wraps below 0.
     /// Also written by the service thread, under the same lock.
     unpublished: AtomicUsize,
+    /// The change of its pages that is not in [`Published::pages`]. Written as the field above.
+    unpublished_pages: AtomicUsize,
     /// The objects that are not in [`Published::freed`]. Written as the field above.
     unpublished_freed: AtomicUsize,
 }
@@ -156,6 +159,7 @@ impl Account {
             freed: Sums::new(),
             assists: AtomicU64::new(0),
             unpublished: AtomicUsize::new(0),
+            unpublished_pages: AtomicUsize::new(0),
             unpublished_freed: AtomicUsize::new(0),
         }
     }
@@ -181,6 +185,7 @@ impl Account {
         self.freed.reset(0);
         self.assists.store(0, Ordering::Relaxed);
         self.unpublished.store(0, Ordering::Relaxed);
+        self.unpublished_pages.store(0, Ordering::Relaxed);
         self.unpublished_freed.store(0, Ordering::Relaxed);
     }
 }
@@ -191,14 +196,20 @@ struct Published {
     /// The bytes of sealed pages and their objects. Below 0, wrapped, while threads have not
     /// published what others have freed.
     footprint: AtomicUsize,
+    /// The sealed pages, to tell their own memory from that of their objects. May be below 0 as
+    /// well.
+    pages: AtomicUsize,
     /// Objects freed, in steps of [`FREED_STEP`] a thread: for the child of a fork, which cannot
-    /// look at other threads' accounts.
+    /// look at other threads' accounts, and for a look that would have to wait for a lock.
     freed: AtomicUsize,
 }
 
 impl Published {
     /// Returns the footprint before.
-    fn add(&self, change: usize, freed: usize) -> usize {
+    fn add(&self, change: usize, pages: usize, freed: usize) -> usize {
+        if pages != 0 {
+            self.pages.fetch_add(pages, Ordering::Relaxed);
+        }
         if freed > 0 {
             self.freed.fetch_add(freed, Ordering::Relaxed);
         }
@@ -247,6 +258,7 @@ impl Shared {
         Self {
             published: CachePadded::new(Published {
                 footprint: AtomicUsize::new(0),
+                pages: AtomicUsize::new(0),
                 freed: AtomicUsize::new(0),
             }),
             sealed: CachePadded::new(Sums::new()),
@@ -279,14 +291,21 @@ impl Shared {
         at_least_zero(published.wrapping_add(unpublished))
     }
 
+    /// The bytes of the objects in sealed pages, as far as they have been published.
+    pub(super) fn published_bytes(&self) -> usize {
+        let pages = at_least_zero(self.published.pages.load(Ordering::Relaxed));
+        self.footprint()
+            .saturating_sub(pages.saturating_mul(PAGE_BYTES))
+    }
+
     /// The objects that have been freed, as far as they have been published.
     pub(super) fn published_freed(&self) -> usize {
         self.published.freed.load(Ordering::Relaxed)
     }
 
-    fn publish(&self, change: usize, freed: usize) -> Change {
+    fn publish(&self, change: usize, pages: usize, freed: usize) -> Change {
         Change {
-            before: self.published.add(change, freed),
+            before: self.published.add(change, pages, freed),
             by: change,
         }
     }
@@ -295,6 +314,7 @@ impl Shared {
     pub(super) fn reset_in_child(&self) {
         let freed = self.published_freed();
         self.published.footprint.store(0, Ordering::Relaxed);
+        self.published.pages.store(0, Ordering::Relaxed);
         self.sealed.reset(freed);
         self.gone.reset(freed);
         self.leaked.store(0, Ordering::Relaxed);
@@ -318,7 +338,7 @@ impl Heap {
     pub(super) fn note_sealed_by(&self, buffer: &ThreadBuffer, page: &Page) -> bool {
         let tally = Tally::of(page);
         buffer.account.sealed.add(tally);
-        let change = self.note_change(buffer, tally.footprint, 0);
+        let change = self.note_change(buffer, tally, 0);
         self.note_weight(page, tally);
         change.is_some_and(|change| self.ends_excess(change, self.has_very_heavy()))
     }
@@ -334,7 +354,7 @@ impl Heap {
     pub(super) fn note_sealed(&self, page: &Page) {
         let tally = Tally::of(page);
         self.shared.sealed.add_beside_others(tally);
-        self.shared.publish(tally.footprint, 0);
+        self.shared.publish(tally.footprint, tally.pages, 0);
         self.note_weight(page, tally);
     }
 
@@ -353,7 +373,7 @@ impl Heap {
     pub(super) fn note_freed_by(&self, buffer: &ThreadBuffer, freed: Freed) -> bool {
         let tally = freed.tally;
         buffer.account.freed.add(tally);
-        let change = self.note_change(buffer, tally.footprint.wrapping_neg(), tally.objects);
+        let change = self.note_change(buffer, Tally::default().minus(tally), tally.objects);
         self.note_relief(change, freed)
     }
 
@@ -372,8 +392,10 @@ impl Heap {
 
     fn note_gone(&self, gone: Freed, objects_freed: usize) -> bool {
         self.shared.gone.add_beside_others(gone.tally);
-        let change = gone.tally.footprint.wrapping_neg();
-        let change = self.shared.publish(change, objects_freed);
+        let change = Tally::default().minus(gone.tally);
+        let change = self
+            .shared
+            .publish(change.footprint, change.pages, objects_freed);
         self.note_relief(Some(change), gone)
     }
 
@@ -401,17 +423,18 @@ impl Heap {
             && (is_any_very_heavy || unreclaimed(after) < self.limit())
     }
 
-    /// Notes a change of a thread's unreclaimed bytes, with so many objects freed. Publishes what
+    /// Notes a change of a thread's unreclaimed pages, with so many objects freed. Publishes what
     /// has come together if that is a step, or if the owner is parked, because the service thread
     /// does not look at it then. Under the lock of the queue.
-    fn note_change(&self, buffer: &ThreadBuffer, by: usize, freed: usize) -> Option<Change> {
+    fn note_change(&self, buffer: &ThreadBuffer, by: Tally, freed: usize) -> Option<Change> {
         let add = |sum: &AtomicUsize, change| {
             let changed = sum.load(Ordering::Relaxed).wrapping_add(change);
             sum.store(changed, Ordering::Relaxed);
             changed
         };
         let unpublished_freed = add(&buffer.account.unpublished_freed, freed);
-        let unpublished = add(&buffer.account.unpublished, by);
+        add(&buffer.account.unpublished_pages, by.pages);
+        let unpublished = add(&buffer.account.unpublished, by.footprint);
         let is_parked = buffer.is_parked();
         // Each by itself: what a thread seals and what it frees may cancel out for ever.
         let is_step = unpublished.cast_signed().unsigned_abs() >= self.step(buffer);
@@ -432,16 +455,16 @@ impl Heap {
             sum.store(0, Ordering::Relaxed);
             taken
         };
-        let by = take(&account.unpublished);
+        let (by, pages) = (take(&account.unpublished), take(&account.unpublished_pages));
         let freed = if with_freed {
             take(&account.unpublished_freed)
         } else {
             0
         };
-        if (by, freed) == (0, 0) {
+        if (by, pages, freed) == (0, 0, 0) {
             return Change { before: 0, by: 0 };
         }
-        self.shared.publish(by, freed)
+        self.shared.publish(by, pages, freed)
     }
 
     /// Takes over the account of a thread that exits. Under the lock of the threads' list, which no
@@ -543,7 +566,7 @@ mod tests {
         heap.close_account(&buffer.account);
         assert_eq!(heap.waiting().pages, 1);
         assert_eq!(heap.shared.footprint(), footprint());
-        assert_eq!(heap.counts().assists, 1);
+        assert_eq!(heap.waiting().assists, 1);
     }
 
     /// The owner of a page that the service thread frees may publish later: for a while the
@@ -564,15 +587,44 @@ mod tests {
     #[test]
     fn a_parked_thread_publishes_at_once() {
         let (heap, buffer) = heap();
+        let object = RetireRequest::boxed(NonNull::<u64>::dangling());
         with_page(|page| {
-            heap.note_sealed_by(&buffer, page);
-            assert_eq!(heap.shared.footprint(), 0);
+            page.push(object.slot, object.bytes);
+            (0..2).for_each(|_| assert!(!heap.note_sealed_by(&buffer, page)));
+            heap.note_freed_by(&buffer, Freed::of(page));
+            let seen = (heap.shared.footprint(), heap.shared.published_freed());
+            assert_eq!(seen, (0, 0), "not a step");
             heap.note_parked(buffer.park());
             heap.note_freed_by(&buffer, Freed::of(page));
+            // The two that were freed, of the two that were sealed: neither had been published.
+            assert_eq!(heap.shared.published_freed(), 2);
+            heap.note_sealed_by(&buffer, page);
+            assert_eq!(heap.shared.footprint(), footprint_of(page));
+            heap.note_freed_by(&buffer, Freed::of(page));
+            assert_eq!(heap.shared.footprint(), 0);
+            page.forget_objects();
         });
-        assert_eq!(buffer.account.unpublished.load(Ordering::Relaxed), 0);
         with_page(|page| heap.note_sealed_by(&buffer, page));
         assert_eq!(heap.shared.footprint(), footprint());
+    }
+
+    /// A report says by how much the bytes have grown between two looks: both are of the same kind.
+    #[test]
+    fn a_look_without_the_lock_counts_the_same_bytes() {
+        let (heap, buffer) = heap();
+        let object = RetireRequest::boxed(NonNull::<u64>::dangling());
+        with_page(|page| {
+            page.push(object.slot, object.bytes);
+            (0..3).for_each(|_| assert!(!heap.note_sealed_by(&buffer, page)));
+            heap.note_freed_by(&buffer, Freed::of(page));
+            heap.publish_rest(&buffer.account);
+            let exact = heap.waiting_sealed();
+            assert_eq!(exact.bytes, 2 * object.bytes as u64);
+            let _buffers = lock(&heap.buffers);
+            let seen = heap.waiting_sealed();
+            assert_eq!((seen.bytes, seen.freed), (exact.bytes, exact.freed));
+            page.forget_objects();
+        });
     }
 
     #[test]

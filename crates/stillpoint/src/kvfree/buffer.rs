@@ -62,6 +62,11 @@ pub(super) const OPEN_BYTES: usize = 64 << 10;
 /// Objects up to this size cannot reach [`OPEN_BYTES`] before the page is full.
 const SMALL: usize = OPEN_BYTES / SLOTS;
 
+/// Returns what an object of so many bytes is charged for: at least its part of a page.
+pub(super) fn charged_for(bytes: usize) -> usize {
+    bytes.max(SMALL)
+}
+
 /// An object that is being retired.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetireRequest {
@@ -344,7 +349,11 @@ impl ThreadBuffer {
         // Look [P3], Relaxed: between the two barriers' sides, a limit from before [D1] means that
         // the drain sees our length.
         let limit = self.limit.load(Ordering::Relaxed);
-        let is_heavy = BY_BYTES && object.bytes > SMALL && fill.bytes() >= OPEN_BYTES;
+        // As in `is_full`: part of the page may have been handed on.
+        let is_heavy = BY_BYTES
+            && object.bytes > SMALL
+            && fill.bytes() >= OPEN_BYTES
+            && page.bytes() >= OPEN_BYTES;
         if fill.len() >= limit || is_heavy {
             Pushed::PageFull
         } else {
@@ -437,7 +446,7 @@ impl ThreadBuffer {
 
     /// A number that changes with every append. A racy snapshot, unless under the lock and after
     /// [D2].
-    fn progress(&self) -> u64 {
+    pub(crate) fn progress(&self) -> u64 {
         let open = |channel| self.open_page(channel).map_or(0, |page| page.len() as u64);
         self.replaced.load(Ordering::Relaxed) << 32
             | open(Channel::Plain) << 16
@@ -472,7 +481,7 @@ impl ThreadBuffer {
             })
     }
 
-    pub(super) fn is_parked(&self) -> bool {
+    pub(crate) fn is_parked(&self) -> bool {
         self.limit.load(Ordering::Relaxed) == PARKED
     }
 
@@ -510,7 +519,7 @@ impl ThreadBuffer {
     pub(super) fn charge(&self, bytes: usize) {
         let before = self.charge.load(Ordering::Relaxed);
         self.charge
-            .store(before.saturating_add(bytes.max(SMALL)), Ordering::Relaxed);
+            .store(before.saturating_add(charged_for(bytes)), Ordering::Relaxed);
         if bytes > self.heaviest.load(Ordering::Relaxed) {
             self.heaviest.store(bytes, Ordering::Relaxed);
         }
@@ -580,6 +589,33 @@ impl ThreadBuffer {
 mod tests {
     use super::*;
     use crate::platform::user_code;
+    use std::mem::MaybeUninit;
+
+    /// Or each large object would take the slow path, until there are as many as a page holds.
+    #[test]
+    #[cfg(not(stillpoint_loom))]
+    fn what_has_been_handed_on_does_not_fill_a_page() {
+        let layout = Layout::new::<[u8; 40 << 10]>();
+        // Nothing looks at the block, which is not freed.
+        let large = RetireRequest::memory(NonNull::dangling(), layout);
+        let buffer = ThreadBuffer::new();
+        let page = Page::try_new().expect("memory");
+        buffer.replace(&mut lock(&buffer.queue), large.channel, Some(page));
+        buffer.unpark();
+        assert_eq!(buffer.append(large), Pushed::Ok);
+        let mut taken = [const { MaybeUninit::uninit() }; SLOTS];
+        // SAFETY: the buffer's own page.
+        let at = unsafe { page.as_ref() };
+        assert_eq!(at.take_before(at.fill(), &mut taken), 1);
+        assert_eq!(buffer.append(large), Pushed::Ok);
+        assert!(!buffer.is_full(large.channel));
+        assert_eq!(buffer.append(large), Pushed::PageFull);
+        assert!(buffer.is_full(large.channel));
+        buffer.replace(&mut lock(&buffer.queue), large.channel, None);
+        at.forget_objects();
+        // SAFETY: an empty page that is in no list.
+        unsafe { Page::release(page) };
+    }
 
     #[test]
     fn a_panic_takes_the_owners_mark_back() {

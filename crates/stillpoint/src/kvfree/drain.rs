@@ -8,7 +8,7 @@
 //! further tick.
 
 use super::{
-    buffer::{CHANNELS, Queue, ThreadBuffer},
+    buffer::{CHANNELS, Channel, Queue, ThreadBuffer},
     heap::Heap,
     page::{Page, PageList},
     pending::{Flush, Pending},
@@ -57,7 +57,12 @@ struct Scan {
 impl Heap {
     /// One pass: adopts what no other thread will free, and frees what is due. One thread at a
     /// time.
-    pub(crate) fn drain<P: Policy>(&self, engine: &Engine<P>) -> Outlook {
+    /// `retired` is as for [`Heap::note_nested`].
+    pub(crate) fn drain<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        retired: &dyn Fn() -> Option<u64>,
+    ) -> Outlook {
         let now = clock::now();
         // One after the other.
         let flush = self
@@ -68,15 +73,19 @@ impl Heap {
             complete: false,
             ticking: true,
         };
-        if flush.is_some() || now >= lock(&self.pending).next_tick {
-            scan = self.scan_threads(engine, flush.is_some());
+        // Flushes may come more often than that, and are no ticks.
+        let is_tick = now >= lock(&self.pending).next_tick;
+        if flush.is_some() || is_tick {
+            scan = self.scan_threads(engine, flush.is_some(), is_tick);
+        }
+        if is_tick {
             lock(&self.pending).next_tick = now + TICK;
         }
         if flush.is_some() {
             self.wait_for_frees();
         }
         self.sort_pending(flush.filter(|_| scan.complete));
-        self.free_due(engine);
+        self.free_due(engine, retired);
         let mut pending = lock(&self.pending);
         if let Some(ticket) = pending.end_flush() {
             self.flushes.finish(ticket);
@@ -97,13 +106,14 @@ impl Heap {
             pending.flush = Some(Flush {
                 ticket,
                 youngest: pending.pages.youngest(),
+                is_freed: false,
             });
         }
     }
 
-    /// Adopts what idle threads (at a flush: all threads) have left, and parks those that have
-    /// nothing.
-    fn scan_threads<P: Policy>(&self, engine: &Engine<P>, flushing: bool) -> Scan {
+    /// Adopts what idle threads (at a flush: all threads) have left, and, at a tick, parks those that
+    /// have nothing.
+    fn scan_threads<P: Policy>(&self, engine: &Engine<P>, flushing: bool, is_tick: bool) -> Scan {
         let buffers = lock(&self.buffers);
         let mut complete = true;
         let (mut adopted, mut parking) = (PageList::new(), Vec::new());
@@ -112,7 +122,11 @@ impl Heap {
             .filter(|buffer| flushing || !buffer.is_parked())
         {
             let mut queue = lock(&buffer.queue);
-            let (idle, slow) = buffer.note_tick(&queue);
+            let (idle, slow) = if is_tick {
+                buffer.note_tick(&queue)
+            } else {
+                (0, 0)
+            };
             // Where objects are freed on demand: the thread retires, and asks for nothing.
             let asks_not = self.frees_on_demand()
                 && queue.sealed.footprint() >= NEGLECTED_SHARES * self.thread_share();
@@ -167,19 +181,32 @@ impl Heap {
     ) -> bool {
         let mut queue = lock(&buffer.queue);
         adopted.append(self.take_sealed(engine, buffer, &mut queue));
-        for channel in CHANNELS {
-            let Some(page) = buffer.open_page(channel).filter(|page| page.objects() > 0) else {
+        let marked = queue.marks.newest();
+        let parts = CHANNELS.into_iter().map(|channel| (channel, None));
+        // What a flush has marked keeps its grace period, which began earlier.
+        let parts = marked
+            .map(|mark| (Channel::Plain, Some(mark)))
+            .into_iter()
+            .chain(parts);
+        for (channel, mark) in parts {
+            let Some(page) = buffer.open_page(channel) else {
                 continue;
             };
+            let until = mark.map_or_else(|| page.fill(), |mark| mark.fill);
+            if !page.has_some_before(until) {
+                continue;
+            }
             let Some(copy) = Page::try_new().or_else(|| self.reserve.take()) else {
                 return false;
             };
             // SAFETY: an empty page of our own.
             let at = unsafe { copy.as_ref() };
-            page.move_to(at);
+            page.move_to(at, until);
             // The objects were unlinked before they were appended, and [D3] has seen the appends: a
             // cookie of now covers them.
-            at.seal(start_for_page(engine));
+            let cookie = mark.map_or_else(|| start_for_page(engine), |mark| mark.cookie);
+            engine.begin(cookie);
+            at.seal(cookie);
             self.note_sealed(at);
             adopted.push_back(copy);
         }
@@ -236,13 +263,13 @@ impl Heap {
     /// the system may take a tenth of a second to take 256 MiB back. What has become due meanwhile,
     /// callbacks among it, is for the next pass, which begins at once. In the child of a fork by a
     /// destructor nothing is pending any more.
-    fn free_due<P: Policy>(&self, engine: &Engine<P>) {
+    fn free_due<P: Policy>(&self, engine: &Engine<P>, retired: &dyn Fn() -> Option<u64>) {
         while let Some(page) = self.take_oldest_due(engine) {
             // SAFETY: the page was ours alone in `pending`.
             let is_very_heavy = unsafe { page.as_ref() }.is_very_heavy();
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // destructors run here.
-            unsafe { self.free_unasked(engine, page) };
+            self.note_nested(retired, || unsafe { self.free_unasked(engine, page) });
             self.reserve.put(page);
             if is_very_heavy {
                 break;
@@ -250,7 +277,7 @@ impl Heap {
         }
     }
 
-    pub(super) fn take_oldest_due<P: Policy>(&self, engine: &Engine<P>) -> Option<NonNull<Page>> {
+    fn take_oldest_due<P: Policy>(&self, engine: &Engine<P>) -> Option<NonNull<Page>> {
         let mut pending = lock(&self.pending);
         let awaited = self.awaited(engine, &mut pending)?;
         pending.pages.pop_due(|_| engine.has_ended(awaited))
@@ -313,5 +340,93 @@ impl Heap {
             }
         }
         any
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::{
+        gp::{BarrierMode, Flavour, Seq, Sequence, policy::Sound},
+        kvfree::{
+            buffer::{Channel, Pushed, RetireRequest},
+            retire::Reclaimer,
+        },
+        platform::{sync::Ordering, thread},
+    };
+
+    /// A heap to which one thread retires, beside fifteen others, and no service thread.
+    fn heap() -> (Engine<Sound>, Heap, Arc<ThreadBuffer>) {
+        let engine = Engine::new(1, BarrierMode::Fence, Sequence::new(Seq::from_bits(0)));
+        let heap = Heap::new(1);
+        let buffer = heap.join().expect("memory");
+        heap.note_unparked(buffer.unpark());
+        heap.active.store(16, Ordering::Relaxed);
+        (engine, heap, buffer)
+    }
+
+    fn tick(engine: &Engine<Sound>, heap: &Heap, times: u32) {
+        for _ in 0..times {
+            let _ = heap.scan_threads(engine, false, true);
+        }
+    }
+
+    /// What the service thread takes over does not wait for sections that begin later, though its
+    /// owner has only named the page's grace period.
+    fn no_later_section_holds_up(
+        hand_over: impl FnOnce(&Engine<Sound>, &Heap, &Arc<ThreadBuffer>),
+    ) {
+        let (engine, heap, buffer) = heap();
+        buffer.replace(&mut lock(&buffer.queue), Channel::Plain, Page::try_new());
+        let object = RetireRequest::boxed(NonNull::from(Box::leak(Box::new(1_u64))));
+        assert_eq!(buffer.append(object), Pushed::Ok);
+        heap.seal(&engine, &buffer, Channel::Plain, Reclaimer::Owner);
+        hand_over(&engine, &heap, &buffer);
+        let later = engine.register(thread::token(), Flavour::Thread);
+        later.lock();
+        lock(&heap.pending).sort();
+        let cookie = lock(&heap.pending).pages.oldest().expect("the page");
+        let _ = engine.recheck(cookie, thread::token());
+        let has_ended = engine.has_ended(cookie);
+        later.unlock();
+        later.depart();
+        assert!(heap.free_all(&engine));
+        assert!(has_ended);
+    }
+
+    #[test]
+    fn an_idle_threads_page_waits_for_no_section_that_begins_after_its_adoption() {
+        no_later_section_holds_up(|engine, heap, _| {
+            tick(engine, heap, IDLE_TICKS + 1);
+        });
+    }
+
+    #[test]
+    fn an_exited_threads_page_waits_for_no_section_that_begins_after_its_exit() {
+        no_later_section_holds_up(|engine, heap, buffer| heap.leave(engine, buffer));
+    }
+
+    /// Else a thread that flushes all the time has threads parked that retire all the time, if not as
+    /// often.
+    #[test]
+    fn a_flush_is_no_tick() {
+        let (engine, heap, buffer) = heap();
+        let passes = 2 * PARKING_TICKS;
+        for _ in 0..passes {
+            let _ = heap.scan_threads(&engine, true, false);
+        }
+        assert!(!buffer.is_parked());
+        tick(&engine, &heap, passes);
+        assert!(buffer.is_parked());
+    }
+
+    /// A thread that flushes all the time does not put ticks off.
+    #[test]
+    fn a_flush_puts_no_tick_off() {
+        let (engine, heap, _buffer) = heap();
+        lock(&heap.pending).next_tick = Nanos::MAX;
+        heap.flushes.ask();
+        heap.drain(&engine);
+        assert_eq!(lock(&heap.pending).next_tick, Nanos::MAX);
     }
 }

@@ -13,7 +13,7 @@
 use super::{
     account::{Shared, Tally},
     buffer::ThreadBuffer,
-    on_demand::Around,
+    on_demand::{Around, HeldUp},
     page::{PAGE_BYTES, ReservePage},
     pending::{Flushes, Pending},
     policy::{Policy, name_for_page},
@@ -42,6 +42,7 @@ pub(crate) struct Heap {
     whole_batches: AtomicBool,
     /// Objects are freed when their retirers ask for it: see `on_demand.rs`.
     pub(super) on_demand: OnceLock<Around>,
+    pub(super) held_up: HeldUp,
 
     /// The sealed pages that are not freed yet, except what threads count for themselves.
     pub(super) shared: Shared,
@@ -75,6 +76,8 @@ pub(crate) struct Heap {
     /// Objects that their retirers have freed without a page.
     pub(super) freed_inline: AtomicU64,
     pub(super) panicked: AtomicU64,
+    /// Goes up when destructors that have been called together have retired something.
+    nested: AtomicU64,
 }
 
 impl Heap {
@@ -84,6 +87,7 @@ impl Heap {
             budget: AtomicUsize::new(DEFAULT_BUDGET),
             whole_batches: AtomicBool::new(false),
             on_demand: OnceLock::new(),
+            held_up: HeldUp::new(),
             shared: Shared::new(),
             very_heavy: VeryHeavy::new(),
             callbacks: Arc::new(OomCallbacks::new()),
@@ -101,6 +105,7 @@ impl Heap {
             leaked: AtomicU64::new(0),
             freed_inline: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
+            nested: AtomicU64::new(0),
         }
     }
 
@@ -184,6 +189,33 @@ impl Heap {
             .fetch_sub(usize::from(changed), Ordering::Relaxed);
     }
 
+    /// Runs destructors by `free`, and notes whether they have retired anything on this thread, of
+    /// which `retired` returns a number that changes with that. Before a flush that waits for them
+    /// is told that they have run.
+    pub(super) fn note_nested<N: PartialEq, R>(
+        &self,
+        retired: impl Fn() -> N,
+        free: impl FnOnce() -> R,
+    ) -> R {
+        let before = retired();
+        let result = free();
+        if retired() != before {
+            self.nested.fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// A number that goes up when destructors have retired something, before a flush ends that
+    /// waits for them.
+    pub(crate) fn nested_retires(&self) -> u64 {
+        self.nested.load(Ordering::Relaxed)
+    }
+
+    /// A thread has waited because of what is unreclaimed.
+    pub(crate) fn note_wait(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The result of a user's function for the weight of a value.
     pub(crate) fn note_weigher_panicked(&self) {
         self.panicked.fetch_add(1, Ordering::Relaxed);
@@ -227,13 +259,14 @@ impl Heap {
 
     /// Like [`Heap::waiting`], without open pages, and without a wait for a lock. While a thread
     /// holds that of the threads' list, it knows the bytes, and the objects freed, as far as they
-    /// have been published, and nothing else.
+    /// have been published, the assists of threads that have exited, and nothing else.
     pub(crate) fn waiting_sealed(&self) -> Waiting {
         let Some(buffers) = try_lock(&self.buffers) else {
-            let footprint = self.shared.footprint();
+            let bytes = self.shared.published_bytes();
             return Waiting {
-                bytes: footprint.saturating_add(self.callbacks.bytes()) as u64,
+                bytes: bytes.saturating_add(self.callbacks.bytes()) as u64,
                 freed: self.shared.published_freed() as u64,
+                assists: self.assists.load(Ordering::Relaxed),
                 ..Waiting::default()
             };
         };
@@ -267,6 +300,8 @@ impl Heap {
         let bytes = sealed
             .footprint
             .saturating_sub(sealed.pages.saturating_mul(PAGE_BYTES));
+        // The list is locked: a thread that exits is in it, or has added its own to those.
+        let of_threads: u64 = buffers.iter().map(|buffer| buffer.account.assists()).sum();
         let callbacks = self.callbacks.objects.load(Ordering::Acquire); // Acquire, pairs with `note_gone`.
         Waiting {
             objects: (sealed.objects + open.objects + callbacks) as u64,
@@ -275,7 +310,7 @@ impl Heap {
                 .saturating_add(self.callbacks.bytes()) as u64,
             pages: (sealed.pages + open.pages) as u64,
             freed: gone.objects.saturating_sub(self.shared.leaked()) as u64,
-            assists: buffers.iter().map(|buffer| buffer.account.assists()).sum(),
+            assists: of_threads + self.assists.load(Ordering::Relaxed),
         }
     }
 
@@ -283,8 +318,8 @@ impl Heap {
         Counts {
             freed: self.freed_inline.load(Ordering::Relaxed)
                 + self.callbacks.freed.load(Ordering::Relaxed),
-            leaked: self.leaked.load(Ordering::Relaxed),
-            assists: self.assists.load(Ordering::Relaxed),
+            leaked: self.leaked.load(Ordering::Relaxed)
+                + self.callbacks.left.load(Ordering::Relaxed),
             waits: self.waits.load(Ordering::Relaxed),
             inline_waits: self.inline_waits.load(Ordering::Relaxed),
             panicked: self.panicked.load(Ordering::Relaxed),
@@ -333,6 +368,8 @@ pub(super) struct OomCallbacks {
     objects: AtomicUsize,
     bytes: AtomicUsize,
     freed: AtomicU64,
+    /// Those that stay where they are for ever, because no user code may run any more.
+    left: AtomicU64,
 }
 
 impl OomCallbacks {
@@ -341,6 +378,7 @@ impl OomCallbacks {
             objects: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             freed: AtomicU64::new(0),
+            left: AtomicU64::new(0),
         }
     }
 
@@ -355,6 +393,11 @@ impl OomCallbacks {
 
     pub(super) fn note_freed(&self, bytes: usize) {
         self.freed.fetch_add(1, Ordering::Relaxed);
+        self.note_gone(bytes);
+    }
+
+    pub(super) fn note_left(&self, bytes: usize) {
+        self.left.fetch_add(1, Ordering::Relaxed);
         self.note_gone(bytes);
     }
 
@@ -375,7 +418,7 @@ pub(crate) struct Waiting {
     pub(crate) pages: u64,
     /// Objects that have been freed with their pages.
     pub(crate) freed: u64,
-    /// The assists of the threads that have not exited.
+    /// The assists of all threads.
     pub(crate) assists: u64,
 }
 
@@ -384,7 +427,6 @@ pub(crate) struct Waiting {
 pub(crate) struct Counts {
     pub(crate) freed: u64,
     pub(crate) leaked: u64,
-    pub(crate) assists: u64,
     pub(crate) waits: u64,
     pub(crate) inline_waits: u64,
     pub(crate) panicked: u64,

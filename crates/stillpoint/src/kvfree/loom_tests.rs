@@ -63,9 +63,10 @@ impl<P: Policy> Domain<P> {
     fn retire(&self, object: RetireRequest) {
         match self.buffer.append(object) {
             Pushed::Ok => {}
-            Pushed::PageFull => self
-                .heap
-                .finish_append(&self.engine, &self.buffer, None, &object),
+            Pushed::PageFull => {
+                self.heap
+                    .finish_append(&self.engine, &self.buffer, None, &object, false)
+            }
             Pushed::NoPage => panic!("a page that is sealed is replaced"),
         }
     }
@@ -73,7 +74,7 @@ impl<P: Policy> Domain<P> {
     /// A pass that adopts everything, which no thread waits for.
     fn drain_as_flush(&self) {
         self.heap.flushes.ask();
-        self.heap.drain(&self.engine);
+        self.heap.drain(&self.engine, &|| None);
     }
 }
 

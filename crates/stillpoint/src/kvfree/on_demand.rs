@@ -8,8 +8,9 @@
 //! because such a thread may ask for nothing for minutes.
 //!
 //! There is no throttle: nothing here holds a thread back. Past its share, or past the budget, a
-//! thread that asks frees more, and is told so if a reader holds its pages up; it may then wait a
-//! little. So the budget is a target, and no bound.
+//! thread that asks frees more, and is told so if a reader holds its pages up ([`Left`]); it may then
+//! wait a little. A reader that has held them up for [`LONG`] is none to wait for: all threads are
+//! told that, and memory grows. So the budget is a target, and no bound.
 
 use super::{
     account::{Freed, Tally},
@@ -20,10 +21,11 @@ use super::{
     retire::Reclaimer,
 };
 use crate::{
-    gp::{Cookie, Engine, Flavour, Progress},
+    gp::{Cookie, Engine, Flavour, Progress, Record},
     platform::{
-        clock, fork,
-        sync::{Ordering, lock},
+        clock::{self, Nanos},
+        fork,
+        sync::{AtomicU64, Ordering, lock},
         thread,
     },
 };
@@ -38,6 +40,10 @@ pub type Around = fn(&mut dyn FnMut());
 const PAGES: usize = 2;
 const PAGES_PAST_BUDGET: usize = 8;
 
+/// A section that has held grace periods up for so long is not waited for. What takes less is most
+/// often a thread that has lost its processor, and gets it back if others sleep.
+const LONG: Nanos = 10_000_000;
+
 /// Parts of a thread's open page, each from its beginning, that may be freed without the rest once a
 /// grace period has ended: a flush that sealed the page for a few objects would cost a page.
 ///
@@ -51,9 +57,9 @@ pub(super) struct Marks {
 
 /// Once the grace period has ended, what was in the page when it was so full may be freed.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
-    fill: Fill,
-    cookie: Cookie,
+pub(super) struct Mark {
+    pub(super) fill: Fill,
+    pub(super) cookie: Cookie,
 }
 
 impl Marks {
@@ -76,6 +82,11 @@ impl Marks {
                 cookie
             }
         }
+    }
+
+    /// Returns the largest mark.
+    pub(super) fn newest(&self) -> Option<Mark> {
+        self.newer.or(self.older)
     }
 
     /// Takes the largest mark out that is due.
@@ -103,6 +114,39 @@ pub enum Left {
     HeldUp,
     /// The same, and the domain is past its budget.
     HeldUpPastBudget,
+    /// One of these two, and the reader has been seen to hold it up for [`LONG`].
+    HeldUpForLong,
+}
+
+/// Since when the grace period that is to end next has been held up, as far as a thread has seen
+/// that: how many have ended, and a time, in one word. Once the reader has left, another one ends,
+/// and the time begins anew. It is all threads' together, or they would wait for the same reader one
+/// after the other.
+#[derive(Debug)]
+pub(super) struct HeldUp(AtomicU64);
+
+impl HeldUp {
+    /// The unit of the times, a millisecond or so: 32 bits of them are 52 days.
+    const UNIT: Nanos = 1 << 20;
+
+    pub(super) fn new() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+
+    /// Notes that a reader holds up the next, where so many have ended. Returns whether it has for
+    /// long.
+    fn note(&self, ended: u64, now: Nanos) -> bool {
+        let which = ended as u32;
+        let now = (now / Self::UNIT) as u32;
+        let word = self.0.load(Ordering::Relaxed);
+        if (word >> 32) as u32 != which {
+            let word = u64::from(which) << 32 | u64::from(now);
+            self.0.store(word, Ordering::Relaxed);
+            return false;
+        }
+        let time = now.wrapping_sub(word as u32);
+        Nanos::from(time) * Self::UNIT > LONG
+    }
 }
 
 impl Heap {
@@ -123,7 +167,8 @@ impl Heap {
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return Left::Nothing;
         };
-        let _ = engine.note_service(clock::now());
+        let now = clock::now();
+        let _ = engine.note_service(now);
         let (oldest, youngest, queued) = {
             let queue = lock(&buffer.queue);
             (
@@ -141,9 +186,10 @@ impl Heap {
             && engine.assist(oldest, youngest, thread::token(), true) != Progress::Ended
         {
             return match (past_budget, over) {
+                (false, false) => Left::Nothing,
+                _ if self.held_up.note(engine.grace_periods(), now) => Left::HeldUpForLong,
                 (true, _) => Left::HeldUpPastBudget,
-                (_, true) => Left::HeldUp,
-                _ => Left::Nothing,
+                (false, true) => Left::HeldUp,
             };
         }
         let pages = if over { PAGES_PAST_BUDGET } else { PAGES };
@@ -250,7 +296,8 @@ impl Heap {
         let slot = |at: usize| unsafe { slots[at].assume_init_read() };
         // SAFETY: `take_before` took them off our own page after their grace period had ended, so
         // they are ours alone; what is retired here may be freed on this thread.
-        let panicked = unsafe { free_slots(self.domain, 0..taken, slot) };
+        let free = || unsafe { free_slots(self.domain, 0..taken, slot) };
+        let panicked = self.note_nested(|| buffer.progress(), free);
         self.panicked.fetch_add(panicked, Ordering::Relaxed);
         // In the child of a fork they are not counted any more: see `fork.rs`.
         if fork::process() == process {
@@ -269,19 +316,23 @@ impl Heap {
 
     /// Frees up to so many pages that are due and wait for the service thread.
     fn free_pending<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, pages: usize) {
-        // A flush waits for it, as for pages of our own.
-        let _freeing = buffer.freeing.lock();
         let process = fork::process();
         for _ in 0..pages {
-            let Some(page) = self.take_oldest_due(engine) else {
+            let taken = lock(&self.pending).take_due(|cookie| engine.has_ended(cookie));
+            let Some((page, generation)) = taken else {
                 return;
             };
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // objects that are retired here may be freed on any thread.
-            unsafe { self.free_counted(engine, page) };
+            let free = || unsafe { self.free_counted(engine, page) };
+            self.note_nested(|| buffer.progress(), free);
             self.reserve.put(page);
+            // In the child of a fork nothing is pending, nor counted, any more.
             if fork::process() != process {
                 return;
+            }
+            if lock(&self.pending).note_freed(generation) {
+                engine.kick();
             }
         }
     }
@@ -298,17 +349,13 @@ impl Heap {
             // SAFETY: the caller's promise.
             return unsafe { self.free_counted(engine, page) };
         };
-        let record = engine.register(thread::token(), Flavour::Thread);
-        record.lock();
         let mut left = Some(page);
-        around(&mut || {
+        call_around(engine, *around, &mut || {
             if let Some(page) = left.take() {
                 // SAFETY: the caller's promise; `left` gives the page once.
                 unsafe { self.free_counted(engine, page) };
             }
         });
-        record.unlock();
-        record.depart();
         if let Some(page) = left {
             // SAFETY: the caller's promise.
             self.leak(engine, unsafe { page.as_ref() });
@@ -327,11 +374,175 @@ impl Heap {
     }
 }
 
+/// Calls `free` inside a section and `around`, which may leave it: for objects of a domain that
+/// frees on demand, on a thread that has not asked for it.
+pub(super) fn call_around<P: Policy>(engine: &Engine<P>, around: Around, free: &mut dyn FnMut()) {
+    /// Also if a destructor panics.
+    struct Section<'a>(&'a Record);
+    impl Drop for Section<'_> {
+        fn drop(&mut self) {
+            self.0.unlock();
+            self.0.depart();
+        }
+    }
+    let record = engine.register(thread::token(), Flavour::Thread);
+    record.lock();
+    let _section = Section(record);
+    around(free);
+}
+
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::gp::Seq;
+    use crate::{
+        gp::{BarrierMode, Seq, Sequence, policy::Sound},
+        kvfree::{Destructor, OnNoPage, RetireRequest, Retirer},
+        platform::sync::Arc,
+    };
     use proptest::prelude::*;
+    use std::{
+        sync::{
+            Barrier,
+            atomic::{AtomicUsize, Ordering::SeqCst},
+        },
+        thread as std_thread,
+    };
+
+    /// A domain without a service thread, whose passes a test runs.
+    struct Passive {
+        engine: Engine<Sound>,
+        heap: Heap,
+    }
+
+    impl Passive {
+        fn new() -> Self {
+            let heap = Heap::new(1);
+            heap.set_on_demand(|free| free());
+            Self {
+                engine: Engine::new(1, BarrierMode::Fence, Sequence::new(Seq::from_bits(0))),
+                heap,
+            }
+        }
+
+        fn reader(&self) -> &Record {
+            self.engine.register(thread::token(), Flavour::Thread)
+        }
+
+        fn retire(&self, buffer: &Arc<ThreadBuffer>, object: RetireRequest) {
+            let retirer = Retirer {
+                record: self.reader(),
+                buffer,
+            };
+            // SAFETY: no other thread has ever known what the tests retire.
+            let retired = unsafe {
+                let retirer = Some(retirer);
+                self.heap
+                    .retire_slow(&self.engine, retirer, object, None, OnNoPage::BlockOrCall)
+            };
+            assert!(retired.is_ok());
+            retirer.record.depart();
+        }
+
+        /// Asks for a flush and begins it. Returns its ticket.
+        fn begin_flush(&self) -> u64 {
+            let ticket = self.heap.flushes.ask();
+            self.heap.drain(&self.engine, &|| None);
+            ticket
+        }
+    }
+
+    /// A destructor that says that it runs, and then waits.
+    struct Slow {
+        runs: Barrier,
+        may_end: Barrier,
+    }
+
+    unsafe fn free_slow(slow: *mut u8) {
+        // SAFETY: the test's own, which outlives the flush.
+        let slow = unsafe { &*slow.cast::<Slow>() };
+        slow.runs.wait();
+        slow.may_end.wait();
+    }
+
+    /// A thread has taken a page from under the flush, which the service thread does not find any
+    /// more.
+    #[test]
+    fn a_flush_waits_for_what_another_thread_frees() {
+        static SLOW: Destructor = Destructor::new(free_slow, 0);
+        let domain = Passive::new();
+        let (engine, heap) = (&domain.engine, &domain.heap);
+        let slow = Slow {
+            runs: Barrier::new(2),
+            may_end: Barrier::new(2),
+        };
+        let reader = domain.reader();
+        reader.lock();
+        let leaver = heap.join().expect("memory");
+        let object = (&raw const slow).cast_mut().cast();
+        domain.retire(&leaver, RetireRequest::with_plain(object, &SLOW));
+        heap.leave(engine, &leaver);
+        let ticket = domain.begin_flush();
+        assert!(!heap.flushes.is_done(ticket));
+        reader.unlock();
+        reader.depart();
+        let is_done_meanwhile = std_thread::scope(|scope| {
+            scope.spawn(|| heap.flush_own(engine, &ThreadBuffer::new()));
+            slow.runs.wait();
+            heap.drain(engine, &|| None);
+            let is_done = heap.flushes.is_done(ticket);
+            slow.may_end.wait();
+            is_done
+        });
+        assert!(!is_done_meanwhile);
+        heap.drain(engine, &|| None);
+        assert!(heap.flushes.is_done(ticket));
+    }
+
+    unsafe fn count(freed: *mut u8) {
+        // SAFETY: the test's own counter.
+        unsafe { &*freed.cast::<AtomicUsize>() }.fetch_add(1, SeqCst);
+    }
+
+    /// What a flush has marked is due when the sections are over that it found, also if it is the
+    /// service thread that frees it; what came later is not.
+    #[test]
+    fn what_is_marked_keeps_its_grace_period() {
+        static COUNT: Destructor = Destructor::new(count, 0);
+        let domain = Passive::new();
+        let (engine, heap) = (&domain.engine, &domain.heap);
+        let freed = AtomicUsize::new(0);
+        let object = (&raw const freed).cast_mut().cast();
+        let (older, younger) = (domain.reader(), domain.reader());
+        let buffer = heap.join().expect("memory");
+        older.lock();
+        domain.retire(&buffer, RetireRequest::with_plain(object, &COUNT));
+        heap.flush_own(engine, &buffer);
+        domain.retire(&buffer, RetireRequest::with_plain(object, &COUNT));
+        younger.lock();
+        older.unlock();
+        let ticket = domain.begin_flush();
+        assert_eq!(
+            (freed.load(SeqCst), heap.flushes.is_done(ticket)),
+            (0, false)
+        );
+        let oldest = lock(&heap.pending).pages.oldest().expect("two pages");
+        let _ = engine.recheck(oldest, thread::token());
+        heap.drain(engine, &|| None);
+        assert_eq!(
+            (freed.load(SeqCst), heap.flushes.is_done(ticket)),
+            (1, false)
+        );
+        younger.unlock();
+        let _ = engine.start();
+        let rest = lock(&heap.pending).pages.oldest().expect("a page");
+        let _ = engine.recheck(rest, thread::token());
+        heap.drain(engine, &|| None);
+        assert_eq!(
+            (freed.load(SeqCst), heap.flushes.is_done(ticket)),
+            (2, true)
+        );
+        heap.leave(engine, &buffer);
+    }
 
     /// The cookie with the number `age`.
     fn cookie(age: u8) -> Cookie {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a page to append to | outside of sections, the retiring thread waits for a grace period and frees the object itself |
 //! | the same, where it may not wait | a callback of the object's own frees it; or the caller, if it prefers ([`OnNoPage`]): an object that embeds a head is queued by that |
+//! | the same, where objects are freed on demand | a callback frees it, as the service thread frees a page there |
 //! | that callback | the object is leaked, and counted |
 //! | a page to adopt an idle thread's objects into | the one in [reserve](super::page::ReservePage) is used, which is reserved before a thread opens its first |
 //! | a thread's entry in the list of buffers | it is not bound to the domain, or its buffer gets no page |
@@ -14,6 +15,7 @@
 use super::{
     buffer::RetireRequest,
     heap::{Heap, OomCallbacks},
+    on_demand::call_around,
     policy::Policy,
     retire::Retirer,
     slot::Slot,
@@ -62,8 +64,8 @@ impl Heap {
         on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
         // A thread without a record of its own may be inside a section all the same.
-        if on_no_page != OnNoPage::Fail && retirer.is_some() && self.waits_for_grace_period(engine)
-        {
+        let may_block = on_no_page != OnNoPage::Fail && !self.frees_on_demand();
+        if may_block && retirer.is_some() && self.waits_for_grace_period(engine) {
             // SAFETY: the grace period has ended, the object is the caller's, and nothing else will
             // free it.
             unsafe { self.free_one(object.slot) };
@@ -113,19 +115,32 @@ impl Heap {
     ) -> usize {
         let bytes = object.bytes.saturating_add(CALLBACK_BYTES);
         let object = object.slot;
+        let around = self.on_demand.get().copied();
         self.callbacks.note_queued(bytes);
         let callbacks = Arc::clone(&self.callbacks);
-        let queued = engine.try_call(move || {
-            let done = Done {
-                callbacks: &callbacks,
-                process: fork::process(),
-                bytes,
+        let run = move |engine: &Engine<P>| {
+            let mut left = Some(object);
+            let mut free = || {
+                let Some(object) = left.take() else { return };
+                let _done = Done {
+                    callbacks: &callbacks,
+                    process: fork::process(),
+                    bytes,
+                };
+                // SAFETY: a grace period after the retire, once, and on a thread that may free it,
+                // by the caller's promise.
+                unsafe { object.free() };
             };
-            // SAFETY: a grace period after the retire, once, and on a thread that may free it, by
-            // the caller's promise.
-            unsafe { object.free() };
-            drop(done);
-        });
+            match around {
+                Some(around) => call_around(engine, around, &mut free),
+                None => free(),
+            }
+            if left.is_some() {
+                callbacks.note_left(bytes);
+            }
+        };
+        // SAFETY: the engine of a domain stays where it is.
+        let queued = unsafe { engine.try_call(run) };
         if !queued {
             self.callbacks.note_gone(bytes);
             self.leaked.fetch_add(1, Ordering::Relaxed);

@@ -186,18 +186,23 @@ impl Page {
         self.len() - self.first()
     }
 
-    /// Copies what remains to an empty page and forgets it here. Under the lock; the owner may
-    /// append meanwhile.
-    pub(super) fn move_to(&self, copy: &Page) {
-        // Both at once: the bytes are those of just these objects, which no slot tells.
-        let fill = self.fill();
-        for slot in self.first()..fill.len() {
+    /// Returns whether some remain of those that were there when the page was `until` full. Under
+    /// the lock.
+    pub(super) fn has_some_before(&self, until: Fill) -> bool {
+        until.len() > self.first()
+    }
+
+    /// Copies what remains of what was there when the page was `until` full to an empty page, and
+    /// forgets it here. Under the lock; the owner may append meanwhile.
+    pub(super) fn move_to(&self, copy: &Page, until: Fill) {
+        for slot in self.first()..until.len() {
             copy.push(self.slot(slot), 0);
         }
-        let bytes = fill.bytes() - self.handed_on.load(Ordering::Relaxed);
+        // Both at once: the bytes are those of just these objects, which no slot tells.
+        let bytes = until.bytes() - self.handed_on.load(Ordering::Relaxed);
         copy.fill.fetch_add((bytes as u64) << 16, Ordering::Relaxed);
-        self.first.store(fill.len() as u32, Ordering::Relaxed);
-        self.handed_on.store(fill.bytes(), Ordering::Relaxed);
+        self.first.store(until.len() as u32, Ordering::Relaxed);
+        self.handed_on.store(until.bytes(), Ordering::Relaxed);
     }
 
     /// Hands the objects on that were there when the page was `until` full: copies their slots to

@@ -6,7 +6,8 @@
 //!
 //! A page is looked for its place from the youngest end, as most belong there, and pages that come
 //! together in one walk: that costs what comes and what is younger than the oldest of that, not all
-//! that waits. It is the service thread that walks, once a pass: a thread that hands pages over
+//! that waits. It is the service thread that walks, once a pass, or a thread that frees on demand what
+//! others have left (`on_demand.rs`): a thread that hands pages over
 //! appends them to those that have arrived. Else each of a thousand threads that exit while a
 //! reader holds their pages up would walk past those of all others.
 //!
@@ -39,6 +40,12 @@ pub(super) struct Pending {
     /// The time of the service thread's next look at the threads that retire.
     pub(super) next_tick: Nanos,
     pub(super) flush: Option<Flush>,
+    /// How many pages other threads have taken out of `pages` and are freeing (`on_demand.rs`): of
+    /// the present generation and of the one before. A flush waits for the pages that were taken
+    /// before it, or from under it, and no others: it begins a generation once its own pages are
+    /// gone, and ends when the older one is empty.
+    freeing: [usize; 2],
+    generation: usize,
     /// The grace period that all pages of a whole batch wait for: see [`Pending::batch`].
     batch: Option<Cookie>,
 }
@@ -50,7 +57,13 @@ pub(super) struct Pending {
 pub(super) struct Flush {
     pub(super) ticket: u64,
     pub(super) youngest: Option<Cookie>,
+    /// Its pages are gone, and a generation has begun since.
+    pub(super) is_freed: bool,
 }
+
+/// A page that a thread has taken is counted in this generation, until it has been freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Generation(usize);
 
 impl Pending {
     pub(super) const fn new() -> Self {
@@ -59,6 +72,8 @@ impl Pending {
             pages: PendingPages::new(),
             next_tick: 0,
             flush: None,
+            freeing: [0; 2],
+            generation: 0,
             batch: None,
         }
     }
@@ -95,13 +110,40 @@ impl Pending {
         self.batch
     }
 
+    /// Takes the oldest page out for a thread that is not the service thread, if its cookie
+    /// `is_due`. The thread frees it, and calls [`Pending::note_freed`].
+    pub(super) fn take_due(
+        &mut self,
+        is_due: impl FnOnce(Cookie) -> bool,
+    ) -> Option<(NonNull<Page>, Generation)> {
+        let page = self.pages.pop_due(is_due)?;
+        self.freeing[self.generation] += 1;
+        Some((page, Generation(self.generation)))
+    }
+
+    /// A page that was taken has been freed. Returns whether the service thread may now be able to
+    /// end the flush under way.
+    pub(super) fn note_freed(&mut self, Generation(of): Generation) -> bool {
+        self.freeing[of] -= 1;
+        self.freeing[of] == 0 && self.flush.is_some()
+    }
+
     /// Ends the flush under way if all its pages are freed. Returns its ticket.
     pub(super) fn end_flush(&mut self) -> Option<u64> {
+        let flush = self.flush.as_mut()?;
         let oldest = self.pages.oldest();
         let has_older = |youngest: Cookie| oldest.is_some_and(|oldest| youngest.at_least(oldest));
+        if flush.youngest.is_some_and(has_older) {
+            return None;
+        }
+        if !flush.is_freed {
+            // The last flush has seen the other one empty, and none has been added to it since.
+            self.generation = 1 - self.generation;
+            flush.is_freed = true;
+        }
         let ended = self
             .flush
-            .take_if(|flush| !flush.youngest.is_some_and(has_older))?;
+            .take_if(|flush| flush.is_freed && self.freeing[1 - self.generation] == 0)?;
         Some(ended.ticket)
     }
 }
@@ -328,6 +370,38 @@ mod tests {
     fn release(page: NonNull<Page>) {
         // SAFETY: an empty page that is in no list any more.
         unsafe { Page::release(page) };
+    }
+
+    /// A flush waits for the pages that threads have taken before it and from under it, and not for
+    /// those that they take later: else threads that go on doing so hold it up for ever.
+    #[test]
+    fn a_flush_waits_for_what_has_been_taken() {
+        let mut pending = Pending::new();
+        let take = |pending: &mut Pending, age| {
+            pending.add_one(sealed(age));
+            pending.sort();
+            let (page, generation) = pending.take_due(|_| true).expect("a page");
+            release(page);
+            generation
+        };
+        let before = take(&mut pending, 1);
+        pending.add_one(sealed(2));
+        pending.sort();
+        pending.flush = Some(Flush {
+            ticket: 7,
+            youngest: pending.pages.youngest(),
+            is_freed: false,
+        });
+        assert_eq!(pending.end_flush(), None, "a page is there");
+        let (page, under) = pending.take_due(|_| true).expect("a page");
+        release(page);
+        assert_eq!(pending.end_flush(), None, "two are being freed");
+        let later = take(&mut pending, 3);
+        assert!(!pending.note_freed(before));
+        assert_eq!(pending.end_flush(), None);
+        assert!(pending.note_freed(under));
+        assert_eq!(pending.end_flush(), Some(7));
+        assert!(!pending.note_freed(later), "no flush is under way");
     }
 
     proptest! {

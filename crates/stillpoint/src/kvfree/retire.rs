@@ -6,9 +6,9 @@
 //! | the append | because | so |
 //! |---|---|---|
 //! | was not made | it is the thread's first in the global domain | it is made now |
-//! | found no page | it is the first, or there was no memory when the last page was sealed | one is opened; without memory, `oom.rs` |
+//! | found no page | it is the first, or there was no memory when the last page was sealed | one is opened, and past the budget the thread is held back; without memory, `oom.rs` |
 //! | says that the page is full | it is | it is sealed with the cookie of the next grace period, and queued; then pages are reclaimed |
-//! | the same | the service thread has parked the thread | the thread is unparked |
+//! | the same | the service thread has parked the thread | the thread is unparked, and past the budget it is held back |
 //! | the same | the thread is throttled | the section is charged for the object (`throttle.rs`) |
 //!
 //! A thread whose thread-local state is gone has no buffer. Such threads share one, whose pages are
@@ -19,14 +19,15 @@
 //!
 //! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace
 //! periods have ended: on its own thread, where the allocator's cache is warm, and a few at a time.
-//! What it does if none has is back-pressure.
+//! What it does if none has is back-pressure. Past the budget it is held back, too, when it opens its
+//! first page, and when it is unparked.
 
 use super::{
     account::Freed,
     buffer::{CHANNELS, Channel, Pushed, RetireRequest, ThreadBuffer},
     heap::Heap,
     oom::{NoPage, OnNoPage},
-    page::{Page, PageList, footprint_of},
+    page::{PAGE_BYTES, Page, PageList, footprint_of},
     policy::{Policy, name_for_page},
     throttle::Patience,
 };
@@ -87,14 +88,15 @@ impl Heap {
                 false => unsafe { self.retire_without_page(engine, None, object, on_no_page) },
             };
         };
-        let pushed = match pushed {
-            Some(Pushed::PageFull) => Pushed::PageFull,
+        let (pushed, opened) = match pushed {
+            Some(Pushed::PageFull) => (Pushed::PageFull, false),
             _ => self.append_to_some_page(retirer.buffer, object),
         };
         match pushed {
-            Pushed::Ok => Ok(()),
-            Pushed::PageFull => {
-                self.finish_append(engine, retirer.buffer, Some(retirer.record), &object);
+            Pushed::Ok if !opened => Ok(()),
+            Pushed::Ok | Pushed::PageFull => {
+                let record = Some(retirer.record);
+                self.finish_append(engine, retirer.buffer, record, &object, opened);
                 Ok(())
             }
             // SAFETY: the caller's promise; no page has the object.
@@ -104,11 +106,18 @@ impl Heap {
         }
     }
 
-    /// Appends, and opens a page for that if there is none and there is memory.
-    fn append_to_some_page(&self, buffer: &Arc<ThreadBuffer>, object: RetireRequest) -> Pushed {
+    /// Appends, and opens a page for that if there is none and there is memory. Returns whether it
+    /// has, too.
+    fn append_to_some_page(
+        &self,
+        buffer: &Arc<ThreadBuffer>,
+        object: RetireRequest,
+    ) -> (Pushed, bool) {
         match buffer.append(object) {
-            Pushed::NoPage if self.open_page(buffer, object.channel) => buffer.append(object),
-            pushed => pushed,
+            Pushed::NoPage if self.open_page(buffer, object.channel) => {
+                (buffer.append(object), true)
+            }
+            pushed => (pushed, false),
         }
     }
 
@@ -137,7 +146,7 @@ impl Heap {
         }
         // The holder of the lock is the buffer's owner.
         let Some(buffer) = &*shared else { return false };
-        let pushed = self.append_to_some_page(buffer, object);
+        let (pushed, _) = self.append_to_some_page(buffer, object);
         if pushed == Pushed::PageFull {
             self.seal_full_pages(engine, buffer, Reclaimer::Service);
             self.unpark(engine, buffer);
@@ -145,26 +154,52 @@ impl Heap {
         pushed != Pushed::NoPage
     }
 
-    /// Does what an append to the caller's own buffer has said there is to do.
+    /// Does what an append to the caller's own buffer has said there is to do, or that a page has
+    /// been `opened` for.
     pub(super) fn finish_append<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
         record: Option<&Record>,
         object: &RetireRequest,
+        opened: bool,
     ) {
         let sealed = self.seal_full_pages(engine, buffer, Reclaimer::Owner);
-        self.unpark(engine, buffer);
+        let was_parked = self.unpark(engine, buffer);
         engine.ensure_service();
         if self.frees_on_demand() {
             return;
         }
         let _ = engine.note_service(clock::now());
-        self.charge_section(buffer, record, object.bytes, sealed > 0);
-        if sealed > 0 {
-            let patience = Patience::for_page(sealed, object.bytes);
+        let patience = if sealed > 0 {
+            Some(Patience::for_page(sealed, object.bytes))
+        } else {
+            self.patience_in_advance(buffer, object, opened, was_parked)
+        };
+        self.charge_section(buffer, record, object.bytes, patience.is_some());
+        if let Some(patience) = patience {
             self.reclaim(engine, buffer, record, patience);
         }
+    }
+
+    /// Returns for how long a thread past the budget is held back for an object that has filled no
+    /// page, if at all. The one that a page was `opened` for is held back as if it had filled it:
+    /// the thread may exit before it does. Its exit waits for nothing, so threads that come and go
+    /// would never be held back. A thread that has been idle is held back for what it adds.
+    fn patience_in_advance(
+        &self,
+        buffer: &ThreadBuffer,
+        object: &RetireRequest,
+        opened: bool,
+        was_parked: bool,
+    ) -> Option<Patience> {
+        let patience = match (opened, was_parked) {
+            (true, _) => Patience::for_page(PAGE_BYTES, object.bytes),
+            (false, true) => Patience::for_object(object.bytes),
+            (false, false) => return None,
+        };
+        self.is_over_budget(buffer, object.bytes)
+            .then_some(patience)
     }
 
     /// Work that a section has put off to its end.
@@ -177,10 +212,13 @@ impl Heap {
         self.reclaim(engine, retirer.buffer, Some(retirer.record), patience);
     }
 
-    fn unpark<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
-        if buffer.is_parked() && self.note_unparked(buffer.unpark()) {
+    /// Returns whether the thread was parked.
+    fn unpark<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) -> bool {
+        let was_parked = buffer.is_parked() && self.note_unparked(buffer.unpark());
+        if was_parked {
             engine.kick();
         }
+        was_parked
     }
 
     /// Returns the footprint of the pages that were sealed; 0 if none was.
@@ -278,7 +316,7 @@ impl Heap {
         while let Some(page) = due.pop_front() {
             // SAFETY: taken off our own queue after its grace period had ended; what is there may
             // be freed on this thread.
-            let freed = unsafe { self.free(page) };
+            let freed = self.note_nested(|| buffer.progress(), || unsafe { self.free(page) });
             let is_relief = buffer.recycle(page, spares, || {
                 freed.is_some_and(|freed| self.note_freed_by(buffer, freed))
             });

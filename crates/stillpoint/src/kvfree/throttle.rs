@@ -8,8 +8,8 @@
 //! The grace period of a page that its owner keeps is only named when the page is sealed: a start
 //! for each page would write the cache line that all readers load. The owner starts it, without a
 //! barrier, once it has sealed enough for it ([`Heap::named_together`]); that gives the pages of
-//! all threads a new name. It is also started by an attempt to end it, and when the service thread
-//! takes the page over, from a thread that is idle, slow or exits. Sections that begin before the
+//! all threads a new name. It is also started by an attempt to end it that takes a barrier of its own,
+//! and when the service thread takes the page over, from a thread that is idle, slow or exits. Sections that begin before the
 //! start hold the page up. Pages that the service thread frees from the outset have theirs started
 //! at once: it starts none while an older one is held up.
 //!
@@ -19,7 +19,9 @@
 //! smaller each share.
 //!
 //! Where that does not help, because readers hold the grace period up, a thread whose queue has
-//! reached twice its share, and every thread past the budget, waits a bounded time a page.
+//! reached twice its share, and every thread past the budget, waits a bounded time a page. Past the
+//! budget it waits for its first page before it fills that, because it may exit sooner; an exit
+//! waits for nothing.
 //!
 //! Inside a section it does all this at the section's end, and waits there for what the section has
 //! added, not for the page that this happened to fill: as long as that is part of a page that it
@@ -41,7 +43,7 @@
 //!   (`retire.rs`), and no retire takes as long as that does.
 
 use super::{
-    buffer::{Charge, OPEN_BYTES, ThreadBuffer},
+    buffer::{Charge, OPEN_BYTES, ThreadBuffer, charged_for},
     heap::Heap,
     page::{PAGE_BYTES, Page},
     policy::Policy,
@@ -127,6 +129,14 @@ impl Patience {
             by_weight: LONGEST_WAIT * pages as Nanos,
             heaviest: object,
         }
+    }
+
+    /// For one object of so many bytes.
+    pub(super) fn for_object(bytes: usize) -> Self {
+        Self::for_section(Charge {
+            bytes: charged_for(bytes),
+            heaviest: bytes,
+        })
     }
 
     /// At the end of a section.

@@ -8,7 +8,7 @@ use crate::{
         BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Record, Seq, Sequence, Served,
         StallReport, Work,
     },
-    kvfree::{Heap, Policy},
+    kvfree::{Heap, Policy, ThreadBuffer},
     platform::{
         fork::{AtForkHandle, ForkReset},
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -43,7 +43,8 @@ pub(in crate::rcu) struct Inner<P: Policy> {
 impl<P: Policy> Work for Inner<P> {
     fn pass(&self) -> Outlook {
         let callbacks = self.engine.run_callbacks();
-        let drain = self.heap.drain(&self.engine);
+        let retired = || thread::with_buffer(self.id, ThreadBuffer::progress);
+        let drain = self.heap.drain(&self.engine, &retired);
         // The older of the two: the service thread sleeps until its readers have left, and must not
         // sleep past the other's end.
         Outlook {
@@ -336,8 +337,10 @@ impl<P: Policy> Drop for Core<P> {
 }
 
 impl<P: Policy> fmt::Debug for Core<P> {
-    /// Waits for no lock. Objects in pages that are not full are not counted; while a thread joins
-    /// or leaves the domain, only bytes and objects freed are, and roughly.
+    /// Waits for no lock. Objects in pages that are not full are not counted. While another thread
+    /// holds the lock of the threads' list, only bytes, objects freed and assists are, and roughly:
+    /// a thread that joins or leaves the domain, the service thread as it looks at the threads, other
+    /// statistics.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let snapshot = Statistics::snapshot(self.engine(), &self.inner.heap);
         let mut shown = f.debug_struct("Domain");

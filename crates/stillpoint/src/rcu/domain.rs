@@ -1,7 +1,7 @@
 //! Domains: readers, grace periods and deferred frees that are separate from those of other
 //! domains.
 
-use super::{Core, DomainBuilder, Guard, QsbrReader, thread};
+use super::{Core, DomainBuilder, Guard, QsbrReader, StaticGuard, thread};
 use crate::{
     gp::{Cookie, End, Engine, Record, StallReport, policy::Sound},
     statistics::Statistics,
@@ -183,6 +183,15 @@ impl Domain {
         self.core.read_lock()
     }
 
+    /// Begins a read-side critical section whose guard borrows nothing: it keeps the domain. See
+    /// [`StaticGuard`].
+    ///
+    /// Otherwise like [`Domain::read_lock`], and not async-signal-safe.
+    #[inline]
+    pub fn read_lock_static(&self) -> StaticGuard {
+        StaticGuard::enter(self)
+    }
+
     /// Registers the calling thread as a reader that is always inside a section, except where it
     /// says otherwise. The userspace RCU library's `urcu_qsbr_register_thread()`; see
     /// [`QsbrReader`].
@@ -321,7 +330,8 @@ impl Default for Domain {
 }
 
 impl fmt::Debug for Domain {
-    /// Takes no lock, so objects in pages that are not full yet are not counted.
+    /// Waits for no lock, so objects in pages that are not full yet are not counted. While it adds
+    /// up, it holds that of the threads' list, which a thread may wait for that comes or exits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.core.fmt(f)
     }

@@ -227,3 +227,9 @@ pub fn free_some(domain: &Domain) -> Left {
     let free = |buffer: &_| inner.heap.free_some(&inner.engine, buffer);
     thread::with(domain.core(), |own| free(own.buffer)).unwrap_or(Left::Nothing)
 }
+
+/// Counts a wait of the calling thread for readers that hold up what it has retired, as
+/// [`Statistics::waits`](crate::Statistics::waits).
+pub fn note_wait(domain: &Domain) {
+    domain.core().inner.heap.note_wait();
+}

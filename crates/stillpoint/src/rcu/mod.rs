@@ -48,7 +48,7 @@ pub use cell::Rcu;
 pub use domain::Domain;
 pub use domain::Kept;
 pub use future::{CallbackBarrier, GracePeriod};
-pub use guard::{Guard, Section};
+pub use guard::{Guard, Section, StaticGuard};
 pub use option::RcuOption;
 pub use qsbr::{Offline, QsbrReader};
 pub use retire::{EmbedsHead, retire};

@@ -245,4 +245,44 @@ impl Domain {
     pub fn kvfree_barrier(&self) {
         self.core().kvfree_barrier();
     }
+
+    /// Waits like [`Domain::kvfree_barrier`], and also until what these objects' destructors have
+    /// retired on their own threads has been freed, what that has retired, and so on: before code
+    /// is unloaded, or a test counts what is left. No function of the kernel's does that.
+    ///
+    /// It repeats the barrier until no destructor of the domain has retired anything during one. So
+    /// it takes as many grace periods as the chain is long, and does not return while other threads
+    /// go on retiring objects whose destructors retire. Callbacks count no more than in
+    /// `kvfree_barrier`: what one of them retires, or the destructor of an object for which there
+    /// was no memory for a page, may be unreclaimed. Not async-signal-safe.
+    ///
+    /// # Panics
+    ///
+    /// As [`Domain::kvfree_barrier`].
+    ///
+    /// ```
+    /// use std::{ptr::NonNull, sync::atomic::{AtomicU32, Ordering::SeqCst}};
+    /// static DROPS: AtomicU32 = AtomicU32::new(0);
+    ///
+    /// /// Retires the rest of the list, when its first part is dropped.
+    /// struct List(Option<Box<List>>);
+    /// impl Drop for List {
+    ///     fn drop(&mut self) {
+    ///         DROPS.fetch_add(1, SeqCst);
+    ///         if let Some(rest) = self.0.take() {
+    ///             // SAFETY: from a box, and no other thread has ever known it.
+    ///             unsafe { stillpoint::retire(NonNull::from(Box::leak(rest))) };
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let list = List(Some(Box::new(List(Some(Box::new(List(None)))))));
+    /// drop(list);
+    /// stillpoint::global().kvfree_barrier_nested();
+    /// assert_eq!(DROPS.load(SeqCst), 3);
+    /// ```
+    #[track_caller]
+    pub fn kvfree_barrier_nested(&self) {
+        self.core().kvfree_barrier_nested();
+    }
 }

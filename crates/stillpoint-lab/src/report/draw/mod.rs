@@ -5,6 +5,7 @@
 use maud::{Markup, html};
 
 mod bars;
+mod curves;
 mod multiples;
 mod numbers;
 mod pairs;
@@ -12,6 +13,7 @@ mod ranges;
 mod scale;
 
 pub use bars::{Bar, Bars};
+pub use curves::{Curve, Curves};
 pub use multiples::{Line, Multiples};
 pub use numbers::{Unit, ordinal, significant};
 pub use pairs::{Pair, Pairs, Side};

@@ -26,6 +26,10 @@ fn body(stored: &Stored) -> Markup {
         Some(false) => "",
         None => ", perhaps a virtual machine",
     };
+    let commit = host
+        .commit
+        .as_ref()
+        .map_or_else(String::new, |commit| format!(", commit {commit}"));
     let facts = [
         ("CPUs", format!("{}{kind}", host.cpus)),
         ("CPU model", host.cpu_model.clone().unwrap_or_default()),
@@ -45,7 +49,10 @@ fn body(stored: &Stored) -> Markup {
             }
             .to_owned(),
         ),
-        ("Stillpoint", format!("{}, by {}", host.version, host.rustc)),
+        (
+            "Stillpoint",
+            format!("{}{commit}, by {}", host.version, host.rustc),
+        ),
         ("Date", host.date.clone()),
         ("Seed", stored.params.seed.to_string()),
         ("Peers", peers(stored)),

@@ -7,11 +7,13 @@ use super::draw::{Bar, Bars, Better, Unit};
 use super::stored::{Row, Stored};
 
 mod about;
+mod epoch;
 mod grace;
 mod head;
 mod kfree;
 mod lru;
 mod map;
+mod merged;
 mod names;
 mod patches;
 mod read;
@@ -22,6 +24,7 @@ mod torture;
 mod trace;
 mod vmap;
 
+pub use merged::draw as draw_merged;
 pub use standing::{best_of, peers};
 
 const STYLE: &str = include_str!("style.css");
@@ -37,12 +40,26 @@ pub fn draw(stored: &Stored) -> String {
         lru::section(stored),
         vmap::section(stored),
         map::section(stored),
+        epoch::section(stored),
         torture::section(stored),
         about::section(stored),
         patches::section(stored),
         simulated::section(stored),
     ];
     let sections: Vec<Section> = sections.into_iter().flatten().collect();
+    let title = format!("report of {}", stored.machine.date);
+    frame(&title, &head::header(stored), &sections, |section| {
+        section.draw(stored)
+    })
+}
+
+/// What every page has around its header and its sections.
+fn frame(
+    title: &str,
+    header: &Markup,
+    sections: &[Section],
+    draw: impl Fn(&Section) -> Markup,
+) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -50,14 +67,14 @@ pub fn draw(stored: &Stored) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { "Stillpoint: report of " (stored.machine.date) }
+                title { "Stillpoint: " (title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 main {
-                    (head::header(stored))
-                    nav aria-label="Contents" { @for section in &sections { a href={ "#" (section.id) } { (section.title) } } }
-                    @for section in &sections { (section.draw(stored)) }
+                    (header)
+                    nav aria-label="Contents" { @for section in sections { a href={ "#" (section.id) } { (section.title) } } }
+                    @for section in sections { (draw(section)) }
                 }
             }
         }
@@ -105,6 +122,11 @@ impl Section {
             commands,
             body: body(),
         })
+    }
+
+    /// Of a page whose sections are of no parts.
+    fn draw_alone(&self) -> Markup {
+        html! { section id=(self.id) { h2 { (self.title) } (self.body) } }
     }
 
     fn draw(&self, stored: &Stored) -> Markup {

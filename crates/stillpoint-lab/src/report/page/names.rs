@@ -5,7 +5,9 @@ use crate::report::draw::Tone;
 use crate::report::stored::Row;
 
 /// Stillpoint's default in each experiment.
-const DEFAULT: [&str; 6] = ["per-page", "guard", "rcu", "native", "hash", "default"];
+const DEFAULT: [&str; 7] = [
+    "per-page", "guard", "rcu", "native", "hash", "drop-in", "default",
+];
 
 /// The older ways: part, variant, name.
 const OLD: [(&str, &str, &str); 11] = [

@@ -10,6 +10,9 @@
 //! the last guard's end all was freed: the original frees it only if some thread goes on pinning,
 //! and so has no figure. `left` is what is not freed two seconds after caches were dropped: values
 //! in `moka-values`, KiB in `moka-blocks`. The last four scenarios are what users have reported.
+//!
+//! The limit is the same work without guards, each object freed at once, where it is the program's
+//! own: what moka and the others do without protection is not known.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -47,6 +50,9 @@ const SCENARIOS: &[&str] = &[
     "moka-values",
     "moka-blocks",
 ];
+
+/// Those that no other crate's code is in, which have a limit.
+const WITH_LIMIT: &[&str] = &["pin", "pin-nested", "defer", "box-1", "box-2", "values"];
 
 /// A program: what the builds differ in.
 #[derive(Clone, Copy)]
@@ -115,12 +121,16 @@ impl super::Work for Work {
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let in_scenario = |&scenario: &&'static str| {
             let run = |program: Program| move |_: &Self| program.run(scenario);
+            let limit = Benchmark::limit(move |_| STOCK.run(&format!("limit-{scenario}")));
             [
-                Benchmark::ours("drop-in", run(DROP_IN)),
-                Benchmark::ours("drop-in-nofence", run(NO_FENCE)),
-                Benchmark::new(Peer::new("crossbeam-epoch"), run(STOCK)),
+                Some(Benchmark::ours("drop-in", run(DROP_IN))),
+                Some(Benchmark::ours("drop-in-nofence", run(NO_FENCE))),
+                Some(Benchmark::new(Peer::new("crossbeam-epoch"), run(STOCK))),
+                WITH_LIMIT.contains(&scenario).then_some(limit),
             ]
-            .map(|benchmark| benchmark.in_scenario(scenario))
+            .into_iter()
+            .flatten()
+            .map(move |benchmark| benchmark.in_scenario(scenario))
         };
         SCENARIOS.iter().flat_map(in_scenario).collect()
     }

@@ -317,8 +317,12 @@ pub fn list() -> String {
 /// The name of all sound flavours together.
 pub const ALL: &str = "all";
 
-/// The flavours that a name stands for.
-pub fn named(name: &str) -> Vec<&'static Entry> {
+/// The flavours that names with commas between them stand for, in their order.
+pub fn named(names: &str) -> Vec<&'static Entry> {
+    names.split(',').flat_map(of_one_name).collect()
+}
+
+fn of_one_name(name: &str) -> Vec<&'static Entry> {
     FLAVOURS
         .iter()
         .filter(|entry| {
@@ -331,16 +335,18 @@ pub fn named(name: &str) -> Vec<&'static Entry> {
         .collect()
 }
 
-/// Reads a flavour's name.
-pub fn parse(name: &str) -> Result<String, String> {
-    if named(name).is_empty() {
-        let names: Vec<_> = FLAVOURS.iter().map(|entry| entry.name).collect();
-        return Err(format!(
-            "no flavour '{name}'; say {ALL}, {}",
-            names.join(", ")
-        ));
+/// Reads flavours' names.
+pub fn parse(names: &str) -> Result<String, String> {
+    match names.split(',').find(|name| of_one_name(name).is_empty()) {
+        None => Ok(names.to_owned()),
+        Some(unknown) => {
+            let names: Vec<_> = FLAVOURS.iter().map(|entry| entry.name).collect();
+            Err(format!(
+                "no flavour '{unknown}'; say {ALL}, {}",
+                names.join(", ")
+            ))
+        }
     }
-    Ok(name.to_owned())
 }
 
 /// The table for the help.

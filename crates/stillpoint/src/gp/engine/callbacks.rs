@@ -21,7 +21,10 @@ use crate::{
         user_code,
     },
 };
-use std::{ptr, time::Duration};
+use std::{
+    ptr::{self, NonNull},
+    time::Duration,
+};
 
 impl<P: Policy> Engine<P> {
     /// Queues a callback for the end of a grace period that starts now.
@@ -45,12 +48,19 @@ impl<P: Policy> Engine<P> {
     }
 
     /// Like the function above, but fails without memory instead of waiting. Threads that wait for
-    /// something other than a grace period look again when it has run.
-    pub(crate) fn try_call(&self, run: impl FnOnce() + Send + 'static) -> bool {
-        let shared = Arc::clone(&self.shared);
+    /// something other than a grace period look again when it has run. `run` is given this engine.
+    ///
+    /// # Safety
+    ///
+    /// The engine is not moved from now on.
+    pub(crate) unsafe fn try_call(&self, run: impl FnOnce(&Self) + Send + 'static) -> bool {
+        let here = Here(NonNull::from(self));
         let callback = try_boxed(move || {
-            run();
-            shared.waiters.signal();
+            // SAFETY: an engine invokes its callbacks itself, so it is there; it is where it was, by
+            // the caller's promise.
+            let engine = unsafe { here.get().as_ref() };
+            run(engine);
+            engine.shared.waiters.signal();
         });
         match callback {
             // SAFETY: `try_boxed` gives a head of its own.
@@ -161,6 +171,19 @@ impl<P: Policy> Engine<P> {
         let before = self.callbacks_invoked();
         self.callbacks.run(self.domain, |_| true);
         self.callbacks_invoked() != before
+    }
+}
+
+/// Where an engine is.
+struct Here<P: Policy>(NonNull<Engine<P>>);
+
+// SAFETY: as a reference to the engine is, which is Sync.
+unsafe impl<P: Policy> Send for Here<P> where Engine<P>: Sync {}
+
+impl<P: Policy> Here<P> {
+    /// A closure that calls this captures all of it, and not the pointer alone.
+    fn get(&self) -> NonNull<Engine<P>> {
+        self.0
     }
 }
 

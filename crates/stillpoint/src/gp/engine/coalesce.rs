@@ -192,13 +192,16 @@ impl<P: Policy> Engine<P> {
 mod tests {
     use super::*;
     use crate::{
-        gp::{barrier_mode::BarrierMode, policy::Sound, seq::Sequence},
+        gp::{Flavour, Record, barrier_mode::BarrierMode, policy::Sound, seq::Sequence},
         platform::thread,
     };
 
     fn engine() -> Engine<Sound> {
-        let first = Cookie::from_raw(0).seq();
-        Engine::new(1, BarrierMode::Membarrier, Sequence::new(first))
+        engine_with(BarrierMode::Membarrier)
+    }
+
+    fn engine_with(readers: BarrierMode) -> Engine<Sound> {
+        Engine::new(1, readers, Sequence::new(Cookie::from_raw(0).seq()))
     }
 
     #[test]
@@ -227,5 +230,29 @@ mod tests {
         assert_eq!(engine.heavy_barriers(), 1);
         let generation = engine.barriers.generation.load(Ordering::Relaxed);
         assert!(!is_led(generation), "the next may lead");
+    }
+
+    /// Also where it does not lead: sections that begin after it do not hold up what its thread had
+    /// named before.
+    #[test]
+    fn an_assist_starts_all_that_its_thread_has_named() {
+        for readers in [BarrierMode::Membarrier, BarrierMode::Fence] {
+            let engine = engine_with(readers);
+            // In the first case a leader is under way, so that the assist insists.
+            assert!(engine.try_lead(0));
+            let oldest = engine.start();
+            let earlier = engine.register(thread::token(), Flavour::Thread);
+            earlier.lock();
+            let youngest = engine.get_state();
+            let _ = engine.assist(oldest, youngest, thread::token(), true);
+            assert!(!engine.has_ended(youngest));
+            let later = engine.register(thread::token(), Flavour::Thread);
+            later.lock();
+            earlier.unlock();
+            let _ = engine.recheck(youngest, thread::token());
+            assert!(engine.has_ended(youngest));
+            later.unlock();
+            [earlier, later].into_iter().for_each(Record::depart);
+        }
     }
 }

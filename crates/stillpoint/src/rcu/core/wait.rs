@@ -140,6 +140,19 @@ impl<P: Policy> Core<P> {
         }
     }
 
+    /// [`Domain::kvfree_barrier_nested`](crate::Domain::kvfree_barrier_nested).
+    #[track_caller]
+    pub fn kvfree_barrier_nested(&self) {
+        let nested = || self.inner.heap.nested_retires();
+        loop {
+            let before = nested();
+            self.kvfree_barrier();
+            if nested() == before {
+                return;
+            }
+        }
+    }
+
     pub(in crate::rcu) fn try_kvfree_barrier(&self) -> Result<(), WouldDeadlock> {
         self.inner
             .heap

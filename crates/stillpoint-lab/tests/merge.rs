@@ -1,0 +1,586 @@
+//! `stillpoint merge`: many files as one, whatever is wrong with some of them; and what is done with
+//! the result.
+
+mod program;
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use program::{Run, stillpoint};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(TempDir::new().expect("a folder for temporary files"))
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn put(&self, name: &str, text: &str) -> String {
+        fs::write(self.at(name), text).expect("the folder can be written");
+        self.at(name).display().to_string()
+    }
+
+    fn put_json(&self, name: &str, json: &Value) -> String {
+        self.put(name, &json.to_string())
+    }
+
+    /// All files of the folder, merged.
+    fn merge(&self, options: &str) -> (Run, Value) {
+        merge(&format!("{} {options}", self.0.path().display()))
+    }
+}
+
+/// The result of `stillpoint merge`, `null` if there is none.
+fn merge(arguments: &str) -> (Run, Value) {
+    let run = stillpoint(format!("merge {arguments}").trim_end());
+    let json = serde_json::from_str(&run.out).unwrap_or_default();
+    (run, json)
+}
+
+fn plan(flavour: &str, seed: u64) -> Value {
+    json!({"flavour": flavour, "duration_s": 0.2, "readers": 2, "writers": 1, "fakewriters": 0, "disturbances": [], "turns": "whole",
+        "gpwrap": false, "stall_reader_s": 0.05, "stall_service_s": 0.02, "barrier_callbacks": 4, "stat_interval_s": 15.0, "seed": seed})
+}
+
+/// A torture's file: one run of so many sections, with so many errors of cookies.
+fn torture(flavour: &str, index: u64, sections: f64, errors: f64) -> Value {
+    let seed = index + 1;
+    json!({
+        "experiment": "torture",
+        "params": {"flavour": flavour, "duration_s": 0.2, "seed": seed, "plans": [plan(flavour, seed)], "index": index, "indices": "0-9"},
+        "machine": {"cpus": 2, "kernel": "6.1.0", "membarrier": true, "version": "0.1.0", "commit": "0123456789ab"},
+        "rows": [{"subject": "stillpoint", "variant": flavour,
+            "metrics": {"reader_sections": sections, "errors": errors, "errors_cookie": errors, "survived_s": 0.2, "stalls": index as f64}}],
+    })
+}
+
+/// A simulation's file.
+fn sim(index: u64, cpus: u64, seed: u64, mean_ms: f64) -> Value {
+    json!({
+        "experiment": "sync",
+        "params": {"cpus": cpus, "hz": 1000, "runs": 10, "calls": 100, "seed": seed, "index": index, "constants": {}},
+        "machine": {"cpus": 2, "kernel": "6.1.0", "membarrier": true},
+        "rows": [
+            {"subject": "stillpoint", "variant": "fix", "metrics": {"mean_ms": mean_ms}},
+            {"subject": "seed", "variant": "fix", "metrics": {"mean_ms": 6.0}},
+        ],
+    })
+}
+
+fn row<'j>(merged: &'j Value, variant: &str) -> &'j Value {
+    let rows = merged["rows"].as_array().expect("there are rows");
+    rows.iter()
+        .find(|row| row["variant"] == variant)
+        .expect("it has a row")
+}
+
+fn names(list: &Value) -> Vec<String> {
+    let items = list.as_array().expect("it is a list").iter();
+    items
+        .map(|item| {
+            let file = item["file"].as_str().expect("it names a file");
+            let name = Path::new(file).file_name().expect("a name");
+            name.to_string_lossy().into_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn a_whole_array_is_one_clean_result() {
+    let folder = Folder::new();
+    for index in 0..10 {
+        let flavour = if index % 2 == 0 { "rcu" } else { "map" };
+        let file = torture(flavour, index, 1000.0, 0.0);
+        folder.put_json(&format!("t-{index}.json"), &file);
+    }
+    let (run, merged) = folder.merge("");
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    assert_eq!(merged["counts"]["runs"], 10);
+    assert_eq!(merged["params"], json!({"of": "torture", "indices": "0-9"}));
+    assert_eq!(merged["machines"][0]["files"], 10);
+    let rcu = row(&merged, "rcu");
+    assert_eq!(rcu["runs"], 5);
+    assert_eq!(rcu["metrics"]["reader_sections"], 5000.0);
+    assert_eq!(rcu["spread"]["stalls"], json!([0.0, 8.0]));
+    let worst = &rcu["worst"]["stalls"];
+    assert_eq!((&worst["value"], &worst["seed"]), (&json!(8.0), &json!(9)));
+    assert!(
+        worst["file"]
+            .as_str()
+            .expect("a file")
+            .ends_with("t-8.json")
+    );
+}
+
+#[test]
+fn faults_are_named_with_the_command_that_repeats_them() {
+    let folder = Folder::new();
+    folder.put_json("1.json", &torture("rcu", 0, 10.0, 0.0));
+    let mut with_variable = torture("busted-cookie", 7, 10.0, 3.0);
+    with_variable["machine"]["environment"] = json!({"STILLPOINT_MEMBARRIER": "off now"});
+    folder.put_json("2.json", &with_variable);
+    // Broken, and nothing seen.
+    folder.put_json("3.json", &torture("busted-lru", 8, 10.0, 0.0));
+    let (run, merged) = folder.merge("--indices 0-9");
+    assert_eq!(run.code, 1, "{}", run.err);
+    let failures = merged["failures"].as_array().expect("there are some");
+    assert_eq!(failures.len(), 2);
+    let command = "STILLPOINT_MEMBARRIER='off now' stillpoint torture busted-cookie --seed 8 --duration 0.2 --readers 2 --writers 1 \
+                   --fakewriters 0 --calm";
+    assert_eq!(failures[0]["command"], command);
+    assert_eq!(failures[0]["what"], "cookie (3)");
+    assert_eq!(failures[0]["index"], 7);
+    assert_eq!(failures[0]["commit"], "0123456789ab");
+    assert_eq!(failures[1]["what"], "not detected");
+    let said = format!(
+        "cookie (3); to do the same again: {command} (stillpoint 0.1.0, commit 0123456789ab)"
+    );
+    assert!(run.err.contains(&said), "{}", run.err);
+}
+
+#[test]
+fn missing_indices_are_named() {
+    let folder = Folder::new();
+    for index in [0, 1, 5] {
+        folder.put_json(&format!("{index}.json"), &torture("rcu", index, 1.0, 0.0));
+    }
+    let (run, merged) = folder.merge("");
+    assert_eq!(run.code, 1);
+    assert_eq!(merged["missing"], json!(["2-4", "6-9"]));
+    assert_eq!(merged["counts"]["missing"], 7);
+    assert!(
+        run.err.contains("missing indices (7): 2-4,6-9"),
+        "{}",
+        run.err
+    );
+    let (run, merged) = folder.merge("--indices 0-1");
+    // The third file is none of the array's.
+    assert_eq!((run.code, &merged["missing"]), (2, &json!([])));
+    assert_eq!(names(&merged["unreadable"]), ["5.json"]);
+}
+
+#[test]
+fn a_file_counts_once_and_its_faults_are_kept() {
+    let folder = Folder::new();
+    let file = torture("rcu", 3, 10.0, 0.0);
+    folder.put_json("1.json", &file);
+    folder.put_json("2.json", &file);
+    folder.put_json("3.json", &torture("rcu", 3, 10.0, 2.0));
+    let (run, merged) = folder.merge("--indices 3-3");
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert_eq!(names(&merged["duplicates"]), ["2.json", "3.json"]);
+    assert_eq!(row(&merged, "rcu")["metrics"]["reader_sections"], 10.0);
+    assert_eq!(names(&merged["failures"]), ["3.json"]);
+    // Without an index, it is the content that says so, wherever it ran.
+    let (mut one, mut other) = (sim(0, 2, 1, 6.0), sim(0, 2, 1, 6.0));
+    one["params"]["index"] = Value::Null;
+    other["params"]["index"] = Value::Null;
+    other["machine"]["kernel"] = json!("6.2.0");
+    let files = [folder.put_json("a", &one), folder.put_json("b", &other)];
+    let (run, merged) = merge(&files.join(" "));
+    assert_eq!((run.code, &merged["counts"]["merged"]), (0, &json!(1)));
+    assert_eq!(names(&merged["duplicates"]), ["b"]);
+}
+
+#[test]
+fn results_of_two_kinds_are_refused() {
+    let folder = Folder::new();
+    folder.put_json("1.json", &torture("rcu", 0, 1.0, 0.0));
+    folder.put_json("2.json", &sim(1, 2, 1, 6.0));
+    let output = folder.at("merged");
+    let (run, _) = folder.merge(&format!("--output {}", output.display()));
+    assert_eq!(run.code, 2);
+    for text in [
+        "2.json is of `sim sync`",
+        "1.json is of `torture`",
+        "one kind",
+    ] {
+        assert!(run.err.contains(text), "{text}: {}", run.err);
+    }
+    assert!(!output.exists());
+    // `scale sync` and `sim sync` have the same name in their files.
+    let mut measured = sim(0, 2, 1, 6.0);
+    measured["params"] = json!({"rounds": 3, "seed": 1});
+    folder.put_json("1.json", &measured);
+    let (run, _) = folder.merge("");
+    assert!(
+        run.code == 2 && run.err.contains("`scale sync`"),
+        "{}",
+        run.err
+    );
+}
+
+#[test]
+fn whatever_is_wrong_with_a_file_is_said_of_it() {
+    let folder = Folder::new();
+    let good = torture("rcu", 0, 10.0, 0.0);
+    let text = good.to_string();
+    let changed = |change: fn(&mut Value)| {
+        let mut file = torture("rcu", 1, 1.0, 0.0);
+        change(&mut file);
+        file.to_string()
+    };
+    let bad = [
+        (String::new(), "is empty"),
+        (text[..text.len() / 2].to_owned(), "is cut off after"),
+        ("stillpoint".to_owned(), "is no JSON"),
+        ("{}".to_owned(), "has no figures of this program"),
+        (
+            format!(
+                r#"{{"experiment": "torture", "params": {{"a": {}{}}}, "rows": []}}"#,
+                "[".repeat(100_000),
+                "]".repeat(100_000)
+            ),
+            "recursion limit",
+        ),
+        (text.replace("10.0", "1e999"), "is no JSON"),
+        (text.replace("10.0", "-10.0"), "has the figure -10"),
+        (text.replace("10.0", "1e300"), "has the figure 1"),
+        (
+            r#"{"experiment": "report", "parts": []}"#.to_owned(),
+            "has a whole `report`",
+        ),
+        (
+            r#"{"experiment": "merge", "rows": []}"#.to_owned(),
+            "has a whole `merge`",
+        ),
+        (
+            changed(|file| file["params"]["plans"] = json!([])),
+            "has rows of other flavours",
+        ),
+        (
+            changed(|file| file["params"]["plans"][0]["turns"] = json!("no")),
+            "has no valid plans",
+        ),
+        (
+            changed(|file| file["params"]["index"] = json!(10)),
+            "has the index 10",
+        ),
+        (
+            changed(|file| file["params"]["index"] = json!(-1)),
+            "has no index",
+        ),
+        (
+            changed(|file| file["params"]["indices"] = json!("0-8")),
+            "is of another job array",
+        ),
+        (
+            changed(|file| file["rows"][0]["metrics"] = json!({})),
+            "does not say whether",
+        ),
+        (
+            changed(|file| file["rows"][0]["subject"] = json!("\u{1b}[2J")),
+            "names that no run",
+        ),
+        (
+            changed(|file| file["machine"]["environment"] = json!({"A;b": ""})),
+            "names that no run",
+        ),
+        (
+            changed(|file| file["machine"]["kernel"] = json!("a\nb")),
+            "names that no run",
+        ),
+    ];
+    folder.put_json("00.json", &good);
+    for (number, (text, _)) in bad.iter().enumerate() {
+        folder.put(&format!("bad-{number:02}.json"), text);
+    }
+    let pipe = CString::new(folder.at("pipe.json").as_os_str().as_bytes()).expect("no 0 in it");
+    // SAFETY: the path is a C string.
+    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+    let (run, merged) = folder.merge("--indices 0-0");
+    let listed = merged["unreadable"].as_array().expect("a list");
+    let of_array = |why: &str| why.contains("index") || why.contains("job array");
+    for (number, (_, said)) in bad.iter().enumerate() {
+        let name = format!("bad-{number:02}.json");
+        let why = listed
+            .iter()
+            .find(|named| {
+                named["file"]
+                    .as_str()
+                    .is_some_and(|file| file.ends_with(&name))
+            })
+            .and_then(|named| named["why"].as_str())
+            .unwrap_or_else(|| panic!("{name} is not named"));
+        // What the command line says of the array goes before what the files say.
+        assert!(
+            why.contains(said) || of_array(said) && of_array(why),
+            "{name}: {why}"
+        );
+    }
+    assert!(
+        run.err.contains("pipe.json cannot be merged: is no file"),
+        "{}",
+        run.err
+    );
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert_eq!(merged["counts"]["merged"], 1);
+    assert_eq!(merged["counts"]["unreadable"], bad.len() + 1);
+    assert_eq!(row(&merged, "rcu")["metrics"]["reader_sections"], 10.0);
+    // Also without any good one.
+    let (run, merged) = merge(&folder.at("bad-00.json").display().to_string());
+    assert_eq!((run.code, merged), (2, Value::Null));
+    assert!(
+        run.err.contains("none of the files can be merged"),
+        "{}",
+        run.err
+    );
+}
+
+#[test]
+fn what_was_broken_off_is_not_whole() {
+    let folder = Folder::new();
+    let mut file = torture("busted-cookie", 0, 10.0, 0.0);
+    file["partial"] = json!(true);
+    folder.put_json("1.json", &file);
+    let (run, merged) = folder.merge("--indices 0-0");
+    assert_eq!(run.code, 1);
+    assert_eq!(names(&merged["partial"]), ["1.json"]);
+    assert_eq!(
+        merged["failures"],
+        json!([]),
+        "it had no time to be detected"
+    );
+}
+
+#[test]
+fn a_sweep_has_a_row_for_each_point() {
+    let folder = Folder::new();
+    for (index, (cpus, seed, mean)) in [(16, 1, 6.0), (2, 1, 5.0), (16, 2, 8.0), (128, 1, 7.0)]
+        .into_iter()
+        .enumerate()
+    {
+        let file = sim(index as u64, cpus, seed, mean);
+        folder.put_json(&format!("{index}.json"), &file);
+    }
+    let (run, merged) = folder.merge("--indices 0-3");
+    assert_eq!(run.code, 0, "{}", run.err);
+    let points: Vec<_> = merged["rows"]
+        .as_array()
+        .expect("there are rows")
+        .iter()
+        .map(|row| {
+            assert_eq!(row["subject"], "stillpoint", "the authors' are no outcome");
+            (
+                row["point"].clone(),
+                row["metrics"]["mean_ms"].clone(),
+                row["runs"].clone(),
+            )
+        })
+        .collect();
+    let point = |cpus: u64, mean: f64, runs: u64| (json!({"cpus": cpus}), json!(mean), json!(runs));
+    assert_eq!(
+        points,
+        [point(2, 5.0, 1), point(16, 7.0, 2), point(128, 7.0, 1)]
+    );
+    let worst = &merged["rows"][1]["worst"]["mean_ms"];
+    assert_eq!((&worst["value"], &worst["seed"]), (&json!(8.0), &json!(2)));
+}
+
+#[test]
+fn bad_usage_is_refused() {
+    let folder = Folder::new();
+    let file = folder.put_json("1.json", &torture("rcu", 0, 1.0, 0.0));
+    let empty = folder.at("empty");
+    fs::create_dir(&empty).expect("the folder can be written");
+    for (arguments, said) in [
+        ("merge".to_owned(), "<FILES>"),
+        (format!("merge {file} --indices 9-0"), "say FIRST-LAST"),
+        (
+            format!("merge {file} --output {file}"),
+            "is one of the files, and --output",
+        ),
+        (format!("merge {}", empty.display()), "no .json files"),
+        (
+            format!("merge {}", folder.at("absent").display()),
+            "cannot be read",
+        ),
+        (
+            "torture rcu --index 3 --indices 0-2".to_owned(),
+            "is not in --indices 0-2",
+        ),
+        ("torture rcu --indices 0-2".to_owned(), "--index"),
+        (
+            "sim sync --index 3 --cpus 4".to_owned(),
+            "cannot be used with",
+        ),
+        (
+            format!("torture --replay {file} --seed 3"),
+            "cannot be used with",
+        ),
+        (
+            format!("torture --replay {}", folder.at("absent").display()),
+            "cannot be read",
+        ),
+    ] {
+        let run = stillpoint(&arguments);
+        assert_eq!(
+            (run.code, run.out.as_str()),
+            (2, ""),
+            "{arguments}: {}",
+            run.err
+        );
+        assert!(run.err.contains(said), "{arguments}: {}", run.err);
+    }
+    // The output of the last time is no input.
+    let output = folder.at("all.json").display().to_string();
+    for _ in 0..2 {
+        let (run, _) = folder.merge(&format!("--indices 0-0 --output {output}"));
+        assert_eq!(run.code, 0, "{}", run.err);
+    }
+}
+
+/// The most memory that a process with these arguments took, in KiB.
+fn most_memory(arguments: &str) -> u64 {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stillpoint"));
+    let mut child = command
+        .args(arguments.split(' '))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let pid = libc::pid_t::try_from(child.id()).expect("it is one");
+    let mut status = 0;
+    // SAFETY: all zeros are an `rusage`, which the call fills; the child is ours, and is waited for
+    // here only.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::wait4(pid, &raw mut status, 0, &raw mut usage), pid);
+        usage
+    };
+    assert_eq!(status, 0);
+    let _ = child.try_wait();
+    u64::try_from(usage.ru_maxrss).expect("it is no less than 0")
+}
+
+#[test]
+fn thousands_of_files_take_no_more_memory_than_a_few() {
+    let folder = Folder::new();
+    let few = Folder::new();
+    for index in 0..2000_u64 {
+        let mut file = torture("rcu", index, 1.0, 0.0);
+        file["params"]["indices"] = json!("0-1999");
+        // What is read and not kept.
+        file["padding"] = json!("x".repeat(8000));
+        folder.put_json(&format!("{index}.json"), &file);
+        if index < 4 {
+            few.put_json(&format!("{index}.json"), &file);
+        }
+    }
+    let memory = |folder: &Folder, last: u64| {
+        let path = folder.0.path().display().to_string();
+        most_memory(&format!("merge {path} --indices 0-{last}"))
+    };
+    let (little, much) = (memory(&few, 3), memory(&folder, 1999));
+    // The files have 17 MB.
+    assert!(much < little + 4 * 1024, "{little} KiB, then {much} KiB");
+}
+
+#[test]
+fn a_task_of_an_array_is_found_in_the_merge_and_done_again() {
+    let folder = Folder::new();
+    let task = |index: u64| {
+        let json = folder.at(&format!("t-{index}.json"));
+        stillpoint(&format!(
+            "torture rcu,busted-cookie --seed 40 --index {index} --indices 0-3 --calm --duration {} --json {}",
+            if index == 1 { 300 } else { 1 },
+            json.display()
+        ))
+    };
+    assert_eq!(task(0).code, 0);
+    let broken = task(1);
+    assert_eq!(broken.code, 1, "{}", broken.out);
+    assert!(
+        broken.out.contains("busted-cookie: that was stillpoint 0."),
+        "{}",
+        broken.out
+    );
+    let merged = folder.at("merged");
+    let (run, _) = folder.merge(&format!("--output {}", merged.display()));
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert!(run.err.contains("missing indices (2): 2-3"), "{}", run.err);
+    let command = "stillpoint torture busted-cookie --seed 41 --duration 300 ";
+    assert!(run.err.contains(command), "{}", run.err);
+
+    for file in [
+        merged.display().to_string(),
+        folder.at("t-1.json").display().to_string(),
+    ] {
+        let again = folder.at("again");
+        let replay = stillpoint(&format!(
+            "torture --replay {file} --json {}",
+            again.display()
+        ));
+        assert_eq!(replay.code, 1, "{}{}", replay.out, replay.err);
+        assert_eq!(replay.err, "", "it is of this program");
+        assert!(
+            replay.out.starts_with("busted-cookie: 300.0 s, seed 41: "),
+            "{}",
+            replay.out
+        );
+        let again: Value =
+            serde_json::from_str(&fs::read_to_string(again).expect("written")).expect("JSON");
+        let first: Value =
+            serde_json::from_str(&fs::read_to_string(folder.at("t-1.json")).expect("written"))
+                .expect("JSON");
+        assert_eq!(again["params"]["plans"], first["params"]["plans"]);
+    }
+    let replay = stillpoint(&format!(
+        "torture --replay {} --quiet",
+        folder.at("t-0.json").display()
+    ));
+    assert_eq!(
+        replay.code, 0,
+        "a clean result is done again as a whole: {}",
+        replay.err
+    );
+
+    // And drawn.
+    let page = folder.at("page.html");
+    let run = stillpoint(&format!(
+        "report --from {} --output {}",
+        merged.display(),
+        page.display()
+    ));
+    assert_eq!(run.code, 1, "{}", run.err);
+    let page = fs::read_to_string(page).expect("it was written");
+    for text in [
+        "busted-cookie",
+        command,
+        "<b>2</b> indices",
+        "2-3",
+        "Failures",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn a_replay_of_what_no_command_line_says_is_refused() {
+    let folder = Folder::new();
+    for (change, said) in [
+        (json!({"readers": 1_000_000}), "readers is 1000000"),
+        (json!({"duration_s": 1e30}), "duration_s is"),
+        (json!({"flavour": "none"}), "no flavour \"none\""),
+        (
+            json!({"disturbances": ["nothing"]}),
+            "is no result of a torture",
+        ),
+    ] {
+        let mut file = torture("rcu", 0, 1.0, 0.0);
+        for (name, value) in change.as_object().expect("it is one") {
+            file["params"]["plans"][0][name] = value.clone();
+        }
+        let path = folder.put_json("r.json", &file);
+        let run = stillpoint(&format!("torture --replay {path}"));
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{}", run.err);
+        assert!(run.err.contains(said), "{said}: {}", run.err);
+    }
+}
