@@ -12,11 +12,14 @@ use stillpoint::{Destructor, Domain, internal::retire_in_place};
 #[repr(C)]
 pub struct Entry<K, V> {
     head: Head,
+    /// The key.
     pub key: K,
+    /// The value.
     pub value: V,
 }
 
 impl<K, V> Entry<K, V> {
+    /// The hash of the key, spread.
     #[inline]
     pub fn hash(&self) -> u64 {
         self.head.hash & !IN_SLAB
@@ -27,6 +30,7 @@ impl<K, V> Entry<K, V> {
         self.head.hash | IN_SLAB == hash | IN_SLAB
     }
 
+    /// Key and value.
     #[inline(always)]
     pub fn pair(&self) -> (&K, &V) {
         (&self.key, &self.value)
@@ -190,6 +194,7 @@ impl<K, V> Clone for Found<'_, K, V> {
 impl<K, V> Copy for Found<'_, K, V> {}
 
 impl<'g, K, V> Found<'g, K, V> {
+    /// The entry whose beginning was found, as it was allocated.
     #[inline]
     pub fn of(head: NonNull<Head>) -> Self {
         Self {
@@ -198,6 +203,7 @@ impl<'g, K, V> Found<'g, K, V> {
         }
     }
 
+    /// Its beginning.
     pub fn head(self) -> NonNull<Head> {
         self.entry.cast()
     }
@@ -208,6 +214,7 @@ impl<'g, K, V> Found<'g, K, V> {
         self.entry
     }
 
+    /// The entry.
     #[inline(always)]
     pub fn get(self) -> &'g Entry<K, V> {
         // SAFETY: found in a section that lasts for `'g`, before whose end it is not freed.
