@@ -48,3 +48,18 @@ pub fn request(cache: &mut impl CacheHandle, key: u64, value: u64) -> bool {
     }
     is_hit
 }
+
+/// A cache of bytes that can be told to be of another size while it is used.
+pub trait ByteCache: Send + Sync + Sized + 'static {
+    /// An empty cache of so many bytes.
+    fn with_bytes(bytes: u64) -> Self;
+
+    /// Adds an entry, or replaces its value.
+    fn insert(&self, key: u64, value: &[u8]);
+
+    /// Gives it another size, and evicts what does not fit any more, now or soon.
+    fn shrink(&self, bytes: u64);
+
+    /// The bytes that it says it holds.
+    fn charged(&self) -> u64;
+}

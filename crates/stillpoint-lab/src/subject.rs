@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-pub use crate::cache::Cache;
+pub use crate::cache::{ByteCache, Cache};
 pub use crate::map::Counted;
 pub use crate::map::Map;
 pub use crate::object::Object;
@@ -241,6 +241,9 @@ pub trait Registry {
 
     /// The peer is a [`Cache`].
     fn caches<C: Cache>(&mut self, _peer: Peer) {}
+
+    /// The peer has a [`ByteCache`].
+    fn shrinks<C: ByteCache>(&mut self, _peer: Peer) {}
 
     /// The peer is not part of this build, where it would be asked for these.
     fn absent(&mut self, _name: &'static str, _abilities: &[Ability]) {}

@@ -2,12 +2,14 @@
 
 use quick_cache::{Weighter, sync};
 
-use crate::cache::{BuildHasher, Cache, CacheHandle, weight_of};
+use crate::cache::{BuildHasher, ByteCache, Cache, CacheHandle, weight_of};
 use crate::subject::{Peer, Registry};
 
 /// What it takes part in.
 pub fn register(to: &mut impl Registry) {
-    to.caches::<QuickCache>(Peer::new("quick_cache"));
+    let peer = Peer::new("quick_cache");
+    to.caches::<QuickCache>(peer);
+    to.shrinks::<QuickBytes>(peer);
 }
 
 /// What an entry weighs: one, or what its value says.
@@ -68,5 +70,44 @@ impl CacheHandle for &QuickCache {
     #[inline]
     fn insert(&mut self, key: u64, value: u64) {
         self.0.insert(key, value);
+    }
+}
+
+/// An entry's bytes.
+#[derive(Clone)]
+struct Bytes;
+
+impl Weighter<u64, Box<[u8]>> for Bytes {
+    fn weight(&self, _key: &u64, value: &Box<[u8]>) -> u64 {
+        (size_of::<u64>() + size_of::<Box<[u8]>>() + value.len()) as u64
+    }
+}
+
+/// The cache of bytes.
+pub struct QuickBytes(sync::Cache<u64, Box<[u8]>, Bytes, BuildHasher>);
+
+impl ByteCache for QuickBytes {
+    fn with_bytes(bytes: u64) -> Self {
+        let hasher = BuildHasher::default();
+        let entries = bytes as usize / 1024;
+        Self(sync::Cache::with(
+            entries,
+            bytes,
+            Bytes,
+            hasher,
+            Default::default(),
+        ))
+    }
+
+    fn insert(&self, key: u64, value: &[u8]) {
+        self.0.insert(key, value.into());
+    }
+
+    fn shrink(&self, bytes: u64) {
+        self.0.set_capacity(bytes);
+    }
+
+    fn charged(&self) -> u64 {
+        self.0.weight()
     }
 }

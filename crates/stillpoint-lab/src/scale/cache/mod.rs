@@ -10,15 +10,19 @@
 //! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients |
 //! | `memory` | `bytes_per_entry` | [`weight`]: resident memory beyond key and value |
 //! | `isolation` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that scans |
+//! | `mix`, `mix-static` | `hit_ratio` | [`mix`]: 53 tenants as Twitter's caches are |
+//! | `pressure` | `rss_ms`, `rss_ratio` | [`pressure`]: a cache of bytes is told to shrink |
+//! | `many-tenants` | `ns_per_op`, `hit_ratio`, `bytes_per_entry` | [`tenants`]: 10,000 tenants of 100 entries |
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use clap::error::ErrorKind;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
-use crate::cache::Cache;
+use crate::cache::{ByteCache, Cache};
 use crate::choice::PossibleValues;
 use crate::output::Metric;
 use crate::peers;
@@ -28,9 +32,13 @@ use crate::subject::{Peer, Registry};
 mod generate;
 mod isolation;
 mod limit;
+mod mix;
+mod pressure;
 mod read;
 mod replay;
+mod tenants;
 mod trace;
+mod twitter;
 mod weight;
 
 /// The scenarios, in the table's order.
@@ -60,6 +68,10 @@ const SCENARIOS: &[&str] = &[
     "p6-80000-6",
     "memory",
     "isolation",
+    "mix",
+    "mix-static",
+    "pressure",
+    "many-tenants",
 ];
 
 /// What the work depends on.
@@ -91,7 +103,10 @@ impl super::Work for Work {
     const NAME: &'static str = "cache";
 
     const SHOWS: &'static str = "What caches that threads share cost, what they keep, and what a neighbour costs a tenant. Less is \
-        better, but of ops_per_s and hit_ratio more is.";
+        better, but of ops_per_s and hit_ratio more is. oltp, p3 and p6 are traces of N. Megiddo and D. S. Modha, \"ARC: A \
+        Self-Tuning, Low Overhead Replacement Cache\", USENIX FAST 2003, pp. 115-130. The tenants of mix follow the statistics of J. \
+        Yang, Y. Yue and K. V. Rashmi, \"A large scale analysis of hundreds of in-memory cache clusters at Twitter\", USENIX OSDI \
+        2020.";
 
     const VARIANTS: PossibleValues = PossibleValues::of_variants(&[]);
 
@@ -125,7 +140,32 @@ impl super::Work for Work {
             name: "hits_lost",
             decimals: 0,
         },
+        Metric {
+            name: "rss_ms",
+            decimals: 2,
+        },
+        Metric {
+            name: "rss_ratio",
+            decimals: 3,
+        },
     ];
+
+    fn skipped(&self, scenario: &str) -> Option<&'static str> {
+        let plan = replay::Plan::of(scenario)?;
+        let is_there = |folder: PathBuf| trace::file(&folder, plan.trace).is_some();
+        let found = trace::folder(self.traces.as_deref()).is_some_and(is_there);
+        (!found).then_some("no traces")
+    }
+
+    fn check(&self) -> Result<(), clap::Error> {
+        match &self.traces {
+            Some(folder) if !folder.is_dir() => {
+                let message = format!("--traces: {} is no folder\n", folder.display());
+                Err(clap::Error::raw(ErrorKind::ValueValidation, message))
+            }
+            _ => Ok(()),
+        }
+    }
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let mut found = Subjects(Vec::new());
@@ -169,6 +209,13 @@ impl Registry for Subjects {
         }
         self.add(peer, "memory", weight::measure::<C>);
         self.add(peer, "isolation", isolation::of_one_cache::<C>);
+        self.add(peer, "mix", mix::of_one_cache::<C>);
+        self.add(peer, "mix-static", mix::of_a_cache_each::<C>);
+        self.add(peer, "many-tenants", tenants::of_a_cache_each::<C>);
+    }
+
+    fn shrinks<C: ByteCache>(&mut self, peer: Peer) {
+        self.add(peer, "pressure", pressure::measure::<C>);
     }
 }
 

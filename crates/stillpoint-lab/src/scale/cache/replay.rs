@@ -12,6 +12,9 @@ use crate::run::Sample;
 use crate::scale::spawn;
 use trace::Trace;
 
+/// The names of the traces.
+const TRACES: [&str; 3] = ["oltp", "p3", "p6"];
+
 /// As many requests are in a part.
 const PART: u64 = 200;
 
@@ -26,11 +29,10 @@ pub struct Plan {
 
 impl Plan {
     /// The plan of a scenario of this name, if it is one of a trace.
-    pub fn of(scenario: &'static str) -> Option<Self> {
+    pub fn of(scenario: &str) -> Option<Self> {
         let mut words = scenario.split('-');
-        let trace = words
-            .next()
-            .filter(|trace| ["oltp", "p3", "p6"].contains(trace))?;
+        let name = words.next()?;
+        let trace = TRACES.into_iter().find(|trace| *trace == name)?;
         Some(Self {
             trace,
             entries: words.next()?.parse().ok()?,

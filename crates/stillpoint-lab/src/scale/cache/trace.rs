@@ -15,10 +15,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ruzstd::decoding::StreamingDecoder;
 
-/// The citation that the traces ask for.
-pub const CITATION: &str = "The traces oltp, p3 and p6 are of N. Megiddo and D. S. Modha, \"ARC: A Self-Tuning, Low Overhead \
-Replacement Cache\", USENIX FAST 2003, pp. 115-130.";
-
 /// Where a folder of traces may be, seen from the project's root.
 const BESIDE: [&str; 2] = ["../traces", "../shared/traces"];
 
