@@ -8,15 +8,19 @@ use std::{marker::PhantomData, ops::Deref, ptr::NonNull};
 #[repr(C)]
 pub struct Entry<K, V> {
     head: Head,
+    /// The key.
     pub key: K,
+    /// The value.
     pub value: V,
 }
 
 impl<K, V> Entry<K, V> {
+    /// The hash of the key, spread.
     pub fn hash(&self) -> u64 {
         self.head.hash
     }
 
+    /// Key and value.
     #[inline(always)]
     pub fn pair(&self) -> (&K, &V) {
         (&self.key, &self.value)
@@ -93,6 +97,7 @@ impl<K, V> Clone for Found<'_, K, V> {
 impl<K, V> Copy for Found<'_, K, V> {}
 
 impl<'g, K, V> Found<'g, K, V> {
+    /// The entry whose beginning was found, as it was allocated.
     pub fn of(head: NonNull<Head>) -> Self {
         Self {
             entry: head.cast(),
@@ -100,6 +105,7 @@ impl<'g, K, V> Found<'g, K, V> {
         }
     }
 
+    /// Its beginning.
     pub fn head(self) -> NonNull<Head> {
         self.entry.cast()
     }
@@ -109,6 +115,7 @@ impl<'g, K, V> Found<'g, K, V> {
         self.entry
     }
 
+    /// The entry.
     #[inline(always)]
     pub fn get(self) -> &'g Entry<K, V> {
         // SAFETY: found in a section that lasts for `'g`, before whose end it is not freed.

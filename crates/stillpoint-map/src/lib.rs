@@ -123,6 +123,18 @@ pub use {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// What the crates of Stillpoint that stand on this one need beyond its interface. No part of the
+/// stable interface.
+#[cfg(not(stillpoint_loom))]
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::{
+        entry::{Entry, Found, NewEntry},
+        slot::spread,
+        store::{Entries, Store},
+    };
+}
+
 /// For the torture program alone: maps whose entries do not wait for readers.
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
