@@ -7,6 +7,7 @@ use super::draw::{Bar, Bars, Better, Unit};
 use super::stored::{Row, Stored};
 
 mod about;
+mod cache;
 mod grace;
 mod head;
 mod kfree;
@@ -37,6 +38,7 @@ pub fn draw(stored: &Stored) -> String {
         lru::section(stored),
         vmap::section(stored),
         map::section(stored),
+        cache::section(stored),
         torture::section(stored),
         about::section(stored),
         patches::section(stored),

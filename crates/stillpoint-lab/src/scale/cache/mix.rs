@@ -33,14 +33,17 @@ const LEAST: f64 = 0.5;
 /// Where no exponent is published: that of clusters 40 and 41, which are used alike.
 const EXPONENT: f64 = 0.855;
 
-/// The bytes of each tenant's equal share.
-pub fn share() -> u64 {
-    (bytes() / CLUSTERS.len() as f64) as u64
-}
+/// How many tenants there are.
+pub const TENANTS: usize = CLUSTERS.len();
 
 /// The bytes of the whole cache.
-fn bytes() -> f64 {
-    CLUSTERS.iter().map(Cluster::working_bytes).sum::<f64>() * CACHED
+pub fn bytes() -> u64 {
+    (CLUSTERS.iter().map(Cluster::working_bytes).sum::<f64>() * CACHED) as u64
+}
+
+/// The bytes of each tenant's equal share.
+pub fn share() -> u64 {
+    bytes() / TENANTS as u64
 }
 
 impl Cluster {
@@ -136,7 +139,7 @@ pub fn of_one_cache<C: Cache>(work: &Work) -> Result<Sample> {
         .iter()
         .map(|cluster| cluster.entries_of(share()))
         .sum();
-    let cache: &C = super::leak(C::with_weight(bytes() as u64, entries));
+    let cache: &C = super::leak(C::with_weight(bytes(), entries));
     measure(work, CLUSTERS.iter().map(|_| cache.handle()).collect())
 }
 
@@ -177,7 +180,7 @@ mod tests {
     fn tenants_have_their_rates_and_their_new_keys() {
         const ALL: usize = 400_000;
         let mut from = Requests::new();
-        let (mut asked, mut new) = ([0.0; CLUSTERS.len()], [0.0; CLUSTERS.len()]);
+        let (mut asked, mut new) = ([0.0; TENANTS], [0.0; TENANTS]);
         for _ in 0..ALL {
             let (tenant, request, weight) = from.next();
             assert_eq!(weight, u64::from(CLUSTERS[tenant].entry_bytes()));
@@ -205,7 +208,7 @@ mod tests {
 
     #[test]
     fn an_equal_share_is_a_fifty_third_of_a_fifth() {
-        assert_eq!(CLUSTERS.len(), 53);
+        assert_eq!(TENANTS, 53);
         let working: f64 = CLUSTERS.iter().map(|cluster| cluster.working_set).sum();
         let expected = working * 1e6 * SCALE * CACHED / 53.0;
         assert!((share() as f64 / expected - 1.0).abs() < 0.001);

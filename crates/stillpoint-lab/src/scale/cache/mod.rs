@@ -7,11 +7,12 @@
 //! | scenarios | figures | |
 //! |---|---|---|
 //! | `read-N`, `mixed-N` | `ns_per_op`, `ops_per_s` | [`read`]: on N threads; N is a number, or `n` for `--threads` |
-//! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients |
+//! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients, of p6 with Stillpoint only, as it takes long |
 //! | `memory` | `bytes_per_entry` | [`weight`]: resident memory beyond key and value |
 //! | `isolation` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that scans |
 //! | `mix`, `mix-static` | `hit_ratio` | [`mix`]: 53 tenants as Twitter's caches are |
 //! | `pressure` | `rss_ms`, `rss_ratio` | [`pressure`]: a cache of bytes is told to shrink |
+//! | `cgroup` | `rss_ratio` | [`cgroup`]: a flood in a control group of 128 MiB |
 //! | `many-tenants` | `ns_per_op`, `hit_ratio`, `bytes_per_entry` | [`tenants`]: 10,000 tenants of 100 entries |
 
 use std::path::PathBuf;
@@ -29,10 +30,12 @@ use crate::peers;
 use crate::run::{Curve, Metrics, Sample};
 use crate::subject::{Peer, Registry};
 
+mod cgroup;
 mod generate;
 mod isolation;
 mod limit;
 mod mix;
+mod ours;
 mod pressure;
 mod read;
 mod replay;
@@ -71,6 +74,7 @@ const SCENARIOS: &[&str] = &[
     "mix",
     "mix-static",
     "pressure",
+    "cgroup",
     "many-tenants",
 ];
 
@@ -108,7 +112,7 @@ impl super::Work for Work {
         Yang, Y. Yue and K. V. Rashmi, \"A large scale analysis of hundreds of in-memory cache clusters at Twitter\", USENIX OSDI \
         2020.";
 
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["default"]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_cache);
 
@@ -151,6 +155,9 @@ impl super::Work for Work {
     ];
 
     fn skipped(&self, scenario: &str) -> Option<&'static str> {
+        if scenario == "cgroup" && !cgroup::is_possible() {
+            return Some("no control group with a limit of memory can be made");
+        }
         let plan = replay::Plan::of(scenario)?;
         let is_there = |folder: PathBuf| trace::file(&folder, plan.trace).is_some();
         let found = trace::folder(self.traces.as_deref()).is_some_and(is_there);
@@ -169,6 +176,7 @@ impl super::Work for Work {
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let mut found = Subjects(Vec::new());
+        ours::register(&mut found);
         peers::register(&mut found);
         let limit = Peer::new("limit");
         for scenario in SCENARIOS {
@@ -195,19 +203,24 @@ impl Subjects {
         self.0
             .push(Benchmark::new(subject, measure).in_scenario(scenario));
     }
-}
 
-impl Registry for Subjects {
-    fn caches<C: Cache>(&mut self, peer: Peer) {
+    /// What needs no tenants; of the traces, those that are wanted.
+    fn everywhere<C: Cache>(&mut self, peer: Peer, wanted: impl Fn(replay::Plan) -> bool) {
         for scenario in SCENARIOS {
             if let Some(plan) = read::Plan::of(scenario) {
                 self.add(peer, scenario, move |work| read::measure::<C>(work, plan));
             }
         }
-        for (scenario, plan) in replay::Plan::all() {
+        for (scenario, plan) in replay::Plan::all().filter(|&(_, plan)| wanted(plan)) {
             self.add(peer, scenario, move |work| replay::measure::<C>(work, plan));
         }
         self.add(peer, "memory", weight::measure::<C>);
+    }
+}
+
+impl Registry for Subjects {
+    fn caches<C: Cache>(&mut self, peer: Peer) {
+        self.everywhere::<C>(peer, |plan| !plan.is_long());
         self.add(peer, "isolation", isolation::of_one_cache::<C>);
         self.add(peer, "mix", mix::of_one_cache::<C>);
         self.add(peer, "mix-static", mix::of_a_cache_each::<C>);

@@ -22,9 +22,6 @@ use crate::scale::spawn;
 
 const SLICES: usize = 5;
 
-/// Operations of a thread in a slice.
-const OPERATIONS: usize = 1 << 21;
-
 /// How keys are requested.
 const EXPONENT: f64 = 0.99;
 
@@ -43,6 +40,8 @@ struct Kind {
     keys: u64,
     /// Requests that a thread repeats: a power of two.
     requests: usize,
+    /// Operations of a thread in a slice.
+    operations: usize,
     /// The rest of the operations whose number is divided by 4 that are inserts; none if that is 4.
     inserts: usize,
 }
@@ -53,6 +52,7 @@ const KINDS: [Kind; 2] = [
         entries: 65_536,
         keys: 10_922,
         requests: 1 << 15,
+        operations: 1 << 20,
         inserts: 4,
     },
     Kind {
@@ -60,6 +60,7 @@ const KINDS: [Kind; 2] = [
         entries: 32_768,
         keys: 131_072,
         requests: 1 << 18,
+        operations: 1 << 18,
         inserts: 3,
     },
 ];
@@ -90,7 +91,7 @@ impl Plan {
 pub fn measure<C: Cache>(work: &Work, plan: Plan) -> Result<Sample> {
     let Plan { threads, kind } = plan;
     let threads = threads.unwrap_or(work.threads as usize);
-    let operations = work.divided(OPERATIONS).next_multiple_of(4);
+    let operations = work.divided(kind.operations).next_multiple_of(4);
     let cache: &C = super::leak(C::with_entries(kind.entries));
     let barrier = Barrier::new(threads);
     let thread = |number: usize| {

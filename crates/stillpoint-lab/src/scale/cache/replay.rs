@@ -42,6 +42,11 @@ impl Plan {
         })
     }
 
+    /// Returns whether it takes longer than the others, so that only the library's cache does it.
+    pub fn is_long(&self) -> bool {
+        self.trace == "p6" && self.clients > 1
+    }
+
     /// All of them.
     pub fn all() -> impl Iterator<Item = (&'static str, Self)> {
         SCENARIOS

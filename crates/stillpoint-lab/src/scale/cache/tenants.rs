@@ -23,9 +23,9 @@ const TENANTS: usize = 10_000;
 pub const ENTRIES: usize = 100;
 
 /// Keys of a tenant.
-const KEYS: u64 = 200;
+const KEYS: u64 = 150;
 
-const REQUESTS: usize = 2_000_000;
+const REQUESTS: usize = 1_000_000;
 
 /// Measures as many caches as there are tenants.
 pub fn of_a_cache_each<C: Cache>(work: &Work) -> Result<Sample> {
@@ -42,7 +42,7 @@ pub fn measure<H: CacheHandle>(work: &Work, make: impl FnOnce(usize) -> Vec<H>) 
     let mut tenants = make(work.divided(TENANTS).max(1));
     let all = tenants.len();
     let key_of = |tenant: usize, rank: u64| key((tenant as u64) << 32 | rank);
-    // As many again as fit, so that what is remembered of evicted ones is there, too.
+    // More than fit, so that what is remembered of evicted ones is there, too.
     for rank in 0..KEYS {
         for (number, tenant) in tenants.iter_mut().enumerate() {
             let key = key_of(number, rank);
@@ -70,10 +70,6 @@ pub fn measure<H: CacheHandle>(work: &Work, make: impl FnOnce(usize) -> Vec<H>) 
         .filter(|&(tenant, rank)| tenants[tenant].get(key_of(tenant, rank)).is_some())
         .count();
     ensure!(found > 0, "the caches are empty");
-    ensure!(
-        found <= all * ENTRIES * 2,
-        "{found} entries in {all} caches of {ENTRIES}"
-    );
     Ok(super::sample([
         ("ns_per_op", took.as_nanos() as f64 / operations as f64),
         ("hit_ratio", counted.ratio()),
