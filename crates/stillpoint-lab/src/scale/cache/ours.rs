@@ -1,13 +1,13 @@
 //! The library's cache. Its tenants are views of one cache, each with limits of its own; a peer has
 //! a cache for each, or one for all.
 
+use anyhow::Result;
 use stillpoint_cache::Cache;
 
 use super::{Subjects, Work, cgroup, isolation, mix, tenants};
 use crate::cache::{self, BuildHasher, ByteCache, CacheHandle, weight_of};
 use crate::run::Sample;
 use crate::subject::{Peer, Registry};
-use anyhow::Result;
 
 /// What it takes part in.
 pub fn register(to: &mut Subjects) {
@@ -126,8 +126,8 @@ impl Bytes {
     /// As large as the library makes it by itself.
     fn with_default_size() -> Self {
         Self(
-            Cache::builder()
-                .weigher(weigh)
+            Cache::<u64, Box<[u8]>>::builder()
+                .weigher(|_, value| weigh(value))
                 .hasher(BuildHasher::default())
                 .build(),
         )
@@ -135,13 +135,15 @@ impl Bytes {
 }
 
 /// What an entry takes: its value and the words that lead to it.
-fn weigh(_key: &u64, value: &Box<[u8]>) -> u64 {
+fn weigh(value: &[u8]) -> u64 {
     (size_of::<u64>() + size_of::<Box<[u8]>>() + value.len()) as u64
 }
 
 impl ByteCache for Bytes {
     fn with_bytes(bytes: u64) -> Self {
-        let builder = Cache::builder().max_bytes(bytes).weigher(weigh);
+        let builder = Cache::<u64, Box<[u8]>>::builder()
+            .max_bytes(bytes)
+            .weigher(|_, value| weigh(value));
         Self(builder.hasher(BuildHasher::default()).build())
     }
 

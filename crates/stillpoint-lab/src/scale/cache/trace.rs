@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(trace.blocks().collect::<Vec<_>>(), [10, 11, 12, 7, 10, 11]);
         assert_eq!(trace.parts(2), [0..1, 1..3]);
         assert_eq!(trace.parts(4), [0..2, 2..3]);
-        assert_eq!(trace.parts(100), [0..3]);
+        assert_eq!(trace.parts(100).len(), 1);
         assert_eq!(trace.divided(3).blocks().count(), 3);
     }
 
