@@ -64,10 +64,10 @@ where
             meta: Meta::new(weight, hash as u32, expires, latest),
             value,
         };
-        let new = NewEntry::new(hash, key, node);
         // Told after the section: declared before it.
         let mut notes = inner.notes();
         let guard = inner.store.read_lock();
+        let new = inner.store.new_entry(hash, key, node, &guard);
         let new = self.publish(new, &guard, &mut notes);
         let done = self.link(new, weight, expires, &guard, &mut notes);
         drop(guard);

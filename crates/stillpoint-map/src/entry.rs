@@ -25,6 +25,7 @@ impl<K, V> Entry<K, V> {
         self.head.hash & !IN_SLAB
     }
 
+    /// Whether the key has this hash, but for the bit that says where the entry lies.
     #[inline(always)]
     pub fn has_hash(&self, hash: u64) -> bool {
         self.head.hash | IN_SLAB == hash | IN_SLAB

@@ -14,7 +14,7 @@ use crate::choice::{Choice, PossibleValues};
 use crate::interrupt;
 use crate::load::Watch;
 use crate::machine::{Machine, this_command, this_program};
-use crate::output::{Metric, Output, Report, Row, say, table};
+use crate::output::{Metric, Output, Report, Row, Skipped, say, table};
 use crate::peers;
 use crate::run::child::Request;
 use crate::run::{self, Case, Common, Failure, Sample, child};
@@ -49,6 +49,11 @@ pub trait Work: Args + Serialize + DeserializeOwned + 'static {
     /// Stillpoint's variants, the peers that this build has, and the limit, in the table's order;
     /// but for the scenarios.
     fn benchmarks() -> Vec<Benchmark<Self>>;
+
+    /// Why a scenario is not measured here; `None`: it is.
+    fn skipped(&self, _scenario: &str) -> Option<&'static str> {
+        None
+    }
 
     /// Says on standard error what cannot take part here, and refuses work that cannot be done.
     fn check(&self) -> Result<(), clap::Error> {
@@ -149,6 +154,16 @@ impl Chosen {
         } else {
             rounds
         }
+    }
+
+    /// The chosen scenarios that are not measured here.
+    fn skipped<W: Work>(&self, work: &W) -> Vec<Skipped> {
+        let scenarios = self.scenarios.iter().flat_map(Choice::names);
+        let skipped = |&scenario| {
+            let reason = work.skipped(scenario)?;
+            Some(Skipped { scenario, reason })
+        };
+        scenarios.filter_map(skipped).collect()
     }
 
     /// The chosen ones of `benchmarks`; of the peers, those `available`.
@@ -311,8 +326,14 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     let rounds = |benchmark| chosen.rounds(benchmark, common.rounds);
     let cases: Vec<(Case, u32)> = chosen
         .among(&benchmarks, &available)
+        .filter(|benchmark| {
+            benchmark
+                .scenario
+                .is_none_or(|name| work.skipped(name).is_none())
+        })
         .map(|benchmark| (benchmark.case(), rounds(benchmark)))
         .collect();
+    let skipped = chosen.skipped(work);
     let params = serde_json::to_value(work)?;
     let measure = |case: &Case, timeout: Duration| {
         let experiment = W::NAME.to_owned();
@@ -355,6 +376,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         machine: Machine::watched_by(&watch),
         partial: interrupted.is_some(),
         rows,
+        skipped,
     };
     Ok(Comparison {
         report,
@@ -410,6 +432,9 @@ impl Comparison {
             table::render(&self.report.rows, self.metrics),
             self.shows
         );
+        for Skipped { scenario, reason } in &self.report.skipped {
+            say!("{scenario}: skipped: {reason}");
+        }
         for failure in &self.failures {
             eprintln!("stillpoint: failed: {failure}");
         }

@@ -29,11 +29,11 @@ use crate::subject::{Peer, Registry};
 mod get;
 mod growth;
 mod idle;
-mod keys;
+pub mod keys;
 mod limit;
 mod mix;
 mod ours;
-mod weight;
+pub mod weight;
 
 /// The scenarios, in the table's order.
 const SCENARIOS: &[&str] = &[
