@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::array::Task;
 use crate::choice::{Choice, PossibleValues};
@@ -290,6 +291,20 @@ struct Params<'a, W> {
     chosen: &'a Chosen,
 }
 
+fn request<W: Work>(case: &Case, params: &Value) -> Request {
+    Request {
+        experiment: W::NAME.to_owned(),
+        case: case.clone(),
+        params: params.clone(),
+    }
+}
+
+/// In the parent: measures one case in a process of its own, for a figure of another experiment.
+pub fn measure_once<W: Work>(work: &W, case: Case, timeout: Duration) -> Result<Sample> {
+    let params = serde_json::to_value(work)?;
+    child::measure(&request::<W>(&case, &params), timeout)
+}
+
 /// In the child: takes the measurement that the parent asks for.
 pub fn measure<W: Work>(request: &Request) -> Result<Sample> {
     let work = W::deserialize(&request.params)?;
@@ -335,17 +350,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         .collect();
     let skipped = chosen.skipped(work);
     let params = serde_json::to_value(work)?;
-    let measure = |case: &Case, timeout: Duration| {
-        let experiment = W::NAME.to_owned();
-        child::measure(
-            &Request {
-                experiment,
-                case: case.clone(),
-                params: params.clone(),
-            },
-            timeout,
-        )
-    };
+    let measure = |case: &Case, timeout| child::measure(&request::<W>(case, &params), timeout);
     interrupt::catch();
     let watch = Watch::start();
     let (measured, failures) = run::rounds(cases, common, measure);
