@@ -162,7 +162,7 @@ fn loom_a_region_touched_after_the_push_is_caught() {
             let (region, run) = Region::of(first.0);
             // SAFETY: broken on purpose after the push.
             unsafe {
-                match region.as_ref().push(run, first.0, Pushing::Unlocked) {
+                match Region::push(region, run, first.0, Pushing::Unlocked) {
                     Pushed::Refused => first.free(),
                     _ => region.as_ref().make_available(run),
                 }

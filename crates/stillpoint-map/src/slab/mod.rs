@@ -194,16 +194,20 @@ impl Arena {
 
     /// Takes a run up.
     fn claim(&self) -> Option<Owned> {
-        if let Some(owned) = self.with_list(List::claim)? {
+        // SAFETY: the caller allocates from it, so it is not closed meanwhile.
+        if let Some(owned) = unsafe { Self::with_list(self.itself, List::claim) }? {
             return Some(owned);
         }
+        // SAFETY: the same.
+        let is_first = unsafe { Self::with_list(self.itself, |list| list.first.is_none()) }?;
         // The kernel makes it, and clears a page, without the lock.
-        let is_first = self.with_list(|list| list.first.is_none())?;
         let region = Region::new(self.itself, self.size, self.is_huge || !is_first)?;
-        self.with_list(|list| {
+        let take_up = |list: &mut List| {
             list.add(region);
             list.claim()
-        })?
+        };
+        // SAFETY: the same.
+        unsafe { Self::with_list(self.itself, take_up) }?
     }
 
     /// Frees a slot.
@@ -215,7 +219,7 @@ impl Arena {
     pub unsafe fn free(slot: NonNull<u8>) {
         let (region, run) = Region::of(slot);
         // SAFETY: it stays while one of its slots is in use.
-        let pushed = unsafe { region.as_ref().push(run, slot, Pushing::Unlocked) };
+        let pushed = unsafe { Region::push(region, run, slot, Pushing::Unlocked) };
         if pushed == Pushed::Refused {
             // SAFETY: the caller's promise.
             unsafe { Self::free_last(slot, region, run) };
@@ -229,19 +233,22 @@ impl Arena {
     /// As for [`Arena::free`]; that is where the slot is.
     #[cold]
     unsafe fn free_last(slot: NonNull<u8>, region: NonNull<Region>, run: usize) {
-        // SAFETY: the region stays until the push, and its arena until the lock is free after it.
+        // SAFETY: the region stays until the push.
         let arena = unsafe { region.as_ref().arena };
-        // SAFETY: the same.
-        let gone = unsafe { arena.as_ref() }.with_list(|list| {
+        let push = |list: &mut List| {
             let mut gone = Gone::default();
             // SAFETY: the caller's promise; nothing goes without the lock.
-            if unsafe { region.as_ref().push(run, slot, Pushing::Locked) } == Pushed::Last {
+            if unsafe { Region::push(region, run, slot, Pushing::Locked) } == Pushed::Last {
                 list.note_empty(region, run, &mut gone);
             }
             gone
-        });
-        // SAFETY: nothing finds it any more.
-        unsafe { Self::delete(arena, gone) };
+        };
+        // SAFETY: the arena stays until the lock is free after the push. What is deleted is not found
+        // any more.
+        unsafe {
+            let gone = Self::with_list(arena, push);
+            Self::delete(arena, gone);
+        }
     }
 
     /// Ends the arena: it goes when its slots are free.
@@ -250,12 +257,11 @@ impl Arena {
     ///
     /// No thread allocates from it, or ends it again.
     pub unsafe fn close(arena: NonNull<Self>) {
-        // SAFETY: it goes below, at the earliest.
-        let this = unsafe { arena.as_ref() };
-        let gone = this.with_list(|list| {
+        let end = |list: &mut List| {
             let mut gone = Gone::default();
             list.is_closed = true;
-            for stripe in &*this.stripes {
+            // SAFETY: it goes after the lock is free, at the earliest.
+            for stripe in unsafe { &*(*arena.as_ptr()).stripes } {
                 // Free, but for one of a thread that a fork has removed.
                 let owned = stripe.try_with(Option::take).flatten();
                 if let Some((region, run)) = owned.and_then(Owned::close) {
@@ -274,9 +280,12 @@ impl Arena {
             }
             gone.is_arena = list.first.is_none();
             gone
-        });
-        // SAFETY: nothing finds it any more.
-        unsafe { Self::delete(arena, gone) };
+        };
+        // SAFETY: the arena stays until the lock is free. What is deleted is not found any more.
+        unsafe {
+            let gone = Self::with_list(arena, end);
+            Self::delete(arena, gone);
+        }
     }
 
     /// # Safety
@@ -299,24 +308,30 @@ impl Arena {
     }
 
     /// Does `work` under the lock. `None` if a thread had it that a fork has removed.
-    fn with_list<R>(&self, work: impl FnOnce(&mut List) -> R) -> Option<R> {
+    ///
+    /// # Safety
+    ///
+    /// The arena stays until the lock is free again. `work` holds no reference to it when it returns,
+    /// and has none among what it was made of.
+    unsafe fn with_list<R>(arena: NonNull<Self>, work: impl FnOnce(&mut List) -> R) -> Option<R> {
         let me = fork::process().generation() + 1;
+        // No reference to all of the arena lasts until the lock is free: it would say that the arena
+        // stays for longer. One to an atomic says no such thing.
+        // SAFETY: the caller's promise.
+        let lock = unsafe { &(*arena.as_ptr()).lock };
         let mut backoff = Backoff::new();
         loop {
             // Acquire, pairs with the store below: what the last thread did.
-            match self
-                .lock
-                .compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
-            {
+            match lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(holder) if holder == me => backoff.wait(),
                 Err(_) => return None,
             }
         }
         // SAFETY: locked.
-        let result = self.list.with_mut(|list| work(unsafe { &mut *list }));
+        let result = unsafe { (*arena.as_ptr()).list.with_mut(|list| work(&mut *list)) };
         // Release, pairs with the exchange above: what this thread did.
-        self.lock.store(0, Ordering::Release);
+        lock.store(0, Ordering::Release);
         Some(result)
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of arenas alone.
 
 use super::{Arena, KEPT, region::RUN, region::RUNS};
-use std::{alloc::Layout, collections::HashSet, ptr::NonNull, thread};
+use std::{alloc::Layout, collections::HashSet, ptr::NonNull, sync::Barrier, thread};
 use stillpoint_platform::sync::Ordering;
 
 /// An arena, which the test closes with this.
@@ -15,6 +15,12 @@ struct Sent(NonNull<u8>);
 
 // SAFETY: slots are no thread's own.
 unsafe impl Send for Sent {}
+
+impl Sent {
+    fn free(self) {
+        free(self.0);
+    }
+}
 
 const LAYOUT: Layout = Layout::new::<[u64; 3]>();
 
@@ -39,7 +45,8 @@ impl Ours {
     /// All runs, those without entries, and those of these that have memory.
     fn runs(&self) -> (usize, usize, usize) {
         let look = |list: &mut super::List| (list.runs, list.empty, list.unused);
-        self.arena().with_list(look).expect("no fork")
+        // SAFETY: it is closed after this.
+        unsafe { Arena::with_list(self.0, look) }.expect("no fork")
     }
 }
 
@@ -137,6 +144,26 @@ fn entries_that_are_too_large_get_none() {
         let slots: HashSet<_> = (0..100).map(|_| ours.arena().allocate()).collect();
         assert_eq!(slots.len(), 100);
         slots.into_iter().flatten().for_each(free);
+    }
+}
+
+/// The thread that frees the last slot but one, and the one that closes the arena, may still be on
+/// their way out of it while another deletes it. Miri sees what they hold meanwhile.
+#[test]
+fn last_slots_and_the_end_race() {
+    for _ in 0..if cfg!(miri) { 40 } else { 2000 } {
+        let ours = Ours::new();
+        let [one, other] = [(); 2].map(|()| Sent(ours.allocate()));
+        let begin = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                begin.wait();
+                other.free();
+            });
+            drop(ours);
+            begin.wait();
+            one.free();
+        });
     }
 }
 
