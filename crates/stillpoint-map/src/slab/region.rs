@@ -7,7 +7,7 @@ use super::{
     memory::{Memory, REGION},
     run::{Link, Position, Run},
 };
-use crate::memory::prefetch;
+use crate::{memory::prefetch, slot::fits};
 use std::{cell::Cell, ops::Range, ptr::NonNull};
 use stillpoint_platform::sync::{AtomicU64, Ordering};
 
@@ -76,6 +76,9 @@ impl Region {
     pub fn new(arena: NonNull<Arena>, size: usize, huge: bool) -> Option<NonNull<Self>> {
         let memory = Memory::new(huge)?;
         let start = memory.start().cast::<Self>();
+        if !fits(start) {
+            return None;
+        }
         let region = Self {
             arena,
             memory,
