@@ -64,7 +64,11 @@ fn few_of_many_take_little<V: Send + Sync + 'static>(value: fn(u64) -> V) {
             .filter(|key| is_staying(*key))
             .all(|key| map.pin().contains_key(&key))
     );
+    // What is dropped full is given back, too.
+    (0..MANY).for_each(insert);
+    assert!(resident() - before > MANY as usize * 32);
     drop(map);
+    until_resident(before + (6 << 20));
 }
 
 /// The process's mappings, of which it may have 65,530.

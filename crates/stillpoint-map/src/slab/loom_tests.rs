@@ -3,7 +3,7 @@
 //! went ends the model.
 
 use super::{
-    Arena,
+    Arena, DELETED,
     region::{Pushed, Pushing, Region},
 };
 use std::{alloc::Layout, ptr::NonNull};
@@ -137,6 +137,7 @@ fn loom_a_slot_used_after_its_free_is_caught() {
 #[test]
 fn loom_last_slots_and_the_end() {
     model(|| {
+        DELETED.set((0, 0));
         let arena = Mine(arena());
         let (first, second) = (arena.allocate().unwrap(), arena.allocate().unwrap());
         let other = thread::spawn(move || first.free());
@@ -147,6 +148,7 @@ fn loom_last_slots_and_the_end() {
         // SAFETY: the model keeps the memory that went, with this in it.
         let first_byte = unsafe { Region::of(first.0).0.cast::<u8>().read() };
         assert_eq!(first_byte, 0xff, "the region went");
+        assert_eq!(DELETED.get(), (1, 1));
     });
 }
 

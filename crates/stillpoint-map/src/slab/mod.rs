@@ -1,6 +1,6 @@
 //! Where a large map's entries lie: side by side, in regions of a huge page.
 //!
-//! A map's *arena* has *regions* of 2 MiB, a region has 64 *runs* of 32 KiB, and a run has slots, of
+//! A map's *arena* has *regions* of 2 MiB, a region has *runs* of 32 KiB, and a run has slots, of
 //! one size. An entry never moves, and its slot is free again when the grace period after its
 //! retirement has ended. What is freed with others of its page is given back to the system: so
 //! entries of a map that was large, and are far apart, keep a run each.
@@ -55,6 +55,10 @@ const TRIES: usize = 2;
 
 const MOST_STRIPES: usize = 64;
 
+/// Requests for a run that are turned away after the system had no memory for a region, before it is
+/// asked again.
+const TURNED_AWAY: usize = 1024;
+
 /// Empty runs that are kept, at least.
 const KEPT: usize = 4;
 
@@ -91,7 +95,16 @@ struct List {
     /// Runs without entries, and those of them that have memory.
     empty: usize,
     unused: usize,
+    /// Requests that are yet to be turned away.
+    turned_away: usize,
     is_closed: bool,
+}
+
+/// What a request for a run has led to.
+enum Request {
+    Run(Owned),
+    TurnedAway,
+    NoRun { is_first: bool },
 }
 
 /// A run for the threads of one stripe.
@@ -127,10 +140,23 @@ impl Stripe {
 }
 
 /// The bytes of a slot for entries of this layout; `None` if they are boxes.
-fn slot_size(entry: Layout) -> Option<usize> {
-    let size = entry.size().max(size_of::<Link>());
-    let size = size.next_multiple_of(entry.align().max(GRAIN));
-    (size <= LARGEST && entry.align() <= align_of::<Region>()).then_some(size)
+const fn slot_size(entry: Layout) -> Option<usize> {
+    let grain = most(entry.align(), GRAIN);
+    let size = most(entry.size(), size_of::<Link>()).next_multiple_of(grain);
+    if size > LARGEST || entry.align() > align_of::<Region>() {
+        return None;
+    }
+    Some(size)
+}
+
+/// `usize::max`, for constants.
+const fn most(one: usize, other: usize) -> usize {
+    if one > other { one } else { other }
+}
+
+/// Whether entries of this layout may lie in slabs.
+pub const fn has_slots(entry: Layout) -> bool {
+    slot_size(entry).is_some()
 }
 
 impl Arena {
@@ -150,6 +176,7 @@ impl Arena {
                 runs: 0,
                 empty: 0,
                 unused: 0,
+                turned_away: 0,
                 is_closed: false,
             }),
             stripes: fallible::try_several(count, CachePadded::<Stripe>::default)?,
@@ -194,17 +221,27 @@ impl Arena {
 
     /// Takes a run up.
     fn claim(&self) -> Option<Owned> {
+        let make = |is_first: bool| Region::new(self.itself, self.size, self.is_huge || !is_first);
+        self.claim_or(make)
+    }
+
+    /// Takes a run up, of a new region if there is none; it gets whether that is the first.
+    fn claim_or(&self, make: impl FnOnce(bool) -> Option<NonNull<Region>>) -> Option<Owned> {
         // SAFETY: the caller allocates from it, so it is not closed meanwhile.
-        if let Some(owned) = unsafe { Self::with_list(self.itself, List::claim) }? {
-            return Some(owned);
-        }
-        // SAFETY: the same.
-        let is_first = unsafe { Self::with_list(self.itself, |list| list.first.is_none()) }?;
+        let is_first = match unsafe { Self::with_list(self.itself, List::request) }? {
+            Request::Run(owned) => return Some(owned),
+            Request::TurnedAway => return None,
+            Request::NoRun { is_first } => is_first,
+        };
         // The kernel makes it, and clears a page, without the lock.
-        let region = Region::new(self.itself, self.size, self.is_huge || !is_first)?;
+        let region = make(is_first);
         let take_up = |list: &mut List| {
-            list.add(region);
-            list.claim()
+            if let Some(region) = region {
+                list.add(region);
+                return list.claim();
+            }
+            list.turned_away = TURNED_AWAY;
+            None
         };
         // SAFETY: the same.
         unsafe { Self::with_list(self.itself, take_up) }?
@@ -300,10 +337,14 @@ impl Arena {
                 next = region.as_ref().locked.after.get();
                 Region::delete(region);
             }
+            #[cfg(test)]
+            DELETED.set((DELETED.get().0 + 1, DELETED.get().1));
         }
         if gone.is_arena {
             // SAFETY: from a box. It is closed, and no slot leads to it any more.
             drop(unsafe { Box::from_raw(arena.as_ptr()) });
+            #[cfg(test)]
+            DELETED.set((DELETED.get().0, DELETED.get().1 + 1));
         }
     }
 
@@ -334,6 +375,12 @@ impl Arena {
         lock.store(0, Ordering::Release);
         Some(result)
     }
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// The regions and the arenas that this thread, of the model all threads, has deleted.
+    static DELETED: std::cell::Cell<(usize, usize)> = const { std::cell::Cell::new((0, 0)) };
 }
 
 /// What is to be deleted without the lock.
@@ -377,6 +424,19 @@ impl List {
         self.hint = Some(region);
         self.runs += RUNS;
         self.empty += RUNS;
+    }
+
+    fn request(&mut self) -> Request {
+        if self.turned_away > 0 {
+            self.turned_away -= 1;
+            return Request::TurnedAway;
+        }
+        match self.claim() {
+            Some(owned) => Request::Run(owned),
+            None => Request::NoRun {
+                is_first: self.first.is_none(),
+            },
+        }
     }
 
     /// Takes a run up, if there is one.

@@ -11,11 +11,19 @@ use crate::{memory::prefetch, slot::fits};
 use std::{cell::Cell, ops::Range, ptr::NonNull};
 use stillpoint_platform::sync::{AtomicU64, Ordering};
 
-/// The runs of a region.
+/// The runs of a region. A run is a page at least, or giving it back would give nothing: these
+/// processors may have pages of 64 KiB.
 pub const RUNS: usize = if cfg!(stillpoint_loom) {
     2
 } else if cfg!(miri) {
     4
+} else if cfg!(any(
+    target_arch = "aarch64",
+    target_arch = "loongarch64",
+    target_arch = "mips64",
+    target_arch = "powerpc64"
+)) {
+    32
 } else {
     64
 };

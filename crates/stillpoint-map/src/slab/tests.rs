@@ -1,6 +1,6 @@
 //! Tests of arenas alone.
 
-use super::{Arena, KEPT, region::RUN, region::RUNS};
+use super::{Arena, DELETED, KEPT, TURNED_AWAY, region::RUN, region::RUNS};
 use std::{alloc::Layout, collections::HashSet, ptr::NonNull, sync::Barrier, thread};
 use stillpoint_platform::sync::Ordering;
 
@@ -111,11 +111,16 @@ fn what_few_slots_leave_is_given_back() {
 
 #[test]
 fn slots_may_outlive_the_map() {
+    DELETED.set((0, 0));
     let ours = Ours::new();
     let mut slots: Vec<_> = (0..2 * SLOTS_OF_A_RUN).map(|_| ours.allocate()).collect();
     slots.drain(..SLOTS_OF_A_RUN).for_each(free);
     drop(ours);
+    let last = slots.pop().expect("one run of two");
     slots.into_iter().for_each(free);
+    assert_eq!(DELETED.get(), (0, 0), "the last slot is in use");
+    free(last);
+    assert_eq!(DELETED.get(), (1, 1));
 }
 
 /// As in the child of a fork, while another thread of the parent had the lock: what is there can be
@@ -132,6 +137,29 @@ fn lock_of_a_vanished_thread_is_not_waited_for() {
     ours.arena().lock.store(0, Ordering::Relaxed);
     slots.push(ours.allocate());
     slots.into_iter().for_each(free);
+}
+
+/// A system without memory is not asked for each entry.
+#[test]
+fn refusal_is_remembered_for_a_while() {
+    let ours = Ours::new();
+    let mut asked = 0;
+    for _ in 0..2 * (TURNED_AWAY + 1) {
+        let refuse = |_| {
+            asked += 1;
+            None
+        };
+        assert!(ours.arena().claim_or(refuse).is_none());
+    }
+    assert_eq!(asked, 2);
+    let tries = (0..=TURNED_AWAY).find_map(|_| ours.arena().allocate());
+    free(tries.expect("it is asked again"));
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn run_is_whole_pages() {
+    assert!(RUN.is_multiple_of(stillpoint_platform::mmap::page_size()));
 }
 
 #[test]
