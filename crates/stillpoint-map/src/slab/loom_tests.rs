@@ -152,9 +152,10 @@ fn loom_last_slots_and_the_end() {
     });
 }
 
-/// After its push a slot does not hold the region: that a run is worthwhile is said before.
+/// After its push a slot does not hold the region: that a run is worthwhile is said before. Loom looks
+/// for its atomic in memory that was overwritten with ones.
 #[test]
-#[should_panic]
+#[should_panic(expected = "the index is 18446744073709551615")]
 fn loom_a_region_touched_after_the_push_is_caught() {
     model(|| {
         let arena = Mine(arena());
