@@ -86,9 +86,9 @@ const LIMITS: [(&str, &str, &str, &str); 35] = [
     ),
     (
         "quota of a thread",
-        "more than a sixteenth",
+        "more of its time than the quota is of 768 KiB",
         "stillpoint/src/kvfree/throttle.rs",
-        "const TIME_TO_COST: Nanos = 16;",
+        "const ALL_TIME: usize = 768 << 10;",
     ),
     (
         "share of a thread",

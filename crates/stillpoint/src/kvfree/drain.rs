@@ -426,7 +426,7 @@ mod tests {
         let (engine, heap, _buffer) = heap();
         lock(&heap.pending).next_tick = Nanos::MAX;
         heap.flushes.ask();
-        heap.drain(&engine);
+        heap.drain(&engine, &|| None);
         assert_eq!(lock(&heap.pending).next_tick, Nanos::MAX);
     }
 }

@@ -396,11 +396,12 @@ mod tests {
     use super::*;
     use crate::{
         gp::{BarrierMode, Seq, Sequence, policy::Sound},
-        kvfree::{Destructor, OnNoPage, RetireRequest, Retirer},
+        kvfree::{Destructor, OnNoPage, RetireRequest, Retirer, buffer::Pushed, page::PAGE_BYTES},
         platform::sync::Arc,
     };
     use proptest::prelude::*;
     use std::{
+        ptr::NonNull,
         sync::{
             Barrier,
             atomic::{AtomicUsize, Ordering::SeqCst},
@@ -564,6 +565,35 @@ mod tests {
         assert_eq!(marks.take_due(ended(1)).map(Fill::len), Some(1));
         assert_eq!(marks.take_due(ended(4)).map(Fill::len), None);
         assert_eq!(marks.take_due(ended(5)).map(Fill::len), Some(5));
+    }
+
+    /// A thread asks for its pages from inside a section that began after they were sealed, and
+    /// that must not hold them up, however many threads retire: elsewhere a page's grace period is
+    /// only named at first.
+    #[test]
+    fn a_section_does_not_hold_up_what_its_thread_had_sealed_before() {
+        let engine =
+            Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0)));
+        let heap = Heap::new(1);
+        heap.set_on_demand(|free| free());
+        let buffer = heap.join().expect("memory");
+        heap.note_unparked(buffer.unpark());
+        heap.active.store(16, Ordering::Relaxed);
+        assert!(heap.named_together() > 2 * PAGE_BYTES);
+
+        buffer.replace(&mut lock(&buffer.queue), Channel::Plain, Page::try_new());
+        let object = RetireRequest::boxed(NonNull::from(Box::leak(Box::new(1_u64))));
+        assert_eq!(buffer.append(object), Pushed::Ok);
+        heap.seal(&engine, &buffer, Channel::Plain, Reclaimer::Owner);
+        assert_eq!(heap.waiting().objects, 1);
+
+        let record = engine.register(thread::token(), Flavour::Thread);
+        record.lock();
+        assert_eq!(heap.free_some(&engine, &buffer), Left::Nothing);
+        record.unlock();
+        record.depart();
+        assert_eq!(heap.waiting().objects, 0, "it is freed inside the section");
+        assert!(!heap.free_all(&engine));
     }
 
     proptest! {

@@ -14,9 +14,14 @@
 //! at once: it starts none while an older one is held up.
 //!
 //! The quota follows what that costs ([`Quota`]). Where barriers are cheap, or other threads' serve
-//! this one too, it is small, and so is unreclaimed memory. Where they take more than a small part
-//! of the thread's time, it grows up to the thread's *share* of the budget: the more threads, the
-//! smaller each share.
+//! this one too, it is small, and so is unreclaimed memory. The larger it is, the larger a part of
+//! its time a thread has to spend on grace periods before it grows further: twice the memory halves
+//! that part, so a quota settles where more memory would save little time. The bound is the
+//! thread's *share* of the budget: the more threads, the smaller each share.
+//!
+//! A thread whose queue has reached its quota while another thread's barrier is under way goes on,
+//! because that barrier usually covers its oldest page. Past its quota and half of it, it issues a
+//! barrier of its own: the other thread has lost its processor.
 //!
 //! Where that does not help, because readers hold the grace period up, a thread whose queue has
 //! reached twice its share, and every thread past the budget, waits a bounded time a page. Past the
@@ -76,10 +81,17 @@ const MOST_NAMED: usize = SMALLEST_QUOTA / 2;
 /// A thread publishes its unreclaimed bytes in steps of this part of its quota.
 const STEP_PART: usize = 4;
 
-/// A quota grows while its thread spends more than one part in so many of its time on ending grace
-/// periods, and shrinks while it spends less than half of that. At `Nanos::MAX` every quota is the
-/// thread's share of the budget, whatever grace periods cost.
-const TIME_TO_COST: Nanos = 16;
+/// A quota grows while its thread spends more than this part of its time on ending grace periods:
+/// the quota divided by so many bytes. It shrinks while the thread spends less than half of that.
+const ALL_TIME: usize = 768 << 10;
+
+/// A quota grows and shrinks by this part of itself, after a grace period. Memory that one has been
+/// too large for stays with the thread's arena of the allocator.
+const QUOTA_STEP: usize = 8;
+
+/// A thread leaves the barrier to another thread, whose is under way, until its queue is past its
+/// quota by this part of it.
+const PAST_QUOTA: usize = 2;
 
 /// If readers hold grace periods up, a thread is throttled when it has this many of its shares
 /// unreclaimed. Without that, each thread in turn fills the whole budget in its time slice: memory
@@ -150,7 +162,7 @@ impl Patience {
 }
 
 /// How much a thread queues before it ends a grace period itself, by what the last ones have cost
-/// it: see [`TIME_TO_COST`]. The thread's alone.
+/// it: see [`ALL_TIME`]. The thread's alone.
 #[derive(Debug)]
 pub(super) struct Quota {
     bytes: AtomicUsize,
@@ -190,12 +202,15 @@ impl Quota {
         }
         self.cost.store(0, Ordering::Relaxed);
         let time = now.saturating_sub(self.ended_last.swap(now, Ordering::Relaxed));
-        let weighed_cost = cost.max(1).saturating_mul(TIME_TO_COST);
         let quota = self.within(share);
-        let next = if weighed_cost > time {
-            quota.saturating_mul(2).min(share)
-        } else if weighed_cost < time / 2 {
-            (quota / 2).max(SMALLEST_QUOTA)
+        // Of the time, the part that grace periods took, and the part that they may take.
+        let took = u128::from(cost.max(1)) * ALL_TIME as u128;
+        let may_take = u128::from(time) * quota as u128;
+        let step = quota / QUOTA_STEP;
+        let next = if took > may_take {
+            (quota + step).min(share)
+        } else if took < may_take / 2 {
+            (quota - step).max(SMALLEST_QUOTA)
         } else {
             quota
         };
@@ -360,7 +375,8 @@ impl Heap {
             return waits;
         }
         let ended = oldest.zip(youngest).is_some_and(|(oldest, youngest)| {
-            let assist = || engine.assist(oldest, youngest, thread::token(), too_much);
+            let insists = too_much || queued >= quota + quota / PAST_QUOTA;
+            let assist = || engine.assist(oldest, youngest, thread::token(), insists);
             !engine.has_ended(oldest) && self.note_assist(buffer, share, assist)
         });
         if ended && awaited.is_some() {
@@ -449,9 +465,17 @@ impl Heap {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
+    use crate::{
+        gp::{BarrierMode, Seq, Sequence, policy::Sound},
+        kvfree::{
+            buffer::{Channel, Pushed, RetireRequest},
+            retire::Reclaimer,
+        },
+    };
+    use std::ptr::NonNull;
 
     const SHARE: usize = 4 * SMALLEST_QUOTA;
 
@@ -464,37 +488,100 @@ mod tests {
         quota.within(SHARE)
     }
 
+    /// What a quota comes to where each grace period costs so much, and a thread fills its quota at
+    /// a byte a nanosecond.
+    fn settled(cost: Nanos) -> usize {
+        let quota = Quota::new();
+        quota.ended_last.store(1 << 40, Ordering::Relaxed);
+        (0..100).for_each(|_| {
+            let time = quota.within(LARGEST_QUOTA) as Nanos;
+            let now = quota.ended_last.load(Ordering::Relaxed) + time;
+            quota.note_attempt(now - cost, now, true, LARGEST_QUOTA);
+        });
+        quota.within(LARGEST_QUOTA)
+    }
+
     #[test]
     fn a_quota_follows_what_grace_periods_cost() {
         let quota = Quota::new();
         assert_eq!(quota.within(SHARE), SMALLEST_QUOTA, "small at first");
-        let time = 1000 * TIME_TO_COST;
-        assert_eq!(after(&quota, 1001, time, 1), 2 * SMALLEST_QUOTA);
-        assert_eq!(after(&quota, 1001, time, 5), SHARE, "the share bounds it");
-        assert_eq!(quota.within(SHARE / 2), SHARE / 2, "also if that shrinks");
+        let time = ALL_TIME as Nanos;
+        let half_allowed = SMALLEST_QUOTA as Nanos / 2;
+        let larger = SMALLEST_QUOTA + SMALLEST_QUOTA / QUOTA_STEP;
+        assert_eq!(after(&quota, 2 * half_allowed, time, 9), SMALLEST_QUOTA);
+        assert_eq!(after(&quota, 2 * half_allowed + 1, time, 1), larger);
         assert_eq!(
-            after(&quota, 600, time, 5),
-            SHARE,
+            after(&quota, half_allowed + half_allowed / 2, time, 9),
+            larger,
             "neither much nor little"
         );
-        assert_eq!(after(&quota, 499, time, 1), SHARE / 2);
-        assert_eq!(after(&quota, 0, time, 5), SMALLEST_QUOTA);
+        assert_eq!(after(&quota, time, time, 100), SHARE, "the share bounds it");
+        assert_eq!(quota.within(SHARE / 2), SHARE / 2, "also if that shrinks");
+        assert_eq!(after(&quota, 0, time, 1), SHARE - SHARE / QUOTA_STEP);
+        assert_eq!(after(&quota, 0, time, 100), SMALLEST_QUOTA);
+    }
+
+    /// A quota settles where it is worth its memory: four times the cost make it twice as large.
+    #[test]
+    fn a_quota_settles_by_the_root_of_the_cost() {
+        assert_eq!(settled(1000), SMALLEST_QUOTA);
+        assert_eq!(settled(Nanos::from(u32::MAX)), LARGEST_QUOTA);
+        for cost in [10_000_u32, 20_000, 40_000, 80_000] {
+            let root = (f64::from(cost) * ALL_TIME as f64).sqrt();
+            let settled = settled(cost.into()) as f64;
+            let step = 1.0 + 1.0 / QUOTA_STEP as f64;
+            assert!(
+                (root..root * step).contains(&settled),
+                "{settled} of {root} at {cost}"
+            );
+        }
     }
 
     #[test]
     fn failed_attempts_count_towards_the_one_that_ends_the_grace_period() {
         let quota = Quota::new();
-        let time = 1000 * TIME_TO_COST;
-        (1..=10).for_each(|attempt| {
-            quota.note_attempt(attempt * 100, attempt * 100 + 99, false, SHARE)
-        });
+        let time = ALL_TIME as Nanos;
+        let part = SMALLEST_QUOTA as Nanos / 10;
+        for attempt in 1..=10 {
+            let begun = attempt * 2 * part;
+            quota.note_attempt(begun, begun + part, false, SHARE);
+        }
         assert_eq!(quota.within(SHARE), SMALLEST_QUOTA);
-        quota.note_attempt(time - 99, time, true, SHARE);
-        assert_eq!(quota.within(SHARE), 2 * SMALLEST_QUOTA);
+        let larger = SMALLEST_QUOTA + SMALLEST_QUOTA / QUOTA_STEP;
+        quota.note_attempt(time - part, time, true, SHARE);
+        assert_eq!(quota.within(SHARE), larger);
         assert_eq!(
             after(&quota, 1, time, 1),
             SMALLEST_QUOTA,
             "and only to that"
         );
+    }
+
+    /// A thread goes on while another thread's barrier is under way, but not for long: that thread
+    /// may have lost its processor.
+    #[test]
+    fn a_barrier_that_does_not_end_is_left_alone_up_to_half_a_quota() {
+        let engine =
+            Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0)));
+        engine.lose_first_leader();
+        let heap = Heap::new(1);
+        let buffer = heap.join().expect("memory");
+        heap.note_unparked(buffer.unpark());
+        buffer.replace(&mut lock(&buffer.queue), Channel::Plain, Page::try_new());
+        let queued = || lock(&buffer.queue).sealed.footprint();
+        let mut largest = 0;
+        while engine.heavy_barriers() == 0 {
+            let object = NonNull::from(Box::leak(Box::new(1_u64)));
+            let object = RetireRequest::boxed(object).owning(FULL_PAGE - PAGE_BYTES);
+            assert_eq!(buffer.append(object), Pushed::Ok);
+            heap.seal(&engine, &buffer, Channel::Plain, Reclaimer::Owner);
+            largest = queued();
+            assert!(largest < LARGEST_QUOTA, "it waits for the other thread");
+            let patience = Patience::for_page(FULL_PAGE, object.bytes);
+            heap.apply_backpressure(&engine, &buffer, None, patience);
+        }
+        let most = SMALLEST_QUOTA + SMALLEST_QUOTA / PAST_QUOTA;
+        assert!((most..most + 2 * FULL_PAGE).contains(&largest), "{largest}");
+        assert!(heap.free_all(&engine));
     }
 }

@@ -123,6 +123,12 @@ impl<P: Policy> Engine<P> {
             .is_ok()
     }
 
+    /// The first barrier is under way, and its leader is off its processor for ever.
+    #[cfg(all(test, not(stillpoint_loom)))]
+    pub(crate) fn lose_first_leader(&self) {
+        assert!(self.try_lead(0));
+    }
+
     fn lead(&self, cookie: Cookie, me: Token, generation: u64) -> Progress {
         let queue = &self.barriers;
         let attempt = self.complete_once(cookie, me, Role::Leader, || {
